@@ -1,0 +1,43 @@
+# Every target does all the set-up it needs, from a python3 with pip.
+#   make demo              simulate a sensor network and do the main job on it
+#   make demo LOG=path     the same on a delivery log of yours
+#   make test              the whole test suite, with coverage of the library
+#   make lint              style and types
+#   make bench             the benchmarks (one core, a few minutes)
+#   make serve             the aggregator, on its default port
+#   make pins              resolve requirements/dev.txt again (UPGRADE=1: to the newest versions)
+
+PYTHON ?= python3
+VENV_PYTHON := .venv/bin/python
+SOURCES := decaysketch api spark_jobs demo benchmarks tests scripts
+
+.PHONY: setup demo test lint bench serve pins clean
+
+setup:
+	@$(PYTHON) scripts/setup.py
+
+demo: setup
+	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)")
+
+test: setup
+	$(VENV_PYTHON) -m pytest --cov --cov-report=term
+
+lint: setup
+	$(VENV_PYTHON) -m ruff check $(wildcard $(SOURCES))
+	$(VENV_PYTHON) -m ruff format --check $(wildcard $(SOURCES))
+	$(VENV_PYTHON) -m mypy
+
+bench: setup
+	@$(VENV_PYTHON) -m benchmarks
+
+serve: setup
+	@$(VENV_PYTHON) -m api
+
+pins: setup
+	PYTHONPATH=.boot $(PYTHON) -m uv pip compile pyproject.toml --extra dev --universal \
+		--python-version 3.11 --no-header --quiet $(if $(UPGRADE),--upgrade) \
+		--output-file requirements/dev.txt
+
+clean:
+	rm -rf .boot .venv .java .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
