@@ -1,0 +1,67 @@
+"""Every error the library raises on purpose, under one base class.
+
+Each message shows the offending field together with both values (what was given, what was
+expected), so that a log line alone is enough to find the fault. Errors about values also subclass
+:class:`ValueError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "CorruptSketchError",
+    "DecaySketchError",
+    "IncompatibleSketchError",
+    "ObservationError",
+    "ParameterError",
+    "UnanswerableQueryError",
+]
+
+
+class DecaySketchError(Exception):
+    """Base class of every error raised by this library."""
+
+
+class ParameterError(DecaySketchError, ValueError):
+    """A build or query parameter is outside its domain."""
+
+
+class ObservationError(DecaySketchError, ValueError):
+    """An observation was refused; nothing of its batch was taken.
+
+    Attributes:
+        column: name of the offending column (``values``, ``weights``, ``timestamps``, ``ids``).
+        row: index of the first offending row, or None where the whole column is at fault.
+        value: the offending value, or None where the whole column is at fault.
+    """
+
+    def __init__(
+        self, message: str, *, column: str, row: int | None = None, value: Any = None
+    ) -> None:
+        super().__init__(message)
+        self.column = column
+        self.row = row
+        self.value = value
+
+
+class IncompatibleSketchError(DecaySketchError, ValueError):
+    """Two sketches cannot be merged: they were built with different parameters.
+
+    Attributes:
+        fields: every differing field, as ``{name: (ours, theirs)}``.
+    """
+
+    def __init__(self, fields: Mapping[str, tuple[Any, Any]]) -> None:
+        self.fields = dict(fields)
+        listing = "; ".join(f"{k}: {ours!r} != {theirs!r}" for k, (ours, theirs) in fields.items())
+        super().__init__(f"sketches were built with different parameters: {listing}")
+
+
+class CorruptSketchError(DecaySketchError, ValueError):
+    """Bytes are not a sketch that an honest builder could have written."""
+
+
+class UnanswerableQueryError(DecaySketchError, ValueError):
+    """The sketch has discarded what the query asks about, at every level."""
