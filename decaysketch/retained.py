@@ -1,0 +1,283 @@
+"""The rows a sketch holds, between batches: a bag with watermarks, compacted when it is full.
+
+A row is admitted if it is later than the watermark of its level; that is safe at once, since
+watermarks only rise. What is admitted may be superfluous: a copy, or beyond the capacity. So the
+bag grows to a few times what the last compaction kept, and is then compacted in one pass
+(``_kernels.py``). Laziness changes no state: :meth:`RetainedRows.state` compacts first.
+
+Scratch memory is shared by all sketches of a thread; a sketch owns its bag alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterable
+from functools import lru_cache
+from types import ModuleType
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from decaysketch import _kernels
+from decaysketch.minhit import _kernels as minhit_kernels
+from decaysketch.minhit import plan
+from decaysketch.observations import TIME_LIMIT, Observations
+from decaysketch.params import SketchParams
+from decaysketch.state import NO_WATERMARK, SketchState
+
+__all__ = ["RetainedRows"]
+
+Int64Array = npt.NDArray[np.int64]
+
+# The bag is compacted when it holds this many times the rows that the last compaction kept (a
+# larger bag compacts less often, a smaller one stays in the cache), but never below the minimum.
+_BAG_FACTOR = 5
+_SMALLEST_LIMIT = 16_384
+_MERGE_LIMIT = 1 << 20  # rows gathered from many sketches before they are compacted together
+_FIRST_ROOM = 1_024
+_TABLE_MARGIN = 1.6  # slots of the identity table for each row that survived last time
+
+# Keys the identity table; drawn for each process because the table is fed from the network.
+_TABLE_SALT = np.uint64(secrets.randbits(64) | 1)
+
+
+@lru_cache(maxsize=1)
+def _admit_kernels() -> ModuleType:
+    """The kernels, with those that read a caller's columns compiled for read-only arrays alone.
+
+    Writable arrays convert to that at no cost, while compiling by use would build a second version
+    for the read-only arrays that Arrow hands out.
+    """
+    column = types.Array(types.int64, 1, "C", readonly=True)
+    table = types.Array(types.int64, 2, "C", readonly=True)
+    own = types.Array(types.int64, 1, "C")
+    number = types.int64
+    bag = (own, own, own, own, types.Array(types.int8, 1, "C"))
+    columns = (column, column, column, column, number, types.boolean)
+    hash_ = (number, column, number, number, number, number, table)
+    to = (own, *bag, number, number)
+    minhit_kernels.admit.compile((*columns, *hash_, *to))
+    minhit_kernels.admit_checked.compile((*columns, number, number, number, *hash_, *to))
+    minhit_kernels.admit.disable_compile()
+    minhit_kernels.admit_checked.disable_compile()
+    return minhit_kernels
+
+
+class _Columns(NamedTuple):
+    values: Int64Array
+    weights: Int64Array
+    times: Int64Array
+    ids: Int64Array
+    levels: npt.NDArray[np.int8]
+
+    @classmethod
+    def empty(cls, rows: int) -> Self:
+        values, weights, times, ids = (np.empty(rows, np.int64) for _ in range(4))
+        return cls(values, weights, times, ids, np.empty(rows, np.int8))
+
+    def copy_from(self, source: _Columns, rows: int) -> None:
+        for column in range(len(self)):
+            self[column][:rows] = source[column][:rows]
+
+    def take(self, rows: Int64Array) -> _Columns:
+        return _Columns(
+            self.values[rows], self.weights[rows], self.times[rows], self.ids[rows],
+            self.levels[rows],
+        )  # fmt: skip
+
+
+class _Scratch(threading.local):
+    """Working memory of compaction, grown geometrically, one for each thread."""
+
+    def __init__(self) -> None:
+        self.out = _Columns.empty(0)
+        self._allocate(_FIRST_ROOM)
+
+    def reserve(self, rows: int) -> None:
+        if rows > self.room:
+            self._allocate(max(rows, self.room * 3 // 2))
+
+    def _allocate(self, room: int) -> None:
+        self.room = room
+        self.keys = np.empty((2, room), np.uint64)
+        self.words = np.empty((2, room), np.uint32)
+        self.order = np.empty(room, np.int64)
+        self.table = np.empty(1 << (2 * room).bit_length(), np.uint32)
+
+
+_scratch = _Scratch()
+
+
+class RetainedRows:
+    """Rows and watermarks under one hash function. Not safe to use from two threads at once."""
+
+    def __init__(self, params: SketchParams) -> None:
+        self.params = params
+        p = plan(params)
+        self._hash = (p.id_bits, p.mix, p.start_multiplier, p.offset, p.prime, p.top, p.steps)
+        self._limits = (params.max_weight, 1 << params.id_bits, TIME_LIMIT)
+        self._marks = np.full(params.levels + 1, NO_WATERMARK, dtype=np.int64)  # t_i
+        self._bag = _Columns.empty(0)
+        self._rows = 0
+        self._kept = 0  # rows that the last compaction kept: the first ones of the bag
+        self._dirty = False  # more was added, or the capacity lowered, since then
+
+    @classmethod
+    def from_state(cls, state: SketchState) -> Self:
+        """Rows that hold exactly a canonical state."""
+        rows = cls(state.params)
+        rows._marks[:] = state.watermarks
+        rows._reserve(len(state))
+        columns = _Columns(
+            state.value_keys, state.weights, state.times, state.ids, state.levels
+        )
+        rows._bag.copy_from(columns, len(state))
+        rows._rows = rows._kept = len(state)
+        return rows
+
+    def __len__(self) -> int:
+        self.compact()
+        return self._rows
+
+    # ------------------------------------------------------------------------------------- input
+
+    def admit(self, batch: Observations) -> None:
+        """Take a validated batch. Amortised O(log max_weight) arithmetic steps for each row."""
+        self._admit(*batch, len(batch.ids), False)
+
+    def admit_unchecked(
+        self,
+        values: npt.NDArray[np.int64] | npt.NDArray[np.float64],
+        weights: Int64Array,
+        times: Int64Array,
+        ids: Int64Array,
+    ) -> bool:
+        """Take a batch of contiguous columns of equal length that nobody validated yet.
+
+        One kernel call validates and admits: what makes small batches cheap.
+
+        Returns:
+            False, with nothing taken, where a row is out of bounds.
+        """
+        float_bits = values.dtype.kind == "f"
+        bits = values.view(np.int64)
+        n = len(ids)
+        self._make_room(n)
+        todo, self._rows = _admit_kernels().admit_checked(
+            bits, weights, times, ids, n, float_bits, *self._limits, *self._hash, self._marks,
+            *self._bag, self._rows, len(self._bag.ids),
+        )  # fmt: skip
+        if todo < 0:
+            return False
+        self._dirty = True
+        self._admit(bits, weights, times, ids, todo, float_bits)
+        return True
+
+    def _admit(
+        self, values: Int64Array, weights: Int64Array, times: Int64Array, ids: Int64Array,
+        todo: int, float_bits: bool,
+    ) -> None:  # fmt: skip
+        while todo:
+            self._make_room(todo)
+            todo, self._rows = _admit_kernels().admit(
+                values, weights, times, ids, todo, float_bits, *self._hash, self._marks,
+                *self._bag, self._rows, len(self._bag.ids),
+            )  # fmt: skip
+            self._dirty = True  # after making room, which may have compacted
+
+    def absorb(self, others: Iterable[RetainedRows]) -> None:
+        """Take what other bags hold, and the higher watermark of each level.
+
+        The joined watermarks are right before a row is looked at: a row not later than the
+        watermark of its level in any of the sketches is not in their merged state.
+        """
+        bags = list(others)
+        for bag in bags:
+            bag.compact()
+            np.maximum(self._marks, bag._marks, out=self._marks)
+        for bag in bags:
+            if self._rows + bag._rows >= max(_MERGE_LIMIT, _BAG_FACTOR * self._kept):
+                self._dirty = True
+                self.compact()
+            self._reserve(self._rows + bag._rows + 1)
+            self._rows = _kernels.append_later(
+                *bag._bag, bag._rows, self._marks, *self._bag, self._rows
+            )
+            self._dirty = True
+
+    def lower_capacity(self, capacity: int) -> None:
+        """Shrink to a smaller capacity: equals having built with it."""
+        self.params = self.params.with_capacity(capacity)
+        self._dirty = True
+
+    def _make_room(self, incoming: int) -> None:
+        """Room for one more block, by growing the bag up to its limit, else by compacting it."""
+        block = minhit_kernels.BLOCK
+        if self._rows + block <= len(self._bag.ids):
+            return
+        limit = max(_SMALLEST_LIMIT, _BAG_FACTOR * self._kept) + block
+        if self._rows + block > limit:
+            self._dirty = True
+            self.compact()
+            limit = max(_SMALLEST_LIMIT, _BAG_FACTOR * self._kept) + block
+        if self._rows + block > len(self._bag.ids):
+            wanted = max(_FIRST_ROOM, 2 * len(self._bag.ids), self._rows + incoming + block)
+            self._reserve(min(limit, wanted))
+
+    def _reserve(self, rows: int) -> None:
+        if rows > len(self._bag.ids):
+            bag = _Columns.empty(rows)
+            bag.copy_from(self._bag, self._rows)
+            self._bag = bag
+
+    # -------------------------------------------------------------------------------- compaction
+
+    def compact(self) -> None:
+        """Drop copies and what is beyond the capacity; leaves the rows ordered by time, latest
+        first. O(rows)."""
+        if not self._dirty:
+            return
+        n = self._rows
+        if n:
+            _scratch.reserve(n)
+            bag = self._bag
+            if len(_scratch.out.ids) < n:
+                _scratch.out = _Columns.empty(len(bag.ids))
+            keys, words, out = _scratch.keys, _scratch.words, _scratch.out
+            swapped, newest = _kernels.sort_by_time(
+                bag.times, bag.levels, n, keys[0], words[0], keys[1], words[1]
+            )
+            bits = max(8, int(_TABLE_MARGIN * (self._kept or n // 2)).bit_length())
+            while True:
+                kept, _ = _kernels.compact(
+                    bag.values, bag.weights, bag.ids, keys[int(swapped)], words[int(swapped)], n,
+                    newest, self.params.capacity, self.params.max_weight, self._marks, _TABLE_SALT,
+                    *out, _scratch.table, bits,
+                )  # fmt: skip
+                if kept != _kernels.TABLE_FULL:
+                    break
+                bits += 1
+            if len(out.ids) <= 2 * len(bag.ids):  # like sizes: trade memory instead of copying
+                self._bag, _scratch.out = out, bag
+            else:
+                bag.copy_from(out, kept)
+            self._rows = kept
+        self._kept = self._rows
+        self._dirty = False
+
+    def state(self) -> SketchState:
+        """The canonical state, copied out. O(rows)."""
+        self.compact()
+        n, bag = self._rows, self._bag
+        _scratch.reserve(n)
+        order = _scratch.order
+        keys, words = _scratch.keys, _scratch.words
+        if n:
+            _kernels.canonical_order(
+                bag.times, bag.ids, bag.weights, n, self.params.max_weight, keys[0], words[0],
+                keys[1], words[1], order,
+            )  # fmt: skip
+        return SketchState(self.params, *bag.take(order[:n]), self._marks.copy())
