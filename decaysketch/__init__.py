@@ -1,0 +1,53 @@
+"""Duplicate-insensitive, time-decayed aggregation of asynchronous observations.
+
+    >>> import decaysketch as ds
+    >>> params = ds.SketchParams(max_weight=1, id_bits=40, seed=7)
+    >>> sketch = ds.DecaySketch(params)
+    >>> sketch.update([20.5, 21.0, 20.5], 1, [100, 160, 100], [1, 2, 1])
+    >>> sketch.mean(ds.decay.exponential(half_life=60), now=160).value > 20.8
+    True
+
+Start at :class:`DecaySketch`; decays are made by :mod:`decaysketch.decay`.
+"""
+
+from decaysketch import decay, hashing, minhit, wire
+from decaysketch.decay import Decay
+from decaysketch.errors import (
+    CorruptSketchError,
+    DecaySketchError,
+    IncompatibleSketchError,
+    ObservationError,
+    ParameterError,
+    UnanswerableQueryError,
+)
+from decaysketch.estimate import Estimate
+from decaysketch.observations import observation_ids, scale_weights
+from decaysketch.params import SketchParams
+from decaysketch.sample import Sample
+from decaysketch.sketch import DecaySketch, SketchStats, merge
+from decaysketch.state import SketchState
+
+__all__ = [
+    "CorruptSketchError",
+    "Decay",
+    "DecaySketch",
+    "DecaySketchError",
+    "Estimate",
+    "IncompatibleSketchError",
+    "ObservationError",
+    "ParameterError",
+    "Sample",
+    "SketchParams",
+    "SketchState",
+    "SketchStats",
+    "UnanswerableQueryError",
+    "decay",
+    "hashing",
+    "merge",
+    "minhit",
+    "observation_ids",
+    "scale_weights",
+    "wire",
+]
+
+__version__ = "0.1.0"

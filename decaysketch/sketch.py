@@ -1,0 +1,524 @@
+"""DecaySketch: duplicate-insensitive aggregates under any decay chosen at query time.
+
+What it keeps
+    For each of the levels 0..M, the most recent ``capacity`` distinct observations among those that
+    the level's hash selects; level ``i`` selects about ``2^-i`` of all units of weight. Each
+    observation is stored once. See ``state.py`` for the definition.
+What it promises
+    The state, and its bytes, are a function of the parameters and of the set of observations that
+    were fed, by whichever paths: order, repetition, batching and the merge tree do not matter. The
+    relative standard error of a decayed sum is about ``1 / sqrt(capacity)``; every answer comes
+    with its interval. O((M + 1) capacity) rows of memory at most, about 3 capacities in practice.
+Paper
+    Cormode, Tirthapura and Xu, "Time-decaying sketches for robust aggregation of sensor data",
+    sections 3.1, 3.2, 4.1 and 4.2. Departures: an observation is stored once instead of once for
+    each level; all ties at a cut are discarded together, without which the state would depend on
+    the order of arrival; ids are mixed before hashing (``hashing.py``); copies may disagree, then
+    the latest one represents the observation; estimates are stratified (``docs/estimators.md``).
+Limits
+    A sketch is not safe to use from two threads at once. Copies that a relay stamps with its own,
+    later time look fresh: time an observation at its source.
+"""
+
+from __future__ import annotations
+
+import html
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch import query, wire
+from decaysketch.decay import Decay
+from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.estimate import Estimate
+from decaysketch.observations import TIME_LIMIT, Observations, prepare
+from decaysketch.params import SketchParams
+from decaysketch.retained import RetainedRows
+from decaysketch.sample import Bands, Sample, bands_of, draw
+from decaysketch.state import NO_WATERMARK, SketchState
+
+__all__ = ["DecaySketch", "SketchStats", "merge"]
+
+_PENDING_LIMIT = 512  # single observations gathered before they are folded in together
+_LARGEST_FLOAT = float(np.finfo(np.float64).max)
+_EXACT_IN_FLOAT = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class SketchStats:
+    """What a sketch took in and what it holds.
+
+    Attributes:
+        fed: rows given to :meth:`DecaySketch.update` of this object (copies, merges, pickles and
+            bytes start again at 0).
+        zero_weight: of these, rows of weight 0, which contribute nothing.
+        too_late: of these, rows refused because their time was after ``not_after``.
+        rows: observations held.
+        ids_with_several_weights: ids held with more than one weight. Identity is (id, weight), so
+            each counts as several observations; in most streams a message has one weight.
+        oldest, newest: earliest and latest time held, or None.
+        complete_since: for each level, the watermark: everything later is held; None where nothing
+            was discarded.
+    """
+
+    fed: int
+    zero_weight: int
+    too_late: int
+    rows: int
+    ids_with_several_weights: int
+    oldest: int | None
+    newest: int | None
+    complete_since: tuple[int | None, ...]
+
+
+class DecaySketch:
+    """A mergeable sketch of timestamped, weighted observations.
+
+    Args:
+        params: build parameters; every sketch of one stream shares them (capacity may differ).
+
+    Example:
+        >>> import decaysketch as ds
+        >>> sketch = ds.DecaySketch(ds.SketchParams(max_weight=1, id_bits=40))
+        >>> sketch.update([21.5, 22.0, 21.5], 1, [100, 160, 100], [7, 8, 7])
+        >>> round(sketch.count(ds.decay.window(3600), now=200).value)
+        2
+    """
+
+    def __init__(self, params: SketchParams) -> None:
+        self._rows = RetainedRows(params)
+        self._fed = self._zero_weight = self._too_late = 0
+        self._state: SketchState | None = None  # of the rows as they are, once asked for
+        self._bands: Bands | None = None
+        self._start_pending()
+
+    @property
+    def params(self) -> SketchParams:
+        """Build parameters; ``params.capacity`` is the capacity in force."""
+        return self._rows.params
+
+    # ------------------------------------------------------------------------------------- update
+
+    def _start_pending(self) -> None:
+        params = self.params
+        self._max_weight = params.max_weight
+        self._id_limit = 1 << params.id_bits
+        self._float_values = params.value_type == "float64"
+        self._value_limit = _EXACT_IN_FLOAT if self._float_values else (1 << 63) - 1
+        self._pending_values = array("d" if self._float_values else "q")
+        self._pending_weights = array("q")
+        self._pending_times = array("q")
+        self._pending_ids = array("q")
+
+    def update(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+        *,
+        not_after: int | None = None,
+    ) -> None:
+        """Fold in observations: columns, or one observation as plain numbers.
+
+        Any order and any repetition, now or later, here or in a sketch that is merged with this
+        one, gives the same state.
+
+        Args:
+            values: numbers of the stream's ``value_type``; None (or masked) where missing.
+            weights: integers 0..max_weight; one number may serve a whole batch. Weight 0 is a
+                no-op. :func:`~decaysketch.scale_weights` turns real weights into these.
+            timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude.
+            ids: integers in ``[0, 2^id_bits)``; :func:`~decaysketch.observation_ids` makes them of
+                any key. Rows of equal (id, weight) are copies of one observation, represented by
+                the latest, the maximum by (timestamp, value).
+            not_after: refuse, and count, rows with a later timestamp: a clock that runs ahead
+                would hold its place in the sketch.
+
+        Raises:
+            ObservationError: the first row that is out of bounds, or columns of unequal length or
+                of a wrong type. Nothing of the batch was taken.
+
+        Complexity: O(log max_weight) arithmetic steps for each row, amortised.
+        """
+        if type(ids) is int and not_after is None and type(weights) is int:
+            kind = type(values)
+            if (
+                0 <= ids < self._id_limit
+                and 0 < weights <= self._max_weight
+                and type(timestamps) is int
+                and -TIME_LIMIT <= timestamps <= TIME_LIMIT
+                and (
+                    (kind is float and self._float_values and abs(values) <= _LARGEST_FLOAT)  # type: ignore[arg-type]
+                    or (kind is int and -self._value_limit <= values <= self._value_limit)  # type: ignore[operator]
+                )
+            ):
+                pending = self._pending_ids
+                pending.append(ids)
+                self._pending_values.append(values)
+                self._pending_weights.append(weights)
+                self._pending_times.append(timestamps)
+                if len(pending) >= _PENDING_LIMIT:
+                    self._flush()
+                return
+        self._update_columns(values, weights, timestamps, ids, not_after)
+
+    def _update_columns(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+        not_after: int | None,
+    ) -> None:
+        if not_after is None and self._admit_fast(values, weights, timestamps, ids):
+            return
+        batch = prepare(self.params, values, weights, timestamps, ids)
+        rows = len(batch.ids)
+        if not_after is not None:
+            if isinstance(not_after, bool) or not isinstance(not_after, (int, np.integer)):
+                raise ParameterError(f"not_after is {not_after!r}; expected an integer time")
+            in_time = batch.timestamps <= not_after
+            if not in_time.all():
+                self._too_late += rows - int(in_time.sum())
+                batch = Observations(*(column[in_time] for column in batch))
+        self._fed += rows
+        self._zero_weight += int((batch.weights == 0).sum())
+        self._rows.admit(batch)
+        self._state = self._bands = None
+
+    def _admit_fast(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> bool:
+        """Admit arrays that need no conversion; False, with nothing taken, for all others."""
+        wanted = np.float64 if self._float_values else np.int64
+        for column, dtype in ((values, wanted), (weights, np.int64), (timestamps, np.int64)):
+            if not (
+                type(column) is np.ndarray
+                and column.dtype == dtype
+                and column.flags.c_contiguous
+                and column.shape == ids.shape
+            ):
+                return False
+        if not (type(ids) is np.ndarray and ids.dtype == np.int64 and ids.ndim == 1):
+            return False
+        if not (ids.flags.c_contiguous and self._rows.admit_unchecked(values, weights, timestamps, ids)):
+            return False  # the slow path finds the row at fault
+        self._fed += len(ids)
+        self._zero_weight += len(ids) - int(np.count_nonzero(weights))
+        self._state = self._bands = None
+        return True
+
+    def _flush(self) -> None:
+        """Fold in the single observations gathered so far; they were validated one by one."""
+        if self._pending_ids:
+            columns = (self._pending_weights, self._pending_times, self._pending_ids)
+            weights, times, ids = (np.frombuffer(column, np.int64) for column in columns)
+            dtype = np.float64 if self._float_values else np.int64
+            values = np.frombuffer(self._pending_values, dtype)
+            self._start_pending()
+            taken = self._rows.admit_unchecked(values, weights, times, ids)
+            assert taken, "single observations are validated when they are given"
+            self._fed += len(ids)
+            self._state = self._bands = None
+
+    # -------------------------------------------------------------------------------------- merge
+
+    def merge(self, other: DecaySketch) -> None:
+        """Fold in everything that ``other`` saw; ``other`` is unchanged.
+
+        The state becomes the one that a single sketch fed with both inputs would have, with the
+        smaller of the two capacities.
+
+        Raises:
+            IncompatibleSketchError: naming every parameter that differs; this sketch is unchanged.
+
+        Complexity: O(rows of both).
+        """
+        self._absorb([other])
+
+    def _absorb(self, others: Sequence[DecaySketch]) -> None:
+        for other in others:
+            if not isinstance(other, DecaySketch):
+                raise TypeError(f"cannot merge a {type(other).__name__} into a DecaySketch")
+            if other.params.fingerprint != self.params.fingerprint:
+                raise IncompatibleSketchError(self.params.differences(other.params))
+        self._flush()
+        for other in others:
+            other._flush()
+        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
+        if capacity < self.params.capacity:
+            self._rows.lower_capacity(capacity)
+        self._rows.absorb([other._rows for other in others])
+        self._state = self._bands = None
+
+    def __or__(self, other: DecaySketch) -> DecaySketch:
+        """A new sketch that holds what both saw; neither is changed."""
+        if not isinstance(other, DecaySketch):
+            return NotImplemented
+        return merge([self, other])
+
+    def resize(self, capacity: int) -> None:
+        """Shrink to a smaller capacity: the state that building with it would have given.
+
+        Raises:
+            ParameterError: a capacity larger than the present one; what was discarded is gone.
+        """
+        if not isinstance(capacity, int) or not 1 <= capacity <= self.params.capacity:
+            raise ParameterError(
+                f"capacity is {capacity!r}; a sketch of capacity {self.params.capacity} can only "
+                f"shrink: expected an integer from 1 to {self.params.capacity}"
+            )
+        self._flush()
+        self._rows.lower_capacity(capacity)
+        self._state = self._bands = None
+
+    # --------------------------------------------------------------------------- state and bytes
+
+    def state(self) -> SketchState:
+        """The canonical state. O(rows) after a change, else O(1)."""
+        self._flush()
+        if self._state is None:
+            self._state = self._rows.state()
+        return self._state
+
+    @classmethod
+    def from_state(cls, state: SketchState) -> Self:
+        """A sketch that holds ``state``, which must be one that :meth:`state` returned."""
+        sketch = cls(state.params)
+        sketch._rows = RetainedRows.from_state(state)
+        sketch._state = state
+        return sketch
+
+    def to_bytes(self, *, embed_params: bool = True) -> bytes:
+        """Canonical bytes: equal states give equal bytes on every platform.
+
+        Args:
+            embed_params: False stores the parameters by their 8-byte fingerprint, for exchange
+                where both sides hold them.
+        """
+        return wire.encode(self.state(), embed_params=embed_params)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        blob: bytes | bytearray | memoryview,
+        *,
+        params: SketchParams | None = None,
+        id_key: bytes | None = None,
+    ) -> Self:
+        """Read a sketch; nothing in the bytes is trusted.
+
+        Args:
+            blob: what :meth:`to_bytes` wrote.
+            params: the stream's parameters; needed where the bytes hold only their fingerprint.
+            id_key: the secret id key, where the bytes were built with one and ``params`` is None.
+
+        Raises:
+            CorruptSketchError: bytes that no honest builder could have written.
+            IncompatibleSketchError: a sketch of other parameters than ``params``.
+            ParameterError: a secret id key is needed, or not the one whose check value is given.
+        """
+        return cls.from_state(wire.decode(blob, params=params, id_key=id_key))
+
+    def digest(self) -> str:
+        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
+        return self.state().digest()
+
+    def copy(self) -> DecaySketch:
+        """An independent sketch with the same state."""
+        return type(self).from_state(self.state())
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DecaySketch:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Callable[[SketchState], DecaySketch], tuple[SketchState]]:
+        return type(self).from_state, (self.state(),)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same state under the same parameters."""
+        if not isinstance(other, DecaySketch):
+            return NotImplemented
+        return self.params == other.params and self.digest() == other.digest()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __len__(self) -> int:
+        """Observations held."""
+        return len(self.state())
+
+    def stats(self) -> SketchStats:
+        """What was fed and what is held. O(rows)."""
+        state = self.state()
+        ids = np.sort(state.ids)
+        repeated = np.unique(ids[1:][ids[1:] == ids[:-1]])
+        return SketchStats(
+            fed=self._fed,
+            zero_weight=self._zero_weight,
+            too_late=self._too_late,
+            rows=len(state),
+            ids_with_several_weights=len(repeated),
+            oldest=int(state.times[-1]) if len(state) else None,
+            newest=int(state.times[0]) if len(state) else None,
+            complete_since=tuple(
+                None if mark == NO_WATERMARK else int(mark) for mark in state.watermarks
+            ),
+        )
+
+    # -------------------------------------------------------------------------------------- query
+
+    def sample(
+        self, decay: Decay, *, now: int, estimator: Literal["stratified"] = "stratified"
+    ) -> Sample:
+        """The weighted sample that every query reads; see :mod:`decaysketch.sample`.
+
+        Args:
+            decay: weight of an observation as a function of its age ``now - timestamp``.
+            now: time of the query, in the stream's unit; may lie in the past. Observations with a
+                later timestamp are kept but not counted.
+            estimator: "stratified".
+
+        Raises:
+            UnanswerableQueryError: the sketch has discarded, at every level, observations that
+                the decay gives weight to.
+        """
+        if estimator != "stratified":
+            raise ParameterError(f"estimator is {estimator!r}; expected 'stratified'")
+        state = self.state()
+        if self._bands is None:
+            self._bands = bands_of(state)
+        return draw(state, decay, now, bands=self._bands)
+
+    def sum(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Decayed sum of weights: the sum of ``w g(now - t)`` over the distinct observations."""
+        return query.sum(self.sample(decay, now=now), confidence=confidence)
+
+    def count(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Decayed number of distinct observations: the sum of ``g(now - t)``."""
+        return query.count(self.sample(decay, now=now), confidence=confidence)
+
+    @overload
+    def total(self, decay: Decay, /, *, now: int, confidence: float = 0.95) -> Estimate: ...
+
+    @overload
+    def total(
+        self, function: query.Function, decay: Decay, /, *, now: int, confidence: float = 0.95
+    ) -> Estimate: ...
+
+    def total(
+        self,
+        first: Decay | query.Function,
+        second: Decay | None = None,
+        /,
+        *,
+        now: int,
+        confidence: float = 0.95,
+    ) -> Estimate:
+        """Decayed sum of values, ``total(decay, now=)``: the sum of ``v g(now - t)``.
+
+        ``total(function, decay, now=)`` sums ``function(v, w)``, any real function of the value
+        and weight columns, instead. Missing values are absent.
+        """
+        function, decay = (None, first) if second is None else (first, second)
+        if not isinstance(decay, Decay):
+            raise ParameterError(f"decay is {decay!r}; expected a Decay")
+        sample = self.sample(decay, now=now)
+        return query.total(sample, function, confidence=confidence)  # type: ignore[arg-type]
+
+    def mean(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Mean value, weighted by decayed weight; missing values are absent."""
+        return query.mean(self.sample(decay, now=now), confidence=confidence)
+
+    def variance(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Variance of the values, weighted by decayed weight; missing values are absent."""
+        return query.variance(self.sample(decay, now=now), confidence=confidence)
+
+    @overload
+    def quantile(
+        self, q: float, decay: Decay, *, now: int, confidence: float = 0.95
+    ) -> Estimate: ...
+
+    @overload
+    def quantile(
+        self, q: Sequence[float], decay: Decay, *, now: int, confidence: float = 0.95
+    ) -> list[Estimate]: ...
+
+    def quantile(
+        self, q: float | Sequence[float], decay: Decay, *, now: int, confidence: float = 0.95
+    ) -> Estimate | list[Estimate]:
+        """Decayed quantiles: the least value whose relative rank is ``q`` or more."""
+        return query.quantile(self.sample(decay, now=now), q, confidence=confidence)
+
+    def rank(self, value: float, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Relative rank: the share of decayed weight with a value of ``value`` or less."""
+        return query.rank(self.sample(decay, now=now), value, confidence=confidence)
+
+    def heavy_hitters(
+        self, phi: float, decay: Decay, *, now: int, confidence: float = 0.95
+    ) -> list[query.HeavyHitter]:
+        """Values with more than the share ``phi`` of the decayed weight, heaviest first."""
+        return query.heavy_hitters(self.sample(decay, now=now), phi, confidence=confidence)
+
+    def selectivity(
+        self, predicate: query.Predicate, decay: Decay, *, now: int, confidence: float = 0.95
+    ) -> Estimate:
+        """Share of the decayed weight for which ``predicate(v, w)`` holds."""
+        return query.selectivity(self.sample(decay, now=now), predicate, confidence=confidence)
+
+    def group_by(
+        self, decay: Decay, *, now: int, confidence: float = 0.95
+    ) -> list[query.Group]:
+        """Decayed sum of weights and count for each distinct value, heaviest first."""
+        return query.group_by(self.sample(decay, now=now), confidence=confidence)
+
+    # --------------------------------------------------------------------------------------- view
+
+    def _summary(self) -> dict[str, Any]:
+        stats, params = self.stats(), self.params
+        held = [mark is None for mark in stats.complete_since]
+        summary: dict[str, Any] = {"rows": f"{stats.rows:,}", "capacity": f"{params.capacity:,}"}
+        if stats.rows:
+            summary["times"] = f"{stats.oldest}..{stats.newest} {params.time_unit}"
+        if not held[0]:
+            summary["exact after"] = f"{stats.complete_since[0]} {params.time_unit}"
+        summary["levels in use"] = held.index(True) + 1 if any(held) else len(held)
+        summary["max_weight"] = params.max_weight
+        summary["id_bits"] = params.id_bits
+        summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
+        return summary
+
+    def __repr__(self) -> str:
+        return f"DecaySketch({', '.join(f'{k}={v}' for k, v in self._summary().items())})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(str(k))}</th>"
+            f"<td>{html.escape(str(v))}</td></tr>"
+            for k, v in self._summary().items()
+        )
+        return f"<table><caption>DecaySketch</caption>{rows}</table>"
+
+
+def merge(sketches: Iterable[DecaySketch]) -> DecaySketch:
+    """Merge any number of sketches into a new one, in one pass; none of them is changed.
+
+    The result has the smallest of their capacities.
+
+    Raises:
+        IncompatibleSketchError: naming every parameter that differs.
+        ParameterError: no sketch was given.
+
+    Complexity: O(rows of all).
+    """
+    given = list(sketches)
+    if not given:
+        raise ParameterError("expected at least one sketch to merge")
+    if not isinstance(given[0], DecaySketch):
+        raise TypeError(f"cannot merge a {type(given[0]).__name__}")
+    merged = DecaySketch(given[0].params)
+    merged._absorb(given)
+    return merged

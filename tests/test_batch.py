@@ -1,0 +1,408 @@
+"""Arrow tables to sketches by key: the same as feeding each key by hand, however it is cut."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from delivery_logs import delivery_log
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import decaysketch as ds
+from decaysketch import batch
+from decaysketch.batch import ColumnMapping, KeyedBuilder, sketches_by_key
+
+MAPPING = ColumnMapping(
+    time="event_us",
+    fallback_time="arrival_us",
+    ids=("source", "msg"),
+    value="value",
+    weight="weight",
+    time_unit="us",
+)
+PARAMS = ds.SketchParams(max_weight=7, id_bits=40, capacity=50, seed=3, time_unit="us")
+
+
+def by_hand(table: pa.Table, params: ds.SketchParams = PARAMS) -> ds.DecaySketch:
+    """One sketch of a log, row by row, with nothing of `batch` in it."""
+    sketch = ds.DecaySketch(params)
+    for row in table.to_pylist():
+        [identity] = ds.observation_ids([row["source"]], [row["msg"]], params=params)
+        time = row["arrival_us"] if row["event_us"] is None else row["event_us"]
+        sketch.update([row["value"]], [row["weight"]], [time], [identity])
+    return sketch
+
+
+def one(table: pa.Table, params: ds.SketchParams, **columns: object) -> ds.DecaySketch:
+    """The sketch of a small table, all of whose columns are named after their use."""
+    mapping = ColumnMapping(**{"time": "time", "ids": ("id",), **columns})  # type: ignore[arg-type]
+    return sketches_by_key(table, params, mapping)[()]
+
+
+class TestOnePerKey:
+    @pytest.mark.parametrize("text_keys", [False, True])
+    @pytest.mark.parametrize("keys", [(), ("path",), ("source", "path")])
+    def test_equals_feeding_each_key_by_hand(self, keys: tuple[str, ...], text_keys: bool) -> None:
+        log = delivery_log(1_500, text_keys=text_keys)
+        found = sketches_by_key(log, PARAMS, MAPPING, keys)
+        columns = [log.column(key).to_pylist() for key in keys]
+        row_keys = list(zip(*columns, strict=True)) if keys else [()] * len(log)
+        assert set(found) == set(row_keys)
+        for key, sketch in found.items():
+            rows = [row for row, other in enumerate(row_keys) if other == key]
+            assert sketch.to_bytes() == by_hand(log.take(rows)).to_bytes(), key
+
+    def test_a_null_is_a_key_like_any_other(self) -> None:
+        log = delivery_log(300).set_column(
+            4, "path", pa.array([None if i % 3 else 1 for i in range(300)])
+        )
+        builder = KeyedBuilder(PARAMS, MAPPING, ["path"])
+        builder.add(log)
+        assert set(builder.sketches) == {(None,), (1,)}
+        assert builder.counts[(None,)][0] == 200
+        [rows] = builder.batches()
+        assert rows.column("path").null_count == 1
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pa.array(["a", "b", "a"]).dictionary_encode(),
+            pa.array(["a", "b", "a"], pa.large_string()),
+            pa.array(["a", "b", "a"], pa.string_view()),
+        ],
+    )
+    def test_a_key_is_the_same_whatever_its_encoding(self, column: pa.Array) -> None:
+        table = pa.table({"time": [1, 2, 3], "id": [1, 2, 3], "key": column})
+        builder = KeyedBuilder(PARAMS, ColumnMapping(time="time", ids=("id",)), ["key"])
+        builder.add(table)
+        assert set(builder.sketches) == {("a",), ("b",)}
+        assert next(builder.batches()).schema.field("key").type == pa.string()
+
+    def test_keys_of_many_types_survive_as_rows(self) -> None:
+        table = pa.table(
+            {
+                "time": [1, 2],
+                "id": [1, 2],
+                "small": pa.array([1, 2], pa.uint8()),
+                "flag": [True, False],
+                "day": [date(2024, 1, 2), date(2024, 1, 3)],
+                "hour": pa.array([0, 3_600], pa.timestamp("s", "Europe/Vienna")),
+                "blob": [b"x", b"y"],
+            }
+        )
+        keys = ["small", "flag", "day", "hour", "blob"]
+        builder = KeyedBuilder(PARAMS, ColumnMapping(time="time", ids=("id",)), keys)
+        builder.add(table)
+        [rows] = builder.batches()
+        assert rows.column("small").to_pylist() == [1, 2]
+        assert rows.column("hour").to_pylist()[1] == datetime(1970, 1, 1, 1, tzinfo=UTC)
+        assert rows.column("blob").to_pylist() == [b"x", b"y"]
+
+    def test_more_keys_than_one_batch_of_rows_holds(self) -> None:
+        log = delivery_log(2_000)
+        builder = KeyedBuilder(PARAMS, MAPPING, ["source", "path"])
+        builder.add(log)
+        batches = list(builder.batches())
+        assert len(batches) > 1
+        assert sum(b.num_rows for b in batches) == len(builder.sketches)
+
+    @pytest.mark.parametrize(
+        ("keys", "message"),
+        [
+            (["nowhere"], "no column 'nowhere'"),
+            (["value"], "cannot group by 'value', which is of type double"),
+            (["rows"], "called 'rows'"),
+        ],
+    )
+    def test_what_cannot_be_grouped_by_is_named(self, keys: list[str], message: str) -> None:
+        log = delivery_log(30).append_column("rows", pa.array([1] * 30))
+        with pytest.raises(ds.ParameterError, match=message):
+            KeyedBuilder(PARAMS, MAPPING, keys).add(log)
+
+    def test_counts_say_what_was_read(self) -> None:
+        log = delivery_log(1_000)
+        builder = KeyedBuilder(PARAMS, MAPPING)
+        builder.add(log)
+        builder.add(log)
+        expected = [2_000, 2 * log["value"].null_count, 2 * log["event_us"].null_count]
+        assert builder.counts[()].tolist() == expected
+        assert log["value"].null_count > 0 < log["event_us"].null_count
+
+
+class TestColumns:
+    @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+    @pytest.mark.parametrize("zone", [None, "UTC", "America/Lima"])
+    def test_timestamps_of_any_unit_are_instants(self, unit: str, zone: str | None) -> None:
+        seconds = pa.array([1_700_000_000, -5, 1_700_000_000], pa.timestamp("s", zone))
+        table = pa.table({"time": seconds.cast(pa.timestamp(unit, zone)), "id": [1, 2, 3]})
+        params = ds.SketchParams(max_weight=1, time_unit="us")
+        expected = [1_700_000_000_000_000, 1_700_000_000_000_000, -5_000_000]
+        assert one(table, params).state().times.tolist() == expected
+
+    def test_a_coarser_stream_rounds_times_down(self) -> None:
+        table = pa.table({"time": [-1, 0, 59_999_999, 60_000_000], "id": [1, 2, 3, 4]})
+        params = ds.SketchParams(max_weight=1, time_unit="min")
+        times = one(table, params, time_unit="us").state().times.tolist()
+        assert times == [1, 0, 0, -1]
+
+    def test_dates_are_midnights(self) -> None:
+        params = ds.SketchParams(max_weight=1, time_unit="h")
+        for kind in (pa.date32(), pa.date64()):
+            days = pa.array([date(1970, 1, 3), None], kind)
+            table = pa.table({"time": days, "id": [1, 2], "received": pa.array([24, 24])})
+            sketch = one(table, params, fallback_time="received")
+            assert sketch.state().times.tolist() == [48, 24]
+
+    def test_a_column_that_gaps_turned_into_floats_is_still_integers(self) -> None:
+        times, ids = pa.array([3.0, None, 1.0]), pa.array([1.0, 2.0, 3.0])
+        table = pa.table({"time": times, "id": ids, "received": [9, 9, 9]})
+        plain = pa.table({"time": [3, 9, 1], "id": [1, 2, 3]})
+        params = ds.SketchParams(max_weight=1)
+        assert one(table, params, fallback_time="received") == one(plain, params)
+
+    def test_a_column_of_nothing_but_nulls_has_no_type_and_is_accepted(self) -> None:
+        nothing = pa.nulls(2)
+        table = pa.table({"time": nothing, "id": [1, 2], "received": [5, 6], "value": nothing})
+        sketch = one(table, PARAMS, fallback_time="received", value="value")
+        assert sketch.state().times.tolist() == [6, 5]
+        assert sketch.total(ds.decay.none(), now=9).value == 0
+
+    def test_without_weights_every_weight_is_one_and_without_values_all_are_missing(self) -> None:
+        sketch = one(pa.table({"time": [1, 2], "id": [1, 2]}), PARAMS)
+        assert sketch.sum(ds.decay.none(), now=9).value == 2
+        assert sketch.total(ds.decay.none(), now=9).value == 0
+
+    def test_values_are_converted_exactly_or_not_at_all(self) -> None:
+        whole = ds.SketchParams(max_weight=1, value_type="int64")
+        for values in ([1, 2], pa.array([1, 2], pa.decimal128(5, 0)), [True, False]):
+            table = pa.table({"time": [1, 2], "id": [1, 2], "value": values})
+            assert len(one(table, whole, value="value")) == 2
+        table = pa.table({"time": [1], "id": [1], "value": [1.5]})
+        with pytest.raises(ds.ObservationError, match=r"^value has dtype float64"):
+            one(table, whole, value="value")
+
+    def test_ids_do_not_depend_on_the_width_of_integers_or_the_encoding_of_text(self) -> None:
+        params = ds.SketchParams(max_weight=1)
+        for plain, other in [
+            (pa.array([1, 2, 250]), pa.array([1, 2, 250], pa.uint8())),
+            (pa.array([1, 2, 250]), pa.array([1, 2, 250], pa.decimal128(9, 0))),
+            (pa.array(["a", "b", "ü"]), pa.array(["a", "b", "ü"]).dictionary_encode()),
+            (pa.array([b"a", b"b", b"c"]), pa.array([b"a", b"b", b"c"], pa.binary(1))),
+            (
+                pa.array([1, 2, 3], pa.timestamp("us")),
+                pa.array([1_000, 2_000, 3_000], pa.timestamp("ns", "UTC")),
+            ),
+        ]:
+            times = pa.array([1, 2, 3])
+            first, second = (pa.table({"time": times, "id": column}) for column in (plain, other))
+            assert one(first, params).to_bytes() == one(second, params).to_bytes()
+
+    def test_a_chunked_table_reads_as_its_rows(self) -> None:
+        log = delivery_log(700)
+        pieces = pa.concat_tables([log.slice(i, 100) for i in range(0, 700, 100)])
+        whole = sketches_by_key(log.combine_chunks(), PARAMS, MAPPING)
+        assert sketches_by_key(pieces, PARAMS, MAPPING) == whole
+
+    def test_an_empty_table_has_no_keys(self) -> None:
+        assert sketches_by_key(delivery_log(30).slice(0, 0), PARAMS, MAPPING, ["path"]) == {}
+
+    @pytest.mark.parametrize("keys", ["", ()])
+    def test_a_mapping_needs_ids(self, keys: object) -> None:
+        with pytest.raises(ds.ParameterError, match="ids is"):
+            ColumnMapping(time="time", ids=keys)  # type: ignore[arg-type]
+
+    def test_a_mapping_refuses_a_unit_it_does_not_know(self) -> None:
+        with pytest.raises(ds.ParameterError, match="fortnight"):
+            ColumnMapping(time="time", ids=("id",), time_unit="fortnight")
+
+
+REFUSED = {
+    "null id": ({"id": pa.array([1, None])}, "id", 1, r"^id\[1\] is null$"),
+    "null text id": ({"id": pa.array(["a", None])}, "id", 1, r"^id\[1\] is null$"),
+    "null weight": ({"weight": pa.array([1, None])}, "weight", 1, r"^weight\[1\] is null$"),
+    "null time": ({"time": pa.array([1, None])}, "time", 1, r"^time\[1\] is null$"),
+    "fractional time": ({"time": [1.0, 2.5]}, "time", 1, r"^time\[1\] is 2.5; expected"),
+    "infinite time": ({"time": [1.0, float("inf")]}, "time", 1, r"^time\[1\] is inf"),
+    "text as time": ({"time": ["1", "2"]}, "time", None, r"^time is of type string"),
+    "text as value": ({"value": ["1", "2"]}, "value", None, r"^value is of type string"),
+    "NaN": ({"value": [1.0, float("nan")]}, "value", 1, r"^value\[1\] is nan"),
+    "negative weight": ({"weight": [1, -1]}, "weight", 1, r"^weight\[1\] is -1; expected 0 to 7"),
+    "large weight": ({"weight": [8, 1]}, "weight", 0, r"^weight\[0\] is 8; expected 0 to 7"),
+    "float id": ({"id": [1.0, 1.5]}, "id", 1, r"^id\[1\] is 1.5; expected an integer$"),
+    "far time": ({"time": [1, 1 << 62]}, "time", 1, r"^time\[1\] is 4611686018427387904 s"),
+}  # fmt: skip
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("case", REFUSED)
+    def test_one_error_names_the_tables_column_and_row_and_nothing_is_taken(
+        self, case: str
+    ) -> None:
+        columns, name, row, message = REFUSED[case]
+        table = {"time": [1, 2], "id": [1, 2], "value": [1.0, 2.0], "weight": [1, 1]}
+        mapping = ColumnMapping(
+            time="time", ids=("id",), value="value", weight="weight", time_unit="s"
+        )
+        builder = KeyedBuilder(PARAMS, mapping)
+        builder.add(pa.table(table))
+        before = builder.sketches[()].to_bytes()
+        with pytest.raises(ds.ObservationError, match=message) as caught:
+            builder.add(pa.table({**table, **columns}))
+        assert (caught.value.column, caught.value.row) == (name, row)
+        assert builder.sketches[()].to_bytes() == before
+        assert builder.counts[()][0] == 2
+
+    def test_neither_time(self) -> None:
+        table = pa.table({"time": pa.array([1, None]), "late": pa.array([1, None]), "id": [1, 2]})
+        with pytest.raises(ds.ObservationError, match=r"time\[1\] is null, and so is late\[1\]"):
+            one(table, PARAMS, fallback_time="late")
+
+    def test_a_column_that_is_not_there(self) -> None:
+        with pytest.raises(ds.ParameterError, match=r"no column 'time'; there are id"):
+            one(pa.table({"id": [1]}), PARAMS)
+
+    def test_a_timestamp_in_a_stream_whose_unit_is_a_mere_label(self) -> None:
+        table = pa.table({"time": pa.array([1], pa.timestamp("s")), "id": [1]})
+        with pytest.raises(ds.ParameterError, match="the stream's unit 'tick'"):
+            one(table, ds.SketchParams(max_weight=1, time_unit="tick"))
+
+
+class TestLaws:
+    @settings(max_examples=40, deadline=None)
+    @given(data=st.data())
+    def test_any_cut_order_and_repetition_gives_the_same_bytes(self, data: st.DataObject) -> None:
+        rows = 240
+        log = delivery_log(rows, seed=data.draw(st.integers(0, 50)))
+        expected = {
+            key: sketch.to_bytes()
+            for key, sketch in sketches_by_key(log, PARAMS, MAPPING, ["path"]).items()
+        }
+        order = data.draw(st.permutations(range(rows)))
+        again = data.draw(st.lists(st.integers(0, rows - 1), max_size=100))
+        shuffled = log.take(pa.array([*order, *again]))
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(shuffled)), max_size=8)))
+        parts: dict[batch.Key, list[bytes]] = {}
+        for start, end in zip([0, *cuts], [*cuts, len(shuffled)], strict=True):
+            part = shuffled.slice(start, end - start)
+            for key, sketch in sketches_by_key(part, PARAMS, MAPPING, ["path"]).items():
+                parts.setdefault(key, []).append(sketch.to_bytes())
+        assert {key: batch.merge_blobs(blobs) for key, blobs in parts.items()} == expected
+
+    def test_merging_keys_equals_one_sketch_of_everything(self) -> None:
+        log = delivery_log(3_000)
+        whole = sketches_by_key(log, PARAMS, MAPPING)[()].to_bytes()
+        for keys in (["path"], ["source"], ["source", "path"]):
+            blobs = [s.to_bytes() for s in sketches_by_key(log, PARAMS, MAPPING, keys).values()]
+            assert batch.merge_blobs(blobs) == whole
+        assert len(blobs) > 64  # more than are decoded at a time
+
+
+class TestMergeBlobs:
+    def test_nothing_to_merge(self) -> None:
+        with pytest.raises(ds.ParameterError, match="at least one"):
+            batch.merge_blobs([])
+
+    def test_a_secret_key_is_needed_and_enough(self) -> None:
+        params = ds.SketchParams(max_weight=1, id_key=b"sixteen bytes or more")
+        table = pa.table({"time": [1, 2], "id": [1, 2]})
+        blob = one(table, params).to_bytes()
+        assert batch.merge_blobs([blob, blob], id_key=params.id_key) == blob
+        with pytest.raises(ds.IncompatibleSketchError, match="id_key"):
+            batch.merge_blobs([blob])
+
+    def test_other_parameters_are_refused(self) -> None:
+        table = pa.table({"time": [1], "id": [1]})
+        blobs = [one(table, ds.SketchParams(max_weight=1, seed=s)).to_bytes() for s in (1, 2)]
+        with pytest.raises(ds.IncompatibleSketchError, match="seed"):
+            batch.merge_blobs(blobs)
+
+
+class TestEngineFunctions:
+    def test_partials_merged_by_group_equal_the_whole(self) -> None:
+        log = delivery_log(2_000)
+        function = batch.partial_builder(PARAMS, MAPPING, ["path"])
+        cut = log.to_batches(max_chunksize=130)
+        partials = [row for i in range(4) for row in function(iter(cut[i::4]))]
+        merger = batch.group_merger(["path"])
+        builder = KeyedBuilder(PARAMS, MAPPING, ["path"])
+        builder.add(log)
+        for (path,), sketch in builder.sketches.items():
+            group = [
+                batch_.filter(pa.compute.equal(batch_.column("path"), path)) for batch_ in partials
+            ]
+            [row] = merger(iter(group))
+            assert row.to_pylist() == [
+                {
+                    "path": path,
+                    **dict(
+                        zip(
+                            ("rows", "missing_values", "fallback_times"),
+                            builder.counts[(path,)].tolist(),
+                            strict=True,
+                        )
+                    ),
+                    "sketch": sketch.to_bytes(),
+                    "digest": sketch.digest(),
+                }
+            ]
+
+    def test_nothing_in_nothing_out(self) -> None:
+        assert list(batch.partial_builder(PARAMS, MAPPING, ["path"])(iter([]))) == []
+        assert list(batch.group_merger(["path"])(iter([]))) == []
+
+    def test_files_are_read_by_row_group(self, tmp_path: object) -> None:
+        log, path = delivery_log(2_000), f"{tmp_path}/log.parquet"
+        pq.write_table(log, path, row_group_size=300)
+        splits = [
+            batch.FileSplit(path, (0, 1, 2), 0),
+            batch.FileSplit(path, (3,), 900),
+            batch.FileSplit(path, (4, 5, 6), 1_200),
+        ]
+        function = batch.file_builder(splits, PARAMS, MAPPING)
+        numbers = [
+            pa.RecordBatch.from_pydict({"id": [0, 1]}),
+            pa.RecordBatch.from_pydict({"id": [2]}),
+        ]
+        [row] = function(iter(numbers))
+        assert row.column("sketch").to_pylist() == [
+            sketches_by_key(log, PARAMS, MAPPING)[()].to_bytes()
+        ]
+        assert row.column("rows").to_pylist() == [2_000]
+
+    def test_a_file_at_fault_is_named(self, tmp_path: object) -> None:
+        log, path = delivery_log(600), f"{tmp_path}/log.parquet"
+        weights = log["weight"].to_numpy().copy()
+        weights[450] = 99
+        pq.write_table(log.set_column(6, "weight", pa.array(weights)), path, row_group_size=200)
+        function = batch.file_builder([batch.FileSplit(path, (2,), 400)], PARAMS, MAPPING)
+        number = pa.RecordBatch.from_pydict({"id": [0]})
+        with pytest.raises(
+            ds.ObservationError, match=r"log.parquet, rows from 400: weight\[50\] is 99"
+        ):
+            list(function(iter([number])))
+        pq.write_table(log.drop_columns(["msg"]), path)
+        with pytest.raises(ds.ParameterError, match=r"log.parquet has no column 'msg'"):
+            list(function(iter([number])))
+
+
+def test_the_library_itself_does_without_pyarrow() -> None:
+    program = "import sys, decaysketch; sys.exit('pyarrow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_warm_up_runs() -> None:
+    batch.warm_up()
+
+
+def test_numpy_counts_are_plain_integers_in_rows() -> None:
+    builder = KeyedBuilder(PARAMS, MAPPING)
+    builder.add(delivery_log(50))
+    [row] = builder.batches()
+    assert row.column("rows").type == pa.int64()
+    assert builder.counts[()].dtype == np.int64

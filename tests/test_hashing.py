@@ -1,0 +1,139 @@
+"""The specification of everything random: fixed vectors, bijections, independence of structure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sympy
+
+import decaysketch as ds
+from decaysketch import hashing
+
+FIRST_KEY_WORDS = [4214147691571294794, 10658333105868532544]
+FIRST_MIXED_IDS = [779979645, 938396104, 541089154]
+FIRST_KEYED_IDS = [888702986, 201074346]
+FIRST_SECRET_IDS = [924664636, 669878090]
+KEY_CHECK = "6794b5a81c56e71e"
+
+
+def test_mix64_is_the_published_finaliser_and_a_bijection() -> None:
+    # Inverting each step gives the argument back.
+    inverse_1 = pow(0x3C79AC492BA7B653, -1, 1 << 64)
+    inverse_2 = pow(0x1C69B3F74AC4AE35, -1, 1 << 64)
+
+    def unshift(word: int, shift: int) -> int:
+        result = word
+        for _ in range(64 // shift + 1):
+            result = word ^ result >> shift
+        return result
+
+    for word in [0, 1, 2**63, 2**64 - 1, 0x0123456789ABCDEF]:
+        mixed = hashing.mix64(word)
+        back = unshift(mixed, 27) * inverse_2 % 2**64
+        back = unshift(back, 33) * inverse_1 % 2**64
+        assert unshift(back, 27) == word
+
+
+def test_derived_numbers_never_change() -> None:
+    """Sketches in the field hash by these numbers: a change here is a new format."""
+    params = ds.SketchParams(max_weight=999, id_bits=30, seed=42)
+    assert params.prime == 18010008594793
+    assert params.multipliers == (15023616303869,)
+    assert params.fingerprint.hex() == "c470ac670b316dbc"
+    assert [hashing.derive(42, 4, k) for k in range(2)] == FIRST_KEY_WORDS
+    assert hashing.mix_ids(params, np.arange(3)).tolist() == FIRST_MIXED_IDS
+    assert ds.observation_ids([1, 2], ["a", "ü"], params=params).tolist() == FIRST_KEYED_IDS
+    secret = ds.SketchParams(max_weight=999, id_bits=30, seed=42, id_key=bytes(range(32)))
+    assert secret.key_check.hex() == KEY_CHECK
+    assert hashing.mix_ids(secret, np.arange(2)).tolist() == FIRST_SECRET_IDS
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
+@pytest.mark.parametrize(("max_weight", "id_bits"), [(1, 0), (1, 1), (999, 30), (1, 56), (2**31, 25)])
+def test_the_prime_lies_between_10_and_20_universes(seed: int, max_weight: int, id_bits: int) -> None:
+    params = ds.SketchParams(max_weight=max_weight, id_bits=id_bits, seed=seed)
+    assert sympy.isprime(params.prime)
+    assert 10 * params.universe < params.prime < 20 * params.universe
+    assert 1 <= params.multipliers[0] < params.prime
+    assert 0 <= params.offsets[0] < params.prime
+    assert params.levels == (params.universe - 1).bit_length()
+
+
+@pytest.mark.parametrize("id_bits", [0, 1, 2, 3, 7, 12])
+@pytest.mark.parametrize("key", [None, b"s" * 16])
+def test_id_mixing_is_a_bijection(id_bits: int, key: bytes | None) -> None:
+    params = ds.SketchParams(max_weight=3, id_bits=id_bits, seed=id_bits, id_key=key)
+    mixed = hashing.mix_ids(params, np.arange(1 << id_bits))
+    assert sorted(mixed.tolist()) == list(range(1 << id_bits))
+
+
+def test_unmixed_ids_are_the_ids() -> None:
+    params = ds.SketchParams(max_weight=3, id_bits=8, id_mix="none")
+    assert hashing.mix_ids(params, np.arange(256)).tolist() == list(range(256))
+
+
+@pytest.mark.parametrize("id_bits", [20, 30, 41, 56])
+def test_each_input_bit_moves_half_of_the_output_bits(id_bits: int) -> None:
+    """Avalanche over 64 seeds: each pair (input bit, output bit) flips with probability near 1/2.
+
+    A pair's share over 64 seeds x 64 ids has standard deviation 1/128 if all were independent;
+    the mean over pairs must be within 0.01 and no pair outside 0.5 +- 0.1.
+    """
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 1 << id_bits, 64)
+    flips = np.zeros((id_bits, id_bits))
+    for seed in range(64):
+        params = ds.SketchParams(max_weight=1, id_bits=id_bits, seed=seed)
+        base = hashing.mix_ids(params, ids)
+        for bit in range(id_bits):
+            change = hashing.mix_ids(params, ids ^ (1 << bit)) ^ base
+            flips[bit] += [(change >> out & 1).sum() for out in range(id_bits)]
+    share = flips / (64 * 64)
+    assert abs(share.mean() - 0.5) < 0.01
+    assert share.min() > 0.4
+    assert share.max() < 0.6
+
+
+def test_keys_of_different_type_order_or_split_have_different_hashes() -> None:
+    word = ds.SketchParams(max_weight=1, seed=9).key_word
+    keys = [
+        [[1], [2]],
+        [[2], [1]],
+        [["1"], ["2"]],
+        [[b"1"], [b"2"]],
+        [["12"], [""]],
+        [["1"], ["2\0"]],
+        [[""], ["12"]],
+        [["12"]],
+        [[12]],
+    ]
+    hashes = [int(hashing.hash_keys(columns, word)[0]) for columns in keys]
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_key_hashing_is_the_same_in_any_company() -> None:
+    params = ds.SketchParams(max_weight=1, id_bits=50, seed=9)
+    names = [f"sensor-{k}" * (1 + k % 7) for k in range(40_000)]
+    numbers = np.arange(40_000)
+    together = ds.observation_ids(names, numbers, params=params)
+    assert len(set(together.tolist())) == 40_000
+    for k in (0, 1, 16_383, 16_384, 39_999):
+        assert ds.observation_ids([names[k]], [k], params=params)[0] == together[k]
+    assert ds.observation_ids(np.array(names), numbers.astype(np.uint32), params=params).tolist() == together.tolist()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (([1, 2], [1]), "unequal lengths"),
+        ((), "at least one key column"),
+        (([1.5],), "float64"),
+        ((["a", 1],), r"key column 0\[1\]|one type|dtype"),
+        ((["a", None],), r"key column 0\[1\]"),
+        ((["x" * 2000],), "2000 bytes"),
+        (([[1, 2]],), "2 dimensions"),
+    ],
+)
+def test_bad_keys_are_refused(columns: tuple[object, ...], message: str) -> None:
+    with pytest.raises(ds.ObservationError, match=message):
+        ds.observation_ids(*columns, params=ds.SketchParams(max_weight=1))

@@ -1,0 +1,189 @@
+"""What is shipped, what it may import, and what it is built from."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Imports point one way: a module imports from rows above its own, or from its own where the row is
+# one package. Whoever adds a module says here where it stands.
+LAYERS = [
+    ["decaysketch.errors"],
+    ["decaysketch.hashing"],
+    ["decaysketch.params", "decaysketch.decay"],
+    ["decaysketch.observations", "decaysketch.minhit", "decaysketch._bitpack"],
+    ["decaysketch._kernels"],
+    ["decaysketch.state"],
+    ["decaysketch.retained", "decaysketch.estimate"],
+    ["decaysketch.sample", "decaysketch.wire"],
+    ["decaysketch.query"],
+    ["decaysketch.sketch"],
+    ["decaysketch.batch"],
+    ["decaysketch"],
+    ["api", "spark_jobs"],
+    ["demo", "benchmarks", "quality"],
+]
+RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
+PACKAGES = ["decaysketch", "api", "spark_jobs", "demo", "benchmarks"]
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+)
+
+
+def source_of(module: str) -> Path:
+    path = ROOT / Path(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def imports_of(module: str) -> set[str]:
+    """Modules that a file names in imports, at its top or inside of functions."""
+    found = set()
+    for node in ast.walk(ast.parse(source_of(module).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module} has a relative import"
+            assert node.module is not None
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in MODULES else node.module)
+    return found
+
+
+def layer(module: str) -> str | None:
+    """The longest entry of LAYERS that a module belongs to."""
+    parts = module.split(".")
+    names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((name for name in names if name in RANK), None)
+
+
+class TestImports:
+    @pytest.mark.parametrize("module", MODULES)
+    def test_point_one_way(self, module: str) -> None:
+        own = layer(module)
+        assert own is not None, f"{module} has no place in LAYERS"
+        assert own != "decaysketch" or module == "decaysketch", f"{module} has no place in LAYERS"
+        for other in imports_of(module):
+            target = layer(other)
+            assert target is None or target == own or RANK[target] < RANK[own], (
+                f"{module} imports {other}, which stands after it"
+            )
+
+    @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("decaysketch")])
+    def test_of_the_library_need_nothing_but_its_dependencies(self, module: str) -> None:
+        allowed = {"decaysketch", "llvmlite", "numba", "numpy", "scipy", "sympy"}
+        if module == "decaysketch.batch":
+            allowed.add("pyarrow")
+        outside = {name.partition(".")[0] for name in imports_of(module)} - allowed
+        assert outside <= sys.stdlib_module_names, f"{module} imports {outside}"
+
+    def test_of_the_reference_share_nothing_with_what_it_checks(self) -> None:
+        names = imports_of("decaysketch.minhit.reference")
+        assert all(name.partition(".")[0] in sys.stdlib_module_names for name in names)
+
+
+class TestPublicNames:
+    @pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith("__main__")])
+    def test_are_sorted_and_there(self, module: str) -> None:
+        names = getattr(importlib.import_module(module), "__all__", None)
+        if names is None:
+            pytest.skip("no __all__")
+
+        def order(name: str) -> tuple[int, str]:  # constants, classes, functions
+            return (0 if name.isupper() else 1 if name[:1].isupper() else 2, name)
+
+        assert list(names) == sorted(names, key=order)
+        assert len(set(names)) == len(names)
+        for name in names:
+            assert hasattr(sys.modules[module], name), f"{module}.{name}"
+
+
+class TestRequirements:
+    PINS = sorted((ROOT / "requirements").glob("*.txt"))
+
+    @pytest.mark.parametrize("path", PINS, ids=lambda path: path.name)
+    def test_fix_every_version_and_name_no_place(self, path: Path) -> None:
+        pin = re.compile(r"[a-z0-9][a-z0-9._-]*==[0-9][0-9a-z.+!]*( ; [^@]*)?")
+        for line in path.read_text(encoding="utf-8").splitlines():
+            assert pin.fullmatch(line) or re.fullmatch(r"    # .*", line), line
+            assert "://" not in line
+
+    def test_are_what_runs_here(self) -> None:
+        lines = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8").splitlines()
+        pins = [Requirement(line) for line in lines if not line.lstrip().startswith("#")]
+        wanted = {
+            pin.name: str(pin.specifier).removeprefix("==")
+            for pin in pins
+            if pin.marker is None or pin.marker.evaluate()
+        }
+        assert {name: metadata.version(name) for name in wanted} == wanted
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT, check=True, capture_output=True,
+    )  # fmt: skip
+    [path] = folder.glob("*.whl")
+    return path
+
+
+class TestWheel:
+    def test_holds_the_library_only(self, wheel: Path) -> None:
+        names = zipfile.ZipFile(wheel).namelist()
+        top = {name.partition("/")[0] for name in names}
+        assert {re.sub(r"-.*", "", name) for name in top} == {"decaysketch"}
+        sources = {name for name in names if name.startswith("decaysketch/")}
+        expected = {str(source_of(m).relative_to(ROOT)) for m in MODULES if m[:11] == "decaysketch"}
+        assert sources == {*expected, "decaysketch/py.typed"}
+        assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+    def test_works_without_the_checkout(self, wheel: Path, tmp_path: Path) -> None:
+        zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+        program = (
+            "import decaysketch as ds\n"
+            "sketch = ds.DecaySketch(ds.SketchParams(max_weight=1))\n"
+            "sketch.update([1.5, 2.5], [1, 1], [10, 20], [1, 2])\n"
+            "again = ds.DecaySketch.from_bytes(sketch.to_bytes())\n"
+            "assert again.total(ds.decay.window(60), now=30).value == 4.0\n"
+            "print(ds.__file__)\n"
+        )
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path, check=True, capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        )  # fmt: skip
+        assert Path(run.stdout.strip()).is_relative_to(tmp_path)
+
+    def test_metadata(self, wheel: Path) -> None:
+        with zipfile.ZipFile(wheel) as archive:
+            [name] = [n for n in archive.namelist() if n.endswith("/METADATA")]
+            fields = metadata.PathDistribution(zipfile.Path(archive, name.partition("/")[0] + "/"))
+            assert fields.metadata["Requires-Python"] == ">=3.11"
+            assert fields.metadata["License-Expression"] == "Apache-2.0"
+            needed = {Requirement(r).name for r in fields.requires or [] if "extra" not in r}
+            assert needed == {"numba", "numpy", "scipy", "sympy"}
+            import decaysketch
+
+            assert fields.version == decaysketch.__version__
+
+
+def test_setup_accepts_the_syntax_of_an_old_python() -> None:
+    source = (ROOT / "scripts" / "setup.py").read_text(encoding="utf-8")
+    ast.parse(source, feature_version=(3, 6))

@@ -1,0 +1,339 @@
+"""Bytes of a sketch in plain Python integers, written from ``docs/wire-format.md`` alone.
+
+An oracle for :mod:`decaysketch.wire`: it shares nothing with it. It also writes what no encoder
+would: every choice that the format leaves to a stated rule can be overruled, so that tests can
+build bytes whose checksum is right and whose content is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import sympy
+
+MISSING = -(2**63)
+NO_WATERMARK = -(2**63)
+BLOCK = 256
+RAW = 15
+
+
+def varint(number: int) -> bytes:
+    out = []
+    while True:
+        out.append(number % 128 + (128 if number >= 128 else 0))
+        number //= 128
+        if number == 0:
+            return bytes(out)
+
+
+def zigzag(number: int) -> int:
+    return 2 * number if number >= 0 else -2 * number - 1
+
+
+class Bits:
+    """A string of bits; the first one is the lowest bit of the first byte."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.length = 0
+
+    def put(self, value: int, width: int) -> None:
+        assert 0 <= value < 1 << width, (value, width)
+        self.number |= value << self.length
+        self.length += width
+
+    def put_base(self, base: int) -> None:
+        word = zigzag(base)
+        self.put(word.bit_length(), 7)
+        self.put(word, word.bit_length())
+
+    def to_bytes(self) -> bytes:
+        return self.number.to_bytes(-(-self.length // 8), "little")
+
+
+@dataclass
+class Plan:
+    """Width, number of high bits of an exception, and the exceptions of a column."""
+
+    width: int
+    extra: int
+    exceptions: list[tuple[int, int]]
+    size: int
+
+
+def plan(residuals: Sequence[int]) -> Plan:
+    longest = max(r.bit_length() for r in residuals)
+    place = (len(residuals) - 1).bit_length()
+
+    def with_width(width: int) -> Plan:
+        exceptions = [(i, r >> width) for i, r in enumerate(residuals) if r >> width]
+        size = len(residuals) * width
+        if exceptions:
+            size += 7 + place + min(len(residuals), len(exceptions) * place)
+            size += len(exceptions) * (longest - width)
+        return Plan(width, longest - width, exceptions, size)
+
+    return min((with_width(w) for w in range(longest, -1, -1)), key=lambda p: p.size)
+
+
+def put_column(bits: Bits, residuals: Sequence[int], chosen: Plan | None = None) -> None:
+    chosen = chosen or plan(residuals)
+    place = (len(residuals) - 1).bit_length()
+    bits.put(chosen.width, 7)
+    bits.put(int(chosen.extra > 0), 1)
+    if chosen.extra:
+        bits.put(chosen.extra, 7)
+        bits.put(len(chosen.exceptions) - 1, place)
+    for residual in residuals:
+        bits.put(residual & (1 << chosen.width) - 1, chosen.width)
+    if chosen.extra:
+        positions = [position for position, _ in chosen.exceptions]
+        if len(positions) * place > len(residuals):
+            for i in range(len(residuals)):
+                bits.put(int(i in positions), 1)
+        else:
+            for position in positions:
+                bits.put(position, place)
+        for _, high in chosen.exceptions:
+            bits.put(high, chosen.extra)
+
+
+def put_frame(bits: Bits, numbers: Sequence[int]) -> None:
+    bits.put_base(min(numbers))
+    put_column(bits, [number - min(numbers) for number in numbers])
+
+
+def float_of(key: int) -> float:
+    word = key if key >= 0 else key ^ 0x7FFFFFFFFFFFFFFF
+    number: float = struct.unpack("<d", struct.pack("<q", word))[0]
+    return number
+
+
+def key_of(number: float) -> int:
+    word: int = struct.unpack("<q", struct.pack("<d", number + 0.0))[0]
+    return word if word >= 0 else word ^ 0x7FFFFFFFFFFFFFFF
+
+
+def decimals(keys: Sequence[int]) -> tuple[int, list[int]]:
+    numbers = [float_of(key) for key in keys]
+    for places in range(15):
+        power = float(10**places)
+        scaled = [x * power for x in numbers]
+        if all(abs(s) <= 2**53 + 0.5 for s in scaled):
+            integers = [round(s) for s in scaled]
+            if all(
+                abs(j) <= 2**53 and j / power == x for j, x in zip(integers, numbers, strict=True)
+            ):
+                return places, integers
+    return RAW, list(keys)
+
+
+def put_values(bits: Bits, keys: Sequence[int], floats: bool) -> None:
+    present = [key for key in keys if key != MISSING]
+    if not present:
+        bits.put(2, 2)
+        return
+    bits.put(0 if len(present) == len(keys) else 1, 2)
+    if len(present) < len(keys):
+        for key in keys:
+            bits.put(int(key != MISSING), 1)
+    if floats:
+        places, present = decimals(present)
+        bits.put(places, 4)
+    put_frame(bits, present)
+
+
+Row = tuple[int, int, int, int]  # time, id, weight, value key
+
+
+def rows_to_bytes(rows: Sequence[Row], floats: bool) -> bytes:
+    bits = Bits()
+    last_time, last_id = (rows[0][0] if rows else 0), 0
+    for start in range(0, len(rows), BLOCK):
+        times, ids, weights, keys = zip(*rows[start : start + BLOCK], strict=True)
+        put_column(bits, [a - b for a, b in zip((last_time, *times), times, strict=False)])
+        steps = [zigzag(a - b) for a, b in zip((last_id, *ids), ids, strict=False)]
+        frame = [number - min(ids) for number in ids]
+        base_size = 7 + zigzag(min(ids)).bit_length()
+        by_steps = plan(steps).size < base_size + plan(frame).size
+        bits.put(int(by_steps), 1)
+        if by_steps:
+            put_column(bits, steps)
+        else:
+            put_frame(bits, ids)
+        put_frame(bits, weights)
+        put_values(bits, keys, floats)
+        last_time, last_id = times[-1], ids[-1]
+    return bits.to_bytes()
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Bytes field by field, with a right checksum around whatever the fields hold."""
+
+    fingerprint: bytes
+    params: bytes | None  # in full, already packed
+    capacity: int
+    watermarks: Sequence[int]  # those that are set
+    rows: Sequence[Row]
+    floats: bool
+    magic: bytes = b"\xd5DSK"
+    version: int = 1
+    family: int = 1
+    required: int | None = None
+    optional: int = 0
+    count: int | None = None  # of rows, where it is not to be len(rows)
+    first_time: int | None = None
+    columns: bytes | None = None  # instead of those of the rows
+    sections: Sequence[bytes] = field(default=())
+
+    def to_bytes(self) -> bytes:
+        required = int(self.params is not None) if self.required is None else self.required
+        out = self.magic + bytes((self.version, self.family, required, self.optional))
+        out += self.fingerprint + (self.params or b"")
+        out += varint(self.capacity) + varint(len(self.watermarks))
+        for i, t in enumerate(self.watermarks):
+            out += varint(zigzag(t) if i == 0 else self.watermarks[i - 1] - t)
+        count = len(self.rows) if self.count is None else self.count
+        out += varint(count)
+        if count:
+            first = self.rows[0][0] if self.first_time is None else self.first_time
+            out += varint(zigzag(first))
+        out += rows_to_bytes(self.rows, self.floats) if self.columns is None else self.columns
+        for section in self.sections:
+            out += varint(len(section)) + section
+        return out + struct.pack("<I", zlib.crc32(out))
+
+    def but(self, **changes: Any) -> bytes:
+        """The bytes with some fields replaced."""
+        return replace(self, **changes).to_bytes()
+
+
+def params_to_bytes(fields: dict[str, Any], check: bytes = b"") -> bytes:
+    """Parameters in full, from ``SketchParams.to_dict()``."""
+    choices = (
+        int(fields["value_type"] == "float64")
+        + 2 * int(fields["id_mix"] == "none")
+        + 4 * int(fields["keyed_by"] == "secret")
+    )
+    unit = fields["time_unit"].encode()
+    return (
+        bytes((fields["id_bits"], fields["copies"], choices))
+        + fields["seed"].to_bytes(8, "little")
+        + bytes((len(unit),))
+        + unit
+        + varint(fields["max_weight"])
+        + check
+    )
+
+
+def blob_of(state: Any, *, embed_params: bool = True) -> Blob:
+    """What the format makes of a ``SketchState``, as fields that can still be changed."""
+    params = state.params
+    check = params.key_check if params.id_key is not None else b""
+    columns: Iterable[Sequence[int]] = (
+        c.tolist() for c in (state.times, state.ids, state.weights, state.value_keys)
+    )
+    return Blob(
+        fingerprint=params.fingerprint,
+        params=params_to_bytes(params.to_dict(), check) if embed_params else None,
+        capacity=params.capacity,
+        watermarks=[t for t in state.watermarks.tolist() if t != NO_WATERMARK],
+        rows=list(zip(*columns, strict=True)),
+        floats=params.value_type == "float64",
+    )
+
+
+def with_checksum(body: bytes) -> bytes:
+    """A body and the checksum that belongs to it."""
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+# ------------------------------------------------------------- section 5.1: the hash function
+
+GOLDEN = 0x9E3779B97F4A7C15
+WORD = 2**64
+
+
+def mix64(z: int) -> int:
+    z ^= z >> 27
+    z = z * 0x3C79AC492BA7B653 % WORD
+    z ^= z >> 33
+    z = z * 0x1C69B3F74AC4AE35 % WORD
+    return z ^ z >> 27
+
+
+def derive(seed: int, purpose: int, index: int) -> int:
+    stream = mix64((mix64((seed + GOLDEN) % WORD) + purpose * GOLDEN) % WORD)
+    return mix64((stream + (index + 1) * GOLDEN) % WORD)
+
+
+def below(bound: int, seed: int, purpose: int) -> int:
+    return (derive(seed, purpose, 0) * WORD + derive(seed, purpose, 1)) % bound
+
+
+def personal_hash(data: bytes, person: bytes, key: bytes = b"") -> bytes:
+    return hashlib.blake2b(data, digest_size=8, person=person, key=key).digest()
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Everything that section 5.1 derives from parameters (and the secret, if there is one)."""
+
+    fields: dict[str, Any]
+    secret: bytes | None = None
+
+    @property
+    def check(self) -> bytes:
+        return personal_hash(self.secret, b"ds-key-check") if self.secret else bytes(8)
+
+    @property
+    def fingerprint(self) -> bytes:
+        f = self.fields
+        data = f["max_weight"].to_bytes(8, "little") + bytes((f["id_bits"], f["copies"]))
+        data += f["seed"].to_bytes(8, "little") + self.check
+        data += f"{f['time_unit']}\0{f['value_type']}\0{f['id_mix']}".encode()
+        return personal_hash(data, b"ds-params-1")
+
+    @property
+    def universe(self) -> int:
+        return int(self.fields["max_weight"] * 2 ** self.fields["id_bits"])
+
+    @property
+    def coarsest(self) -> int:
+        return (self.universe - 1).bit_length()
+
+    @cached_property
+    def prime(self) -> int:
+        low = 10 * self.universe
+        prime = int(sympy.nextprime(low + below(low, self.fields["seed"], 1)))
+        return prime if prime < 2 * low else int(sympy.nextprime(low))
+
+    def word(self, index: int) -> int:
+        if self.secret is None:
+            return derive(self.fields["seed"], 4, index)
+        data = index.to_bytes(8, "little")
+        return int.from_bytes(personal_hash(data, b"decaysketch-id", self.secret), "little")
+
+    def mixed(self, id_: int) -> int:
+        bits = self.fields["id_bits"]
+        if self.fields["id_mix"] == "none":
+            return id_
+        for r in range(3):
+            k, c = self.word(2 * r) % 2**bits, (self.word(2 * r + 1) | 1) % 2**bits
+            id_ = (id_ ^ k) * c % 2**bits
+            id_ ^= id_ >> -(-bits // 2)
+        return id_
+
+    def top_level(self, id_: int, weight: int) -> int:
+        p, seed = self.prime, self.fields["seed"]
+        a, b = 1 + below(p - 1, seed, 2), below(p, seed, 3)
+        start = self.fields["max_weight"] * self.mixed(id_)
+        least = min((a * (start + j) + b) % p for j in range(weight))
+        return max(i for i in range(self.coarsest + 1) if least < p >> i)

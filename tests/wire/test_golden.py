@@ -1,0 +1,105 @@
+"""Bytes that were published: they are read, and written again, for ever.
+
+Each ``golden/vN/NAME.dsk`` has a ``NAME.json`` that says what is in it. New cases are added by
+``make_golden.py``; none is ever changed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from wire import make_golden, reference
+
+from decaysketch import wire
+from decaysketch.observations import encode_values
+from decaysketch.params import SketchParams
+from decaysketch.state import NO_WATERMARK, SketchState
+
+MISSING = -(2**63)
+FILES = sorted(make_golden.DIRECTORY.glob("*.dsk"))
+
+
+class Golden:
+    """One case: the bytes, and what the JSON beside them says."""
+
+    def __init__(self, path: Path) -> None:
+        self.blob = path.read_bytes()
+        self.said: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
+        self.id_key = bytes.fromhex(self.said["id_key"]) if self.said["id_key"] else None
+        self.params = SketchParams.from_dict(self.said["params"], id_key=self.id_key)
+        self.embedded: bool = self.said["embed_params"]
+        self.rows = [tuple(row) for row in self.said["rows (time, id, weight, level, value)"]]
+
+    def state(self) -> SketchState:
+        """The state, from the JSON alone."""
+        times, ids, weights, levels, values = (
+            zip(*self.rows, strict=True) if self.rows else [()] * 5
+        )
+        keys = [
+            MISSING if v is None else int(encode_values([v], self.params.value_type)[0])
+            for v in values
+        ]
+        watermarks = np.full(self.params.levels + 1, NO_WATERMARK)
+        watermarks[: len(self.said["watermarks"])] = self.said["watermarks"]
+        columns = (np.array(c, dtype=np.int64) for c in (keys, weights, times, ids))
+        return SketchState(self.params, *columns, np.array(levels, dtype=np.int8), watermarks)
+
+    def decoded(self) -> SketchState:
+        if self.embedded:
+            return wire.decode(self.blob, id_key=self.id_key)
+        return wire.decode(self.blob, params=self.params)
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.stem)
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden(request.param)
+
+
+def test_there_are_golden_files() -> None:
+    assert {path.stem for path in FILES} == {case.name for case in make_golden.cases()}
+
+
+def test_golden_bytes_decode_to_what_is_written_beside_them(golden: Golden) -> None:
+    state, said = golden.decoded(), golden.state()
+    for name in ("times", "ids", "weights", "value_keys", "levels", "watermarks"):
+        np.testing.assert_array_equal(getattr(state, name), getattr(said, name), err_msg=name)
+    assert state.params == golden.params
+    assert state.digest() == golden.said["digest"]
+
+
+def test_what_is_written_beside_them_encodes_to_the_golden_bytes(golden: Golden) -> None:
+    assert wire.encode(golden.state(), embed_params=golden.embedded) == golden.blob
+
+
+def test_the_specification_in_plain_python_gives_the_golden_bytes(golden: Golden) -> None:
+    blob = reference.blob_of(golden.state(), embed_params=golden.embedded)
+    assert blob.to_bytes() == golden.blob
+
+
+def test_the_specification_derives_the_golden_levels(golden: Golden) -> None:
+    derived = reference.Derived(golden.said["params"], golden.id_key)
+    assert derived.fingerprint.hex() == golden.said["fingerprint"]
+    for _, id_, weight, level, _ in golden.rows[:20]:
+        assert derived.top_level(id_, weight) == level
+
+
+def test_a_golden_header_is_read_without_the_secret(golden: Golden) -> None:
+    header = wire.peek(golden.blob)
+    assert header.version == 1
+    assert header.family == wire.FAMILY
+    assert header.fingerprint == golden.params.fingerprint
+    assert header.params == (golden.params.to_dict() if golden.embedded else None)
+    assert header.capacity == golden.params.capacity
+    assert header.rows == len(golden.rows)
+    assert header.newest == (golden.rows[0][0] if golden.rows else None)
+    assert list(header.watermarks) == golden.said["watermarks"]
+    assert header.optional_flags == 0
+
+
+def test_the_script_would_change_no_golden_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert make_golden.main() == 0
+    assert capsys.readouterr().out == ""

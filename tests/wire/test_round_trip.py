@@ -1,0 +1,262 @@
+"""Encoding and decoding are inverse to each other, and equal states have equal bytes.
+
+The kernels are held against the format in plain Python (``reference.py``) on columns chosen to
+reach every mode: widths 0 to 64, exceptions by position and by bitmap, ids by steps and by frame,
+all numbers of decimals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wire import reference
+from wire.states import MISSING, columns_of, state_of, state_of_columns, web_log
+
+from decaysketch import minhit, wire
+from decaysketch.observations import encode_values
+from decaysketch.params import SketchParams
+from decaysketch.state import NO_WATERMARK, SketchState
+
+LIMIT = 2**62
+
+
+@st.composite
+def states(draw: st.DrawFn) -> SketchState:
+    """States by the definition, with copies, ties, discarded rows and every kind of value."""
+    value_type: Any = draw(st.sampled_from(["int64", "float64"]))
+    params = SketchParams(
+        max_weight=draw(st.sampled_from([1, 2, 20, 999])),
+        id_bits=draw(st.sampled_from([0, 1, 4, 12, 45])),
+        capacity=draw(st.sampled_from([1, 2, 7, 24_000])),
+        seed=draw(st.integers(0, 2**64 - 1)),
+        time_unit=draw(st.sampled_from(["ns", "s", "fortnite"])),
+        value_type=value_type,
+        id_mix=draw(st.sampled_from(["keyed", "none"])),
+    )
+    numbers: st.SearchStrategy[Any] = (
+        st.integers(1 - 2**63, 2**63 - 1)
+        if value_type == "int64"
+        else st.one_of(
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.integers(-(10**6), 10**6).map(lambda n: n / 100),
+            st.integers(-100, 100).map(float),
+        )
+    )
+    span = draw(st.sampled_from([0, 3, 1000, LIMIT]))
+    copies = draw(
+        st.lists(
+            st.tuples(
+                st.none() | numbers,
+                st.integers(1, params.max_weight),
+                st.integers(-span, span),
+                st.integers(0, 2**params.id_bits - 1),
+            ),
+            max_size=40,
+        )
+    )
+    return state_of(params, [(key_of(v, value_type), *rest) for v, *rest in copies])
+
+
+def key_of(value: Any, value_type: str) -> int:
+    return MISSING if value is None else int(encode_values([value], value_type)[0])
+
+
+@given(states(), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_decoding_what_was_encoded_gives_the_state_and_the_bytes_again(
+    state: SketchState, embed_params: bool
+) -> None:
+    blob = wire.encode(state, embed_params=embed_params)
+    again = wire.decode(blob, params=None if embed_params else state.params)
+    assert columns_of(again) == columns_of(state)
+    assert again.params == state.params
+    assert again.digest() == state.digest()
+    assert wire.encode(again, embed_params=embed_params) == blob
+
+
+@given(states())
+@settings(max_examples=100, deadline=None)
+def test_bytes_are_those_of_the_specification(state: SketchState) -> None:
+    assert wire.encode(state) == reference.blob_of(state).to_bytes()
+
+
+def block_columns(width: int, exceptions: int, random: np.random.Generator) -> list[int]:
+    """300 residuals of a width, of which some are much longer."""
+    column = [int(random.integers(0, 2**width, dtype=np.uint64)) for _ in range(300)]
+    for row in random.choice(300, exceptions, replace=False):
+        column[row] = int(random.integers(0, 2**40))
+    return column
+
+
+@pytest.mark.parametrize("width", [0, 1, 2, 7, 8, 13, 31, 38])
+@pytest.mark.parametrize("exceptions", [0, 1, 5, 32, 33, 100, 250])
+def test_every_width_with_few_and_many_exceptions(width: int, exceptions: int) -> None:
+    random = np.random.default_rng(1000 * width + exceptions)
+    params = SketchParams(max_weight=1 << 16, id_bits=40, value_type="int64")
+    gaps = block_columns(width, exceptions, random)
+    times = 2**50 - np.cumsum(gaps)
+    state = state_of_columns(
+        params,
+        np.array(block_columns(width, exceptions, random)) - 2**20,
+        1 + np.array(block_columns(min(width, 16), exceptions, random)) % 2**16,
+        times,
+        np.arange(300) << min(width, 31),
+    )
+    blob = wire.encode(state)
+    assert blob == reference.blob_of(state).to_bytes()
+    assert columns_of(wire.decode(blob)) == columns_of(state)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 255, 256, 257, 511, 512, 513])
+def test_blocks_of_every_length(rows: int) -> None:
+    values, weights, times, ids = (column[:rows] for column in web_log(1000, rows))
+    params = SketchParams(max_weight=999)
+    state = state_of_columns(params, values / 8, weights, times, ids)
+    blob = wire.encode(state)
+    assert blob == reference.blob_of(state).to_bytes()
+    assert columns_of(wire.decode(blob)) == columns_of(state)
+
+
+@pytest.mark.parametrize("decimals", range(16))
+def test_floats_of_every_number_of_decimals(decimals: int) -> None:
+    """15 decimals take the raw form; up to 14 the integers do, if they are below 2^53."""
+    random = np.random.default_rng(decimals)
+    integers = random.integers(-(10 ** min(decimals + 2, 15)), 10 ** min(decimals + 2, 15), 200)
+    values = integers / 10.0**decimals
+    values[:3] = [1.0, -1.0, 0.0]
+    params = SketchParams(max_weight=1)
+    state = state_of_columns(params, values, np.ones(200), np.arange(200), np.arange(200))
+    blob = wire.encode(state)
+    assert blob == reference.blob_of(state).to_bytes()
+    assert columns_of(wire.decode(blob)) == columns_of(state)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2.0**53, 2.0**53 + 2, -(2.0**53), 5e-324, 1.7976931348623157e308, 0.1 + 0.2, 1e22, 4.35],
+)
+def test_floats_at_the_edges_of_the_decimal_form(value: float) -> None:
+    params = SketchParams(max_weight=1)
+    state = state_of_columns(params, [value, 1.0], [1, 1], [5, 5], [1, 2])
+    blob = wire.encode(state)
+    assert blob == reference.blob_of(state).to_bytes()
+    assert columns_of(wire.decode(blob)) == columns_of(state)
+
+
+def test_the_order_of_arrival_leaves_no_trace() -> None:
+    params = SketchParams(max_weight=9, id_bits=10, capacity=5)
+    random = np.random.default_rng(5)
+    copies = [tuple(map(int, row)) for row in random.integers(1, 9, (60, 4))]
+    blob = wire.encode(state_of(params, copies))
+    for _ in range(5):
+        random.shuffle(copies)
+        assert wire.encode(state_of(params, copies + copies[:30])) == blob
+
+
+def test_every_parameter_survives() -> None:
+    for params in (
+        SketchParams(max_weight=2**31, id_bits=25, capacity=1, seed=2**64 - 1),
+        SketchParams(max_weight=1, id_bits=0, value_type="int64", time_unit="min"),
+        SketchParams(max_weight=1, id_bits=56, capacity=2**24, id_mix="none", time_unit="d"),
+        SketchParams(max_weight=7, id_key=b"sixteen bytes ok"),
+    ):
+        blob = wire.encode(state_of(params, []))
+        assert wire.decode(blob, id_key=params.id_key).params == params
+        assert wire.decode(blob, params=params).params == params
+
+
+def test_a_secret_never_goes_on_the_wire() -> None:
+    secret = b"a secret of thirty-two bytes ..."
+    params = SketchParams(max_weight=7, id_key=secret)
+    for embed_params in (True, False):
+        blob = wire.encode(state_of(params, [(1, 1, 1, 1)]), embed_params=embed_params)
+        assert not any(secret[i : i + 4] in blob for i in range(len(secret) - 3))
+
+
+def test_capacity_is_taken_from_the_bytes() -> None:
+    params = SketchParams(max_weight=9, id_bits=10, capacity=5)
+    blob = wire.encode(state_of(params, [(i, 1, i, i) for i in range(50)]))
+    assert wire.decode(blob, params=params.with_capacity(1000)).params.capacity == 5
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_kind_of_bytes_is_read_and_none_is_kept(kind: Any) -> None:
+    params = SketchParams(max_weight=9)
+    blob = wire.encode(state_of(params, [(1, 1, 1, 1)]))
+    state = wire.decode(kind(blob))
+    assert wire.encode(state) == blob
+    strided = memoryview(bytes(2 * len(blob)))[::2]
+    with pytest.raises(ValueError, match="first bytes"):
+        wire.decode(strided)
+
+
+def test_decoded_arrays_are_read_only() -> None:
+    state = wire.decode(wire.encode(state_of(SketchParams(max_weight=9), [(1, 1, 1, 1)])))
+    for name in ("value_keys", "weights", "times", "ids", "levels", "watermarks"):
+        assert not getattr(state, name).flags.writeable
+
+
+def test_optional_sections_are_skipped() -> None:
+    """A later release may add them: today's reader gives the same state, without them."""
+    state = state_of(SketchParams(max_weight=9), [(1, 1, 1, 1), (2, 2, 2, 2)])
+    later = reference.blob_of(state).but(optional=0b1000_0101, sections=[b"", b"later", b"x" * 300])
+    read = wire.decode(later)
+    assert columns_of(read) == columns_of(state)
+    assert wire.peek(later).optional_flags == 0b1000_0101
+    assert wire.encode(read) == wire.encode(state)
+
+
+# ------------------------------------------------------------------------------- watermarks, levels
+
+
+def test_a_level_may_overflow_at_the_top() -> None:
+    """Small universes are exhausted; the coarsest level then has more than the capacity."""
+    reached = 0
+    for seed in range(40):
+        params = SketchParams(max_weight=4, id_bits=3, capacity=1, seed=seed)
+        copies = [(0, w, 10 * i + w, i) for i in range(8) for w in range(1, 5)]
+        state = state_of(params, copies)
+        reached += int(state.watermarks[-1] != NO_WATERMARK)
+        assert columns_of(wire.decode(wire.encode(state))) == columns_of(state)
+    assert reached > 5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_how_many_observations_reach_the_top_level(seed: int) -> None:
+    params = SketchParams(max_weight=6, id_bits=5, seed=seed)
+    ids, weights = (grid.ravel() for grid in np.meshgrid(np.arange(32), np.arange(1, 7)))
+    reaching = np.count_nonzero(minhit.top_levels(params, ids, weights) == params.levels)
+    assert wire._observations_of_top_level(params, params.max_weight) == reaching
+    single = {int(i) for i in ids[minhit.top_levels(params, ids, weights) == params.levels]}
+    assert wire._observations_of_top_level(params, 1) == len(single)
+
+
+def test_honest_watermarks_are_plausible() -> None:
+    """Streams in which many observations share a time, at every capacity."""
+    random = np.random.default_rng(7)
+    for seed in range(60):
+        params = SketchParams(
+            max_weight=50, id_bits=20, capacity=int(random.choice([1, 30, 100, 1000])), seed=seed
+        )
+        rows = 8000
+        times = random.integers(0, random.choice([1, 2, 10, 100]), rows)
+        ids = random.permutation(2**20)[:rows]
+        state = state_of_columns(params, no_values(rows), random.integers(1, 51, rows), times, ids)
+        assert (state.watermarks != NO_WATERMARK).sum() >= 3
+        assert columns_of(wire.decode(wire.encode(state))) == columns_of(state)
+
+
+def no_values(rows: int) -> list[None]:
+    return [None] * rows
+
+
+def test_the_capacity_is_part_of_the_bytes() -> None:
+    state = state_of(SketchParams(max_weight=9), [(1, 1, 1, 1)])
+    smaller = replace(state, params=state.params.with_capacity(7))
+    assert wire.encode(smaller) != wire.encode(state)
+    assert wire.peek(wire.encode(smaller)).fingerprint == wire.peek(wire.encode(state)).fingerprint
