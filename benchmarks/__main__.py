@@ -133,9 +133,7 @@ def single_updates(stream: streams.Stream, repetitions: int) -> None:
                 update(value, weight, timestamp, id_)
 
         timing = clock(feed, repetitions)
-        table.add_row(
-            f"{capacity:,}", *(f"{seconds / len(rows) * 1e9:.0f}" for seconds in timing)
-        )
+        table.add_row(f"{capacity:,}", *(f"{seconds / len(rows) * 1e9:.0f}" for seconds in timing))
     console.print(table)
 
 

@@ -54,7 +54,9 @@ Outcome = tuple[
 JIT: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 BLOCK = 256  # rows; positions of exceptions then fit 8 bits
-SPARE_WORDS = 4  # zero words behind the packed ones: headers may be read before they are checked
+# Words behind the packed ones: all that stands in front of the residuals of a column (modes,
+# bitmap, base and header: less than 7 words) may be read before it is known to be there.
+SPARE_WORDS = 8
 
 # Outcomes of scanning.
 OK = 0
@@ -64,6 +66,7 @@ TOO_FEW_BITS = 3
 
 # Columns, by the order in which a block holds them.
 TIMES, IDS, WEIGHTS, VALUES = range(4)
+STEPS = 4  # ids, the other way
 
 MAX_DECIMALS = 14  # 10^14 and every quotient by it is one correctly rounded operation
 RAW = 15  # what stands in place of a number of decimals: order-preserving bits
@@ -296,16 +299,18 @@ def _frame(column: Int64Array, start: int, m: int, residuals: Words) -> Any:
 
 
 @njit(**JIT)
-def _as_decimals(keys: Int64Array, m: int, integers: Int64Array) -> int:
-    """The fewest decimals with which every float comes back exactly, and the integers; or RAW.
+def _to_decimals(keys: Int64Array, m: int) -> int:
+    """Make the keys integers with the fewest decimals that give every float back; or leave them.
 
-    A float ``x`` passes with ``k`` decimals if the integer ``j = round(x * 10^k)``, ties to even,
-    is at most 2^53 in magnitude and ``j / 10^k == x``; both operations are rounded once.
+    Returns that number of decimals, or RAW. A float ``x`` passes with ``k`` decimals if the integer
+    ``j = round(x * 10^k)``, ties to even, is at most 2^53 in magnitude and ``j / 10^k == x``; both
+    operations are rounded once.
     """
     bits = np.empty(m, np.int64)
     for i in range(m):
         bits[i] = keys[i] ^ ((keys[i] >> 63) & _MAGNITUDE)
     floats = bits.view(np.float64)
+    integers = np.empty(m, np.int64)
     for decimals in range(MAX_DECIMALS + 1):
         power = _POWERS_OF_TEN[decimals]
         passed = 0
@@ -316,45 +321,10 @@ def _as_decimals(keys: Int64Array, m: int, integers: Int64Array) -> int:
             integers[passed] = int64(scaled)
             passed += 1
         if passed == m:
+            for i in range(m):
+                keys[i] = integers[i]
             return decimals
     return RAW
-
-
-@njit(**JIT)
-def _encode_values(
-    words: Words,
-    position: int,
-    keys: Int64Array,
-    start: int,
-    m: int,
-    floats: bool,
-    present: Int64Array,
-    residuals: Words,
-    counts: Int64Array,
-) -> int:
-    """One block of value keys."""
-    found = 0
-    for i in range(m):
-        present[found] = keys[start + i]
-        found += int64(keys[start + i] != _MISSING_KEY)
-    if found == 0:
-        return _write(words, position, uint64(ALL_MISSING), 2)
-    if found == m:
-        position = _write(words, position, uint64(NONE_MISSING), 2)
-    else:
-        position = _write(words, position, uint64(SOME_MISSING), 2)
-        for i in range(m):
-            position = _write(words, position, uint64(keys[start + i] != _MISSING_KEY), 1)
-    if floats:
-        integers = np.empty(found, np.int64)
-        decimals = _as_decimals(present, found, integers)
-        position = _write(words, position, uint64(decimals), 4)
-        if decimals != RAW:
-            present[:found] = integers
-    position = _write_base(words, position, _frame(present, 0, found, residuals))
-    _, width, extra, exceptions = _plan(residuals, found, counts)
-    position = _pack(words, position, residuals, found, width, extra, exceptions)
-    return position  # noqa: RET504
 
 
 @njit(**JIT)
@@ -379,41 +349,59 @@ def encode_columns(
     n = len(times)
     position = 0
     counts = np.zeros((2, 65), np.int64)
-    residuals = np.empty(BLOCK, np.uint64)
-    steps = np.empty(BLOCK, np.uint64)
     present = np.empty(BLOCK, np.int64)
+    # One row for each column, and one for ids by steps.
+    residuals = np.empty((5, BLOCK), np.uint64)
+    plans = np.empty((5, 4), np.int64)
+    bases = np.empty(4, np.int64)
+    numbers = np.empty(5, np.int64)
     last_time = times[0] if n > 0 else 0
     last_id = 0
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
-
         for i in range(m):
-            residuals[i] = uint64(last_time - times[start + i])
+            residuals[TIMES, i] = uint64(last_time - times[start + i])
             last_time = times[start + i]
-        _, width, extra, exceptions = _plan(residuals, m, counts)
-        position = _pack(words, position, residuals, m, width, extra, exceptions)
-
-        base = _frame(ids, start, m, residuals)
-        for i in range(m):
-            steps[i] = _zigzag(last_id - ids[start + i])
+            residuals[STEPS, i] = _zigzag(last_id - ids[start + i])
             last_id = ids[start + i]
-        frame_bits, width, extra, exceptions = _plan(residuals, m, counts)
-        step_bits, step_width, step_extra, step_exceptions = _plan(steps, m, counts)
-        by_steps = step_bits < frame_bits + 7 + _bit_length(_zigzag(base))
-        position = _write(words, position, uint64(by_steps), 1)
-        if by_steps:
-            position = _pack(words, position, steps, m, step_width, step_extra, step_exceptions)
-        else:
-            position = _write_base(words, position, base)
-            position = _pack(words, position, residuals, m, width, extra, exceptions)
+        found = 0
+        for i in range(m):
+            present[found] = value_keys[start + i]
+            found += int64(value_keys[start + i] != _MISSING_KEY)
+        decimals = _to_decimals(present, found) if floats and found > 0 else RAW
+        bases[IDS] = _frame(ids, start, m, residuals[IDS])
+        bases[WEIGHTS] = _frame(weights, start, m, residuals[WEIGHTS])
+        bases[VALUES] = _frame(present, 0, found, residuals[VALUES])
+        for column in range(5):  # one call, compiled once
+            numbers[column] = found if column == VALUES else m
+            if numbers[column] > 0:
+                plan = _plan(residuals[column], numbers[column], counts)
+                for k in range(4):
+                    plans[column, k] = plan[k]
+        base_bits = 7 + _bit_length(_zigzag(bases[IDS]))
+        by_steps = plans[STEPS, 0] < base_bits + plans[IDS, 0]
 
-        position = _write_base(words, position, _frame(weights, start, m, residuals))
-        _, width, extra, exceptions = _plan(residuals, m, counts)
-        position = _pack(words, position, residuals, m, width, extra, exceptions)
-
-        position = _encode_values(
-            words, position, value_keys, start, m, floats, present, residuals, counts
-        )
+        for column in range(4):
+            source = column
+            if column == IDS:
+                position = _write(words, position, uint64(by_steps), 1)
+                source = STEPS if by_steps else IDS
+            elif column == VALUES:
+                missing = NONE_MISSING if found == m else SOME_MISSING
+                position = _write(words, position, uint64(missing if found else ALL_MISSING), 2)
+                if 0 < found < m:
+                    for i in range(m):
+                        has_value = value_keys[start + i] != _MISSING_KEY
+                        position = _write(words, position, uint64(has_value), 1)
+                if floats and found > 0:
+                    position = _write(words, position, uint64(decimals), 4)
+            if numbers[column] > 0:
+                if source not in (TIMES, STEPS):
+                    position = _write_base(words, position, bases[source])
+                position = _pack(
+                    words, position, residuals[source], numbers[source],
+                    plans[source, 1], plans[source, 2], plans[source, 3],
+                )  # fmt: skip
     return position
 
 
@@ -430,6 +418,35 @@ def max_words(rows: int) -> int:
 
 
 @njit(**JIT)
+def _read_modes(
+    words: Words, position: int, column: int, m: int, floats: bool
+) -> tuple[int, bool, int, int, int]:
+    """What stands in front of a column's numbers.
+
+    Returns (how many numbers, whether they are a frame, what is missing, decimals, new position).
+    """
+    if column == IDS:
+        return m, _read(words, position, 1) == _U0, NONE_MISSING, RAW, position + 1
+    if column != VALUES:
+        return m, column == WEIGHTS, NONE_MISSING, RAW, position
+    missing = int64(_read(words, position, 2))
+    position += 2
+    numbers = m
+    if missing == SOME_MISSING:
+        numbers = 0
+        for _ in range(m):
+            numbers += int64(_read(words, position, 1))
+            position += 1
+    elif missing != NONE_MISSING:
+        numbers = 0
+    decimals = RAW
+    if floats and numbers > 0:
+        decimals = int64(_read(words, position, 4))
+        position += 4
+    return numbers, True, missing, decimals, position
+
+
+@njit(**JIT)
 def scan_columns(words: Words, bits: int, n: int, floats: bool) -> tuple[Outcome, int]:
     """Walk the headers of ``n`` packed rows: all that decoding will read lies within ``bits``.
 
@@ -440,10 +457,12 @@ def scan_columns(words: Words, bits: int, n: int, floats: bool) -> tuple[Outcome
     Args:
         words: uint64, of which the last ``SPARE_WORDS`` lie behind the packed bits.
         bits: number of packed bits.
+        n: rows that are declared.
+        floats: as in :func:`encode_columns`.
 
     Returns:
         (outcome, row at which the block starts, column, found, limit) and the number of bits that
-        the rows take. O(n / 256).
+        the rows take. O(n / 256), and O(bits) whatever ``n`` is.
     """
     position = 0
     start = 0
@@ -451,44 +470,19 @@ def scan_columns(words: Words, bits: int, n: int, floats: bool) -> tuple[Outcome
         m = min(BLOCK, n - start)
         told_apart = 0
         for column in range(4):
-            rows = m
-            if column in (IDS, WEIGHTS):
-                framed = True
-                if column == IDS:
-                    framed = _read(words, position, 1) == _U0
-                    position += 1
+            numbers, framed, missing, _, position = _read_modes(words, position, column, m, floats)
+            if missing > ALL_MISSING:
+                return (WIDTH_TOO_LARGE, start, column, missing, ALL_MISSING), position
+            if numbers > 0:
                 if framed:
                     _, length, position = _read_base(words, position)
                     if length > 64:
                         return (WIDTH_TOO_LARGE, start, column, length, 64), position
-            elif column == VALUES:
-                missing = int64(_read(words, position, 2))
-                position += 2
-                if missing > ALL_MISSING:
-                    return (WIDTH_TOO_LARGE, start, column, missing, ALL_MISSING), position
-                if missing == ALL_MISSING:
-                    rows = 0
-                elif missing == SOME_MISSING:
-                    if position + m > bits:
-                        return (PAST_END, start, column, position + m, bits), position
-                    rows = 0
-                    for _ in range(m):
-                        rows += int64(_read(words, position, 1))
-                        position += 1
-                if rows > 0:
-                    if floats:
-                        position += 4
-                    _, length, position = _read_base(words, position)
-                    if length > 64:
-                        return (WIDTH_TOO_LARGE, start, column, length, 64), position
-            if position > bits:
-                return (PAST_END, start, column, position, bits), position
-            if rows > 0:
-                width, extra, _, _, size, position = _read_column_header(words, position, rows)
+                width, extra, _, _, size, position = _read_column_header(words, position, numbers)
                 if width + extra > 64:
                     return (WIDTH_TOO_LARGE, start, column, width + extra, 64), position
                 position += size
-                if column in (IDS, WEIGHTS):
+                if column not in (TIMES, VALUES):
                     told_apart += size
             if position > bits:
                 return (PAST_END, start, column, position, bits), position
@@ -499,59 +493,15 @@ def scan_columns(words: Words, bits: int, n: int, floats: bool) -> tuple[Outcome
 
 
 @njit(**JIT)
-def _decode_values(
-    words: Words,
-    position: int,
-    keys: Int64Array,
-    start: int,
-    m: int,
-    floats: bool,
-    present: Int64Array,
-    residuals: Words,
-) -> int:
-    """One block of value keys; new bit position."""
-    missing = int64(_read(words, position, 2))
-    position += 2
-    if missing == ALL_MISSING:
-        keys[start : start + m] = _MISSING_KEY
-        return position
-    bitmap = position
-    found = m
-    if missing == SOME_MISSING:
-        found = 0
-        for _ in range(m):
-            found += int64(_read(words, position, 1))
-            position += 1
-        if found == 0:
-            keys[start : start + m] = _MISSING_KEY
-            return position
-    decimals = RAW
-    if floats:
-        decimals = int64(_read(words, position, 4))
-        position += 4
-    base, _, position = _read_base(words, position)
-    position = _unpack(words, position, residuals, found)
-    for i in range(found):
-        present[i] = base + int64(residuals[i])
-    if decimals != RAW:
-        power = _POWERS_OF_TEN[decimals]
-        numbers = np.empty(found, np.float64)
-        for i in range(found):
-            numbers[i] = np.float64(present[i]) / power
-        number_bits = numbers.view(np.int64)
-        for i in range(found):
-            present[i] = number_bits[i] ^ ((number_bits[i] >> 63) & _MAGNITUDE)
-    if found == m:
-        keys[start : start + m] = present[:m]
-    else:
-        taken = 0
-        for i in range(m):
-            if _read(words, bitmap + i, 1) != _U0:
-                keys[start + i] = present[taken]
-                taken += 1
-            else:
-                keys[start + i] = _MISSING_KEY
-    return position
+def _from_decimals(integers: Int64Array, m: int, decimals: int) -> None:
+    """Inverse of ``_to_decimals``, in place."""
+    power = _POWERS_OF_TEN[decimals]
+    floats = np.empty(m, np.float64)
+    for i in range(m):
+        floats[i] = np.float64(integers[i]) / power
+    bits = floats.view(np.int64)
+    for i in range(m):
+        integers[i] = bits[i] ^ ((bits[i] >> 63) & _MAGNITUDE)
 
 
 @njit(**JIT)
@@ -577,33 +527,48 @@ def decode_columns(
     last_id = 0
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
-
-        position = _unpack(words, position, residuals, m)
-        for i in range(m):
-            last_time -= int64(residuals[i])
-            times[start + i] = last_time
-
-        by_steps = _read(words, position, 1) != _U0
-        position += 1
-        base = 0
-        if not by_steps:
-            base, _, position = _read_base(words, position)
-        position = _unpack(words, position, residuals, m)
-        if by_steps:
-            for i in range(m):
-                last_id -= _unzigzag(residuals[i])
-                ids[start + i] = last_id
-        else:
-            for i in range(m):
-                ids[start + i] = base + int64(residuals[i])
-            last_id = ids[start + m - 1]
-
-        base, _, position = _read_base(words, position)
-        position = _unpack(words, position, residuals, m)
-        for i in range(m):
-            weights[start + i] = base + int64(residuals[i])
-
-        position = _decode_values(words, position, value_keys, start, m, floats, present, residuals)
+        for column in range(4):
+            numbers, framed, missing, decimals, after_modes = _read_modes(
+                words, position, column, m, floats
+            )
+            bitmap = position + 2  # of values, where some are missing
+            position = after_modes
+            base = 0
+            if numbers > 0:
+                if framed:
+                    base, _, position = _read_base(words, position)
+                position = _unpack(words, position, residuals, numbers)
+            if column == TIMES:
+                for i in range(m):
+                    last_time -= int64(residuals[i])
+                    times[start + i] = last_time
+            elif column == IDS:
+                if framed:
+                    for i in range(m):
+                        ids[start + i] = base + int64(residuals[i])
+                    last_id = ids[start + m - 1]
+                else:
+                    for i in range(m):
+                        last_id -= _unzigzag(residuals[i])
+                        ids[start + i] = last_id
+            elif column == WEIGHTS:
+                for i in range(m):
+                    weights[start + i] = base + int64(residuals[i])
+            else:
+                for i in range(numbers):
+                    present[i] = base + int64(residuals[i])
+                if decimals != RAW:
+                    _from_decimals(present, numbers, decimals)
+                if numbers == m:
+                    for i in range(m):
+                        value_keys[start + i] = present[i]
+                else:
+                    taken = 0
+                    for i in range(m):
+                        value_keys[start + i] = _MISSING_KEY
+                        if missing == SOME_MISSING and _read(words, bitmap + i, 1) != _U0:
+                            value_keys[start + i] = present[taken]
+                            taken += 1
 
 
 @njit(**JIT)

@@ -1,8 +1,8 @@
 """Numba kernels of the retained rows: sort by time, compact, canonical order. int64 throughout.
 
-A sketch holds a bag of rows (value key, weight, time, id, level): what the last compaction kept, and
-what arrived since and is later than the watermark of its level. Compaction computes the state that
-``state.py`` defines:
+A sketch holds a bag of rows (value key, weight, time, id, level): what the last compaction kept,
+and what arrived since and is later than the watermark of its level. Compaction computes the state
+that ``state.py`` defines:
 
 (1) Order all rows by time, latest first: a radix sort of (newest - time), 64 bits, beside a 32-bit
     word that packs the row number and its level. Wide spans (microseconds over months) only cost

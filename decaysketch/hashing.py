@@ -1,4 +1,4 @@
-"""Everything random in a sketch, derived from its seed (or secret key) by stated integer arithmetic.
+"""Everything random in a sketch, derived from its seed or secret key by stated arithmetic.
 
 A sketch never asks a library's random engine: the hash function, the order in which ids are mixed
 and the hash of a key must be the same on every machine that feeds one stream, for ever. This module
@@ -193,7 +193,7 @@ def _hash_integers(column: npt.NDArray[Any], key: int) -> UInt64Array:
 
 
 def _hash_bytes(column: Sequence[bytes], key: int) -> UInt64Array:
-    """Chain ``h = mix64(h ^ word)`` over little-endian 8-byte words, from ``mix64(key ^ length)``."""
+    """Chain ``h = mix64(h ^ word)`` over little-endian words, from ``mix64(key ^ length)``."""
     lengths = np.fromiter(map(len, column), dtype=np.int64, count=len(column))
     words = np.array(column, dtype=f"S{max(8, -(-int(lengths.max(initial=0)) // 8) * 8)}")
     words = words.view("<u8").reshape(len(column), -1)

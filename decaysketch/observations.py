@@ -88,9 +88,7 @@ def prepare(
     columns = Observations(
         value_keys, weight_column, _integers("timestamps", timestamps), id_column
     )
-    lengths = dict(
-        zip(("values", "weights", "timestamps", "ids"), map(len, columns), strict=True)
-    )
+    lengths = dict(zip(("values", "weights", "timestamps", "ids"), map(len, columns), strict=True))
     for name, length in lengths.items():
         if length != rows:
             raise ObservationError(
@@ -126,9 +124,7 @@ def _integers(name: str, column: npt.ArrayLike) -> Int64Array:
 
 def _one_dimension(name: str, column: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
-        array: npt.NDArray[Any] = (
-            column if isinstance(column, np.ndarray) else np.asarray(column)
-        )
+        array: npt.NDArray[Any] = column if isinstance(column, np.ndarray) else np.asarray(column)
     except (ValueError, OverflowError) as fault:
         raise ObservationError(f"{name} is not a column of numbers: {fault}", column=name) from None
     if array.ndim > 1:
@@ -246,7 +242,9 @@ def _encode_floats(array: npt.NDArray[Any]) -> Int64Array:
     if array.dtype.kind in "iu":
         integers = array
         array = array.astype(np.float64)
-        inexact = (array > _EXACT_IN_FLOAT) | (array < -_EXACT_IN_FLOAT)
+        inexact = integers > _EXACT_IN_FLOAT
+        if integers.dtype.kind == "i":
+            inexact |= integers < -_EXACT_IN_FLOAT
         if inexact.any():
             row = int(inexact.argmax())
             raise ObservationError(

@@ -42,7 +42,8 @@ class SketchParams:
     """Build parameters of a sketch.
 
     Args:
-        max_weight: largest weight of an observation; weights are integers 1..max_weight; at most 2^31.
+        max_weight: largest weight of an observation, at most 2^31; weights are integers
+            1..max_weight.
         id_bits: ids are integers in ``[0, 2^id_bits)``; at most 56.
         capacity: observations kept for each level; the standard error of a decayed sum is about
             ``1 / sqrt(capacity)``.

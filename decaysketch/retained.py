@@ -109,6 +109,7 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
+_INT64 = np.dtype(np.int64)
 
 
 class RetainedRows:
@@ -131,9 +132,7 @@ class RetainedRows:
         rows = cls(state.params)
         rows._marks[:] = state.watermarks
         rows._reserve(len(state))
-        columns = _Columns(
-            state.value_keys, state.weights, state.times, state.ids, state.levels
-        )
+        columns = _Columns(state.value_keys, state.weights, state.times, state.ids, state.levels)
         rows._bag.copy_from(columns, len(state))
         rows._rows = rows._kept = len(state)
         return rows
@@ -154,27 +153,31 @@ class RetainedRows:
         weights: Int64Array,
         times: Int64Array,
         ids: Int64Array,
-    ) -> bool:
-        """Take a batch of contiguous columns of equal length that nobody validated yet.
+    ) -> int:
+        """Take a batch of columns of equal length that nobody validated yet.
 
         One kernel call validates and admits: what makes small batches cheap.
 
         Returns:
-            False, with nothing taken, where a row is out of bounds.
+            The number of rows of weight 0, or -1, with nothing taken, where a row is out of bounds
+            or a column is no contiguous array of 64-bit numbers.
         """
-        float_bits = values.dtype.kind == "f"
-        bits = values.view(np.int64)
         n = len(ids)
-        self._make_room(n)
-        todo, self._rows = _admit_kernels().admit_checked(
-            bits, weights, times, ids, n, float_bits, *self._limits, *self._hash, self._marks,
-            *self._bag, self._rows, len(self._bag.ids),
-        )  # fmt: skip
-        if todo < 0:
-            return False
-        self._dirty = True
-        self._admit(bits, weights, times, ids, todo, float_bits)
-        return True
+        if self._rows + minhit_kernels.BLOCK > len(self._bag.ids):
+            self._make_room(n)
+        float_bits = values.dtype.kind == "f"
+        try:
+            zero_weight, todo, self._rows = _admit_kernels().admit_checked(
+                values.view(_INT64), weights, times, ids, n, float_bits, *self._limits,
+                *self._hash, self._marks, *self._bag, self._rows, len(self._bag.ids),
+            )  # fmt: skip
+        except TypeError:  # compiled for contiguous int64 columns alone
+            return -1
+        if zero_weight >= 0:
+            self._dirty = True
+            if todo:
+                self._admit(values.view(_INT64), weights, times, ids, todo, float_bits)
+        return int(zero_weight)
 
     def _admit(
         self, values: Int64Array, weights: Int64Array, times: Int64Array, ids: Int64Array,

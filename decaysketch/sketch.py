@@ -46,6 +46,7 @@ __all__ = ["DecaySketch", "SketchStats", "merge"]
 _PENDING_LIMIT = 512  # single observations gathered before they are folded in together
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
 _EXACT_IN_FLOAT = 1 << 53
+_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class DecaySketch:
         self._max_weight = params.max_weight
         self._id_limit = 1 << params.id_bits
         self._float_values = params.value_type == "float64"
+        self._value_dtype = _FLOAT64 if self._float_values else _INT64
         self._value_limit = _EXACT_IN_FLOAT if self._float_values else (1 << 63) - 1
         self._pending_values = array("d" if self._float_values else "q")
         self._pending_weights = array("q")
@@ -193,21 +195,17 @@ class DecaySketch:
 
     def _admit_fast(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> bool:
         """Admit arrays that need no conversion; False, with nothing taken, for all others."""
-        wanted = np.float64 if self._float_values else np.int64
-        for column, dtype in ((values, wanted), (weights, np.int64), (timestamps, np.int64)):
-            if not (
-                type(column) is np.ndarray
-                and column.dtype == dtype
-                and column.flags.c_contiguous
-                and column.shape == ids.shape
-            ):
-                return False
-        if not (type(ids) is np.ndarray and ids.dtype == np.int64 and ids.ndim == 1):
+        if not (
+            type(ids) is type(timestamps) is type(weights) is type(values) is np.ndarray
+            and values.dtype == self._value_dtype
+            and values.shape == weights.shape == timestamps.shape == ids.shape
+        ):
             return False
-        if not (ids.flags.c_contiguous and self._rows.admit_unchecked(values, weights, timestamps, ids)):
-            return False  # the slow path finds the row at fault
+        zero_weight = self._rows.admit_unchecked(values, weights, timestamps, ids)
+        if zero_weight < 0:
+            return False  # the slow path converts, or finds the row at fault
         self._fed += len(ids)
-        self._zero_weight += len(ids) - int(np.count_nonzero(weights))
+        self._zero_weight += zero_weight
         self._state = self._bands = None
         return True
 
@@ -216,11 +214,10 @@ class DecaySketch:
         if self._pending_ids:
             columns = (self._pending_weights, self._pending_times, self._pending_ids)
             weights, times, ids = (np.frombuffer(column, np.int64) for column in columns)
-            dtype = np.float64 if self._float_values else np.int64
-            values = np.frombuffer(self._pending_values, dtype)
+            values = np.frombuffer(self._pending_values, self._value_dtype)
             self._start_pending()
-            taken = self._rows.admit_unchecked(values, weights, times, ids)
-            assert taken, "single observations are validated when they are given"
+            zero_weight = self._rows.admit_unchecked(values, weights, times, ids)
+            assert zero_weight == 0, "single observations are validated when they are given"
             self._fed += len(ids)
             self._state = self._bands = None
 
@@ -469,9 +466,7 @@ class DecaySketch:
         """Share of the decayed weight for which ``predicate(v, w)`` holds."""
         return query.selectivity(self.sample(decay, now=now), predicate, confidence=confidence)
 
-    def group_by(
-        self, decay: Decay, *, now: int, confidence: float = 0.95
-    ) -> list[query.Group]:
+    def group_by(self, decay: Decay, *, now: int, confidence: float = 0.95) -> list[query.Group]:
         """Decayed sum of weights and count for each distinct value, heaviest first."""
         return query.group_by(self.sample(decay, now=now), confidence=confidence)
 

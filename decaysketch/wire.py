@@ -17,13 +17,13 @@ What decoding promises
     * *Canonical.* The decoded rows are encoded again and must give the same bytes. That one rule
       stands for many: no padding, width, base or mode may be other than the stated one.
     * *Plausible.* A watermark ``t_i`` claims that the sample of level ``i`` overflowed at that
-      time; what it discarded cannot be seen. But an observation selected at level ``i`` is
-      selected at level ``i + 1`` with probability 1/2 or more. If ``c`` rows of level >= ``i`` are
-      later than ``t_i``, then ``capacity + 1 - c`` observations or more of level >= ``i`` have
-      exactly the time ``t_i``. Where ``t_{i+1} < t_i`` those of level >= ``i + 1`` among them were
-      kept. So few of them that the chance is below 1e-9 is refused. Likewise a watermark at the
-      coarsest level, which few ids reach. Otherwise 200 bytes without any row, whose watermarks
-      lie far in the future, would silence a stream for ever.
+      time; what it discarded cannot be seen. But what is selected at level ``i`` is selected at
+      level ``i + 1`` with a chance of about 1/2 or more. If ``c`` rows of level >= ``i`` are later
+      than ``t_i``, then ``capacity + 1 - c`` observations or more of level >= ``i`` have exactly
+      the time ``t_i``. Where ``t_{i+1} < t_i`` those of level >= ``i + 1`` among them were kept. So
+      few of them that the chance is below 1e-9 is refused. Likewise a watermark at the coarsest
+      level, which few ids reach. Otherwise 200 bytes without any row, whose watermarks lie far in
+      the future, would silence a stream for ever.
 
 Observations of one id with many weights are selected together, not independently. A stream in
 which more than 30 weights share an id and a timestamp can be refused by the second rule; ids name

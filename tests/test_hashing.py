@@ -49,8 +49,12 @@ def test_derived_numbers_never_change() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
-@pytest.mark.parametrize(("max_weight", "id_bits"), [(1, 0), (1, 1), (999, 30), (1, 56), (2**31, 25)])
-def test_the_prime_lies_between_10_and_20_universes(seed: int, max_weight: int, id_bits: int) -> None:
+@pytest.mark.parametrize(
+    ("max_weight", "id_bits"), [(1, 0), (1, 1), (999, 30), (1, 56), (2**31, 25)]
+)
+def test_the_prime_lies_between_10_and_20_universes(
+    seed: int, max_weight: int, id_bits: int
+) -> None:
     params = ds.SketchParams(max_weight=max_weight, id_bits=id_bits, seed=seed)
     assert sympy.isprime(params.prime)
     assert 10 * params.universe < params.prime < 20 * params.universe
@@ -119,7 +123,10 @@ def test_key_hashing_is_the_same_in_any_company() -> None:
     assert len(set(together.tolist())) == 40_000
     for k in (0, 1, 16_383, 16_384, 39_999):
         assert ds.observation_ids([names[k]], [k], params=params)[0] == together[k]
-    assert ds.observation_ids(np.array(names), numbers.astype(np.uint32), params=params).tolist() == together.tolist()
+    assert (
+        ds.observation_ids(np.array(names), numbers.astype(np.uint32), params=params).tolist()
+        == together.tolist()
+    )
 
 
 @pytest.mark.parametrize(

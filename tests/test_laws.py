@@ -1,4 +1,4 @@
-"""Laws of the public API: the state is a function of the set of copies, and reading changes nothing.
+"""Laws of the public API: the state is a function of the set of copies; reading changes nothing.
 
 Every law is stated on bytes, so that nothing of a state can hide from it.
 """
@@ -20,13 +20,13 @@ import decaysketch as ds
 from decaysketch import minhit, observations, retained
 
 LAW = settings(
-    max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_bags() -> Any:
-    """Let bags overflow after a few hundred rows, so that compaction runs in the middle of feeds."""
+    """Let bags overflow early, so that compaction runs in the middle of feeds."""
     before = retained._SMALLEST_LIMIT, retained._MERGE_LIMIT
     retained._SMALLEST_LIMIT, retained._MERGE_LIMIT = 40, 60
     yield
@@ -52,13 +52,19 @@ def test_state_equals_the_definition(case: tuple[ds.SketchParams, streams.Rows])
     copies = list(zip(*(column.tolist() for column in batch), strict=True))
     real = [(id_, weight) for _, weight, _, id_ in copies if weight]
     ids, weights = zip(*real, strict=True) if real else ((), ())
-    levels = dict(zip(real, minhit.top_levels(params, list(ids), list(weights)), strict=True)) if real else {}
+    levels = (
+        dict(zip(real, minhit.top_levels(params, list(ids), list(weights)), strict=True))
+        if real
+        else {}
+    )
     expected = definition.state(
         copies, lambda id_, w: int(levels[id_, w]), params.capacity, params.levels
     )
     state = sketch.state()
     columns = (state.value_keys, state.weights, state.times, state.ids)
-    assert list(zip(*(c.tolist() for c in columns), strict=True)) == [tuple(r) for r in expected.rows]
+    assert list(zip(*(c.tolist() for c in columns), strict=True)) == [
+        tuple(r) for r in expected.rows
+    ]
     assert tuple(state.watermarks.tolist()) == expected.watermarks
     assert tuple(state.levels.tolist()) == expected.levels
 

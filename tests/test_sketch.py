@@ -92,7 +92,7 @@ def test_not_after_refuses_and_counts_what_is_too_late() -> None:
     sketch.update(4.0, 1, 13, 4, not_after=11)
     stats = sketch.stats()
     assert (stats.fed, stats.too_late, stats.rows) == (4, 2, 2)
-    with pytest.raises(ds.ParameterError, match="not_after is 1.5"):
+    with pytest.raises(ds.ParameterError, match=r"not_after is 1\.5"):
         sketch.update(4.0, 1, 13, 4, not_after=1.5)  # type: ignore[arg-type]
 
 
@@ -134,7 +134,8 @@ def test_a_bad_row_is_named_and_nothing_changes(column: str, bad: Any, message: 
     typed = rows[column]
     if all(isinstance(cell, (int, float)) and -(1 << 63) <= cell < 1 << 63 for cell in typed):
         arrays = {name: np.array(cells) for name, cells in rows.items()}
-        arrays["values"] = arrays["values"].astype(np.float64) if column != "values" else arrays["values"]
+        if column != "values":
+            arrays["values"] = arrays["values"].astype(np.float64)
         with pytest.raises(ds.ObservationError):
             sketch.update(*(arrays[name] for name in good))
     assert sketch.to_bytes() == before
@@ -169,7 +170,7 @@ def test_an_int64_stream_refuses_floats_and_the_key_of_missing_values() -> None:
         sketch.update([1.5], 1, [1], [1])
     for value in (-(1 << 63), np.array([-(1 << 63)])):
         with pytest.raises(ds.ObservationError, match="stands for a missing value"):
-            sketch.update(value, np.ones(np.size(value), int), np.ones(np.size(value), int), np.ones(np.size(value), int))
+            sketch.update(value, *([1] * np.size(value) for _ in range(3)))
     sketch.update((1 << 63) - 1, 1, 1, 1)
     assert sketch.state().value_keys.tolist() == [(1 << 63) - 1]
 

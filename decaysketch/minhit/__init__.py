@@ -105,8 +105,10 @@ def _down_steps(p: int, a: int, longest: int) -> Int64Array:
             value_before = d - (length - 1) * e
             d, qd = d - length * e, qd + length * qe
             repeats = min((value_before - 1) // d, longest // qd)
-            for power in reversed(range(repeats.bit_length())):
-                rows.append((_kernels.REPEATABLE, qd << power, d << power, qd, 0, 0))
+            rows += [
+                (_kernels.REPEATABLE, qd << power, d << power, qd, 0, 0)
+                for power in reversed(range(repeats.bit_length()))
+            ]
         if d == 1:
             break
         if e > d:
@@ -190,9 +192,7 @@ def top_levels(
     return levels
 
 
-def minimum_hashes(
-    params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike
-) -> Int64Array:
+def minimum_hashes(params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike) -> Int64Array:
     """Least hash value among the integers of each observation; int64[n]. See :func:`top_levels`."""
     p = plan(params)
     id_column, weight_column = _columns(params, ids, weights)

@@ -130,7 +130,7 @@ def mix_block(ids, start, count, id_bits, mix, out):
 
 @njit(**JIT)
 def hash_block(x, count, id_bits, a1, b, p):
-    """Replace mixed ids x[:count] by u = (a1 x + b) mod p, the hash of the range's first integer."""
+    """Replace mixed ids x[:count] by u = (a1 x + b) mod p, the hash of the first integer."""
     a1_over_p = float64(a1) / float64(p)
     if id_bits <= int64(NARROW_ID_BITS):
         for k in range(count):
@@ -288,15 +288,23 @@ def admit_checked(
     id_bits, mix, a1, b, p, top, steps, marks,
     to_values, to_weights, to_times, to_ids, to_levels, at, room,
 ):  # fmt: skip
-    """:func:`admit` of a batch that was not validated; (-1, at) where a row is out of bounds."""
+    """:func:`admit` of a batch that was not validated.
+
+    Returns (rows of weight 0, rows still to do, rows held); the first is -1 where a row is out of
+    bounds, and then nothing was appended.
+    """
     if not batch_is_valid(
         values, weights, times, ids, n, float_bits, max_weight, id_limit, time_limit
     ):
-        return int64(-1), at
-    return admit(
+        return int64(-1), n, at
+    zero_weight = int64(0)
+    for k in range(n):
+        zero_weight += int64(1) if weights[k] == int64(0) else int64(0)
+    todo, at = admit(
         values, weights, times, ids, n, float_bits, id_bits, mix, a1, b, p, top, steps, marks,
         to_values, to_weights, to_times, to_ids, to_levels, at, room,
     )  # fmt: skip
+    return zero_weight, todo, at
 
 
 @njit(**JIT)

@@ -7,6 +7,7 @@ Each ``golden/vN/NAME.dsk`` has a ``NAME.json`` that says what is in it. New cas
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,17 @@ def test_a_golden_header_is_read_without_the_secret(golden: Golden) -> None:
     assert header.newest == (golden.rows[0][0] if golden.rows else None)
     assert list(header.watermarks) == golden.said["watermarks"]
     assert header.optional_flags == 0
+
+
+def test_the_example_in_the_specification_is_a_golden_file() -> None:
+    document = Path(__file__).parents[2] / "docs" / "wire-format.md"
+    example = document.read_text(encoding="utf-8").split("## 7.")[1]
+    fields = re.findall(r"^\| (\d+) \| `([0-9a-f ]+)` \|", example, re.MULTILINE)
+    blob = b""
+    for offset, content in fields:
+        assert int(offset) == len(blob)
+        blob += bytes.fromhex(content)
+    assert blob == (make_golden.DIRECTORY / "one_row.dsk").read_bytes()
 
 
 def test_the_script_would_change_no_golden_file(capsys: pytest.CaptureFixture[str]) -> None:
