@@ -153,6 +153,19 @@ def test_integers_that_float64_cannot_hold_and_bools_are_refused() -> None:
     assert len(sketch) == 0
 
 
+@pytest.mark.parametrize("time", [1 << 62, -(1 << 62), (1 << 62) - 1, 0, -1])
+@pytest.mark.parametrize("weight", [1, 9])
+@pytest.mark.parametrize("id_", [0, (1 << 20) - 1])
+def test_the_bounds_themselves_are_taken_in_every_form(time: int, weight: int, id_: int) -> None:
+    for value in (np.finfo(float).max, -np.finfo(float).max, 5e-324):
+        single = sketch_of((float(value), weight, time, id_))
+        listed, typed = ds.DecaySketch(PARAMS), ds.DecaySketch(PARAMS)
+        listed.update([float(value)], [weight], [time], [id_])
+        typed.update(*(np.array([cell]) for cell in (value, weight, time, id_)))
+        assert single == listed == typed
+        assert len(single) == 1
+
+
 def test_columns_of_unequal_length_or_several_dimensions_are_refused() -> None:
     sketch = ds.DecaySketch(PARAMS)
     with pytest.raises(ds.ObservationError, match="timestamps has 1 rows, ids has 2"):

@@ -219,7 +219,7 @@ def top_levels(ids, weights, id_bits, mix, a1, b, p, top, steps, levels):
 @njit(**JIT)
 def batch_is_valid(values, weights, times, ids, n, float_bits, max_weight, id_limit, time_limit):
     """Whether every row is within its bounds (finite, or not the missing key, for the value)."""
-    fault = int64(0)  # its sign bit gathers every broken bound; sums that wrap around set it too
+    fault = int64(0)  # its sign bit gathers every broken bound
     exponent = int64(0x7FF << 52)
     if float_bits:
         for k in range(n):
@@ -231,7 +231,9 @@ def batch_is_valid(values, weights, times, ids, n, float_bits, max_weight, id_li
     for k in range(n):
         fault |= weights[k] | (max_weight - weights[k])
         fault |= ids[k] | (id_limit - int64(1) - ids[k])
-        fault |= (times[k] + time_limit) | (time_limit - times[k])
+        sign = times[k] >> int64(63)
+        magnitude = (times[k] ^ sign) - sign  # stays negative for the smallest int64 alone
+        fault |= magnitude | (time_limit - magnitude)
     return fault >= int64(0)
 
 
