@@ -1,0 +1,383 @@
+"""Decay functions ``g(age)``: how much of its weight an observation keeps as it ages.
+
+A decay is chosen when a query is asked, never when a sketch is built. The decayed weight of an
+observation of weight ``w`` at age ``x`` is ``w g(x)`` (decomposable decay, Cormode, Tirthapura and
+Xu, definition 1.3): ``g`` is non-negative, finite and non-increasing in the age. Ages are
+``now - timestamp``, in the stream's time unit. They are taken at query time: no forward form is
+kept, so nothing can overflow, however old a stream is.
+
+=======================================  ====================================================
+``window(width)``                        1 up to an age of ``width``, inclusive, then 0
+``exponential(rate=)``, ``(half_life=)``  ``exp(-rate x)``, ``2^(-x / half_life)``
+``polynomial(exponent, scale=1)``        ``(1 + x / scale)^-exponent``
+``none()``                               1 at every age
+``piecewise(steps, beyond=0)``           the weight of the first step whose age is not exceeded
+=======================================  ====================================================
+
+Decays are values: frozen, hashable, comparable, and JSON-ready by :meth:`Decay.to_dict` and
+:func:`from_dict`. Another decay is a subclass of :class:`Decay`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.errors import ParameterError
+
+__all__ = [
+    "Decay",
+    "Exponential",
+    "NoDecay",
+    "Piecewise",
+    "Polynomial",
+    "Window",
+    "exponential",
+    "from_dict",
+    "none",
+    "piecewise",
+    "polynomial",
+    "window",
+]
+
+Float64Array = npt.NDArray[np.float64]
+
+
+class Decay(ABC):
+    """A non-negative, finite, non-increasing function of age.
+
+    A subclass defines :meth:`__call__`, :attr:`support` and :meth:`to_dict`; it should be
+    immutable, and equal where it is the same function.
+    """
+
+    @abstractmethod
+    def __call__(self, ages: npt.ArrayLike) -> Float64Array:
+        """Weights at ages.
+
+        Args:
+            ages: integers or real numbers >= 0, up to 2^63, of any shape.
+
+        Returns:
+            float64 of the same shape, finite and >= 0, non-increasing in the age. O(1) each.
+        """
+
+    @property
+    @abstractmethod
+    def support(self) -> float:
+        """The largest age of positive weight; infinity where there is none."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form, with a ``kind``."""
+
+
+@dataclass(frozen=True)
+class Window(Decay):
+    """See :func:`window`."""
+
+    width: float
+
+    def __post_init__(self) -> None:
+        _keep_number(self, "width", zero_allowed=True)
+
+    def __call__(self, ages: npt.ArrayLike) -> Float64Array:
+        column = _ages(ages)
+        inside: npt.NDArray[np.bool_] = column <= _edges(column, [self.width])[0]
+        return inside.astype(np.float64)
+
+    @property
+    def support(self) -> float:
+        return float(self.width)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "window", "width": self.width}
+
+    def __repr__(self) -> str:
+        return f"window({self.width!r})"
+
+
+@dataclass(frozen=True)
+class Exponential(Decay):
+    """See :func:`exponential`. Exactly one of the two fields is set."""
+
+    rate: float | None = None
+    half_life: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.rate is None) == (self.half_life is None):
+            raise ParameterError(
+                f"rate is {self.rate!r} and half_life is {self.half_life!r}; expected one of them"
+            )
+        _keep_number(self, "rate" if self.half_life is None else "half_life")
+
+    def __call__(self, ages: npt.ArrayLike) -> Float64Array:
+        column = _ages(ages).astype(np.float64)  # a fresh array: the steps below work in place
+        with np.errstate(over="ignore"):  # an exponent of -inf is a weight of 0
+            if self.half_life is None:
+                assert self.rate is not None
+                column *= -float(self.rate)
+                return np.exp(column, out=column)
+            column /= -float(self.half_life)
+            return np.exp2(column, out=column)
+
+    @property
+    def support(self) -> float:
+        return math.inf
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.half_life is None:
+            return {"kind": "exponential", "rate": self.rate}
+        return {"kind": "exponential", "half_life": self.half_life}
+
+    def __repr__(self) -> str:
+        if self.half_life is None:
+            return f"exponential(rate={self.rate!r})"
+        return f"exponential(half_life={self.half_life!r})"
+
+
+@dataclass(frozen=True)
+class Polynomial(Decay):
+    """See :func:`polynomial`."""
+
+    exponent: float
+    scale: float = 1
+
+    def __post_init__(self) -> None:
+        _keep_number(self, "exponent")
+        _keep_number(self, "scale")
+
+    def __call__(self, ages: npt.ArrayLike) -> Float64Array:
+        column = _ages(ages).astype(np.float64)
+        with np.errstate(over="ignore"):
+            column /= float(self.scale)
+            column += 1.0
+            if self.exponent == 1:
+                return np.reciprocal(column, out=column)
+            return np.power(column, -float(self.exponent), out=column)
+
+    @property
+    def support(self) -> float:
+        return math.inf
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "polynomial", "exponent": self.exponent, "scale": self.scale}
+
+    def __repr__(self) -> str:
+        scale = "" if self.scale == 1 else f", scale={self.scale!r}"
+        return f"polynomial({self.exponent!r}{scale})"
+
+
+@dataclass(frozen=True)
+class NoDecay(Decay):
+    """See :func:`none`."""
+
+    def __call__(self, ages: npt.ArrayLike) -> Float64Array:
+        return np.ones(_ages(ages).shape, dtype=np.float64)
+
+    @property
+    def support(self) -> float:
+        return math.inf
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "none"}
+
+    def __repr__(self) -> str:
+        return "none()"
+
+
+@dataclass(frozen=True)
+class Piecewise(Decay):
+    """See :func:`piecewise`."""
+
+    steps: tuple[tuple[float, float], ...]
+    beyond: float = 0
+
+    def __post_init__(self) -> None:
+        given = self.steps
+        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence) or not given:
+            raise ParameterError(f"steps is {given!r}; expected one or more pairs (age, weight)")
+        steps = []
+        for k, step in enumerate(given):
+            if isinstance(step, (str, bytes)) or not isinstance(step, Sequence) or len(step) != 2:
+                raise ParameterError(f"steps[{k}] is {step!r}; expected a pair (age, weight)")
+            age = _number(f"steps[{k}] age", step[0], zero_allowed=True)
+            steps.append((age, _number(f"steps[{k}] weight", step[1], zero_allowed=True)))
+        object.__setattr__(self, "steps", tuple(steps))
+        _keep_number(self, "beyond", zero_allowed=True)
+        for k, (young, old) in enumerate(pairwise([age for age, _ in steps])):
+            if old <= young:
+                raise ParameterError(f"steps[{k + 1}] age is {old!r}; expected more than {young!r}")
+        weights = [weight for _, weight in steps] + [self.beyond]
+        for k, (heavy, light) in enumerate(pairwise(weights)):
+            if light > heavy:
+                name = "beyond" if k == len(steps) - 1 else f"steps[{k + 1}] weight"
+                raise ParameterError(f"{name} is {light!r}; expected at most {heavy!r}")
+
+    def __call__(self, ages: npt.ArrayLike) -> Float64Array:
+        column = _ages(ages)
+        edges = _edges(column, [age for age, _ in self.steps])
+        weights = np.array([float(w) for _, w in self.steps] + [float(self.beyond)])
+        return weights[np.searchsorted(edges, column, side="left")]
+
+    @property
+    def support(self) -> float:
+        if self.beyond > 0:
+            return math.inf
+        return max((float(age) for age, weight in self.steps if weight > 0), default=0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "piecewise",
+            "steps": [list(step) for step in self.steps],
+            "beyond": self.beyond,
+        }
+
+    def __repr__(self) -> str:
+        beyond = f", beyond={self.beyond!r}" if self.beyond else ""
+        return f"piecewise({list(self.steps)!r}{beyond})"
+
+
+# ------------------------------------------------------------------------------------ constructors
+
+
+def window(width: float) -> Window:
+    """Sliding window: weight 1 up to an age of ``width``, inclusive, then 0.
+
+    Args:
+        width: finite number >= 0, in the stream's time unit.
+
+    Example:
+        >>> window(60)([0, 60, 61]).tolist()
+        [1.0, 1.0, 0.0]
+    """
+    return Window(width)
+
+
+def exponential(*, rate: float | None = None, half_life: float | None = None) -> Exponential:
+    """Exponential decay, ``exp(-rate x)`` or ``2^(-x / half_life)``.
+
+    Args:
+        rate: finite number > 0, per time unit.
+        half_life: finite number > 0, in time units; give this or ``rate``.
+
+    Example:
+        >>> exponential(half_life=60)([0, 60, 120]).tolist()
+        [1.0, 0.5, 0.25]
+    """
+    return Exponential(rate, half_life)
+
+
+def polynomial(exponent: float, scale: float = 1) -> Polynomial:
+    """Polynomial decay, ``(1 + x / scale)^-exponent``.
+
+    Args:
+        exponent: finite number > 0.
+        scale: finite number > 0: the age, in time units, at which the weight is ``2^-exponent``.
+
+    Example:
+        >>> polynomial(1, scale=60)([0, 60, 180]).tolist()
+        [1.0, 0.5, 0.25]
+    """
+    return Polynomial(exponent, scale)
+
+
+def none() -> NoDecay:
+    """No decay: weight 1 at every age."""
+    return NoDecay()
+
+
+def piecewise(steps: Sequence[Sequence[float]], beyond: float = 0) -> Piecewise:
+    """Steps: the weight of the first pair (age, weight) whose age is not exceeded.
+
+    Args:
+        steps: pairs (age, weight); ages >= 0 and rising, weights >= 0 and not rising.
+        beyond: weight of ages after the last step, not above its weight.
+
+    Example:
+        >>> piecewise([(60, 1.0), (3600, 0.25)])([60, 61, 3601]).tolist()
+        [1.0, 0.25, 0.0]
+    """
+    return Piecewise(steps, beyond)  # type: ignore[arg-type]  # pairs become tuples there
+
+
+_KINDS: dict[str, tuple[Callable[..., Decay], frozenset[str]]] = {
+    "window": (window, frozenset({"width"})),
+    "exponential": (exponential, frozenset({"rate", "half_life"})),
+    "polynomial": (polynomial, frozenset({"exponent", "scale"})),
+    "none": (none, frozenset()),
+    "piecewise": (piecewise, frozenset({"steps", "beyond"})),
+}
+
+
+def from_dict(fields: Mapping[str, Any]) -> Decay:
+    """Inverse of :meth:`Decay.to_dict`.
+
+    Raises:
+        ParameterError: an unknown kind or field, a missing field, or a field outside its domain;
+            the message names it.
+
+    Example:
+        >>> from_dict({"kind": "exponential", "half_life": 60})
+        exponential(half_life=60)
+    """
+    remaining = dict(fields)
+    kind = remaining.pop("kind", None)
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ParameterError(f"kind is {kind!r}; expected one of {', '.join(sorted(_KINDS))}")
+    make, known = _KINDS[kind]
+    if unknown := sorted(map(str, remaining.keys() - known)):
+        raise ParameterError(
+            f"unknown field {unknown[0]!r} of decay {kind!r}; known are {sorted(known)}"
+        )
+    required = {"window": "width", "polynomial": "exponent", "piecewise": "steps"}.get(kind)
+    if required is not None and required not in remaining:
+        raise ParameterError(f"{required} of decay {kind!r} is missing")
+    return make(**remaining)
+
+
+# ---------------------------------------------------------------------------------------- checking
+
+
+def _number(name: str, value: object, *, zero_allowed: bool = False) -> float:
+    """``value`` as a plain int or float, within the domain that is asked for."""
+    if isinstance(value, (np.integer, np.floating)):
+        value = value.item()
+    domain = "a finite number >= 0" if zero_allowed else "a finite number > 0"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ParameterError(f"{name} is {value!r}; expected {domain}")
+    try:
+        as_float = float(value)
+    except OverflowError:
+        as_float = math.inf
+    if not (math.isfinite(as_float) and (as_float > 0 or (zero_allowed and as_float == 0))):
+        raise ParameterError(f"{name} is {value!r}; expected {domain}")
+    return value
+
+
+def _keep_number(decay: Decay, name: str, *, zero_allowed: bool = False) -> None:
+    value = _number(name, getattr(decay, name), zero_allowed=zero_allowed)
+    object.__setattr__(decay, name, value)
+
+
+def _ages(ages: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Ages as an array of integers or float64; never rounds an integer."""
+    column = np.asarray(ages)
+    return column if column.dtype.kind in "iu" else column.astype(np.float64, copy=False)
+
+
+def _edges(ages: npt.NDArray[Any], edges: Sequence[float]) -> npt.NDArray[Any]:
+    """Edges in the type of the ages, so that integer ages beyond 2^53 compare exactly.
+
+    An integer age is at most ``e`` exactly if it is at most ``floor(e)``.
+    """
+    if ages.dtype.kind not in "iu":
+        return np.array(edges, dtype=np.float64)
+    largest = int(np.iinfo(ages.dtype).max)
+    return np.array([min(math.floor(edge), largest) for edge in edges], dtype=ages.dtype)
