@@ -146,10 +146,10 @@ def _columns(params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike) -
                 f"{name} has dtype {column.dtype} and shape {column.shape}; "
                 "expected one column of integers"
             )
-        column = column.astype(np.int64, copy=False).view()
         if column.size and (column.min() < low or column.max() > high):
             row = int(((column < low) | (column > high)).argmax())
             raise ParameterError(f"{name}[{row}] is {column[row]}; expected {low} to {high}")
+        column = column.astype(np.int64, copy=False).view()
         column.setflags(write=False)
         columns.append(column)
     if len(columns[0]) != len(columns[1]):
@@ -158,7 +158,10 @@ def _columns(params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike) -
 
 
 def _level_column(params: SketchParams, levels: npt.ArrayLike, rows: int) -> npt.NDArray[np.int8]:
-    column = np.broadcast_to(np.asarray(levels), (rows,))
+    column = np.asarray(levels)
+    if column.dtype.kind not in "iu" and column.size:
+        raise ParameterError(f"levels has dtype {column.dtype}; expected integers")
+    column = np.broadcast_to(column, (rows,))
     if column.size and (column.min() < 0 or column.max() > params.levels):
         raise ParameterError(f"levels must be 0 to {params.levels}")
     column = np.ascontiguousarray(column, dtype=np.int8).view()

@@ -8,12 +8,12 @@ plain integers.
 Derivations
 -----------
 (1) a x + b mod p without 128-bit products. For x < 2^50 the float64 product x * (a / p) is off by
-    less than 1 from the true quotient; rounded to an integer q, the remainder a x - q p, computed
-    modulo 2^64, is within (-2p, 2p) and two conditional additions finish it. Wider ids are hashed
-    in two parts of 28 bits.
+    less than 3/8 from the true quotient; rounded to the nearest integer q, the remainder a x - q p,
+    computed modulo 2^64, is within (-p, p) and one conditional addition finishes it. Quotients in
+    (3) and (4) are found in the same way. Wider ids are hashed in two parts of 28 bits.
 (2) Conversions between int64 and float64 by bit patterns: for 0 <= n < 2^51 the float64 whose bits
     are those of 2^52, or'ed with n, is 2^52 + n exactly. Unlike the hardware's conversion this
-    vectorises on every CPU; rounding is to nearest, which (1) allows for.
+    vectorises on every CPU; rounding is to nearest, which (1) relies on.
 (3) Minimum of the progression. A *down step* (q, d) lowers the value by d = -q a mod p at the cost
     of q positions. The record minima of the progression are reached by the down steps that are
     best approximations from below, tried in order of increasing q: take the step while the value
@@ -99,8 +99,7 @@ def _multiply_mod(a, a_over_p, x, p):
     """a x mod p for 0 <= a < p and 0 <= x < 2^50, see (1)."""
     q = _to_int(_to_float(x) * a_over_p)
     r = a * x - q * p
-    r = r + p if r < int64(0) else r
-    return r - p if r >= p else r
+    return r + p if r < int64(0) else r
 
 
 @njit(inline="always")
@@ -173,9 +172,8 @@ def walk_block(x, remaining, count, steps):
                 value, rest = x[k], remaining[k]
                 inside = (value >= lowest) & (value < d0)
                 gap = d0 - value if inside else e
-                n = _to_int(_wide_to_float(gap) * one_over_e)  # 1..length, off by at most one
+                n = _to_int(_wide_to_float(gap) * one_over_e)  # to nearest: never above the ceiling
                 n = n + int64(1) if n * e < gap else n
-                n = n - int64(1) if (n - int64(1)) * e >= gap else n
                 q = q0 + n * qe
                 take = inside & (q <= rest)
                 x[k] = value - (d0 - n * e) if take else value
@@ -334,8 +332,6 @@ def _floor_divide(a, n, v, modulus, a_over_m, one_over_m):
     r = a * n + v - y * modulus
     y = y - int64(1) if r < int64(0) else y
     r = r + modulus if r < int64(0) else r
-    y = y + int64(1) if r >= modulus else y
-    r = r - modulus if r >= modulus else r
     return y, r
 
 
@@ -366,8 +362,6 @@ def floor_sum_block(n, v, total, count, chain):
                 s = r - z * a
                 z = z - int64(1) if s < int64(0) else z
                 s = s + a if s < int64(0) else s
-                z = z + int64(1) if s >= a else z
-                s = s - a if s >= a else s
                 pairs = ((y & int64(_LOW_32)) * ((y - int64(1)) & int64(_LOW_32))) >> int64(1)
                 total[k] += pairs * ratio + (y & int64(_LOW_32)) * z
                 n[k] = y
