@@ -1,8 +1,11 @@
 """An answer with its interval, and the mathematics of the intervals.
 
-Every query returns an :class:`Estimate`. Its interval aims at covering the true answer with the
-stated confidence over the choice of the hash function; ``docs/estimators.md`` derives the forms
-used here and says what is a theorem and what was measured (``python -m quality.intervals``).
+Every query returns an :class:`Estimate`. Its interval aims at holding the true answer with the
+stated confidence, over the choice of the hash function. All intervals have one origin: a sum of
+masses of one sign, of which a sample was seen, has a gamma interval (:func:`part_interval`), and
+every aggregate is a contrast of two such parts (:func:`contrast`, :func:`share_interval`). That
+they hold what they aim at is measured (``python -m quality.intervals``), not a theorem; see
+``docs/estimators.md``.
 
 The functions of this module take and return plain numbers or arrays; they know nothing of sketches.
 """
@@ -11,21 +14,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaincinv, ndtri, stdtrit
+from scipy.special import gammaincinv
 
 from decaysketch.errors import ParameterError
 
 __all__ = [
     "Estimate",
+    "Interval",
     "check_confidence",
-    "positive_interval",
-    "proportion_interval",
-    "signed_interval",
-    "student_margin",
+    "contrast",
+    "part_interval",
+    "share_interval",
 ]
 
 Float64Array = npt.NDArray[np.float64]
@@ -36,10 +39,11 @@ class Estimate:
     """An estimated number and its interval.
 
     Attributes:
-        value: the estimate; ``float(estimate)`` gives it too.
+        value: the estimate; ``float(estimate)`` gives it too. NaN where the aggregate is not
+            defined (the mean of nothing).
         lower: lower end of the interval.
-        upper: upper end of the interval; infinite where the sample gives no bound.
-        stderr: standard error.
+        upper: upper end of the interval. An end is infinite where the sample gives no bound.
+        stderr: standard error; where nothing was sampled, that of a single hit.
         confidence: probability with which the interval is meant to hold the true answer.
         exact: nothing was sampled: value, lower and upper are the answer itself (up to
             ``collision_bias``, and to the rounding of floating point).
@@ -65,7 +69,7 @@ class Estimate:
         if self.exact:
             return f"Estimate({self.value:.6g}, exact, {self.rows} rows)"
         return (
-            f"Estimate({self.value:.6g}, {self.confidence:.4g} in "
+            f"Estimate({self.value:.6g}, {100 * self.confidence:.4g} % in "
             f"[{self.lower:.6g}, {self.upper:.6g}], {self.rows} rows)"
         )
 
@@ -77,69 +81,112 @@ class Estimate:
         }
 
 
+class Interval(NamedTuple):
+    """An estimate and the ends of its interval: numbers, or arrays of them."""
+
+    value: Any
+    lower: Any
+    upper: Any
+
+
 def check_confidence(confidence: float) -> float:
     """``confidence`` as a float.
 
     Raises:
         ParameterError: it is no number strictly between 0 and 1.
     """
-    if isinstance(confidence, bool) or not isinstance(
-        confidence, (int, float, np.integer, np.floating)
-    ):
-        raise ParameterError(f"confidence is {confidence!r}; expected a number between 0 and 1")
-    if not 0.0 < confidence < 1.0:
+    number = isinstance(confidence, (int, float, np.integer, np.floating))
+    if not number or isinstance(confidence, bool) or not 0.0 < confidence < 1.0:
         raise ParameterError(f"confidence is {confidence!r}; expected a number between 0 and 1")
     return float(confidence)
 
 
-def positive_interval(
-    sampled: npt.ArrayLike, variance: npt.ArrayLike, step: npt.ArrayLike, confidence: float
-) -> tuple[Float64Array, Float64Array]:
-    """Interval of a sum of non-negative masses, of which a sample was seen.
+def part_interval(
+    exact: npt.ArrayLike,
+    sampled: npt.ArrayLike,
+    variance: npt.ArrayLike,
+    step: npt.ArrayLike,
+    thinning: float,
+    certain: npt.ArrayLike,
+    confidence: float,
+) -> Interval:
+    """Interval of a sum of non-negative masses: an exact part and a sampled one.
+
+    The sampled part is a weighted sum of rare hits. For hits of one size this is Jeffreys' interval
+    of a Poisson mean, the quantiles of a gamma variable with half a hit more than was seen; for
+    hits of several sizes, the gamma variable of the same mean and variance, where the half hit is
+    one of the largest (as in Fay and Feuer 1997, whose interval takes a whole one at the upper end
+    and none at the lower end; that covers more than it states). It is therefore never 0 +- 0.
 
     Args:
-        sampled: estimates, >= 0.
+        exact: known mass, >= 0.
+        sampled: estimates of the sampled mass, >= 0.
         variance: their estimated variances.
-        step: the mass that one more hit of the sample would have added, > 0.
+        step: the largest mass that one more hit may add, >= 0; 0 where nothing is sampled.
+        thinning: by how much the variance of a hit falls short of ``step^2``: 1 for rare hits.
+        certain: part of the sampled mass that was really seen: a lower bound.
+        confidence: between 0 and 1.
     """
-    step = np.asarray(step, dtype=np.float64)
-    center = np.asarray(sampled) + 0.5 * step
-    scale = (np.maximum(variance, 0.0) + 0.5 * step * step) / center
-    shape = center / scale
+    known, y, k = (np.asarray(column, dtype=np.float64) for column in (exact, sampled, step))
+    mean = y + 0.5 * k
+    spread = np.maximum(variance, 0.0) + 0.5 * thinning * k * k
+    scale = spread / np.where(mean > 0.0, mean, 1.0)
+    shape = mean / np.where(scale > 0.0, scale, 1.0)
     tail = 0.5 * (1.0 - confidence)
-    lower = np.where(np.asarray(sampled) > 0, gammaincinv(shape, tail) * scale, 0.0)
-    return lower, gammaincinv(shape, 1.0 - tail) * scale
+    random = scale > 0.0
+    upper = np.where(random, gammaincinv(shape, 1.0 - tail) * scale, y)
+    lower = np.where(random & (y > 0.0), gammaincinv(shape, tail) * scale, np.where(random, 0.0, y))
+    lower = np.minimum(np.maximum(lower, certain), y)
+    return Interval(known + y, known + lower, known + np.maximum(upper, y))
 
 
-def signed_interval(
-    value: float,
-    positive: tuple[float, float, float],
-    negative: tuple[float, float, float],
-) -> tuple[float, float]:
-    """Interval of ``value = P - N`` from those of P and N (MOVER, Zou and Donner 2008).
+def contrast(positive: Interval, negative: Interval) -> Interval:
+    """Interval of ``P - N`` from those of P and N: MOVER (Zou and Donner 2008).
 
-    Args:
-        value: the estimate.
-        positive: (estimate, lower, upper) of P.
-        negative: the same of N.
+    The distance to an end is the root of the sum of squares of the distances of the parts, each
+    towards the end that moves the difference that way.
     """
-    p, p_low, p_high = positive
-    n, n_low, n_high = negative
-    return value - math.hypot(p - p_low, n_high - n), value + math.hypot(p_high - p, n - n_low)
+    value = positive.value - negative.value
+    return Interval(
+        value,
+        value - np.hypot(positive.value - positive.lower, negative.upper - negative.value),
+        value + np.hypot(positive.upper - positive.value, negative.value - negative.lower),
+    )
 
 
-def proportion_interval(
-    proportion: npt.ArrayLike, effective: npt.ArrayLike, confidence: float
-) -> tuple[Float64Array, Float64Array]:
-    """Wilson's score interval of a proportion seen in a sample of an effective size."""
-    q = np.asarray(proportion, dtype=np.float64)
-    n = np.asarray(effective, dtype=np.float64)
-    z2 = float(ndtri(0.5 + 0.5 * confidence)) ** 2
-    center = (n * q + 0.5 * z2) / (n + z2)
-    half = np.sqrt(z2 * (n * q * (1.0 - q) + 0.25 * z2)) / (n + z2)
-    return np.maximum(center - half, 0.0), np.minimum(center + half, 1.0)
+def share_interval(part: Interval, rest: Interval) -> Interval:
+    """Interval of ``A / (A + C)`` from those of A and C, which are not negative.
+
+    A share q is in the interval if that of the contrast ``(1 - q) A - q C`` holds 0. Unlike
+    Wilson's with an effective sample size, it knows how much of either part is exact, and what one
+    more hit of either would do.
+    """
+    a, c = part.value, rest.value
+    total = a + c
+    value = a / np.where(total > 0.0, total, 1.0)
+    upper = _share_limit(a, c, part.upper - a, c - rest.lower)
+    lower = 1.0 - _share_limit(c, a, rest.upper - c, a - part.lower)
+    value = np.where(total > 0.0, value, np.nan)
+    return Interval(
+        value,
+        np.where(total > 0.0, np.clip(lower, 0.0, value), 0.0),
+        np.where(total > 0.0, np.clip(upper, value, 1.0), 1.0),
+    )
 
 
-def student_margin(freedom: float, confidence: float) -> float:
-    """Half width, in standard errors, of Student's interval."""
-    return float(stdtrit(max(freedom, 1.0), 0.5 + 0.5 * confidence))
+def _share_limit(a: Any, c: Any, rise: Any, fall: Any) -> Any:
+    """Root q of ``(1 - q) a - q c + hypot((1 - q) rise, q fall) = 0`` in [a / (a + c), 1].
+
+    ``fall <= c``, so the left side is >= 0 at the one end and <= 0 at the other. Squared:
+    ``f q^2 - 2 h q + e = 0``; of its roots, the form below is the one in between.
+    """
+    total = a + c
+    f = total * total - rise * rise - fall * fall
+    h = a * total - rise * rise
+    e = a * a - rise * rise
+    root = np.sqrt(np.maximum(h * h - f * e, 0.0))
+    # Two forms of one root: each where it does not cancel.
+    ahead = h >= 0.0
+    top = np.where(ahead, h + root, e)
+    bottom = np.where(ahead, f, h - root)
+    return np.where(bottom != 0.0, top / np.where(bottom != 0.0, bottom, 1.0), 1.0)

@@ -1,31 +1,40 @@
 """Aggregates of a :class:`~decaysketch.sample.Sample`, each an estimate with its interval.
 
-A function of values and weights is summed as ``masses * f(v, w) / w``: a mass estimates a decayed
-weight, so this estimates ``g f(v, w)``. Sums use the interval of a sum of hits
-(:func:`~decaysketch.estimate.sum_interval`), shares of the decayed weight Wilson's, quantiles the
-inversion of the interval of a rank (Woodruff 1952), means and variances the linearised ratio.
+A mass estimates a decayed weight ``w g``, so ``masses * f(v, w) / w`` sums to an estimate of the
+decayed sum of ``f(v, w)``. Every interval comes from one source, the gamma interval of a sampled
+part of one sign (:func:`~decaysketch.estimate.part_interval`):
+
+* sums: the contrast of their positive and negative parts;
+* shares of the decayed weight (selectivity, rank, heavy hitters): part against rest;
+* quantiles: the values whose rank may be the one asked for (inversion, Woodruff 1952);
+* mean and variance: the linearised ratio, as the contrast of the residuals of either sign.
 
 Missing values are counted by :func:`sum` and :func:`count`; every other aggregate is over the
-observations that have a value.
+observations that have a value. All are O(n) passes over columns; those that need the order of
+values sort once for a sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
+from decaysketch.errors import ParameterError
 from decaysketch.estimate import (
     Estimate,
+    Interval,
     check_confidence,
-    positive_interval,
-    proportion_interval,
-    signed_interval,
-    student_margin,
+    contrast,
+    part_interval,
+    share_interval,
 )
-from decaysketch.sample import Sample
+from decaysketch.sample import Columns, Sample, masses_by
 
 __all__ = [
     "Function",
@@ -45,10 +54,13 @@ __all__ = [
 ]
 
 Float64Array = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
-# Columns of values and weights in, a column out.
+# Columns of values and weights in; a column of numbers, or of truth values, out.
 Function = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 Predicate = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
+
+_TIE = 1e-12  # ranks this close are one rank: sums of masses are rounded
 
 
 class HeavyHitter(NamedTuple):
@@ -58,7 +70,8 @@ class HeavyHitter(NamedTuple):
     frequency: Estimate
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Group:
     """A value, the decayed sum of the weights of its observations, and their decayed count."""
 
     value: float | int
@@ -66,151 +79,505 @@ class Group(NamedTuple):
     count: Estimate
 
 
-def _estimate(sample: Sample, value: float, lower: float, upper: float, stderr: float,
-              confidence: float, rows: int) -> Estimate:
-    if sample.exact:
-        lower = upper = value
-        stderr = 0.0
-    return Estimate(float(value), float(lower), float(upper), float(stderr), confidence,
-                    sample.exact, rows, sample.collision_bias)
-
-
-def _linear(sample: Sample, x: Float64Array, confidence: float, used: Any) -> Estimate:
-    """Sum of masses times x (per unit of weight)."""
-    confidence = check_confidence(confidence)
-    if sample.exact:
-        exact = float(np.sum(sample.masses * x))
-        return _estimate(sample, exact, exact, exact, 0.0, confidence, int(np.sum(used)))
-    contributions = sample.masses * x
-    variances = sample.variances * x * x
-    value = float(np.sum(contributions))
-    cut = sample.sampled_from
-    tail, tail_x, tail_v = contributions[cut:], x[cut:], variances[cut:]
-    parts = []
-    largest = float(np.max(np.abs(tail_x), initial=0.0)) or 1.0
-    for sign in (1.0, -1.0):
-        chosen = tail_x * sign > 0
-        seen = float(np.sum(tail[chosen])) * sign
-        if not chosen.any() and (sign < 0 or (tail_x.size and bool((tail_x < 0).any()))):
-            parts.append((0.0, 0.0, 0.0))
-            continue
-        low, high = positive_interval(seen, float(np.sum(tail_v[chosen])),
-                                      max(sample.step * largest, 1e-300), confidence)
-        parts.append((seen, float(low), float(high)))
-    lower, upper = signed_interval(value, parts[0], parts[1])
-    stderr = float(np.sqrt(max(float(np.sum(variances)), 0.0)))
-    return _estimate(sample, value, lower, upper, stderr, confidence, int(np.sum(used)))
+# -------------------------------------------------------------------------------------------- sums
 
 
 def sum(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    return _linear(sample, np.ones(len(sample)), confidence, np.ones(len(sample)))
+    """Decayed sum of weights, of all observations."""
+    columns = sample.columns
+    return _sum(sample, columns, None, columns.weights, confidence, unseen=1.0)
 
 
 def count(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    return _linear(sample, 1.0 / sample.weights, confidence, np.ones(len(sample)))
+    """Decayed number of observations, with or without a value."""
+    columns = sample.columns
+    return _sum(sample, columns, 1.0 / columns.weights, None, confidence, unseen=1.0)
 
 
-def total(sample: Sample, function: Function | None = None, *, confidence: float = 0.95) -> Estimate:
-    f = sample.values if function is None else np.asarray(function(sample.values, sample.weights))
-    x = np.where(sample.missing, 0.0, f) / sample.weights
-    return _linear(sample, x, confidence, ~sample.missing)
+def total(
+    sample: Sample, function: Function | None = None, *, confidence: float = 0.95
+) -> Estimate:
+    """Decayed sum of a real function of value and weight; by default, of the values.
+
+    Args:
+        sample: observations and masses.
+        function: of the value and weight columns (read-only); a number or truth value for each.
+        confidence: of the interval.
+
+    Raises:
+        ParameterError: the function gave no column of finite numbers.
+    """
+    values, columns = sample.valued
+    if function is None:
+        numbers, unseen = values.astype(np.float64, copy=False), math.inf
+    else:
+        numbers, unseen = _evaluate(function, values, columns.weights)
+    return _sum(sample, columns, numbers / columns.weights, numbers, confidence, unseen)
 
 
-def _ratio(sample: Sample, f: Float64Array, confidence: float) -> Estimate:
+def _evaluate(
+    function: Function, values: npt.NDArray[Any], weights: npt.NDArray[np.int64]
+) -> tuple[Float64Array, float]:
+    """A function's column, and the magnitude of what it may give where nothing was seen."""
+    given = np.asarray(function(_read_only(values), _read_only(weights)))
+    if given.shape != values.shape or given.dtype.kind not in "biuf":
+        raise ParameterError(
+            f"function gave {given.dtype} of shape {given.shape}; "
+            f"expected a number for each of {len(values)} observations"
+        )
+    numbers = given.astype(np.float64, copy=False)
+    if not np.isfinite(numbers).all():
+        row = int((~np.isfinite(numbers)).argmax())
+        raise ParameterError(
+            f"function gave {numbers[row]} for value {values[row]} and weight {weights[row]}; "
+            "expected a finite number"
+        )
+    return numbers, 1.0 if given.dtype.kind == "b" else math.inf
+
+
+def _sum(
+    sample: Sample,
+    columns: Columns,
+    x: Float64Array | None,
+    function: npt.NDArray[Any] | None,
+    confidence: float,
+    unseen: float,
+) -> Estimate:
+    """Decayed sum of a function.
+
+    Args:
+        sample: what the columns are of.
+        columns: the rows to sum over.
+        x: the function by unit of weight; None for 1.
+        function: the function itself; None for 1.
+        confidence: of the interval.
+        unseen: how large the function may be, by unit of weight, where no row shows it.
+    """
     confidence = check_confidence(confidence)
-    present = ~sample.missing
-    m = sample.masses * present
-    weight = float(np.sum(m))
-    if not weight > 0:
-        return Estimate(float("nan"), -np.inf, np.inf, np.inf, confidence, sample.exact, 0,
-                        sample.collision_bias)
-    value = float(np.sum(m * f)) / weight
-    spread = sample.variances * present
-    var = float(np.sum(spread * (f - value) ** 2)) / weight**2
-    stderr = float(np.sqrt(max(var, 0.0)))
-    n_eff = weight**2 / max(float(np.sum(spread)), 1e-300)
-    margin = student_margin(n_eff - 1, confidence) * stderr
-    return _estimate(sample, value, value - margin, value + margin, stderr, confidence,
-                     int(np.sum(present)))
+    rows = len(columns.masses)
+    with np.errstate(over="ignore", invalid="ignore"):  # huge values: the answer is infinite
+        terms = columns.masses if x is None else columns.masses * x
+        exact = float(np.sum(terms[: columns.exact]))
+        if sample.exact:
+            return _exact(sample, exact, confidence, rows)
+        tail = slice(columns.exact, None)
+        terms, variances, certain = terms[tail], columns.variances[tail], columns.decayed[tail]
+        if x is not None:
+            variances = variances * (x[tail] * x[tail])
+        if function is not None:
+            certain = certain * function[tail]
+        spread = float(np.sum(variances))
+        if x is None:
+            # In a clumped progression hits come several at a time.
+            mass = float(np.sum(terms))
+            highest, lowest = max(sample.step, spread / mass if mass > 0.0 else 0.0), 0.0
+        else:
+            highest, lowest = _extremes(columns.jumps[tail] * x[tail])
+            if highest == lowest == 0.0:  # no hit that counts; what would one have added?
+                highest, lowest = (sample.step * end for end in _extremes(x[: columns.exact]))
+            if highest == lowest == 0.0:
+                highest = sample.step * unseen
+                lowest = -highest if math.isinf(unseen) else 0.0
+        interval = contrast(
+            _side(sample, terms, variances, certain, highest, confidence),
+            _side(sample, -terms, variances, -certain, -lowest, confidence),
+        )
+        return _approximate(
+            sample,
+            Interval(*(exact + end for end in interval)),
+            spread,
+            max(highest, -lowest),
+            confidence,
+            rows,
+        )
+
+
+def _extremes(column: Float64Array) -> tuple[float, float]:
+    """Largest and smallest, 0 among them."""
+    return float(column.max(initial=0.0)), float(column.min(initial=0.0))
+
+
+def _side(
+    sample: Sample,
+    terms: Float64Array,
+    variances: Float64Array,
+    certain: Float64Array,
+    step: float,
+    confidence: float,
+) -> Interval:
+    """Interval of the sum of the terms that are positive."""
+    if step == 0.0:
+        return Interval(0.0, 0.0, 0.0)
+    positive = terms > 0.0
+    sampled, seen = (float(np.sum(column * positive)) for column in (terms, certain))
+    if math.isinf(step):
+        return Interval(sampled, seen, math.inf)
+    variance_ = float(np.sum(variances * positive))
+    return part_interval(0.0, sampled, variance_, step, sample.thinning, seen, confidence)
+
+
+# ------------------------------------------------------------------------------ mean and variance
 
 
 def mean(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    return _ratio(sample, sample.values.astype(np.float64), confidence)
+    """Mean value, weighted by decayed weight."""
+    confidence = check_confidence(confidence)
+    values, columns = sample.valued
+    numbers = values.astype(np.float64, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = _weighted_mean(numbers, columns.masses)
+        return _ratio(sample, columns, value, numbers - value, confidence)
 
 
 def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    center = mean(sample, confidence=confidence).value
-    return _ratio(sample, (sample.values - center) ** 2, confidence)
-
-
-def _share(sample: Sample, inside: Any, confidence: float) -> Estimate:
+    """Variance of the values, weighted by decayed weight (of the population: divided by V)."""
     confidence = check_confidence(confidence)
-    present = ~sample.missing
-    m = sample.masses * present
-    weight = float(np.sum(m))
+    values, columns = sample.valued
+    numbers = values.astype(np.float64, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = (numbers - _weighted_mean(numbers, columns.masses)) ** 2
+        value = _weighted_mean(squares, columns.masses)
+        return _ratio(sample, columns, value, squares - value, confidence, least=0.0)
+
+
+def _weighted_mean(numbers: Float64Array, masses: Float64Array) -> float:
+    weight = float(np.sum(masses))
+    return float(np.sum(numbers * masses)) / weight if weight > 0 else math.nan
+
+
+def _ratio(
+    sample: Sample,
+    columns: Columns,
+    value: float,
+    residuals: Float64Array,
+    confidence: float,
+    least: float = -math.inf,
+) -> Estimate:
+    """A ratio to the decayed weight, whose residuals have weighted mean 0."""
+    rows = len(residuals)
+    weight = float(np.sum(columns.masses))
     if not weight > 0:
-        return Estimate(float("nan"), 0.0, 1.0, np.inf, confidence, sample.exact, 0,
-                        sample.collision_bias)
-    share = float(np.sum(m * inside)) / weight
-    spread = sample.variances * present
-    n_eff = weight**2 / max(float(np.sum(spread)), 1e-300)
-    low, high = proportion_interval(share, n_eff, confidence)
-    stderr = float(np.sqrt(max(float(np.sum(spread * (inside - share) ** 2)), 0.0))) / weight
-    return _estimate(sample, share, float(low), float(high), stderr, confidence,
-                     int(np.sum(present)))
+        return _nothing(sample, confidence, least, math.inf)
+    if sample.exact:
+        return _exact(sample, value, confidence, rows)
+    tail = slice(columns.exact, None)
+    r = residuals[tail]
+    terms, variances = columns.masses[tail] * r, columns.variances[tail] * (r * r)
+    highest, lowest = _extremes(columns.jumps[tail] * r)
+    if not len(r):
+        highest, lowest = (sample.step * end for end in _extremes(residuals))
+    nothing = np.zeros(len(r))
+    around = contrast(
+        _side(sample, terms, variances, nothing, highest, confidence),
+        _side(sample, -terms, variances, nothing, -lowest, confidence),
+    )
+    return _approximate(
+        sample,
+        Interval(
+            value,
+            max(least, value - float(around.value - around.lower) / weight),
+            value + float(around.upper - around.value) / weight,
+        ),
+        float(np.sum(variances)) / weight**2,
+        max(highest, -lowest) / weight,
+        confidence,
+        rows,
+    )
+
+
+# ------------------------------------------------------------------------------------------ shares
 
 
 def selectivity(sample: Sample, predicate: Predicate, *, confidence: float = 0.95) -> Estimate:
-    return _share(sample, np.asarray(predicate(sample.values, sample.weights), dtype=bool),
-                  confidence)
+    """Share of the decayed weight for which a predicate holds.
+
+    Args:
+        sample: observations and masses.
+        predicate: of the value and weight columns (read-only); a truth value for each.
+        confidence: of the interval.
+
+    Raises:
+        ParameterError: the predicate gave no column of truth values.
+    """
+    values, columns = sample.valued
+    inside = np.asarray(predicate(_read_only(values), _read_only(columns.weights)))
+    if inside.shape != values.shape or inside.dtype != np.bool_:
+        raise ParameterError(
+            f"predicate gave {inside.dtype} of shape {inside.shape}; "
+            f"expected a truth value for each of {len(values)} observations"
+        )
+    return _share(sample, columns, inside, confidence)
 
 
 def rank(sample: Sample, value: float, *, confidence: float = 0.95) -> Estimate:
-    return _share(sample, sample.values <= value, confidence)
+    """Relative rank of a value: the share of decayed weight with that value or less."""
+    value = _number("value", value)
+    values, columns = sample.valued
+    return _share(sample, columns, values <= value, confidence)
 
 
-def quantile(sample: Sample, q: Any, *, confidence: float = 0.95) -> Any:
+class _Amount(NamedTuple):
+    """Mass of some of the rows, or of the rows of each of several values."""
+
+    exact: Any
+    sampled: Any
+    variance: Any  # of the sampled mass
+    certain: Any  # of it, what was really seen
+
+    @property
+    def mass(self) -> Any:
+        return self.exact + self.sampled
+
+
+def _share(sample: Sample, columns: Columns, inside: BoolArray, confidence: float) -> Estimate:
     confidence = check_confidence(confidence)
-    present = ~sample.missing
-    values, m = sample.values[present], sample.masses[present]
-    order = np.argsort(values, kind="stable")
-    values, cumulative = values[order], np.cumsum(m[order])
-    if not len(values):
-        empty = Estimate(float("nan"), -np.inf, np.inf, np.inf, confidence, sample.exact, 0,
-                         sample.collision_bias)
-        return empty if np.ndim(q) == 0 else [empty for _ in q]
-    weight = float(cumulative[-1])
-    n_eff = weight**2 / max(float(np.sum(sample.variances[present])), 1e-300)
-    z = student_margin(1e9, confidence)
+    if not len(inside):
+        return _nothing(sample, confidence, 0.0, 1.0)
+    part, rest = (_amount(columns, rows) for rows in (inside, ~inside))
+    return _shares(sample, part, rest, confidence, [len(inside)])[0]
 
-    def at(share: float) -> float:
-        return float(values[min(np.searchsorted(cumulative, share * weight), len(values) - 1)])
 
-    out = []
-    for phi in np.atleast_1d(q):
-        half = z * np.sqrt(phi * (1 - phi) / n_eff)
-        low, high = at(max(phi - half, 0.0)), at(min(phi + half, 1.0))
-        out.append(_estimate(sample, at(phi), low, high, (high - low) / (2 * z), confidence,
-                             len(values)))
-    return out[0] if np.ndim(q) == 0 else out
+def _amount(columns: Columns, rows: BoolArray) -> _Amount:
+    first, last, tail = rows[: columns.exact], rows[columns.exact :], slice(columns.exact, None)
+    return _Amount(
+        np.sum(columns.masses[: columns.exact] * first),
+        np.sum(columns.masses[tail] * last),
+        np.sum(columns.variances[tail] * last),
+        np.sum(columns.decayed[tail] * columns.weights[tail] * last),
+    )
+
+
+def _shares(
+    sample: Sample, part: _Amount, rest: _Amount, confidence: float, rows: Sequence[int]
+) -> list[Estimate]:
+    """Shares of parts, given the rests."""
+    weight = part.mass + rest.mass
+    share = part.mass / weight
+    if sample.exact:
+        return [
+            _exact(sample, float(q), confidence, n)
+            for q, n in zip(np.atleast_1d(share), rows, strict=True)
+        ]
+    interval = share_interval(_gamma(sample, part, confidence), _gamma(sample, rest, confidence))
+    spread = ((1.0 - share) ** 2 * part.variance + share**2 * rest.variance) / weight**2
+    table = np.atleast_2d(np.transpose([share, interval.lower, interval.upper, spread, weight]))
+    return [
+        _approximate(sample, Interval(*ends), s, sample.step / w, confidence, n)
+        for (*ends, s, w), n in zip(table.tolist(), rows, strict=True)
+    ]
+
+
+def _gamma(sample: Sample, amount: _Amount, confidence: float) -> Interval:
+    exact, sampled, spread, certain = amount
+    return part_interval(exact, sampled, spread, sample.step, sample.thinning, certain, confidence)
+
+
+# ----------------------------------------------------------------------- quantiles and frequencies
+
+
+@overload
+def quantile(sample: Sample, q: float, *, confidence: float = 0.95) -> Estimate: ...
+
+
+@overload
+def quantile(sample: Sample, q: Sequence[float], *, confidence: float = 0.95) -> list[Estimate]: ...
+
+
+def quantile(
+    sample: Sample, q: float | Sequence[float], *, confidence: float = 0.95
+) -> Estimate | list[Estimate]:
+    """Decayed quantiles: the least value whose relative rank is ``q`` or more.
+
+    The interval holds the values that may be the quantile. An end is infinite where that may lie
+    beyond the smallest or the largest value of the sample.
+
+    Args:
+        sample: observations and masses.
+        q: one or several of 0..1.
+        confidence: of each interval.
+
+    Raises:
+        ParameterError: a rank outside 0..1.
+    """
+    confidence = check_confidence(confidence)
+    if np.ndim(q) == 0:
+        return _quantile(sample, _number("q", q, 0.0, 1.0), confidence)
+    return [_quantile(sample, _number("q", item, 0.0, 1.0), confidence) for item in q]  # type: ignore[union-attr]
+
+
+def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
+    ranking, rows = sample.ranking, len(sample.ranking.group)
+    if not rows:
+        return _nothing(sample, confidence, -math.inf, math.inf)
+    below = sample.cumulative  # masses of the values up to each, 0 first
+    weight = float(below.mass[-1])
+    place = int(np.searchsorted(below.mass[1:], (q - _TIE) * weight))
+    value = float(ranking.values[place])
+    if sample.exact:
+        return _exact(sample, value, confidence, rows)
+
+    def balance(k: int) -> Interval:
+        """Interval of ``(1 - q) A - q C``: A the mass of the first k values, C of the others."""
+        part = _Amount(below.exact[k], below.sampled[k], below.variance[k], 0.0)
+        rest = _Amount(
+            below.exact[-1] - below.exact[k],
+            below.sampled[-1] - below.sampled[k],
+            below.variance[-1] - below.variance[k],
+            0.0,
+        )
+        a, c = (_gamma(sample, amount, confidence) for amount in (part, rest))
+        return contrast(
+            Interval(*((1.0 - q) * end for end in a)), Interval(*(q * end for end in c))
+        )
+
+    # The rank of the k-th value may reach q from `lowest` on, and surely does from `highest` on.
+    slack = _TIE * weight
+    lowest = _first(0, place + 1, lambda k: bool(balance(k).upper >= -slack))
+    highest = _first(place + 1, len(ranking.values) + 1, lambda k: bool(balance(k).lower >= -slack))
+    lower = float(ranking.values[lowest - 1]) if lowest > 0 else -math.inf
+    upper = float(ranking.values[highest - 1]) if highest <= len(ranking.values) else math.inf
+    z = float(ndtri(0.5 + 0.5 * confidence))
+    stderr = (upper - lower) / (2.0 * z)  # what the interval amounts to
+    return Estimate(value, lower, upper, stderr, confidence, False, rows, sample.collision_bias)
+
+
+def _first(start: int, stop: int, holds: Callable[[int], bool]) -> int:
+    """The first of start..stop - 1 for which a condition holds that stays true; else stop."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if holds(middle):
+            stop = middle
+        else:
+            start = middle + 1
+    return start
 
 
 def heavy_hitters(sample: Sample, phi: float, *, confidence: float = 0.95) -> list[HeavyHitter]:
-    values, inverse = np.unique(sample.values[~sample.missing], return_inverse=True)
-    m = np.bincount(inverse, sample.masses[~sample.missing], len(values))
-    hits = np.flatnonzero(m > phi * m.sum())
-    found = [
-        HeavyHitter(values[k].item(), _share(sample, sample.values == values[k], confidence))
-        for k in hits[np.argsort(-m[hits], kind="stable")]
+    """Values with more than the share ``phi`` of the decayed weight, heaviest first.
+
+    Args:
+        sample: observations and masses.
+        phi: a share, at least 0 and below 1.
+        confidence: of the interval of each frequency.
+
+    Raises:
+        ParameterError: a share outside that range.
+    """
+    confidence = check_confidence(confidence)
+    phi = _number("phi", phi, 0.0, 1.0)
+    ranking = sample.ranking
+    mass = ranking.exact + ranking.sampled
+    found = np.flatnonzero(mass > (phi + _TIE) * np.sum(mass))
+    found = found[np.argsort(-mass[found], kind="stable")]
+    if not len(found):
+        return []
+    columns = sample.valued[1]
+    certain = masses_by(
+        ranking.group[columns.exact :],
+        columns.decayed[columns.exact :] * columns.weights[columns.exact :],
+        len(mass),
+    )
+    whole = _Amount(ranking.exact, ranking.sampled, ranking.variance, certain)
+    part = _Amount(*(column[found] for column in whole))
+    rest = _Amount(*(np.sum(column) - column[found] for column in whole))
+    rows = [len(ranking.group)] * len(found)
+    frequencies = _shares(sample, part, rest, confidence, rows)
+    return [
+        HeavyHitter(value, frequency)
+        for value, frequency in zip(ranking.values[found].tolist(), frequencies, strict=True)
     ]
-    return found
 
 
 def group_by(sample: Sample, *, confidence: float = 0.95) -> list[Group]:
-    groups = []
-    for value in np.unique(sample.values[~sample.missing]):
-        inside = (sample.values == value) & ~sample.missing
-        groups.append(Group(value.item(),
-                            _linear(sample, inside * 1.0, confidence, inside),
-                            _linear(sample, inside / sample.weights, confidence, inside)))
-    return sorted(groups, key=lambda group: -group.sum.value)
+    """Decayed sum of weights and decayed count for each distinct value, heaviest first."""
+    confidence = check_confidence(confidence)
+    ranking, columns = sample.ranking, sample.valued[1]
+    size, group, exact = len(ranking.values), ranking.group, columns.exact
+    tail = slice(exact, None)
+    rows = np.bincount(group, minlength=size)
+    x = 1.0 / columns.weights
+
+    def by_value(column: Float64Array, rows_: slice = tail) -> Float64Array:
+        return masses_by(group[rows_], column[rows_], size)
+
+    largest = np.zeros(size)  # mass of a single hit, counted as observations
+    np.maximum.at(largest, group[tail], (columns.jumps * x)[tail])
+    known = np.zeros(size)
+    np.maximum.at(known, group, x)
+    largest = np.where(largest > 0.0, largest, sample.step * known)
+    sums = _Amount(
+        ranking.exact,
+        ranking.sampled,
+        ranking.variance,
+        by_value(columns.decayed * columns.weights),
+    )
+    counts = _Amount(
+        by_value(columns.masses * x, slice(0, exact)),
+        by_value(columns.masses * x),
+        by_value(columns.variances * x * x),
+        by_value(columns.decayed),
+    )
+    estimates = [
+        _parts(sample, amount, step, confidence, rows)
+        for amount, step in ((sums, np.full(size, sample.step)), (counts, largest))
+    ]
+    order = np.argsort(-sums.mass, kind="stable").tolist()
+    values = ranking.values.tolist()
+    return [Group(values[k], estimates[0][k], estimates[1][k]) for k in order]
+
+
+def _parts(
+    sample: Sample, amount: _Amount, step: Float64Array, confidence: float, rows: Any
+) -> list[Estimate]:
+    """Estimates of sums of non-negative terms, one for each value."""
+    if sample.exact:
+        pairs = zip(amount.mass.tolist(), rows.tolist(), strict=True)
+        return [_exact(sample, value, confidence, n) for value, n in pairs]
+    interval = part_interval(
+        amount.exact, amount.sampled, amount.variance, step, sample.thinning, amount.certain,
+        confidence,
+    )  # fmt: skip
+    table = np.transpose([*interval, amount.variance, step]).tolist()
+    return [
+        _approximate(sample, Interval(*ends), spread, k, confidence, n)
+        for (*ends, spread, k), n in zip(table, rows.tolist(), strict=True)
+    ]
+
+
+# ------------------------------------------------------------------------------------------- common
+
+
+def _approximate(
+    sample: Sample, interval: Interval, spread: float, step: float, confidence: float, rows: int
+) -> Estimate:
+    """An estimate that was sampled; where nothing was, its standard error is that of one hit."""
+    stderr = math.sqrt(spread if spread > 0.0 else sample.thinning * step * step)
+    value, lower, upper = (float(end) for end in interval)
+    return Estimate(value, lower, upper, stderr, confidence, False, rows, sample.collision_bias)
+
+
+def _exact(sample: Sample, value: float, confidence: float, rows: int) -> Estimate:
+    return Estimate(value, value, value, 0.0, confidence, True, rows, sample.collision_bias)
+
+
+def _nothing(sample: Sample, confidence: float, least: float, most: float) -> Estimate:
+    """A ratio to nothing: not defined, or not seen."""
+    return Estimate(
+        math.nan, least, most, math.inf, confidence, sample.exact, 0, sample.collision_bias
+    )
+
+
+def _number(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    if isinstance(value, (np.integer, np.floating)):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        raise ParameterError(f"{name} is {value!r}; expected a number")
+    if not least <= value <= most:
+        raise ParameterError(f"{name} is {value!r}; expected {least:g} to {most:g}")
+    return value
+
+
+def _read_only(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = column.view()
+    view.setflags(write=False)
+    return view

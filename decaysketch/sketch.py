@@ -109,7 +109,7 @@ class DecaySketch:
         self._max_weight = params.max_weight
         self._id_limit = 1 << params.id_bits
         self._float_values = params.value_type == "float64"
-        self._value_dtype = _FLOAT64 if self._float_values else _INT64
+        self._value_dtype: np.dtype[Any] = _FLOAT64 if self._float_values else _INT64
         self._value_limit = _EXACT_IN_FLOAT if self._float_values else (1 << 63) - 1
         self._pending_values = array("d" if self._float_values else "q")
         self._pending_weights = array("q")
@@ -155,8 +155,8 @@ class DecaySketch:
                 and type(timestamps) is int
                 and -TIME_LIMIT <= timestamps <= TIME_LIMIT
                 and (
-                    (kind is float and self._float_values and abs(values) <= _LARGEST_FLOAT)  # type: ignore[arg-type]
-                    or (kind is int and -self._value_limit <= values <= self._value_limit)  # type: ignore[operator]
+                    (kind is float and self._float_values and abs(values) <= _LARGEST_FLOAT)
+                    or (kind is int and -self._value_limit <= values <= self._value_limit)
                 )
             ):
                 pending = self._pending_ids
