@@ -488,23 +488,31 @@ def heavy_hitters(sample: Sample, phi: float, *, confidence: float = 0.95) -> li
     ]
 
 
-def group_by(sample: Sample, *, confidence: float = 0.95) -> list[Group]:
-    """Decayed sum of weights and decayed count for each distinct value, heaviest first."""
+def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.95) -> list[Group]:
+    """Decayed sum of weights and decayed count for each distinct value, heaviest first.
+
+    Args:
+        sample: observations and masses; ``len(sample.ranking.values)`` is the number of values.
+        limit: give only so many of the heaviest.
+        confidence: of each interval.
+    """
     confidence = check_confidence(confidence)
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ParameterError(f"limit is {limit!r}; expected an integer >= 0")
     ranking, columns = sample.ranking, sample.valued[1]
     size, group, exact = len(ranking.values), ranking.group, columns.exact
     tail = slice(exact, None)
-    rows = np.bincount(group, minlength=size)
     x = 1.0 / columns.weights
 
-    def by_value(column: Float64Array, rows_: slice = tail) -> Float64Array:
-        return masses_by(group[rows_], column[rows_], size)
+    def by_value(column: Float64Array, rows: slice = tail) -> Float64Array:
+        return masses_by(group[rows], column[rows], size)
 
-    largest = np.zeros(size)  # mass of a single hit, counted as observations
+    # The mass of a single hit, counted as observations: the largest seen, or the largest that a
+    # hit of an observation as light as the lightest one seen would have.
+    largest, lightest = np.zeros(size), np.zeros(size)
     np.maximum.at(largest, group[tail], (columns.jumps * x)[tail])
-    known = np.zeros(size)
-    np.maximum.at(known, group, x)
-    largest = np.where(largest > 0.0, largest, sample.step * known)
+    np.maximum.at(lightest, group, x)
+    largest = np.where(largest > 0.0, largest, sample.step * lightest)
     sums = _Amount(
         ranking.exact,
         ranking.sampled,
@@ -517,30 +525,32 @@ def group_by(sample: Sample, *, confidence: float = 0.95) -> list[Group]:
         by_value(columns.variances * x * x),
         by_value(columns.decayed),
     )
-    estimates = [
-        _parts(sample, amount, step, confidence, rows)
+    order = np.argsort(-sums.mass, kind="stable")[:limit]
+    rows = np.bincount(group, minlength=size)[order].tolist()
+    of_sum, of_count = (
+        _positive(sample, _Amount(*(column[order] for column in amount)), step[order], confidence,
+                  rows)
         for amount, step in ((sums, np.full(size, sample.step)), (counts, largest))
-    ]
-    order = np.argsort(-sums.mass, kind="stable").tolist()
-    values = ranking.values.tolist()
-    return [Group(values[k], estimates[0][k], estimates[1][k]) for k in order]
+    )  # fmt: skip
+    values = ranking.values[order].tolist()
+    return [Group(*fields) for fields in zip(values, of_sum, of_count, strict=True)]
 
 
-def _parts(
-    sample: Sample, amount: _Amount, step: Float64Array, confidence: float, rows: Any
+def _positive(
+    sample: Sample, amount: _Amount, step: Float64Array, confidence: float, rows: Sequence[int]
 ) -> list[Estimate]:
     """Estimates of sums of non-negative terms, one for each value."""
     if sample.exact:
-        pairs = zip(amount.mass.tolist(), rows.tolist(), strict=True)
+        pairs = zip(amount.mass.tolist(), rows, strict=True)
         return [_exact(sample, value, confidence, n) for value, n in pairs]
     interval = part_interval(
         amount.exact, amount.sampled, amount.variance, step, sample.thinning, amount.certain,
         confidence,
     )  # fmt: skip
-    table = np.transpose([*interval, amount.variance, step]).tolist()
+    columns = (column.tolist() for column in (*interval, amount.variance, step))
     return [
-        _approximate(sample, Interval(*ends), spread, k, confidence, n)
-        for (*ends, spread, k), n in zip(table, rows.tolist(), strict=True)
+        _approximate(sample, Interval(value, lower, upper), spread, k, confidence, n)
+        for value, lower, upper, spread, k, n in zip(*columns, rows, strict=True)
     ]
 
 

@@ -36,7 +36,7 @@ Int64Array = npt.NDArray[np.int64]
 # larger bag compacts less often, a smaller one stays in the cache), but never below the minimum.
 _BAG_FACTOR = 5
 _SMALLEST_LIMIT = 16_384
-_MERGE_LIMIT = 1 << 20  # rows gathered from many sketches before they are compacted together
+_MERGE_LIMIT = 1 << 18  # rows gathered from many sketches before they are compacted together
 _FIRST_ROOM = 1_024
 _TABLE_MARGIN = 1.6  # slots of the identity table for each row that survived last time
 
@@ -201,15 +201,17 @@ class RetainedRows:
         for bag in bags:
             bag.compact()
             np.maximum(self._marks, bag._marks, out=self._marks)
+        incoming = sum(bag._rows for bag in bags) + 1
         for bag in bags:
-            if self._rows + bag._rows >= max(_MERGE_LIMIT, _BAG_FACTOR * self._kept):
-                self._dirty = True
+            limit = max(_MERGE_LIMIT, _BAG_FACTOR * self._kept, self._kept + bag._rows + 1)
+            if self._rows + bag._rows >= limit:
                 self.compact()
-            self._reserve(self._rows + bag._rows + 1)
+            self._reserve(min(self._rows + incoming, limit))
             self._rows = _kernels.append_later(
                 *bag._bag, bag._rows, self._marks, *self._bag, self._rows
             )
             self._dirty = True
+            incoming -= bag._rows
 
     def lower_capacity(self, capacity: int) -> None:
         """Shrink to a smaller capacity: equals having built with it."""

@@ -100,9 +100,9 @@ def make_environment(uv):
 
 def install(uv, *what):
     """Install into `.venv` with uv, or else with pip and whatever configuration it has."""
-    if succeeds(
-        [*uv, "pip", "install", "--quiet", "--python", VENV_PYTHON, *what], PYTHONPATH=BOOT
-    ):
+    # Compiled once, here: or else the first programs, and each of Spark's workers, do it again.
+    options = ["--quiet", "--compile-bytecode", "--python", VENV_PYTHON]
+    if succeeds([*uv, "pip", "install", *options, *what], PYTHONPATH=BOOT):
         return
     say("uv did not succeed; trying with pip")
     pip = [sys.executable, "-m", "pip", "--python", VENV_PYTHON, "install", "--quiet"]

@@ -26,7 +26,7 @@ LAYERS = [
     ["decaysketch.observations", "decaysketch.minhit", "decaysketch._bitpack"],
     ["decaysketch._kernels"],
     ["decaysketch.state"],
-    ["decaysketch.retained", "decaysketch.estimate"],
+    ["decaysketch.retained", "decaysketch.estimate", "decaysketch.spread"],
     ["decaysketch.sample", "decaysketch.wire"],
     ["decaysketch.query"],
     ["decaysketch.sketch"],
@@ -154,15 +154,13 @@ class TestWheel:
         assert sources == {*expected, "decaysketch/py.typed"}
         assert any(name.endswith("/licenses/LICENSE") for name in names)
 
-    def test_works_without_the_checkout(self, wheel: Path, tmp_path: Path) -> None:
+    def test_is_complete_without_the_checkout(self, wheel: Path, tmp_path: Path) -> None:
         zipfile.ZipFile(wheel).extractall(tmp_path / "site")
         program = (
-            "import decaysketch as ds\n"
-            "sketch = ds.DecaySketch(ds.SketchParams(max_weight=1))\n"
-            "sketch.update([1.5, 2.5], [1, 1], [10, 20], [1, 2])\n"
-            "again = ds.DecaySketch.from_bytes(sketch.to_bytes())\n"
-            "assert again.total(ds.decay.window(60), now=30).value == 4.0\n"
-            "print(ds.__file__)\n"
+            "import importlib, pkgutil, decaysketch\n"
+            "for module in pkgutil.walk_packages(decaysketch.__path__, 'decaysketch.'):\n"
+            "    importlib.import_module(module.name)\n"
+            "print(decaysketch.__file__)\n"
         )
         run = subprocess.run(
             [sys.executable, "-c", program],
