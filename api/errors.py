@@ -1,0 +1,382 @@
+"""Every refusal as an RFC 9457 problem, and the one table from exception to status.
+
+A problem says what was wrong in one sentence (``detail``) and, where fields are at fault, lists
+each with the reason, the value given and the value expected (``errors``). No stack trace, no file
+name and no text of the database driver ever leaves the process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import sqlalchemy.exc
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from decaysketch.errors import (
+    CorruptSketchError,
+    DecaySketchError,
+    IncompatibleSketchError,
+    ParameterError,
+    UnanswerableQueryError,
+)
+
+__all__ = [
+    "BodyTooLargeError",
+    "CapacityTooSmallError",
+    "Fault",
+    "InvalidRequestError",
+    "Problem",
+    "ProblemResponse",
+    "StreamConflictError",
+    "UnanswerableQueriesError",
+    "UnknownSourceError",
+    "UnknownStreamError",
+    "UnsupportedMediaTypeError",
+    "install",
+]
+
+PROBLEM_JSON = "application/problem+json"
+_FAULTS_SHOWN = 100
+
+
+class Fault(BaseModel):
+    """One field at fault."""
+
+    field: str = Field(
+        description="Where: a path into the body such as `queries[0].decay.rate`, or a parameter."
+    )
+    reason: str = Field(description="What is wrong with it.")
+    value: Any = Field(default=None, description="What was given (shortened if long).")
+    expected: Any = Field(default=None, description="What it should be, if that is one value.")
+
+
+class Problem(BaseModel):
+    """An error, as RFC 9457 defines it. Nothing was changed by the request."""
+
+    type: str = Field(
+        description="Names the kind of problem; `about:blank` where the status says it all."
+    )
+    title: str = Field(description="The kind of problem, in words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What was wrong with this request.")
+    errors: list[Fault] | None = Field(default=None, description="Every field at fault.")
+
+
+# ------------------------------------------------------------------ refusals of the service itself
+
+
+class ServiceError(Exception):
+    """Base class of what the service refuses, as opposed to the library."""
+
+    def __init__(self, detail: str, faults: Iterable[Fault] = ()) -> None:
+        super().__init__(detail)
+        self.faults = list(faults)
+
+
+class UnknownStreamError(ServiceError):
+    """No stream has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no stream {name!r}; create it by PUT /v1/streams/{name}")
+
+
+class UnknownSourceError(ServiceError):
+    """A stream has no sketch from some of the sources asked for."""
+
+    def __init__(self, stream: str, sources: Iterable[str]) -> None:
+        unknown = sorted(sources)
+        super().__init__(
+            f"stream {stream!r} has no sketch from {len(unknown)} of the sources asked for: "
+            f"{reprlib.repr(unknown)}",
+            [Fault(field="source", reason="unknown source", value=name) for name in unknown],
+        )
+
+
+class StreamConflictError(ServiceError):
+    """A stream of this name exists and has other parameters."""
+
+    def __init__(self, name: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
+        super().__init__(
+            f"stream {name!r} exists with other parameters: {_listing(fields)}",
+            _differences(fields, "differs from the stream's", prefix="params."),
+        )
+
+
+class CapacityTooSmallError(ServiceError):
+    """A sketch was posted whose capacity is below the stream's."""
+
+    def __init__(self, name: str, ours: int, theirs: int) -> None:
+        super().__init__(
+            f"the sketch has capacity {theirs}; stream {name!r} has {ours}, and merging takes the "
+            "smaller one: it would coarsen the whole stream for ever",
+            _differences({"capacity": (ours, theirs)}, "smaller than the stream's"),
+        )
+
+
+class UnanswerableQueriesError(ServiceError):
+    """Some queries of a request ask for what the sketch has discarded at every level."""
+
+    def __init__(self, asked: int, refused: Mapping[int, UnanswerableQueryError]) -> None:
+        first, error = next(iter(refused.items()))
+        super().__init__(
+            f"{len(refused)} of {asked} queries cannot be answered; queries[{first}]: {error}",
+            [Fault(field=f"queries[{i}]", reason=str(error)) for i, error in refused.items()],
+        )
+
+
+class InvalidRequestError(ServiceError):
+    """A request is well-formed JSON and yet outside the limits of this service."""
+
+
+class UnsupportedMediaTypeError(ServiceError):
+    """The body is of another media type or encoding than the route takes."""
+
+    def __init__(self, field: str, given: str | None, expected: str) -> None:
+        super().__init__(
+            f"{field} is {given!r}; expected {expected}"
+            if given
+            else f"{field} is missing; expected {expected}",
+            [Fault(field=field, reason="not supported", value=given, expected=expected)],
+        )
+
+
+class BodyTooLargeError(HTTPException):
+    """The body exceeds the limit. (An HTTPException, which every reader of bodies lets through.)"""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"the body is longer than {limit_bytes} bytes, the limit of this server",
+        )
+
+
+class _Kind(NamedTuple):
+    status: HTTPStatus
+    slug: str
+    title: str
+
+
+# The table. The first class of an exception's own line of ancestors that is here decides.
+TABLE: dict[type[Exception], _Kind] = {
+    CorruptSketchError: _Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "corrupt-sketch", "The body is not a sound sketch"
+    ),
+    IncompatibleSketchError: _Kind(
+        HTTPStatus.CONFLICT, "incompatible-sketch", "The sketch was built with other parameters"
+    ),
+    CapacityTooSmallError: _Kind(
+        HTTPStatus.CONFLICT, "capacity-too-small", "The sketch is coarser than the stream"
+    ),
+    StreamConflictError: _Kind(
+        HTTPStatus.CONFLICT, "stream-exists", "The stream exists with other parameters"
+    ),
+    ParameterError: _Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-parameter", "A parameter is outside its domain"
+    ),
+    UnanswerableQueryError: _Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "unanswerable-query", "The sketch cannot answer this"
+    ),
+    UnanswerableQueriesError: _Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "unanswerable-query", "The sketch cannot answer this"
+    ),
+    DecaySketchError: _Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "refused", "The library refuses the request"
+    ),
+    RequestValidationError: _Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-request", "The request is malformed"
+    ),
+    InvalidRequestError: _Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-request", "The request is malformed"
+    ),
+    UnknownStreamError: _Kind(HTTPStatus.NOT_FOUND, "unknown-stream", "No such stream"),
+    UnknownSourceError: _Kind(HTTPStatus.NOT_FOUND, "unknown-source", "No such source"),
+    UnsupportedMediaTypeError: _Kind(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Not a body this route takes"
+    ),
+    sqlalchemy.exc.SQLAlchemyError: _Kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "journal-unavailable", "The journal is out of reach"
+    ),
+}
+
+# What may leave the process where the text of the exception may not.
+_DETAILS: dict[type[Exception], str] = {
+    sqlalchemy.exc.SQLAlchemyError: "the journal could not be read or written; nothing was "
+    "acknowledged, and the same request may be sent again",
+}
+
+
+def problem_type(slug: str) -> str:
+    """The URI that names a kind of problem."""
+    return f"urn:decaysketch:problem:{slug}"
+
+
+class ProblemResponse(JSONResponse):
+    """A problem as JSON; ASCII only, because the values it quotes may not be valid Unicode."""
+
+    media_type = PROBLEM_JSON
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def _respond(problem: Problem, headers: Mapping[str, str] | None = None) -> ProblemResponse:
+    content = problem.model_dump(exclude={"errors"})
+    if problem.errors:
+        content["errors"] = [_presentable_fault(fault) for fault in problem.errors]
+    return ProblemResponse(content, problem.status, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of ``app`` a problem."""
+    for exception in TABLE:
+        app.add_exception_handler(exception, _on_known)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_unknown)
+
+
+def _on_known(_request: Request, error: Exception) -> ProblemResponse:
+    ancestor = next(cls for cls in type(error).__mro__ if cls in TABLE)
+    kind = TABLE[ancestor]
+    faults = list(_faults(error))
+    if isinstance(error, RequestValidationError):
+        detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
+        if len(faults) > 3:
+            detail += f"; and {len(faults) - 3} more"
+    else:
+        detail = _DETAILS.get(ancestor, str(error))
+    return _respond(
+        Problem(
+            type=problem_type(kind.slug),
+            title=kind.title,
+            status=kind.status,
+            detail=_shortened(detail, 1000),
+            errors=faults[:_FAULTS_SHOWN] or None,
+        )
+    )
+
+
+def _on_http(_request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, HTTPException)
+    phrase = HTTPStatus(error.status_code).phrase
+    return _respond(
+        Problem(
+            type="about:blank", title=phrase, status=error.status_code, detail=str(error.detail)
+        ),
+        error.headers,
+    )
+
+
+def _on_unknown(_request: Request, _error: Exception) -> ProblemResponse:
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return _respond(
+        Problem(
+            type="about:blank",
+            title=status.phrase,
+            status=status,
+            detail="the server met an error of its own; its log has the particulars",
+        )
+    )
+
+
+# ------------------------------------------------------------------------------- fields at fault
+
+
+def _faults(error: Exception) -> Iterable[Fault]:
+    if isinstance(error, ServiceError):
+        return error.faults
+    if isinstance(error, IncompatibleSketchError):
+        return _differences(error.fields, "differs from the stream's")
+    if isinstance(error, RequestValidationError):
+        return [_validation_fault(entry, error.body) for entry in error.errors()]
+    return []
+
+
+def _differences(
+    fields: Mapping[str, tuple[Any, Any]], reason: str, *, prefix: str = ""
+) -> list[Fault]:
+    """Faults for ``{name: (ours, theirs)}``."""
+    return [
+        Fault(field=prefix + name, reason=reason, value=theirs, expected=ours)
+        for name, (ours, theirs) in fields.items()
+    ]
+
+
+def _listing(fields: Mapping[str, tuple[Any, Any]]) -> str:
+    pairs = fields.items()
+    return "; ".join(f"{name} is {ours!r}, not {theirs!r}" for name, (ours, theirs) in pairs)
+
+
+def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:
+    """What pydantic found, in the terms of whoever wrote the request."""
+    context = entry.get("ctx", {})
+    location, absent = entry["loc"], False
+    value = entry.get("input")
+    reason = entry["msg"].removeprefix("Value error, ")
+    match entry["type"]:
+        case "json_invalid":
+            reason = f"not JSON: {context['error']} at character {location[-1]}"
+            location, value = location[:1], None
+        case "missing":
+            reason, value, absent = "missing", None, True
+        case "union_tag_not_found":
+            location = (*location, context["discriminator"].strip("'"))
+            reason, value, absent = "missing", None, True
+        case "union_tag_invalid":
+            location = (*location, context["discriminator"].strip("'"))
+            reason, value = f"expected one of {context['expected_tags']}", context["tag"]
+    return Fault(field=_path(location, body, absent), reason=reason, value=value)
+
+
+def _path(location: tuple[int | str, ...], body: Any, absent: bool) -> str:
+    """``("body", "queries", 0, "mean", "decay")`` -> ``"queries[0].decay"``.
+
+    pydantic puts the tags of discriminated unions among the keys. What the body does not have is
+    such a tag and left out, unless it is the last part and ``absent``: a key that is missing.
+    """
+    if location[0] != "body":
+        return ".".join(str(part) for part in location[1:]) or str(location[0])
+    path, here = "", body
+    for depth, part in enumerate(location[1:], start=2):
+        if isinstance(part, int):
+            path += f"[{part}]"
+            here = here[part] if isinstance(here, list) and part < len(here) else None
+        elif isinstance(here, dict) and part in here:
+            path += f".{part}"
+            here = here[part]
+        elif absent and depth == len(location):
+            path += f".{part}"
+    return path.removeprefix(".") or "body"
+
+
+def _presentable_fault(fault: Fault) -> dict[str, Any]:
+    content: dict[str, Any] = {"field": _shortened(fault.field), "reason": fault.reason}
+    for name in ("value", "expected"):
+        if (value := getattr(fault, name)) is not None:
+            content[name] = _presentable(value)
+    return content
+
+
+def _presentable(value: Any) -> Any:
+    """A value that may come from anywhere, as something short that JSON has."""
+    if isinstance(value, int):
+        return value if value.bit_length() <= 128 else _shortened(str(value))
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return _shortened(value)
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    return _shortened(reprlib.repr(value))
+
+
+def _shortened(text: str, limit: int = 200) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."

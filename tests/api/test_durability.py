@@ -1,0 +1,290 @@
+"""What was acknowledged is on disk: restarts, kills and a disk that fails."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+from service import NOW, OCTETS, PARAMS, build, problem
+
+import decaysketch
+from api.store import Journal
+from api.streams import Aggregator, ReplayError
+
+ROOT = Path(__file__).parents[2]
+QUERY = {
+    "queries": [
+        {"aggregate": aggregate, "decay": decay, "now": NOW}
+        for decay in ({"kind": "window", "width": 700}, {"kind": "exponential", "half_life": 90})
+        for aggregate in ("sum", "count", "total", "mean")
+    ]
+}
+
+
+def everything(client: TestClient | httpx2.Client, name: str = "s") -> tuple[Any, ...]:
+    return (
+        client.get("/v1/streams").json(),
+        client.get(f"/v1/streams/{name}").json(),
+        client.get(f"/v1/streams/{name}/sketch").content,
+        client.post(f"/v1/streams/{name}/query", json=QUERY).json(),
+    )
+
+
+def post(client: TestClient | httpx2.Client, body: bytes, source: str = "a") -> httpx2.Response:
+    return client.post(
+        "/v1/streams/s/sketches", params={"source": source}, content=body, headers=OCTETS
+    )
+
+
+def test_a_restart_answers_the_same(start: Callable[..., TestClient]) -> None:
+    client = start()
+    for name in ("s", "t"):
+        client.put(f"/v1/streams/{name}", json={"params": PARAMS.to_dict()})
+    for seed in range(12):
+        post(client, build(seed, first_id=30 * seed).to_bytes(), "abc"[seed % 3])
+    before = everything(client)
+    for _ in range(2):
+        client = start()
+        assert everything(client) == before
+        assert post(client, build(0).to_bytes(), "a").json()["duplicate"] is True
+        assert everything(client) == before
+
+
+def test_a_long_journal_is_folded_in_parts(
+    start: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start()
+    client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
+    for seed in range(12):
+        post(client, build(seed, first_id=30 * seed).to_bytes(), "abc"[seed % 3])
+    before = everything(client)
+    monkeypatch.setattr("api.streams._REPLAY_ROWS", 700)
+    assert everything(start()) == before
+
+
+def test_the_journal_holds_each_body_once(start: Callable[..., TestClient], data: Path) -> None:
+    client = start()
+    client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
+    blobs = [build(seed).to_bytes() for seed in range(3)]
+    for source in ("a", "b", "a"):
+        for blob in blobs:
+            post(client, blob, source)
+    with sqlite3.connect(data) as database:
+        rows = database.execute("select source, body from journal order by seq").fetchall()
+        modes = [database.execute(f"pragma {name}").fetchone() for name in ("journal_mode",)]
+    database.close()
+    assert rows == [(source, blob) for source in ("a", "b") for blob in blobs]
+    assert modes == [("wal",)]
+
+
+def test_every_connection_waits_for_the_disk(data: Path) -> None:
+    journal = Journal(f"sqlite:///{data}")
+    with journal._engine.connect() as connection:
+        assert connection.exec_driver_sql("pragma synchronous").scalar() == 2  # FULL
+        assert connection.exec_driver_sql("pragma journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("pragma foreign_keys").scalar() == 1
+    journal.close()
+
+
+def test_nothing_is_acknowledged_or_folded_that_is_not_on_disk(
+    stream: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post(stream, build(1).to_bytes())
+    before = everything(stream)
+
+    def fail(*_: Any) -> None:
+        raise sa.exc.OperationalError("insert secret", {}, sqlite3.OperationalError("disk full"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", fail)
+        refused = post(stream, build(2).to_bytes())
+        patch.setattr(Journal, "create_stream", fail)
+        no_stream = stream.put("/v1/streams/t", json={"params": PARAMS.to_dict()})
+    for response in (refused, no_stream):
+        detail = problem(response, 503, "journal-unavailable")["detail"]
+        assert "secret" not in detail
+    assert everything(stream) == before
+    assert post(stream, build(2).to_bytes()).json()["changed"] is True
+
+
+def test_a_post_journaled_but_never_folded_is_there_when_it_is_sent_again(
+    stream: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sketch = build(1)
+    with monkeypatch.context() as patch:
+        patch.setattr("api.streams.Stream.fold", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            post(stream, sketch.to_bytes())
+    again = post(stream, sketch.to_bytes()).json()
+    assert (again["duplicate"], again["changed"]) == (True, True)
+    assert stream.get("/v1/streams/s/sketch").content == sketch.to_bytes()
+
+
+def test_an_error_of_our_own_says_nothing_of_the_inside(
+    stream: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.streams.Stream.fold", lambda *_: 1 / 0)
+    quiet = TestClient(stream.app, raise_server_exceptions=False)
+    refused = post(quiet, build(1).to_bytes())
+    assert "division" not in problem(refused, 500)["detail"]
+
+
+def test_an_unreadable_journal_entry_stops_the_start(
+    start: Callable[..., TestClient], data: Path
+) -> None:
+    client = start()
+    client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
+    post(client, build(1).to_bytes())
+    client.__exit__()
+    with sqlite3.connect(data) as database:
+        database.execute("update journal set body = substr(body, 1, 40)")
+    database.close()
+    journal = Journal(f"sqlite:///{data}")
+    with pytest.raises(ReplayError, match=r"entry 1 \(stream 's', source 'a'\).*checksum"):
+        Aggregator(journal)
+    journal.close()
+
+
+def test_posts_from_many_threads(stream: TestClient) -> None:
+    sketches = [build(seed, 100, first_id=60 * seed) for seed in range(24)]
+    bodies = [sketch.to_bytes() for sketch in sketches]
+    failures = []
+
+    def sender(number: int) -> None:
+        for k in range(len(bodies)):
+            body = bodies[(k + 7 * number) % len(bodies)]
+            if post(stream, body, "ab"[k % 2]).status_code != 200:
+                failures.append(k)
+            if k % 6 == 0 and stream.post("/v1/streams/s/query", json=QUERY).status_code != 200:
+                failures.append(-k)
+
+    threads = [threading.Thread(target=sender, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert stream.get("/v1/streams/s/sketch").content == decaysketch.merge(sketches).to_bytes()
+
+
+# -------------------------------------------------------------------------------- a real process
+
+
+@contextmanager
+def server(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """``python -m api`` on a free port; killed without warning at the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = data.with_suffix(".log")
+    with log.open("ab") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "api", "--port", str(port), "--data", str(data), *options],
+            cwd=ROOT,
+            stdout=sink,
+            stderr=sink,
+        )
+        try:
+            _wait_until_it_serves(process, port, log)
+            yield process, port
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_it_serves(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + 120  # a fresh machine compiles first
+    while True:
+        try:
+            if httpx2.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code == 200:
+                return
+        except httpx2.TransportError:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+
+
+@contextmanager
+def connected(port: int) -> Iterator[httpx2.Client]:
+    url = f"http://127.0.0.1:{port}"
+    with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
+        yield client
+
+
+def test_killed_without_warning(data: Path) -> None:
+    """Rounds of SIGKILL in the middle of posting: every acknowledged post is there afterwards."""
+    sent: list[bytes] = []
+    acknowledged: list[bytes] = []
+
+    def post_for_ever(client: httpx2.Client) -> None:
+        while True:
+            body = build(len(sent), 150, first_id=50 * len(sent)).to_bytes()
+            sent.append(body)  # the last one may or may not be there; it is not sent again
+            assert post(client, body).json()["duplicate"] is False
+            acknowledged.append(body)
+
+    for _ in range(2):
+        with server(data) as (process, port), connected(port) as client:
+            client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
+            killer = threading.Timer(0.3, process.kill)
+            killer.start()
+            with pytest.raises(httpx2.TransportError):
+                post_for_ever(client)
+            killer.join()
+    assert len(acknowledged) > 2
+    with server(data) as (_, port), connected(port) as client:
+        state, merged = everything(client)[1:3]
+        assert len(acknowledged) <= state["posts"] <= len(sent)
+        for body in acknowledged:
+            again = post(client, body).json()
+            assert (again["duplicate"], again["changed"]) == (True, False)
+    join = decaysketch.merge(map(decaysketch.DecaySketch.from_bytes, acknowledged))
+    assert (join | decaysketch.DecaySketch.from_bytes(merged)).to_bytes() == merged
+    if state["posts"] == len(acknowledged):
+        assert merged == join.to_bytes()
+
+
+def test_an_endless_body_is_answered_while_it_is_still_being_sent(data: Path) -> None:
+    with server(data) as (_, port), connected(port) as client:
+        client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
+        answered = threading.Event()
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
+            raw.sendall(
+                b"POST /v1/streams/s/sketches?source=a HTTP/1.1\r\nHost: x\r\n"
+                b"Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
+
+            def send() -> None:
+                with suppress(OSError):
+                    while not answered.is_set():
+                        raw.sendall(b"10000\r\n" + bytes(0x10000) + b"\r\n")
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            answer = raw.recv(100)
+            answered.set()
+            sender.join()
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert client.get("/v1/streams/s").json()["posts"] == 0
+
+
+def test_a_start_that_cannot_be(
+    start: Callable[..., TestClient], data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(sa.exc.DatabaseError):
+        start()
+    assert f"cannot start from {data}" in caplog.text
+    assert "not a database" in caplog.text

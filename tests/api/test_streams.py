@@ -1,0 +1,147 @@
+"""Streams: created once, read by whoever builds sketches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from service import OCTETS, PARAMS, build, problem
+
+from api.schemas import StreamParams
+from decaysketch import SketchParams
+
+
+def test_a_sensor_reads_the_parameters_and_builds_a_sketch_that_fits(stream: TestClient) -> None:
+    read = stream.get("/v1/streams/s").json()
+    params = SketchParams.from_dict(read["params"])
+    assert params == PARAMS
+    assert read["fingerprint"] == PARAMS.fingerprint.hex()
+    sketch = build(1, params=params)
+    posted = stream.post(
+        "/v1/streams/s/sketches", params={"source": "a"}, content=sketch.to_bytes(), headers=OCTETS
+    )
+    assert posted.status_code == 200
+
+
+def test_creating_is_idempotent(client: TestClient) -> None:
+    body = {"params": PARAMS.to_dict()}
+    first = client.put("/v1/streams/s", json=body)
+    second = client.put("/v1/streams/s", json=body)
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.headers["location"] == "/v1/streams/s"
+    assert first.json() == second.json() == client.get("/v1/streams/s").json()
+
+
+def test_what_is_left_out_has_the_default_of_the_library(client: TestClient) -> None:
+    created = client.put("/v1/streams/s", json={"params": {"max_weight": 7}})
+    assert created.json()["params"] == SketchParams(max_weight=7).to_dict()
+    assert StreamParams(max_weight=7).to_library() == SketchParams(max_weight=7)
+
+
+def test_a_new_stream_is_empty(stream: TestClient) -> None:
+    read = stream.get("/v1/streams/s").json()
+    assert (read["rows"], read["posts"], read["posted_bytes"], read["sources"]) == (0, 0, 0, [])
+    assert read["watermarks"] == [None] * (PARAMS.levels + 1)
+    blob = stream.get("/v1/streams/s/sketch").content
+    assert read["bytes"] == len(blob)
+
+
+def test_other_parameters_are_refused_naming_every_field(stream: TestClient) -> None:
+    other = PARAMS.to_dict() | {"seed": 5, "capacity": 100, "time_unit": "ms"}
+    before = stream.get("/v1/streams/s").json()
+    content = problem(stream.put("/v1/streams/s", json={"params": other}), 409, "stream-exists")
+    assert {(e["field"], e["value"], e["expected"]) for e in content["errors"]} == {
+        ("params.seed", 5, PARAMS.seed),
+        ("params.capacity", 100, 200),
+        ("params.time_unit", "ms", "s"),
+    }
+    for text in ("seed", "capacity is 200, not 100", "time_unit is 's', not 'ms'"):
+        assert text in content["detail"]
+    assert stream.get("/v1/streams/s").json() == before
+
+
+def test_streams_are_listed_by_name(client: TestClient) -> None:
+    assert client.get("/v1/streams").json() == {"streams": []}
+    for name in ("b", "a.1", "B-2_x"):
+        client.put(f"/v1/streams/{name}", json={"params": {"max_weight": 1}})
+    listed = client.get("/v1/streams").json()["streams"]
+    assert [each["name"] for each in listed] == ["B-2_x", "a.1", "b"]
+    assert listed[0] == {
+        "name": "B-2_x",
+        "created": client.get("/v1/streams/B-2_x").json()["created"],
+        "digest": client.get("/v1/streams/B-2_x").json()["digest"],
+        "rows": 0,
+        "sources": 0,
+        "posts": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("params", "field", "named"),
+    [
+        ({}, "params.max_weight", ["missing"]),
+        ({"max_weight": 0}, "params", ["max_weight is 0", "1 to"]),
+        ({"max_weight": "9"}, "params.max_weight", ["valid integer"]),
+        ({"max_weight": 9.0}, "params.max_weight", ["valid integer"]),
+        ({"max_weight": True}, "params.max_weight", ["valid integer"]),
+        ({"max_weight": None}, "params.max_weight", ["valid integer"]),
+        ({"max_weight": 9, "id_bits": 57}, "params", ["id_bits is 57", "56"]),
+        ({"max_weight": 2**20, "id_bits": 50}, "params", ["too large"]),
+        ({"max_weight": 9, "capacity": 0}, "params", ["capacity is 0"]),
+        ({"max_weight": 9, "copies": 2}, "params", ["copies is 2"]),
+        ({"max_weight": 9, "seed": -1}, "params", ["seed is -1"]),
+        ({"max_weight": 9, "seed": 2**64}, "params", ["seed is"]),
+        ({"max_weight": 9, "time_unit": "S"}, "params", ["time_unit is 'S'"]),
+        ({"max_weight": 9, "time_unit": "s" * 101}, "params.time_unit", ["100"]),
+        ({"max_weight": 9, "value_type": "int32"}, "params.value_type", ["'int64'"]),
+        ({"max_weight": 9, "id_mix": "xor"}, "params.id_mix", ["'keyed'"]),
+        ({"max_weight": 9, "keyed_by": "secret"}, "params.keyed_by", ["'seed'"]),
+        ({"max_weight": 9, "key_check": "00"}, "params.key_check", ["not permitted"]),
+        ({"max_weight": 9, "colour": 1}, "params.colour", ["not permitted"]),
+        ([], "params", ["valid dictionary"]),
+        (None, "params", ["valid dictionary"]),
+    ],
+)
+def test_parameters_outside_their_domain(
+    client: TestClient, params: Any, field: str, named: list[str]
+) -> None:
+    content = problem(client.put("/v1/streams/s", json={"params": params}), 422, "invalid-request")
+    (fault,) = content["errors"]
+    assert fault["field"] == field
+    for text in named:
+        assert text in fault["reason"]
+    assert client.get("/v1/streams").json() == {"streams": []}
+
+
+def test_the_value_that_was_refused_is_shown(client: TestClient) -> None:
+    response = client.put("/v1/streams/s", json={"params": {"max_weight": "nine"}})
+    assert problem(response, 422, "invalid-request")["errors"] == [
+        {
+            "field": "params.max_weight",
+            "reason": "Input should be a valid integer",
+            "value": "nine",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "%20", "-a", ".hidden", "a" * 101, "a%00b", "caf%C3%A9", "a%0A"]
+)
+def test_names_outside_their_domain(client: TestClient, name: str) -> None:
+    response = client.put(f"/v1/streams/{name}", json={"params": {"max_weight": 1}})
+    assert response.status_code == (422 if name else 405)
+    assert client.get("/v1/streams").json() == {"streams": []}
+
+
+def test_unknown_streams_and_paths(client: TestClient) -> None:
+    assert "'nope'" in problem(client.get("/v1/streams/nope"), 404, "unknown-stream")["detail"]
+    problem(client.get("/v1/streams/nope/sketch"), 404, "unknown-stream")
+    problem(client.get("/v2"), 404)
+    refused = client.delete("/v1/streams/nope")
+    problem(refused, 405)
+    assert set(refused.headers["allow"].split(", ")) <= {"GET", "PUT"}
+
+
+def test_health(client: TestClient) -> None:
+    assert client.get("/healthz").json()["status"] == "ok"
