@@ -8,7 +8,8 @@ What it promises
     The state, and its bytes, are a function of the parameters and of the set of observations that
     were fed, by whichever paths: order, repetition, batching and the merge tree do not matter. The
     relative standard error of a decayed sum is about ``1 / sqrt(capacity)``; every answer comes
-    with its interval. O((M + 1) capacity) rows of memory at most, about 3 capacities in practice.
+    with its interval. It holds about ``capacity (1 + log2(n / capacity) / 2)`` rows after ``n``
+    distinct observations, and never more than ``(M + 1) capacity``.
 Paper
     Cormode, Tirthapura and Xu, "Time-decaying sketches for robust aggregation of sensor data",
     sections 3.1, 3.2, 4.1 and 4.2. Departures: an observation is stored once instead of once for
