@@ -84,20 +84,29 @@ class Group:
 
 def sum(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     """Decayed sum of weights, of all observations."""
+    confidence = check_confidence(confidence)
     columns = sample.columns
-    return _sum(sample, columns, None, columns.weights, confidence, unseen=1.0)
+    everything = _amount(columns, np.ones(len(sample), dtype=np.bool_))
+    # In a clumped progression hits come several at a time: then one is worth more.
+    clump = everything.variance / everything.sampled if everything.sampled > 0.0 else 0.0
+    step = np.array([max(sample.step, clump)])
+    return _positive(sample, everything, step, confidence, [len(sample)])[0]
 
 
 def count(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     """Decayed number of observations, with or without a value."""
     columns = sample.columns
-    return _sum(sample, columns, 1.0 / columns.weights, None, confidence, unseen=1.0)
+    return _sum(sample, columns, np.ones(len(sample)), confidence, unseen=(0.0, 1.0))
 
 
 def total(
     sample: Sample, function: Function | None = None, *, confidence: float = 0.95
 ) -> Estimate:
     """Decayed sum of a real function of value and weight; by default, of the values.
+
+    Where the function is 0 for every retained observation although the decay reaches sampled ones,
+    nothing is known of how large it may be for others: the interval is unbounded, unless the
+    function gives truth values.
 
     Args:
         sample: observations and masses.
@@ -109,111 +118,100 @@ def total(
     """
     values, columns = sample.valued
     if function is None:
-        numbers, unseen = values.astype(np.float64, copy=False), math.inf
-    else:
-        numbers, unseen = _evaluate(function, values, columns.weights)
-    return _sum(sample, columns, numbers / columns.weights, numbers, confidence, unseen)
+        return _sum(sample, columns, values.astype(np.float64, copy=False), confidence)
+    numbers = _evaluate(function, values, columns.weights)
+    unseen = (0.0, 1.0) if numbers.dtype == np.bool_ else (-math.inf, math.inf)
+    return _sum(sample, columns, numbers.astype(np.float64, copy=False), confidence, unseen)
 
 
 def _evaluate(
     function: Function, values: npt.NDArray[Any], weights: npt.NDArray[np.int64]
-) -> tuple[Float64Array, float]:
-    """A function's column, and the magnitude of what it may give where nothing was seen."""
+) -> npt.NDArray[Any]:
+    """A function's column."""
     given = np.asarray(function(_read_only(values), _read_only(weights)))
     if given.shape != values.shape or given.dtype.kind not in "biuf":
         raise ParameterError(
             f"function gave {given.dtype} of shape {given.shape}; "
             f"expected a number for each of {len(values)} observations"
         )
-    numbers = given.astype(np.float64, copy=False)
-    if not np.isfinite(numbers).all():
-        row = int((~np.isfinite(numbers)).argmax())
+    if not np.isfinite(given).all():
+        row = int((~np.isfinite(given)).argmax())
         raise ParameterError(
-            f"function gave {numbers[row]} for value {values[row]} and weight {weights[row]}; "
+            f"function gave {given[row]} for value {values[row]} and weight {weights[row]}; "
             "expected a finite number"
         )
-    return numbers, 1.0 if given.dtype.kind == "b" else math.inf
+    return given
 
 
 def _sum(
     sample: Sample,
     columns: Columns,
-    x: Float64Array | None,
-    function: npt.NDArray[Any] | None,
+    function: Float64Array,
     confidence: float,
-    unseen: float,
+    unseen: tuple[float, float] = (-math.inf, math.inf),
 ) -> Estimate:
     """Decayed sum of a function.
 
     Args:
         sample: what the columns are of.
         columns: the rows to sum over.
-        x: the function by unit of weight; None for 1.
-        function: the function itself; None for 1.
+        function: its values.
         confidence: of the interval.
-        unseen: how large the function may be, by unit of weight, where no row shows it.
+        unseen: how low and how high the function may be, where no row shows anything but 0.
     """
     confidence = check_confidence(confidence)
-    rows = len(columns.masses)
     with np.errstate(over="ignore", invalid="ignore"):  # huge values: the answer is infinite
-        terms = columns.masses if x is None else columns.masses * x
-        exact = float(np.sum(terms[: columns.exact]))
+        x = function / columns.weights
+        first, tail = slice(0, columns.exact), slice(columns.exact, None)
+        exact = float(np.sum(columns.masses[first] * x[first]))
         if sample.exact:
-            return _exact(sample, exact, confidence, rows)
-        tail = slice(columns.exact, None)
-        terms, variances, certain = terms[tail], columns.variances[tail], columns.decayed[tail]
-        if x is not None:
-            variances = variances * (x[tail] * x[tail])
-        if function is not None:
-            certain = certain * function[tail]
-        spread = float(np.sum(variances))
-        if x is None:
-            # In a clumped progression hits come several at a time.
-            mass = float(np.sum(terms))
-            highest, lowest = max(sample.step, spread / mass if mass > 0.0 else 0.0), 0.0
-        else:
-            highest, lowest = _extremes(columns.jumps[tail] * x[tail])
-            if highest == lowest == 0.0:  # no hit that counts; what would one have added?
-                highest, lowest = (sample.step * end for end in _extremes(x[: columns.exact]))
-            if highest == lowest == 0.0:
-                highest = sample.step * unseen
-                lowest = -highest if math.isinf(unseen) else 0.0
-        interval = contrast(
-            _side(sample, terms, variances, certain, highest, confidence),
-            _side(sample, -terms, variances, -certain, -lowest, confidence),
-        )
-        return _approximate(
-            sample,
-            Interval(*(exact + end for end in interval)),
-            spread,
-            max(highest, -lowest),
-            confidence,
-            rows,
-        )
+            return _exact(sample, exact, confidence, len(x))
+        # What was seen is a lower bound, if nothing can be taken away from it.
+        certain = columns.decayed[tail] * function[tail] if np.all(function >= 0.0) else None
+        interval, spread, step = _signed(sample, columns, x, certain, confidence, unseen)
+        ends = Interval(*(exact + end for end in interval))
+        return _approximate(sample, ends, spread, step, confidence, len(x))
 
 
-def _extremes(column: Float64Array) -> tuple[float, float]:
-    """Largest and smallest, 0 among them."""
-    return float(column.max(initial=0.0)), float(column.min(initial=0.0))
-
-
-def _side(
+def _signed(
     sample: Sample,
-    terms: Float64Array,
-    variances: Float64Array,
-    certain: Float64Array,
-    step: float,
+    columns: Columns,
+    x: Float64Array,
+    certain: Float64Array | None,
     confidence: float,
-) -> Interval:
-    """Interval of the sum of the terms that are positive."""
-    if step == 0.0:
-        return Interval(0.0, 0.0, 0.0)
-    positive = terms > 0.0
-    sampled, seen = (float(np.sum(column * positive)) for column in (terms, certain))
-    if math.isinf(step):
-        return Interval(sampled, seen, math.inf)
-    variance_ = float(np.sum(variances * positive))
-    return part_interval(0.0, sampled, variance_, step, sample.thinning, seen, confidence)
+    unseen: tuple[float, float],
+) -> tuple[Interval, float, float]:
+    """The sampled part of the sum of masses times x: interval, variance, and size of a hit.
+
+    Positive and negative terms are parts of their own. The largest hit of a part is the largest
+    that was seen or, where few were, one of mean x in the band whose hits weigh most. A part of
+    which no hit was seen has hits like the exact rows' largest x.
+    """
+    tail = slice(columns.exact, None)
+    masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
+    terms, variances = masses * far, columns.variances[tail] * (far * far)
+    jumps = columns.jumps[tail] * far
+    blank = not (np.any(near) or np.any(far))
+    sides, largest = [], 0.0
+    for sign, bound in ((1.0, unseen[1]), (-1.0, -unseen[0])):
+        jump = float(np.max(sign * jumps, initial=0.0))
+        if jump > 0.0:
+            rows = sign * far > 0.0
+            sampled = sign * float(np.sum(terms * rows))
+            step = max(jump, sample.step * sampled / float(np.sum(masses * rows)))
+            seen = 0.0 if certain is None else sign * float(np.sum(certain * rows))
+            spread = float(np.sum(variances * rows))
+        else:
+            sampled = seen = spread = 0.0
+            step = sample.step * (bound if blank else float(np.max(sign * near, initial=0.0)))
+        largest = max(largest, step)
+        if math.isinf(step):
+            sides.append(Interval(sampled, seen, math.inf))
+        else:
+            sides.append(
+                part_interval(0.0, sampled, spread, step, sample.thinning, seen, confidence)
+            )
+    return contrast(*sides), float(np.sum(variances)), largest
 
 
 # ------------------------------------------------------------------------------ mean and variance
@@ -254,35 +252,20 @@ def _ratio(
     least: float = -math.inf,
 ) -> Estimate:
     """A ratio to the decayed weight, whose residuals have weighted mean 0."""
-    rows = len(residuals)
     weight = float(np.sum(columns.masses))
     if not weight > 0:
         return _nothing(sample, confidence, least, math.inf)
     if sample.exact:
-        return _exact(sample, value, confidence, rows)
-    tail = slice(columns.exact, None)
-    r = residuals[tail]
-    terms, variances = columns.masses[tail] * r, columns.variances[tail] * (r * r)
-    highest, lowest = _extremes(columns.jumps[tail] * r)
-    if not len(r):
-        highest, lowest = (sample.step * end for end in _extremes(residuals))
-    nothing = np.zeros(len(r))
-    around = contrast(
-        _side(sample, terms, variances, nothing, highest, confidence),
-        _side(sample, -terms, variances, nothing, -lowest, confidence),
+        return _exact(sample, value, confidence, len(residuals))
+    # The residuals of all rows, exact ones included, have mean 0: only distances matter.
+    around, spread, step = _signed(sample, columns, residuals, None, confidence, (0.0, 0.0))
+    ends = Interval(
+        value,
+        max(least, value - float(around.value - around.lower) / weight),
+        value + float(around.upper - around.value) / weight,
     )
-    return _approximate(
-        sample,
-        Interval(
-            value,
-            max(least, value - float(around.value - around.lower) / weight),
-            value + float(around.upper - around.value) / weight,
-        ),
-        float(np.sum(variances)) / weight**2,
-        max(highest, -lowest) / weight,
-        confidence,
-        rows,
-    )
+    spread /= weight**2
+    return _approximate(sample, ends, spread, step / weight, confidence, len(residuals))
 
 
 # ------------------------------------------------------------------------------------------ shares
@@ -322,7 +305,7 @@ class _Amount(NamedTuple):
     exact: Any
     sampled: Any
     variance: Any  # of the sampled mass
-    certain: Any  # of it, what was really seen
+    certain: Any = 0.0  # of it, what was really seen
 
     @property
     def mass(self) -> Any:
@@ -368,8 +351,10 @@ def _shares(
 
 
 def _gamma(sample: Sample, amount: _Amount, confidence: float) -> Interval:
-    exact, sampled, spread, certain = amount
-    return part_interval(exact, sampled, spread, sample.step, sample.thinning, certain, confidence)
+    # Not bounded by what is certain: MOVER combines distances, which a hard bound would cut short.
+    return part_interval(
+        amount.exact, amount.sampled, amount.variance, sample.step, sample.thinning, 0.0, confidence
+    )
 
 
 # ----------------------------------------------------------------------- quantiles and frequencies
@@ -418,12 +403,11 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
 
     def balance(k: int) -> Interval:
         """Interval of ``(1 - q) A - q C``: A the mass of the first k values, C of the others."""
-        part = _Amount(below.exact[k], below.sampled[k], below.variance[k], 0.0)
+        part = _Amount(below.exact[k], below.sampled[k], below.variance[k])
         rest = _Amount(
             below.exact[-1] - below.exact[k],
             below.sampled[-1] - below.sampled[k],
             below.variance[-1] - below.variance[k],
-            0.0,
         )
         a, c = (_gamma(sample, amount, confidence) for amount in (part, rest))
         return contrast(
@@ -471,13 +455,7 @@ def heavy_hitters(sample: Sample, phi: float, *, confidence: float = 0.95) -> li
     found = found[np.argsort(-mass[found], kind="stable")]
     if not len(found):
         return []
-    columns = sample.valued[1]
-    certain = masses_by(
-        ranking.group[columns.exact :],
-        columns.decayed[columns.exact :] * columns.weights[columns.exact :],
-        len(mass),
-    )
-    whole = _Amount(ranking.exact, ranking.sampled, ranking.variance, certain)
+    whole = (ranking.exact, ranking.sampled, ranking.variance)
     part = _Amount(*(column[found] for column in whole))
     rest = _Amount(*(np.sum(column) - column[found] for column in whole))
     rows = [len(ranking.group)] * len(found)
@@ -507,12 +485,9 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
     def by_value(column: Float64Array, rows: slice = tail) -> Float64Array:
         return masses_by(group[rows], column[rows], size)
 
-    # The mass of a single hit, counted as observations: the largest seen, or the largest that a
-    # hit of an observation as light as the lightest one seen would have.
     largest, lightest = np.zeros(size), np.zeros(size)
     np.maximum.at(largest, group[tail], (columns.jumps * x)[tail])
     np.maximum.at(lightest, group, x)
-    largest = np.where(largest > 0.0, largest, sample.step * lightest)
     sums = _Amount(
         ranking.exact,
         ranking.sampled,
@@ -525,6 +500,10 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         by_value(columns.variances * x * x),
         by_value(columns.decayed),
     )
+    # As in _signed: the largest hit seen, or one of mean x in the band whose hits weigh most.
+    seen = counts.sampled > 0.0
+    average = counts.sampled / np.where(seen, sums.sampled, 1.0)
+    largest = np.where(seen, np.maximum(largest, sample.step * average), sample.step * lightest)
     order = np.argsort(-sums.mass, kind="stable")[:limit]
     rows = np.bincount(group, minlength=size)[order].tolist()
     of_sum, of_count = (
@@ -541,13 +520,13 @@ def _positive(
 ) -> list[Estimate]:
     """Estimates of sums of non-negative terms, one for each value."""
     if sample.exact:
-        pairs = zip(amount.mass.tolist(), rows, strict=True)
+        pairs = zip(np.atleast_1d(amount.mass).tolist(), rows, strict=True)
         return [_exact(sample, value, confidence, n) for value, n in pairs]
     interval = part_interval(
         amount.exact, amount.sampled, amount.variance, step, sample.thinning, amount.certain,
         confidence,
     )  # fmt: skip
-    columns = (column.tolist() for column in (*interval, amount.variance, step))
+    columns = (np.atleast_1d(c).tolist() for c in (*interval, amount.variance, step))
     return [
         _approximate(sample, Interval(value, lower, upper), spread, k, confidence, n)
         for value, lower, upper, spread, k, n in zip(*columns, rows, strict=True)
@@ -560,8 +539,8 @@ def _positive(
 def _approximate(
     sample: Sample, interval: Interval, spread: float, step: float, confidence: float, rows: int
 ) -> Estimate:
-    """An estimate that was sampled; where nothing was, its standard error is that of one hit."""
-    stderr = math.sqrt(spread if spread > 0.0 else sample.thinning * step * step)
+    """An estimate that was sampled; its variance is at least that of the half hit never seen."""
+    stderr = math.sqrt(max(spread, 0.5 * sample.thinning * step * step))
     value, lower, upper = (float(end) for end in interval)
     return Estimate(value, lower, upper, stderr, confidence, False, rows, sample.collision_bias)
 

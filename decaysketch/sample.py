@@ -110,7 +110,7 @@ def draw(state: SketchState, decay: Decay, now: int, *, bands: Bands | None = No
         bands: ``bands_of(state)``, where it was kept.
 
     Raises:
-        ParameterError: ``now`` is no time, or ``decay`` no decay.
+        ParameterError: ``now`` is no time, or ``decay`` no decay or none that falls with age.
         UnanswerableQueryError: observations that the decay gives weight to were discarded at every
             level.
 
@@ -215,6 +215,11 @@ class Sample:
             oldest = max(now - int(decay.support), -TIME_LIMIT)
             stop = max(start, stop - int(np.searchsorted(ascending, oldest, side="left")))
         decayed = _weights(decay, now, state.times[start:stop])
+        if len(decayed) and not 0.0 <= decayed[-1] <= decayed[0] < np.inf:
+            raise ParameterError(
+                f"{decay!r} gives weights from {decayed[0]} to {decayed[-1]} as ages rise; "
+                "expected finite numbers >= 0 that do not rise"
+            )
         if len(decayed) and not decayed[-1] > 0:  # as where an exponential underflows
             positive = np.flatnonzero(decayed > 0)
             stop = start + (int(positive[-1]) + 1 if len(positive) else 0)

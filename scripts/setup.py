@@ -102,8 +102,9 @@ def install(uv, *what):
     """Install into `.venv` with uv, or else with pip and whatever configuration it has."""
     # Compiled once, here: or else the first programs, and each of Spark's workers, do it again.
     options = ["--quiet", "--compile-bytecode", "--python", VENV_PYTHON]
-    if succeeds([*uv, "pip", "install", *options, *what], PYTHONPATH=BOOT):
-        return
+    for certificates in ([], ["--system-certs"]):  # uv's own, then those that this machine trusts
+        if succeeds([*uv, "pip", "install", *options, *certificates, *what], PYTHONPATH=BOOT):
+            return
     say("uv did not succeed; trying with pip")
     pip = [sys.executable, "-m", "pip", "--python", VENV_PYTHON, "install", "--quiet"]
     if not succeeds([*pip, *what]):

