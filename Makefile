@@ -9,7 +9,7 @@
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
-SOURCES := decaysketch api spark_jobs demo benchmarks tests scripts
+SOURCES := decaysketch api spark_jobs demo benchmarks quality tests scripts
 
 .PHONY: setup demo test lint bench serve pins clean
 

@@ -1,0 +1,228 @@
+"""One figure of what the sketch said, what was true, and what counting copies would have said.
+
+Four panels over the same time axis: the decayed count in a window and under a half-life, the
+deciles and the median under that half-life, and the relative error of the two counts with their
+bands, which the first panels are too coarse to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib import dates as mdates
+from matplotlib import ticker
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.legend_handler import HandlerBase
+
+__all__ = ["Track", "draw"]
+
+Days: TypeAlias = npt.NDArray[np.float64]  # since 1970, as matplotlib counts
+DAY_US: Final = 86_400_000_000
+
+INK: Final = "#1b1f24"
+MUTED: Final = "#5c6670"
+GRID: Final = "#e3e7eb"
+SKETCH: Final = "#0b6fb8"
+SECOND: Final = "#0d8a6a"
+NAIVE: Final = "#d4622a"
+
+STYLE: Final[dict[Any, Any]] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": "#b6bec6",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+}
+
+
+@dataclass(frozen=True)
+class Track:
+    """One aggregate over time; nan where it is not defined (no value in the window)."""
+
+    label: str
+    estimate: Sequence[float]
+    lower: Sequence[float]
+    upper: Sequence[float]
+    exact: Sequence[float]
+    naive: Sequence[float]
+
+    def relative_error(self) -> Track:
+        """The same in per cent of the exact answer; nan where that is 0."""
+        exact = np.asarray(self.exact, dtype=float)
+        scale = np.where(exact == 0, np.nan, np.abs(exact)) / 100
+
+        def percent(values: Sequence[float]) -> list[float]:
+            return list((np.asarray(values, dtype=float) - exact) / scale)
+
+        return Track(
+            self.label,
+            percent(self.estimate),
+            percent(self.lower),
+            percent(self.upper),
+            percent(self.exact),
+            percent(self.naive),
+        )
+
+
+def draw(
+    path: Path,
+    *,
+    title: str,
+    subtitle: str,
+    value_label: str,
+    times_us: Sequence[int],
+    window: Track,
+    faded: Track,
+    quantiles: Sequence[Track],
+) -> None:
+    """Write the figure as PNG.
+
+    Args:
+        path: where to.
+        title, subtitle: what the figure shows, and of which log.
+        value_label: name and unit of the values.
+        times_us: query times, microseconds since 1970, ascending.
+        window, faded: decayed counts under a window and under another decay.
+        quantiles: tracks in ascending order, labelled with their share.
+    """
+    when = np.asarray(times_us) / DAY_US
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(14.5, 9.2), dpi=150, facecolor="white")
+        FigureCanvasAgg(figure)
+        grid = figure.subplots(
+            2, 2, sharex=True, gridspec_kw={"hspace": 0.24, "wspace": 0.15,
+            "left": 0.07, "right": 0.955, "top": 0.815, "bottom": 0.065},
+        )  # fmt: skip
+        _count_panel(grid[0, 0], when, window)
+        _count_panel(grid[1, 0], when, faded)
+        _quantile_panel(grid[0, 1], when, quantiles, faded.label, value_label)
+        _error_panel(grid[1, 1], when, window.relative_error(), faded.relative_error())
+        for axes in grid.flat:
+            _time_axis(axes, when)
+        figure.text(0.07, 0.955, title, fontsize=17, fontweight="bold", va="center")
+        figure.text(0.07, 0.918, subtitle, fontsize=10.5, color=MUTED, va="center")
+        _legend(figure)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+
+
+def _count_panel(axes: Axes, when: Days, track: Track) -> None:
+    _band(axes, when, track, SKETCH)
+    axes.plot(when, track.naive, color=NAIVE, linewidth=1.4, linestyle=(0, (4, 2)))
+    _lines(axes, when, track, SKETCH)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f"{y:,.0f}"))
+    axes.set_ylabel("decayed count of messages")
+    _heading(axes, f"Count, {track.label}")
+
+
+def _quantile_panel(
+    axes: Axes, when: Days, tracks: Sequence[Track], decay: str, value_label: str
+) -> None:
+    for track in tracks:
+        _band(axes, when, track, SKETCH)
+        axes.plot(when, track.naive, color=NAIVE, linewidth=1.1, linestyle=(0, (4, 2)))
+        _lines(axes, when, track, SKETCH)
+        axes.annotate(
+            track.label,
+            (float(when[-1]), track.exact[-1]),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            color=MUTED,
+            fontsize=9.5,
+            annotation_clip=False,
+        )
+    axes.set_ylabel(value_label)
+    _heading(axes, f"Quantiles, {decay}")
+
+
+def _error_panel(axes: Axes, when: Days, window: Track, faded: Track) -> None:
+    axes.axhline(0, color=INK, linewidth=1.1)
+    for track, colour in ((window, SKETCH), (faded, SECOND)):
+        _band(axes, when, track, colour)
+        axes.plot(when, track.estimate, color=colour, linewidth=1.6, label=track.label)
+    finite = np.abs([*window.lower, *window.upper, *faded.lower, *faded.upper])
+    finite = finite[np.isfinite(finite)]
+    reach = float(np.quantile(finite, 0.9)) * 1.3 if finite.size else 1.0
+    axes.set_ylim(-max(reach, 0.1), max(reach, 0.1))
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: f"{y:+g} %" if y else "0 %"))
+    axes.legend(loc="upper right", ncols=2, edgecolor="none", framealpha=0.75, fontsize=9.5)
+    axes.set_ylabel("sketch against exact")
+    naive = np.asarray(faded.naive, dtype=float)
+    naive = naive[np.isfinite(naive)]
+    off = f"  (counting every copy: {np.median(naive):+,.0f} %)" if naive.size else ""
+    _heading(axes, f"Relative error of both counts{off}")
+
+
+def _band(axes: Axes, when: Days, track: Track, colour: str) -> None:
+    axes.fill_between(when, track.lower, track.upper, color=colour, alpha=0.22, linewidth=0)
+
+
+def _lines(axes: Axes, when: Days, track: Track, colour: str) -> None:
+    axes.plot(when, track.estimate, color=colour, linewidth=2.6, solid_capstyle="round", alpha=0.85)
+    axes.plot(when, track.exact, color=INK, linewidth=0.9)
+
+
+def _heading(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="left", fontsize=11.5, fontweight="bold", pad=8)
+
+
+def _time_axis(axes: Axes, when: Days) -> None:
+    locator = mdates.AutoDateLocator(minticks=4, maxticks=8, tz=UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(
+        mdates.ConciseDateFormatter(  # type: ignore[no-untyped-call]
+            locator,
+            tz=UTC,
+            formats=["%Y", "%b %Y", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S"],
+            zero_formats=["", "%Y", "%b", "%d %b", "%H:%M", "%H:%M"],
+            offset_formats=["", "", "%Y", "%d %b %Y", "%d %b %Y", "%d %b %Y"],
+        )
+    )
+    axes.tick_params(axis="x", labelbottom=True)
+    axes.xaxis.get_offset_text().set_color(MUTED)
+    axes.set_xlim(float(when[0]), float(when[-1]))
+
+
+def _legend(figure: Figure) -> None:
+    handlers: dict[object, HandlerBase] = {}
+    figure.legend(
+        handles=[
+            Line2D([], [], color=SKETCH, linewidth=2.6, label="sketch"),
+            Patch(color=SKETCH, alpha=0.22, linewidth=0, label="its 95 % interval"),
+            Line2D([], [], color=INK, linewidth=0.9, label="exact: every message once"),
+            Line2D(
+                [], [], color=NAIVE, linewidth=1.4, linestyle=(0, (4, 2)),
+                label="naive: every copy counted",
+            ),
+        ],
+        handler_map=handlers,
+        loc="center left",
+        bbox_to_anchor=(0.063, 0.876),
+        ncols=4,
+        frameon=False,
+        fontsize=10.5,
+        columnspacing=2.2,
+    )  # fmt: skip

@@ -1,0 +1,207 @@
+"""The other processes: the Spark job, the program that posts, and the aggregator that answers.
+
+The demonstration talks to them as any customer would: command lines and HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from decaysketch import SketchParams
+from demo.questions import QUANTILES, Cell
+from demo.scores import Reading
+
+__all__ = [
+    "Aggregator",
+    "ProgramFailedError",
+    "build_with_spark",
+    "hitters",
+    "publish",
+    "readings",
+    "running_aggregator",
+]
+
+STREAM: Final = "deliveries"
+PROJECT: Final = Path(__file__).resolve().parent.parent
+START_LIMIT_S: Final = 60.0
+
+
+class ProgramFailedError(Exception):
+    """A program of the project did not do its part; the message ends with what it printed."""
+
+
+def build_with_spark(log: Path, out: Path, params: SketchParams, *, weighted: bool) -> None:
+    """One sketch per gateway, by ``spark_jobs.build``, whose progress shows on stderr."""
+    out.mkdir(parents=True, exist_ok=True)
+    params_path = out / "params.json"
+    params_path.write_text(json.dumps(params.to_dict(), indent=2) + "\n")
+    arguments = ["--by", "path", "--id-columns", "source,msg", "--params", str(params_path)]
+    arguments += ["--weight-column", "weight"] if weighted else []
+    command = ["spark_jobs.build", str(log), "--out", str(out / "sketches"), "--overwrite"]
+    _run([*command, *arguments], show=True)
+
+
+def publish(sketches: Path, url: str) -> None:
+    """Create the stream and post a folder of sketches, by ``spark_jobs.publish``."""
+    _run(["spark_jobs.publish", str(sketches), "--url", url, "--stream", STREAM], show=False)
+
+
+def _run(module: Sequence[str], *, show: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *module],
+        cwd=PROJECT,
+        stdout=None if show else subprocess.PIPE,
+        stderr=None if show else subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ProgramFailedError(
+            f"python -m {module[0]} ended with status {done.returncode}\n{done.stdout or ''}"
+        )
+
+
+@contextmanager
+def running_aggregator(folder: Path) -> Iterator[Aggregator]:
+    """A freshly started aggregator with an empty journal, stopped at the end.
+
+    ``folder`` takes its journal and what it prints.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("journal.sqlite3*"):
+        old.unlink()
+    port = _free_port()
+    options = ["--port", str(port), "--data", str(folder / "journal.sqlite3")]
+    printed = folder / "aggregator.log"
+    with printed.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "api", *options],
+            cwd=PROJECT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client:
+                _wait_until_it_answers(client, process, printed)
+                yield Aggregator(client)
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_it_answers(
+    client: httpx.Client, process: subprocess.Popen[bytes], printed: Path
+) -> None:
+    give_up = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < give_up:
+        if process.poll() is not None:
+            break
+        try:
+            if client.get("/healthz").is_success:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise ProgramFailedError(f"python -m api did not start\n{printed.read_text()}")
+
+
+class Aggregator:
+    """The aggregator's HTTP face, as far as the demonstration needs it."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+
+    @property
+    def url(self) -> str:
+        return str(self._client.base_url)
+
+    def post(self, source: str, blob: bytes) -> bool:
+        """Post a sketch; whether that changed anything."""
+        response = self._client.post(
+            f"/v1/streams/{STREAM}/sketches",
+            params={"source": source},
+            content=blob,
+            headers={"Content-Type": "application/octet-stream"},
+        )
+        return bool(_checked(response).json()["changed"])
+
+    def merged_sketch(self) -> bytes:
+        """The bytes of the merged sketch."""
+        return _checked(self._client.get(f"/v1/streams/{STREAM}/sketch")).content
+
+    def ask(self, cell: Cell, aggregates: Iterable[str]) -> bytes:
+        """The raw body of the answers to all aggregates at one time under one decay."""
+        return self._query([_question(cell, name) for name in aggregates])
+
+    def heavy_hitters(self, cell: Cell, phi: float) -> bytes:
+        """The raw body of the values whose decayed share exceeds ``phi``."""
+        common = {"decay": cell.decay.to_json(), "now": cell.now_us}
+        return self._query([{"aggregate": "heavy_hitters", "phi": phi, **common}])
+
+    def _query(self, queries: list[dict[str, Any]]) -> bytes:
+        path = f"/v1/streams/{STREAM}/query"
+        return _checked(self._client.post(path, json={"queries": queries})).content
+
+
+def _question(cell: Cell, aggregate: str) -> dict[str, Any]:
+    common = {"decay": cell.decay.to_json(), "now": cell.now_us}
+    for q in QUANTILES:
+        if aggregate == f"q{q:g}":
+            return {"aggregate": "quantile", "q": q, **common}
+    return {"aggregate": aggregate, **common}
+
+
+def readings(aggregates: Iterable[str], body: bytes) -> dict[str, Reading]:
+    """The answers in a body that :meth:`Aggregator.ask` got for these aggregates."""
+    answers = json.loads(body)["answers"]
+    found = {}
+    for name, answer in zip(aggregates, answers, strict=True):
+        estimate = answer["quantiles"][0]["estimate"] if "quantiles" in answer else None
+        found[name] = _reading(estimate or answer["estimate"])
+    return found
+
+
+def hitters(body: bytes) -> list[tuple[float, Reading]]:
+    """Value and share of each heavy hitter in a body that :meth:`Aggregator.heavy_hitters` got."""
+    [answer] = json.loads(body)["answers"]
+    return [(each["value"], _reading(each["frequency"])) for each in answer["heavy_hitters"]]
+
+
+def _reading(estimate: dict[str, Any]) -> Reading:
+    """JSON has no infinity and no nan: an absent bound is an infinite one."""
+    value, lower, upper = (estimate[name] for name in ("value", "lower", "upper"))
+    return Reading(
+        value=float("nan") if value is None else float(value),
+        lower=float("-inf") if lower is None else float(lower),
+        upper=float("inf") if upper is None else float(upper),
+        exact=bool(estimate["exact"]),
+    )
+
+
+def _checked(response: httpx.Response) -> httpx.Response:
+    if not response.is_success:
+        raise ProgramFailedError(
+            f"{response.request.method} {response.request.url} was answered with "
+            f"{response.status_code}: {response.text}"
+        )
+    return response

@@ -1,0 +1,387 @@
+"""The main job from end to end, and the proof of it; ``run`` is what ``make demo`` does."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from decaysketch import DecaySketch, SketchParams
+from demo.case import Case
+from demo.picture import Track, draw
+from demo.questions import QUANTILES, Cell, Decay, duration_text
+from demo.replicas import build, replicate, summarise
+from demo.report import Advance, HeavyHitter, PathBytes, Report, percent, size
+from demo.scores import Answer, Reading, Truth, score_by_aggregate, truths
+from demo.service import (
+    Aggregator,
+    build_with_spark,
+    hitters,
+    publish,
+    readings,
+    running_aggregator,
+)
+from demo.simulate import SimulationPlan, simulate
+from spark_jobs.publish import source_name
+from spark_jobs.tables import SketchFolder, StoredSketch
+
+__all__ = ["Options", "run"]
+
+ID_BITS: Final = 50  # kernels are fastest up to here, and 2^50 keys hardly ever collide
+PICTURE_TIMES: Final = 120
+PHI_STEPS: Final = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.1, 0.2)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to demonstrate.
+
+    Attributes:
+        log: a delivery log; None simulates one by ``plan``.
+        out: folder for the log, the sketches, the answers and the picture.
+        capacity: observations kept for each level; None: 4,000, or a twelfth of the messages of a
+            smaller log, so that there is something left to estimate.
+        seed: of the sketch.
+        seeds: how many other seeds to repeat the questions with.
+        times: how many query times.
+        value_label: name and unit of the values, for the picture.
+    """
+
+    log: Path | None = None
+    out: Path = Path("demo-output")
+    plan: SimulationPlan = field(default_factory=SimulationPlan)
+    capacity: int | None = None
+    seed: int = 1
+    seeds: int = 20
+    times: int = 14
+    value_label: str | None = None
+
+
+def run(options: Options, report: Report) -> int:
+    """Do everything; the exit status is 0 only if every promise was kept."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    log_path = options.log or _simulated_log(options, report)
+    with report.step("Computing the exact and the naive answers with polars") as advance:
+        case = Case.read(log_path, options.times, advance)
+    params = SketchParams(
+        max_weight=case.max_weight,
+        id_bits=min(ID_BITS, ((1 << 61) // (20 * case.max_weight)).bit_length() - 1),
+        capacity=options.capacity or max(500, min(4_000, len(case.exact) // 12)),
+        seed=options.seed,
+        time_unit="us",
+    )
+    _introduce(report, case, params)
+
+    report.heading("The main job")
+    report.say("Spark builds one sketch per gateway (python -m spark_jobs.build)")
+    with report.step("Spark", bar=False):
+        build_with_spark(log_path, options.out, params, weighted=case.weighted)
+    sketches = SketchFolder.open(options.out / "sketches").read()
+
+    with running_aggregator(options.out) as aggregator:
+        with report.step("Posting the sketches to a fresh aggregator"):
+            publish(options.out / "sketches", aggregator.url)
+        with report.step("Asking over HTTP") as advance:
+            bodies = _ask_everything(aggregator, case, advance)
+        answers = case.beside_truth(
+            {cell: readings(expected, bodies[cell]) for cell, expected in case.truths.items()}
+        )
+        _show_bytes(report, case, sketches, aggregator)
+        _show_answers(report, case, answers, options.out)
+        _show_heavy_hitters(report, case, aggregator)
+        broken = [a for a in answers if a.claim_broken]
+        faults = [f"{len(broken)} answers called exact are not"] if broken else []
+        faults += _post_again(report, case, aggregator, sketches, bodies, params)
+        with report.step("Drawing") as advance:
+            picture = _draw(case, aggregator, params, options, advance)
+    if options.seeds > 0:
+        faults += _repeat_with_other_seeds(report, case, params, options)
+
+    report.heading("Result")
+    report.say(f"picture: {picture}")
+    report.say(f"every answer: {options.out / 'answers.csv'}")
+    for fault in faults:
+        report.say(f"[bold red]broken promise:[/] {fault}")
+    if not faults:
+        report.say("[green]every promise kept[/]")
+    return 1 if faults else 0
+
+
+# --------------------------------------------------------------------------------------- the log
+
+
+def _simulated_log(options: Options, report: Report) -> Path:
+    with report.step("Simulating a sensor network") as advance:
+        simulation = simulate(options.plan, on_step=lambda done, total: advance(done / total))
+        path = options.out / "simulated_network.parquet"
+        simulation.log.write_parquet(path)
+    report.say(
+        f"  {options.plan.sensors} sensors sent {simulation.sent:,} messages in "
+        f"{options.plan.days:g} days; {simulation.sent - simulation.delivered:,} were never heard, "
+        f"{percent(simulation.late_share, 1, sign=False)} of the deliveries came more than an "
+        "hour late"
+    )
+    return path
+
+
+def _introduce(report: Report, case: Case, params: SketchParams) -> None:
+    log, exact = case.log, case.exact
+    span_us = exact.times_us[-1] - exact.times_us[0]
+    stepped_back = log.select((pl.col("event_us").diff() < 0).mean()).item() or 0.0
+    report.heading(f"The log: {case.path.name}")
+    report.facts(
+        [
+            ("deliveries", f"{len(log):,} by {log['path'].n_unique()} gateways, "
+             f"over {duration_text(span_us)}; {size(case.path.stat().st_size)} of Parquet"),
+            ("messages", f"{len(exact):,} of {log['source'].n_unique():,} sources: "
+             f"{len(log) / len(exact):.2f} copies of each"),
+            ("out of order", f"{percent(stepped_back, 1, sign=False)} "
+             "of the deliveries happened before the one that arrived before them"),
+            ("sketch", f"capacity {params.capacity:,}, ids of {params.id_bits} bits, weights to "
+             f"{params.max_weight}, seed {params.seed}"),
+            ("its error", f"standard error of a decayed sum about 1 / sqrt(capacity) = "
+             f"{percent(params.capacity**-0.5, 1, sign=False)} where it samples; the paper's "
+             f"guarantee is {percent((60 / params.capacity) ** 0.5, 1, sign=False)} with "
+             "probability 2/3"),
+        ]
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------ the answers
+
+
+def _ask_everything(
+    aggregator: Aggregator, case: Case, advance: Advance = lambda share: None
+) -> dict[Cell, bytes]:
+    bodies = {}
+    for done, (cell, expected) in enumerate(case.truths.items(), start=1):
+        bodies[cell] = aggregator.ask(cell, expected)
+        advance(done / len(case.truths))
+    return bodies
+
+
+def _show_bytes(
+    report: Report, case: Case, sketches: Sequence[StoredSketch], aggregator: Aggregator
+) -> None:
+    log_bytes = case.path.stat().st_size
+    deliveries = dict(case.log.group_by("path").len().iter_rows())
+    report.heading("Bytes posted against bytes of the log")
+    report.bytes_by_path(
+        [
+            PathBytes(
+                source_name(sketch.key),
+                deliveries[sketch.key[0]],
+                log_bytes * deliveries[sketch.key[0]] / len(case.log),
+                len(sketch.blob),
+            )
+            for sketch in sketches
+        ]
+    )
+    merged = aggregator.merged_sketch()
+    report.say(
+        f"the merged sketch: {size(len(merged))}, {len(DecaySketch.from_bytes(merged)):,} of "
+        f"{len(case.exact):,} messages"
+    )
+
+
+def _show_answers(report: Report, case: Case, answers: Sequence[Answer], out: Path) -> None:
+    _write_answers(answers, out / "answers.csv")
+    nows = sorted({answer.cell.now_us for answer in answers})
+    decays = case.decays
+    chosen = {
+        Cell(decay, now)
+        for decay in (decays[1], decays[4], decays[5])
+        for now in (nows[len(nows) // 4], nows[-3], nows[-1])
+    }
+    names = {"count", "sum", "mean", "q0.5"}
+    report.heading("Answers over HTTP, a selection")
+    report.answers([a for a in answers if a.cell in chosen and a.aggregate in names])
+    report.heading(
+        f"All {len(answers)} answers: {len(nows)} times x {len(decays)} decays x aggregates"
+    )
+    report.scores(score_by_aggregate(answers))
+    report.say("[dim]widths and errors are relative to the exact answer[/]")
+
+
+def _write_answers(answers: Sequence[Answer], path: Path) -> None:
+    pl.DataFrame(
+        [
+            {
+                "decay": a.cell.decay.label,
+                "now_us": a.cell.now_us,
+                "aggregate": a.aggregate,
+                "estimate": a.reading.value,
+                "lower": a.reading.lower,
+                "upper": a.reading.upper,
+                "is_exact": a.reading.exact,
+                "exact": a.truth.value,
+                "naive": a.naive,
+                "holds": a.holds,
+            }
+            for a in answers
+        ]
+    ).write_csv(path)
+
+
+def _show_heavy_hitters(report: Report, case: Case, aggregator: Aggregator) -> None:
+    cell = Cell(case.decays[4], int(case.exact.times_us[-1]))
+    exact, naive = case.exact.at(cell), case.naive.at(cell)
+    if not exact.weight_of_values > 0:
+        return
+    shares = exact.weights / exact.weight_of_values
+    phi = max((p for p in PHI_STEPS if p < 0.8 * shares.max()), default=PHI_STEPS[0])
+    reported = {value for value, _ in hitters(aggregator.heavy_hitters(cell, phi))}
+    true = {float(value) for value in exact.values[shares > phi]}
+    estimates = dict(hitters(aggregator.heavy_hitters(cell, phi / 2)))  # of the near misses, too
+    unseen = Reading(math.nan, math.nan, math.nan, exact=False)
+    rows = [
+        HeavyHitter(
+            value,
+            value in reported,
+            estimates.get(value, unseen),
+            exact.share_of(value),
+            naive.share_of(value),
+        )
+        for value in sorted(true | reported, key=lambda value: -exact.share_of(value))
+    ]
+    report.heading(
+        f"Heavy hitters: values with more than {percent(phi, 1, sign=False)} of the weight, "
+        f"{cell.decay.label}, at the end"
+    )
+    report.heavy_hitters(rows)
+
+
+# ------------------------------------------------------------------------------------- the proofs
+
+
+def _post_again(
+    report: Report,
+    case: Case,
+    aggregator: Aggregator,
+    sketches: Sequence[StoredSketch],
+    bodies: Mapping[Cell, bytes],
+    params: SketchParams,
+) -> list[str]:
+    """Post everything twice more in a shuffled order; rebuild from a shuffled log. What changed?"""
+    before = aggregator.merged_sketch()
+    again = list(sketches) * 2
+    random.Random(params.seed).shuffle(again)
+    faults = []
+    with report.step("Posting everything again, shuffled, twice") as advance:
+        changed = 0
+        for done, sketch in enumerate(again, start=1):
+            changed += aggregator.post(source_name(sketch.key), sketch.blob)
+            advance(done / len(again))
+    with report.step("Asking everything again") as advance:
+        after = aggregator.merged_sketch()
+        answers = _ask_everything(aggregator, case, advance)
+        different = sum(body != bodies[cell] for cell, body in answers.items())
+    with report.step("Building once more, here, from the log shuffled and doubled"):
+        doubled = pl.concat([case.log, case.log])
+        shuffled = doubled.sample(fraction=1.0, shuffle=True, seed=params.seed)
+        rebuilt = build(shuffled, params).to_bytes()
+
+    report.heading("Sent again, nothing changes")
+    report.facts(
+        [
+            ("re-posted", f"{len(again)} sketches, {changed} of them changed anything"),
+            ("merged sketch", _same(after == before) + f" ({size(len(before))})"),
+            ("answers", f"{_same(not different)} ({len(bodies)} bodies, "
+             f"{size(sum(map(len, bodies.values())))})"),
+            ("another build", f"{_same(rebuilt == before)} from {len(shuffled):,} shuffled "
+             "deliveries in one process, without gateways, Spark or HTTP"),
+        ]
+    )  # fmt: skip
+    if changed:
+        faults.append(f"{changed} re-posted sketches changed something")
+    if after != before:
+        faults.append("re-posting changed the bytes of the merged sketch")
+    if different:
+        faults.append(f"re-posting changed {different} answers")
+    if rebuilt != before:
+        faults.append("a sketch of the shuffled, doubled log has other bytes than the merged one")
+    return faults
+
+
+def _same(same: bool) -> str:
+    return "[green]byte for byte the same[/]" if same else "[bold red]CHANGED[/]"
+
+
+def _repeat_with_other_seeds(
+    report: Report, case: Case, params: SketchParams, options: Options
+) -> list[str]:
+    seeds = range(params.seed + 1, params.seed + 1 + options.seeds)
+    by_seed = []
+    with report.step(f"The same questions to sketches of {len(seeds)} other seeds") as advance:
+        for answers in replicate(case.log, params, case.truths, seeds):
+            by_seed.append(answers)
+            advance(len(by_seed) / len(seeds))
+    replicas = summarise(by_seed)
+    report.heading(f"Independent sketches of the same log: {len(seeds)} seeds")
+    report.scores(replicas.scores)
+    report.say(
+        f"share of intervals that hold: {percent(replicas.scores[-1].share, 2, sign=False)}, "
+        f"standard error over seeds {percent(replicas.share_error, 2, sign=False)}; "
+        f"per seed {percent(min(replicas.shares), 1, sign=False)} to "
+        f"{percent(max(replicas.shares), 1, sign=False)}"
+    )
+    if replicas.broken:
+        return [f"{replicas.broken} answers of other seeds called exact are not"]
+    return []
+
+
+# ------------------------------------------------------------------------------------ the picture
+
+
+def _draw(
+    case: Case, aggregator: Aggregator, params: SketchParams, options: Options, advance: Advance
+) -> Path:
+    first, last = int(case.exact.times_us[0]), int(case.exact.times_us[-1])
+    nows = [int(now) for now in np.linspace(first + 0.02 * (last - first), last, PICTURE_TIMES)]
+    window, faded = case.decays[1], case.decays[4]
+    quantile_names = [f"q{q:g}" for q in QUANTILES]
+    rows: dict[tuple[Decay, str], list[tuple[float, ...]]] = {}
+    for done, now in enumerate(nows, start=1):
+        for decay, names in ((window, ["count"]), (faded, ["count", *quantile_names])):
+            cell = Cell(decay, now)
+            read = readings(names, aggregator.ask(cell, names))
+            exact = truths(case.exact.at(cell), weighted=False, keep_zero=True)
+            naive = truths(case.naive.at(cell), weighted=False, keep_zero=True)
+            nowhere = Truth(math.nan, math.nan)
+            for name in names:
+                answer = read[name]
+                rows.setdefault((decay, name), []).append(
+                    (
+                        answer.value,
+                        answer.lower,
+                        answer.upper,
+                        exact.get(name, nowhere).value,
+                        naive.get(name, nowhere).value,
+                    )
+                )
+        advance(done / len(nows))
+
+    def track(decay: Decay, name: str, label: str) -> Track:
+        return Track(label, *(list(column) for column in zip(*rows[decay, name], strict=True)))
+
+    merged = aggregator.merged_sketch()
+    path = options.out / f"{case.path.stem}.png"
+    draw(
+        path,
+        title=f"{size(len(merged))} of sketch answer for {size(case.path.stat().st_size)} of log",
+        subtitle=f"{case.path.stem}: {len(case.log):,} deliveries of {len(case.exact):,} messages "
+        f"({len(case.log) / len(case.exact):.1f} copies of each) by {case.log['path'].n_unique()} "
+        f"gateways.  Capacity {params.capacity:,}; decays chosen when the questions were asked.",
+        value_label=options.value_label or ("temperature (°C)" if options.log is None else "value"),
+        times_us=nows,
+        window=track(window, "count", window.label),
+        faded=track(faded, "count", faded.label),
+        quantiles=[track(faded, f"q{q:g}", f"{100 * q:g} %") for q in QUANTILES],
+    )
+    return path

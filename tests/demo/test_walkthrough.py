@@ -1,0 +1,108 @@
+"""The demonstration as a whole, on small logs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+import pytest
+from rich.console import Console
+from starlette.testclient import TestClient
+
+from api import Settings, create_app
+from decaysketch import SketchParams
+from demo import replicas
+from demo.case import Case
+from demo.questions import Cell, Decay
+from demo.report import Report
+from demo.service import STREAM, Aggregator, ProgramFailedError, hitters, readings
+from demo.simulate import SimulationPlan, simulate
+from demo.walkthrough import Options, run
+
+PLAN = SimulationPlan(sensors=12, gateways=3, days=2)
+PARAMS = SketchParams(max_weight=60, id_bits=50, capacity=200, seed=3, time_unit="us")
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    path = tmp_path_factory.mktemp("demo") / "log.parquet"
+    simulate(PLAN).log.write_parquet(path)
+    return Case.read(path, times=4)
+
+
+@pytest.fixture
+def aggregator(tmp_path: Path) -> Iterator[Aggregator]:
+    settings = Settings(data=str(tmp_path / "journal.sqlite3"))
+    with TestClient(create_app(settings)) as client:
+        client.put(f"/v1/streams/{STREAM}", json={"params": PARAMS.to_dict()})
+        yield Aggregator(cast(Any, client))  # of httpx2, which looks the same
+
+
+def test_http_answers_as_the_library_does(case: Case, aggregator: Aggregator) -> None:
+    sketch = replicas.build(case.log, PARAMS)
+    assert aggregator.post("everything", sketch.to_bytes())
+    assert not aggregator.post("everything", sketch.to_bytes())
+    assert aggregator.merged_sketch() == sketch.to_bytes()
+    for cell, expected in case.truths.items():
+        assert {"count", "sum", "mean", "q0.5"} <= expected.keys()
+        over_http = readings(expected, aggregator.ask(cell, expected))
+        assert over_http == replicas.ask_sketch(sketch, cell, expected)
+
+
+def test_a_refusal_shows_what_the_aggregator_said(aggregator: Aggregator) -> None:
+    with pytest.raises(ProgramFailedError, match=r"422.*not a sketch|422.*truncated|422"):
+        aggregator.post("everything", b"no sketch")
+
+
+def test_heavy_hitters_are_read_from_the_answer(case: Case, aggregator: Aggregator) -> None:
+    aggregator.post("everything", replicas.build(case.log, PARAMS).to_bytes())
+    cell = Cell(Decay("none"), int(case.exact.times_us[-1]))
+    found = hitters(aggregator.heavy_hitters(cell, 0.01))
+    exact = case.exact.at(cell)
+    assert found
+    for value, share in found:
+        assert 0.01 < share.value < 0.1
+        assert abs(share.value - exact.share_of(value)) < 0.05
+
+
+def test_a_large_sketch_answers_exactly_and_seeds_agree(case: Case) -> None:
+    large = replace(PARAMS, capacity=100_000)
+    by_seed = list(replicas.replicate(case.log, large, case.truths, [1, 2]))
+    summary = replicas.summarise(by_seed)
+    assert summary.shares == [1.0, 1.0]
+    assert summary.broken == 0
+    assert summary.share_error == 0.0
+    everything = summary.scores[-1]
+    assert everything.exact == everything.answers == 2 * sum(map(len, case.truths.values()))
+
+
+def test_intervals_of_a_small_sketch_mostly_hold(case: Case) -> None:
+    summary = replicas.summarise(list(replicas.replicate(case.log, PARAMS, case.truths, range(30))))
+    assert 0.9 < summary.scores[-1].share < 0.995
+    assert summary.broken == 0
+
+
+@pytest.mark.spark
+def test_the_whole_job_on_a_given_log(tmp_path: Path) -> None:
+    """One clock, no weights, no order, a text for a path: not what the simulation makes."""
+    log = tmp_path / "given.parquet"
+    simulated = simulate(PLAN).log.drop("weight").sample(fraction=1.0, shuffle=True, seed=1)
+    simulated.with_columns(
+        arrival_us=pl.coalesce("event_us", "arrival_us"),
+        event_us=pl.lit(None, dtype=pl.Int64),
+        path=pl.format("roof/{}", "path"),
+    ).write_parquet(log)
+    printed = io.StringIO()
+    options = Options(log=log, out=tmp_path / "out", capacity=100, seeds=2, times=4)
+    status = run(options, Report(Console(file=printed, highlight=False)))
+    text = printed.getvalue()
+    assert status == 0, text
+    for part in ("every promise kept", "byte for byte the same", "intervals that hold", "roof%2F2"):
+        assert part in text
+    assert (tmp_path / "out" / "given.png").exists()
+    answers = pl.read_csv(tmp_path / "out" / "answers.csv")
+    assert answers["holds"].mean() > 0.8  # type: ignore[operator]
