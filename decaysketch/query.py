@@ -189,20 +189,22 @@ def _signed(
     """
     tail = slice(columns.exact, None)
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
-    terms, variances = masses * far, columns.variances[tail] * (far * far)
-    jumps = columns.jumps[tail] * far
+    terms, variances, jumps = masses * far, far * far, columns.jumps[tail] * far
+    variances *= columns.variances[tail]
+    highest, lowest = float(np.max(jumps, initial=0.0)), float(np.min(jumps, initial=0.0))
     blank = not (np.any(near) or np.any(far))
     sides, largest = [], 0.0
-    for sign, bound in ((1.0, unseen[1]), (-1.0, -unseen[0])):
-        jump = float(np.max(sign * jumps, initial=0.0))
+    for sign, jump, bound in ((1.0, highest, unseen[1]), (-1.0, -lowest, -unseen[0])):
+        sampled = seen = spread = 0.0
         if jump > 0.0:
-            rows = sign * far > 0.0
-            sampled = sign * float(np.sum(terms * rows))
-            step = max(jump, sample.step * sampled / float(np.sum(masses * rows)))
-            seen = 0.0 if certain is None else sign * float(np.sum(certain * rows))
-            spread = float(np.sum(variances * rows))
+            # Of one sign, all rows may stand for those of that sign: the others add nothing.
+            one_sign = highest == 0.0 or lowest == 0.0
+            rows = slice(None) if one_sign else np.flatnonzero(sign * far > 0.0)
+            sampled = sign * float(np.sum(terms[rows]))
+            spread = float(np.sum(variances[rows]))
+            seen = 0.0 if certain is None else float(np.sum(certain[rows]))
+            step = max(jump, sample.step * sampled / float(np.sum(masses * (sign * far > 0.0))))
         else:
-            sampled = seen = spread = 0.0
             step = sample.step * (bound if blank else float(np.max(sign * near, initial=0.0)))
         largest = max(largest, step)
         if math.isinf(step):
@@ -542,6 +544,8 @@ def _approximate(
     """An estimate that was sampled; its variance is at least that of the half hit never seen."""
     stderr = math.sqrt(max(spread, 0.5 * sample.thinning * step * step))
     value, lower, upper = (float(end) for end in interval)
+    if math.isnan(lower) or math.isnan(upper):  # of values so large that their squares overflow
+        lower, upper = -math.inf, math.inf
     return Estimate(value, lower, upper, stderr, confidence, False, rows, sample.collision_bias)
 
 

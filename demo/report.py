@@ -192,7 +192,7 @@ class Report:
                 *("-" if math.isnan(ratio) else f"{ratio:.2f}" for ratio in ratios),
                 percent(score.worst, 1),
                 f"±{percent(score.worst_half_width, 1, sign=False)}",
-                percent(score.naive_error, 1),
+                percent(score.naive_error, 1) if score.name != "all" else "",
                 style="bold" if score.name == "all" else "",
             )
         self.console.print(table)

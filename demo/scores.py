@@ -79,9 +79,9 @@ class Answer:
 
     @property
     def error(self) -> float:
-        """Relative to the truth."""
+        """Estimate / truth - 1."""
         nearest = min(max(self.reading.value, self.truth.low), self.truth.high)
-        return (self.reading.value - nearest) / abs(self.truth.value)
+        return (self.reading.value - nearest) / self.truth.value
 
     @property
     def width(self) -> float:
@@ -90,8 +90,8 @@ class Answer:
 
     @property
     def naive_error(self) -> float:
-        """Relative to the truth."""
-        return (self.naive - self.truth.value) / abs(self.truth.value)
+        """Naive answer / truth - 1."""
+        return (self.naive - self.truth.value) / self.truth.value
 
     @property
     def holds(self) -> bool:

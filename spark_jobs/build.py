@@ -33,7 +33,7 @@ from decaysketch.batch import (
 from spark_jobs import logs
 from spark_jobs.console import JobError, console, human_bytes, reporting_errors
 from spark_jobs.options import IdKeyFile, Master, Overwrite, read_id_key, run
-from spark_jobs.session import DEFAULT_MASTER, spark_session, with_progress
+from spark_jobs.session import DEFAULT_MASTER, path_to_write, spark_session, with_progress
 from spark_jobs.tables import SketchFolder, check_free
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ def build(
     )  # fmt: skip
 
     def write(path: Path) -> None:
-        with_progress(session, "building sketches", lambda: table.write.parquet(path.as_uri()))
+        with_progress(
+            session, "building sketches", lambda: table.write.parquet(path_to_write(path))
+        )
 
     return SketchFolder.write(
         out.resolve(), write, params=params, by=by, overwrite=overwrite,

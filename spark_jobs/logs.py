@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from decaysketch.batch import FileSplit
 from spark_jobs.console import JobError
+from spark_jobs.session import path_to_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,10 +75,12 @@ def read_log(session: SparkSession, log: Path, format: str, schema: str | None) 
     if schema is not None:
         reader = reader.schema(schema)
     if format == "csv":
-        return reader.csv(str(log), header=True, inferSchema=schema is None, mode="FAILFAST")
+        return reader.csv(
+            path_to_read(log), header=True, inferSchema=schema is None, mode="FAILFAST"
+        )
     if format == "json":
-        return reader.json(str(log), mode="FAILFAST")
-    return reader.parquet(str(log))
+        return reader.json(path_to_read(log), mode="FAILFAST")
+    return reader.parquet(path_to_read(log))
 
 
 def _row_groups(path: Path) -> Iterator[tuple[str, int, int, int]]:

@@ -22,7 +22,13 @@ from decaysketch import IncompatibleSketchError, SketchParams
 from decaysketch.batch import RESULT_FIELDS, group_merger
 from spark_jobs.console import JobError, console, human_bytes, reporting_errors
 from spark_jobs.options import IdKeyFile, Master, Overwrite, read_id_key, run
-from spark_jobs.session import DEFAULT_MASTER, spark_session, with_progress
+from spark_jobs.session import (
+    DEFAULT_MASTER,
+    path_to_read,
+    path_to_write,
+    spark_session,
+    with_progress,
+)
 from spark_jobs.tables import SketchFolder, check_free
 
 if TYPE_CHECKING:
@@ -50,8 +56,7 @@ def _table(
     session: SparkSession, folders: Sequence[SketchFolder], columns: Sequence[str]
 ) -> DataFrame:
     tables = [
-        session.read.parquet(folder.table_path.resolve().as_uri()).select(*columns)
-        for folder in folders
+        session.read.parquet(path_to_read(folder.table_path)).select(*columns) for folder in folders
     ]
     return reduce(lambda some, more: some.union(more), tables)
 
@@ -95,7 +100,7 @@ def merge_per_key(
     merged = groups.applyInArrow(group_merger(by, id_key=id_key), table.schema)
 
     def write(path: Path) -> None:
-        with_progress(session, "merging", lambda: merged.write.parquet(path.as_uri()))
+        with_progress(session, "merging", lambda: merged.write.parquet(path_to_write(path)))
 
     return SketchFolder.write(
         out.resolve(), write, params=params, by=by, overwrite=overwrite,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 import tempfile
 import threading
@@ -27,7 +29,7 @@ from spark_jobs.java import PROJECT_ROOT, ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "spark_session", "with_progress"]
+__all__ = ["DEFAULT_MASTER", "path_to_read", "path_to_write", "spark_session", "with_progress"]
 
 DEFAULT_MASTER = "local[2]"
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
@@ -51,7 +53,7 @@ def spark_session(name: str, master: str = DEFAULT_MASTER) -> Iterator[SparkSess
     _prepare_environment()
     from pyspark.sql import SparkSession
 
-    java_options = [f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION}"]
+    java_options = [shlex.quote(f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION}")]
     if local:
         # The JVM only hands rows on: its quick compiler will do, and saves seconds at the start.
         java_options.append("-XX:TieredStopAtLevel=1")
@@ -88,6 +90,16 @@ def _prepare_environment() -> None:
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = dict.fromkeys([str(PROJECT_ROOT), *filter(None, inherited)])
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+def path_to_read(path: Path) -> str:
+    """A local path for Spark's readers, to which brackets, braces, ``*`` and ``?`` are patterns."""
+    return path_to_write(Path(re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", str(path.resolve()))))
+
+
+def path_to_write(path: Path) -> str:
+    """A local path for Spark's writers: with its scheme, whatever the default file system is."""
+    return f"file://{path.absolute()}"
 
 
 def with_progress(session: SparkSession, label: str, action: Callable[[], Result]) -> Result:

@@ -210,7 +210,15 @@ class TestColumns:
         assert sketches_by_key(pieces, PARAMS, MAPPING) == whole
 
     def test_an_empty_table_has_no_keys(self) -> None:
-        assert sketches_by_key(delivery_log(30).slice(0, 0), PARAMS, MAPPING, ["path"]) == {}
+        nothing = delivery_log(30).slice(0, 0)
+        untyped = pa.table({name: pa.nulls(0) for name in MAPPING.columns})
+        for table in (
+            nothing,
+            nothing.schema.empty_table(),
+            pa.Table.from_batches([], nothing.schema),
+        ):
+            assert sketches_by_key(table, PARAMS, MAPPING, ["path"]) == {}
+        assert sketches_by_key(untyped, PARAMS, MAPPING) == {}
 
     @pytest.mark.parametrize("keys", ["", ()])
     def test_a_mapping_needs_ids(self, keys: object) -> None:
@@ -229,6 +237,7 @@ REFUSED = {
     "null time": ({"time": pa.array([1, None])}, "time", 1, r"^time\[1\] is null$"),
     "fractional time": ({"time": [1.0, 2.5]}, "time", 1, r"^time\[1\] is 2.5; expected"),
     "infinite time": ({"time": [1.0, float("inf")]}, "time", 1, r"^time\[1\] is inf"),
+    "huge time": ({"time": pa.array([1, 1 << 63], pa.uint64())}, "time", None, "^time cannot"),
     "text as time": ({"time": ["1", "2"]}, "time", None, r"^time is of type string"),
     "text as value": ({"value": ["1", "2"]}, "value", None, r"^value is of type string"),
     "NaN": ({"value": [1.0, float("nan")]}, "value", 1, r"^value\[1\] is nan"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import chdtri, ndtri
 
@@ -53,7 +53,7 @@ def test_what_is_not_finite_is_none_in_the_dictionary() -> None:
 
 @pytest.mark.parametrize("bad", [0, 1, 95, -0.5, math.nan, "0.95", None, True])
 def test_a_confidence_is_strictly_between_0_and_1(bad: Any) -> None:
-    with pytest.raises(ds.ParameterError, match="confidence is .*; expected a number between"):
+    with pytest.raises(ds.ParameterError, match=r"confidence is .*; expected a number between"):
         check_confidence(bad)
     assert check_confidence(np.float64(0.5)) == 0.5
 
@@ -105,7 +105,6 @@ def test_a_part_lies_in_its_interval_and_wider_confidence_is_wider(
         part(sampled, variance, step, thinning=thinning, confidence=c) for c in (0.5, 0.99)
     )
     assert 0 <= wide.lower <= narrow.lower <= sampled <= narrow.upper <= wide.upper
-    assert wide.upper > sampled
 
 
 def test_with_many_hits_the_interval_is_the_normal_one() -> None:
@@ -136,8 +135,7 @@ parts = st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1)).map(
 @given(parts, parts)
 def test_the_ends_of_a_share_are_where_the_contrast_just_holds_0(a: Interval, c: Interval) -> None:
     total = a.value + c.value
-    if total < 1e-3:
-        return
+    assume(total >= 1e-3)
     found = share_interval(a, c)
     assert 0.0 <= found.lower <= found.value <= found.upper <= 1.0
     for q, end in ((found.lower, "upper"), (found.upper, "lower")):
@@ -153,8 +151,7 @@ def test_the_ends_of_a_share_are_where_the_contrast_just_holds_0(a: Interval, c:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(parts, parts)
 def test_a_share_and_its_rest_mirror_each_other(a: Interval, c: Interval) -> None:
-    if a.value + c.value < 1e-3:
-        return
+    assume(a.value + c.value >= 1e-3)
     one, other = share_interval(a, c), share_interval(c, a)
     assert one.lower == pytest.approx(1 - other.upper, abs=1e-9)
     assert one.upper == pytest.approx(1 - other.lower, abs=1e-9)

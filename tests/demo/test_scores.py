@@ -34,7 +34,7 @@ def test_errors_and_widths_are_relative_to_the_truth() -> None:
     assert answer().width == pytest.approx(0.3)
     assert answer().naive_error == pytest.approx(9.0)
     negative = answer(-110.0, -120.0, -90.0, truth=(-100.0, -100.0))
-    assert negative.error == pytest.approx(-0.1)
+    assert negative.error == pytest.approx(0.1)
     assert negative.width == pytest.approx(0.3)
     assert negative.holds
 

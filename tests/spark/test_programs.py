@@ -77,6 +77,8 @@ def run(program: Callable[..., None], *arguments: object) -> tuple[int, str]:
 @pytest.mark.usefixtures("shared_session")
 class TestPrograms:
     def test_build_merge_and_build_again(self, tmp_path: Path) -> None:
+        tmp_path = tmp_path / "an odd [name] of {a} folder, 100%*"
+        tmp_path.mkdir()
         log = delivery_log(600)
         pq.write_table(log, tmp_path / "log.parquet")
         out, whole = tmp_path / "out", tmp_path / "all.sketch"
@@ -87,7 +89,7 @@ class TestPrograms:
         assert f"{log['event_us'].null_count} timed by arrival_us" in told
         status, told = run(build.main, *asked)
         assert (status, "--overwrite" in told) == (1, True)
-        assert run(build.main, *asked, "--overwrite")[0] == 0
+        assert run(build.main, *asked, "--overwrite", "--no-read-in-workers")[0] == 0
         assert run(merge.main, out, out, "--out", whole)[0] == 0
         params = ds.SketchParams(max_weight=1, id_bits=48, time_unit="us")
         assert whole.read_bytes() == sketches_by_key(log, params, MAPPING)[()].to_bytes()
