@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import httpx2
 
 from decaysketch import SketchParams
 from demo.questions import QUANTILES, Cell
@@ -91,7 +91,7 @@ def running_aggregator(folder: Path) -> Iterator[Aggregator]:
             stderr=subprocess.STDOUT,
         )
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client:
                 _wait_until_it_answers(client, process, printed)
                 yield Aggregator(client)
         finally:
@@ -110,7 +110,7 @@ def _free_port() -> int:
 
 
 def _wait_until_it_answers(
-    client: httpx.Client, process: subprocess.Popen[bytes], printed: Path
+    client: httpx2.Client, process: subprocess.Popen[bytes], printed: Path
 ) -> None:
     give_up = time.monotonic() + START_LIMIT_S
     while time.monotonic() < give_up:
@@ -119,7 +119,7 @@ def _wait_until_it_answers(
         try:
             if client.get("/healthz").is_success:
                 return
-        except httpx.TransportError:
+        except httpx2.TransportError:
             pass
         time.sleep(0.1)
     raise ProgramFailedError(f"python -m api did not start\n{printed.read_text()}")
@@ -128,7 +128,7 @@ def _wait_until_it_answers(
 class Aggregator:
     """The aggregator's HTTP face, as far as the demonstration needs it."""
 
-    def __init__(self, client: httpx.Client) -> None:
+    def __init__(self, client: httpx2.Client) -> None:
         self._client = client
 
     @property
@@ -198,7 +198,7 @@ def _reading(estimate: dict[str, Any]) -> Reading:
     )
 
 
-def _checked(response: httpx.Response) -> httpx.Response:
+def _checked(response: httpx2.Response) -> httpx2.Response:
     if not response.is_success:
         raise ProgramFailedError(
             f"{response.request.method} {response.request.url} was answered with "

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import typer
 from rich.progress import track
 from rich.table import Table
@@ -44,7 +44,7 @@ class Publisher:
     """Posts sketches to one stream of an aggregator.
 
     Args:
-        client: an httpx client whose base URL is the aggregator's.
+        client: an httpx2 client whose base URL is the aggregator's.
         stream: name of the stream.
         attempts: how often one request is tried before it counts as failed.
         wait: called with seconds between two attempts.
@@ -52,7 +52,7 @@ class Publisher:
 
     def __init__(
         self,
-        client: httpx.Client,
+        client: httpx2.Client,
         stream: str,
         *,
         attempts: int = 6,
@@ -94,7 +94,7 @@ class Publisher:
             for source, blob in track(named, "posting sketches", console=console, transient=True)
         ]
 
-    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx2.Response:
         """Send until there is an answer that another attempt would not change."""
         problem = ""
         for attempt in range(self._attempts):
@@ -102,7 +102,7 @@ class Publisher:
                 self._wait(min(0.2 * 2**attempt, 10.0))
             try:
                 response = self._client.request(method, path, **arguments)
-            except httpx.TransportError as fault:
+            except httpx2.TransportError as fault:
                 problem = f"{type(fault).__name__}: {fault}"
                 continue
             if response.is_success:
@@ -118,7 +118,7 @@ class Publisher:
 _TRY_AGAIN = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 
 
-def _problem(response: httpx.Response) -> str:
+def _problem(response: httpx2.Response) -> str:
     """What a problem body (RFC 9457) says, or else the status."""
     try:
         detail = response.json()["detail"]
@@ -149,7 +149,7 @@ def main(
     with reporting_errors():
         opened = SketchFolder.open(folder)
         sketches = opened.read()
-        with httpx.Client(base_url=url, timeout=timeout_s) as client:
+        with httpx2.Client(base_url=url, timeout=timeout_s) as client:
             publisher = Publisher(client, stream, attempts=attempts)
             if create:
                 publisher.create_stream(opened.params())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from delivery_logs import delivery_log
 
@@ -53,26 +53,26 @@ class Network:
 
     def __init__(self, *script: int | Exception) -> None:
         self.script = list(script)
-        self.requests: list[httpx.Request] = []
+        self.requests: list[httpx2.Request] = []
         self.waits: list[float] = []
 
-    def __call__(self, request: httpx.Request) -> httpx.Response:
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
         self.requests.append(request)
         step = self.script.pop(0)
         if isinstance(step, Exception):
             raise step
-        return httpx.Response(step, json={"changed": True, "detail": "a reason"})
+        return httpx2.Response(step, json={"changed": True, "detail": "a reason"})
 
     def publisher(self, attempts: int = 4) -> Publisher:
-        client = httpx.Client(
-            transport=httpx.MockTransport(self), base_url="http://aggregator.test"
+        client = httpx2.Client(
+            transport=httpx2.MockTransport(self), base_url="http://aggregator.test"
         )
         return Publisher(client, "a stream", attempts=attempts, wait=self.waits.append)
 
 
 class TestWithABadNetwork:
     def test_what_may_pass_is_tried_again(self) -> None:
-        network = Network(503, httpx.ReadTimeout("late"), 429, 200)
+        network = Network(503, httpx2.ReadTimeout("late"), 429, 200)
         receipt = network.publisher().post("gateway 1/2", b"sketch")
         assert (receipt.source, receipt.size, receipt.changed) == ("gateway 1/2", 6, True)
         assert network.waits == sorted(network.waits)
@@ -90,7 +90,7 @@ class TestWithABadNetwork:
         assert len(network.requests) == 1
 
     def test_patience_ends(self) -> None:
-        network = Network(*[httpx.ConnectError("nobody there")] * 4)
+        network = Network(*[httpx2.ConnectError("nobody there")] * 4)
         with pytest.raises(JobError, match="failed 4 times: ConnectError: nobody there"):
             network.publisher().post("a", b"")
 
