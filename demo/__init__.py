@@ -9,8 +9,10 @@ shuffled, twice: nothing may change, byte for byte.
 - ``simulate``: a sensor network that delivers at least once, late and by several paths
 - ``exact``: what an analyst would have computed from every message exactly once
 - ``questions``: which times, decays and aggregates are asked
+- ``case``: one log with all of that
 - ``service``: the Spark jobs, the aggregator process and its HTTP face
 - ``replicas``: the same questions to sketches of other seeds, in this process
 - ``scores``: do the intervals hold the truth, and are they honest about their width
 - ``report`` / ``picture``: the tables and the figure
+- ``walkthrough``: all of it, in order
 """

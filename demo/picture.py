@@ -32,6 +32,11 @@ __all__ = ["Track", "draw"]
 Days: TypeAlias = npt.NDArray[np.float64]  # since 1970, as matplotlib counts
 DAY_US: Final = 86_400_000_000
 
+FOOTNOTE: Final = (
+    "One sketch, asked after everything had arrived; times and decays were chosen only then. "
+    "The further back, the fewer observations it still holds, and the wider the interval."
+)
+
 INK: Final = "#1b1f24"
 MUTED: Final = "#5c6670"
 GRID: Final = "#e3e7eb"
@@ -112,7 +117,7 @@ def draw(
         FigureCanvasAgg(figure)
         grid = figure.subplots(
             2, 2, sharex=True, gridspec_kw={"hspace": 0.24, "wspace": 0.15,
-            "left": 0.07, "right": 0.955, "top": 0.815, "bottom": 0.065},
+            "left": 0.07, "right": 0.955, "top": 0.815, "bottom": 0.085},
         )  # fmt: skip
         _count_panel(grid[0, 0], when, window)
         _count_panel(grid[1, 0], when, faded)
@@ -122,6 +127,7 @@ def draw(
             _time_axis(axes, when)
         figure.text(0.07, 0.955, title, fontsize=17, fontweight="bold", va="center")
         figure.text(0.07, 0.918, subtitle, fontsize=10.5, color=MUTED, va="center")
+        figure.text(0.07, 0.02, FOOTNOTE, fontsize=9.5, color=MUTED, va="center")
         _legend(figure)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
@@ -144,9 +150,32 @@ def _quantile_panel(
         _band(axes, when, track, SKETCH)
         axes.plot(when, track.naive, color=NAIVE, linewidth=1.1, linestyle=(0, (4, 2)))
         _lines(axes, when, track, SKETCH)
+    # A band of a moment with hardly a row must not flatten everything else.
+    lines = np.concatenate([np.asarray([*t.estimate, *t.exact, *t.naive]) for t in tracks])
+    lines = lines[np.isfinite(lines)]
+    if lines.size:
+        low, high = np.quantile(lines, [0.01, 0.99])
+        margin = max(0.12 * (high - low), 1e-9 * abs(high), 1e-9)
+        axes.set_ylim(low - margin, high + margin)
+    _label_ends(axes, when, tracks)
+    axes.set_ylabel(value_label)
+    _heading(axes, f"Quantiles, {decay}")
+
+
+def _label_ends(axes: Axes, when: Days, tracks: Sequence[Track]) -> None:
+    """Labels right of the lines' last points, at least a line of text apart."""
+    low, high = axes.get_ylim()
+    below = -np.inf
+    for track in tracks:
+        finite = [y for y in track.exact if np.isfinite(y)]
+        if not finite:
+            continue
+        height = max((finite[-1] - low) / (high - low), below + 0.045)
+        below = height
         axes.annotate(
             track.label,
-            (float(when[-1]), track.exact[-1]),
+            (float(when[-1]), height),
+            xycoords=("data", "axes fraction"),
             xytext=(7, 0),
             textcoords="offset points",
             va="center",
@@ -154,8 +183,6 @@ def _quantile_panel(
             fontsize=9.5,
             annotation_clip=False,
         )
-    axes.set_ylabel(value_label)
-    _heading(axes, f"Quantiles, {decay}")
 
 
 def _error_panel(axes: Axes, when: Days, window: Track, faded: Track) -> None:

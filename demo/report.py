@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from demo.scores import Answer, Reading, Score
+from demo.scores import LOOSE, Answer, Reading, Score
 
 __all__ = ["Advance", "HeavyHitter", "PathBytes", "Report", "number", "percent", "size"]
 
@@ -47,13 +47,13 @@ def percent(share: float, digits: int = 2, *, sign: bool = True) -> str:
     return f"{100 * share:{'+' if sign else ''},.{digits}f} %"
 
 
-def size(count: float) -> str:
+def size(count: float, digits: int = 4) -> str:
     """Bytes in decimal units."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
-            return f"{count:.4g} {unit}"
+            return f"{count:.{digits}g} {unit}"
         count /= 1000
-    return f"{count:.4g} GB"
+    return f"{count:.{digits}g} GB"
 
 
 def _when(now_us: int) -> str:
@@ -191,15 +191,18 @@ class Report:
                 percent(score.expected_width, sign=False),
                 *("-" if math.isnan(ratio) else f"{ratio:.2f}" for ratio in ratios),
                 percent(score.worst, 1),
-                f"±{percent(score.worst_half_width, 1, sign=False)}",
+                f"±{percent(score.worst_half_width, 1, sign=False)}"
+                if score.worst_half_width <= LOOSE
+                else "loose",
                 percent(score.naive_error, 1) if score.name != "all" else "",
                 style="bold" if score.name == "all" else "",
             )
         self.console.print(table)
-        if unbounded := scores[-1].unbounded:
+        if loose := scores[-1].loose:
             self.console.print(
-                f"[dim]{unbounded:,} intervals have no bound on a side, too few rows were seen; "
-                "they are left out of widths and RMSE[/]"
+                f"[dim]{loose:,} intervals are endless or wider than ten times the answer, too few "
+                "rows were seen; they are left out of widths and RMSE, not of the share that "
+                "holds[/]"
             )
 
     def heavy_hitters(self, rows: Sequence[HeavyHitter], limit: int = 12) -> None:

@@ -29,6 +29,7 @@ __all__ = ["Answer", "Reading", "Score", "Truth", "score", "score_by_aggregate",
 NORMAL_95: Final = 1.959963984540054
 
 ENOUGH_FOR_RMSE: Final = 10  # answers to one question by independent sketches
+LOOSE: Final = 10.0  # width of an interval, relative to the truth
 
 # Sums of up to a million decayed weights in another order agree to about this, relatively.
 ROUNDING: Final = 1e-9
@@ -131,8 +132,9 @@ class Score:
     Attributes:
         name: of the set.
         answers, exact, holding: how many there are, call themselves exact, hold the truth.
-        unbounded: how many have no bound on a side, because too few rows were seen; they are left
-            out of ``mean_width``, ``rms_width`` and ``rmse``.
+        loose: how many intervals are wider than ten times the answer, or endless, because too few
+            rows were seen; they are left out of ``mean_width``, ``rms_width`` and ``rmse``, which
+            one of them would swallow.
         worst, worst_half_width: the largest error, and half the width of that answer's interval.
         by_question: mean over questions of mean width / (2 x 1.96 x RMSE of that question); nan
             where questions were not asked often enough for an RMSE of their own.
@@ -143,7 +145,7 @@ class Score:
     answers: int
     exact: int
     holding: int
-    unbounded: int
+    loose: int
     mean_width: float
     rms_width: float
     rmse: float
@@ -175,20 +177,20 @@ def score(name: str, answers: Sequence[Answer]) -> Score:
     """Pool the answers."""
     if not answers:
         raise ValueError(f"nothing to score for {name!r}")
-    bounded = [a for a in answers if math.isfinite(a.width)]
+    firm = [a for a in answers if a.width <= LOOSE]
     worst = max(answers, key=lambda a: abs(a.error))
     return Score(
         name=name,
         answers=len(answers),
         exact=sum(a.reading.exact for a in answers),
         holding=sum(a.holds for a in answers),
-        unbounded=len(answers) - len(bounded),
-        mean_width=_mean(a.width for a in bounded),
-        rms_width=math.sqrt(_mean(a.width**2 for a in bounded)),
-        rmse=math.sqrt(_mean(a.error**2 for a in bounded)),
+        loose=len(answers) - len(firm),
+        mean_width=_mean(a.width for a in firm),
+        rms_width=math.sqrt(_mean(a.width**2 for a in firm)),
+        rmse=math.sqrt(_mean(a.error**2 for a in firm)),
         worst=worst.error,
         worst_half_width=worst.width / 2,
-        by_question=_by_question(bounded),
+        by_question=_by_question(firm),
         naive_error=_mean(a.naive_error for a in answers),
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -36,6 +36,8 @@ __all__ = ["Options", "run"]
 ID_BITS: Final = 50  # kernels are fastest up to here, and 2^50 keys hardly ever collide
 PICTURE_TIMES: Final = 120
 PHI_STEPS: Final = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.1, 0.2)
+
+Bodies: TypeAlias = dict[tuple[str, Cell], bytes]
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,10 @@ def run(options: Options, report: Report) -> int:
         with report.step("Asking over HTTP") as advance:
             bodies = _ask_everything(aggregator, case, advance)
         answers = case.beside_truth(
-            {cell: readings(expected, bodies[cell]) for cell, expected in case.truths.items()}
+            {
+                cell: readings(expected, bodies["aggregates", cell])
+                for cell, expected in case.truths.items()
+            }
         )
         _show_bytes(report, case, sketches, aggregator)
         _show_answers(report, case, answers, options.out)
@@ -130,6 +135,11 @@ def _simulated_log(options: Options, report: Report) -> Path:
     return path
 
 
+def _gateways(log: pl.DataFrame) -> str:
+    count = log["path"].n_unique()
+    return f"{count} gateway{'s' if count > 1 else ''}"
+
+
 def _introduce(report: Report, case: Case, params: SketchParams) -> None:
     log, exact = case.log, case.exact
     span_us = exact.times_us[-1] - exact.times_us[0]
@@ -137,7 +147,7 @@ def _introduce(report: Report, case: Case, params: SketchParams) -> None:
     report.heading(f"The log: {case.path.name}")
     report.facts(
         [
-            ("deliveries", f"{len(log):,} by {log['path'].n_unique()} gateways, "
+            ("deliveries", f"{len(log):,} by {_gateways(log)}, "
              f"over {duration_text(span_us)}; {size(case.path.stat().st_size)} of Parquet"),
             ("messages", f"{len(exact):,} of {log['source'].n_unique():,} sources: "
              f"{len(log) / len(exact):.2f} copies of each"),
@@ -158,11 +168,15 @@ def _introduce(report: Report, case: Case, params: SketchParams) -> None:
 
 def _ask_everything(
     aggregator: Aggregator, case: Case, advance: Advance = lambda share: None
-) -> dict[Cell, bytes]:
-    bodies = {}
+) -> Bodies:
+    """Raw bodies: every aggregate of every cell, and at the end heavy hitters by every decay."""
+    bodies: Bodies = {}
     for done, (cell, expected) in enumerate(case.truths.items(), start=1):
-        bodies[cell] = aggregator.ask(cell, expected)
+        bodies["aggregates", cell] = aggregator.ask(cell, expected)
         advance(done / len(case.truths))
+    for decay in case.decays:
+        cell = Cell(decay, int(case.exact.times_us[-1]))
+        bodies["heavy hitters", cell] = aggregator.heavy_hitters(cell, 0.01)
     return bodies
 
 
@@ -265,7 +279,7 @@ def _post_again(
     case: Case,
     aggregator: Aggregator,
     sketches: Sequence[StoredSketch],
-    bodies: Mapping[Cell, bytes],
+    bodies: Bodies,
     params: SketchParams,
 ) -> list[str]:
     """Post everything twice more in a shuffled order; rebuild from a shuffled log. What changed?"""
@@ -281,7 +295,7 @@ def _post_again(
     with report.step("Asking everything again") as advance:
         after = aggregator.merged_sketch()
         answers = _ask_everything(aggregator, case, advance)
-        different = sum(body != bodies[cell] for cell, body in answers.items())
+        different = sum(body != bodies[question] for question, body in answers.items())
     with report.step("Building once more, here, from the log shuffled and doubled"):
         doubled = pl.concat([case.log, case.log])
         shuffled = doubled.sample(fraction=1.0, shuffle=True, seed=params.seed)
@@ -371,13 +385,14 @@ def _draw(
         return Track(label, *(list(column) for column in zip(*rows[decay, name], strict=True)))
 
     merged = aggregator.merged_sketch()
+    log_size = size(case.path.stat().st_size, 3)
     path = options.out / f"{case.path.stem}.png"
     draw(
         path,
-        title=f"{size(len(merged))} of sketch answer for {size(case.path.stat().st_size)} of log",
+        title=f"{size(len(merged), 3)} of sketch stand in for {log_size} of log",
         subtitle=f"{case.path.stem}: {len(case.log):,} deliveries of {len(case.exact):,} messages "
-        f"({len(case.log) / len(case.exact):.1f} copies of each) by {case.log['path'].n_unique()} "
-        f"gateways.  Capacity {params.capacity:,}; decays chosen when the questions were asked.",
+        f"by {_gateways(case.log)}, {len(case.log) / len(case.exact):.1f} copies of each; "
+        f"capacity {params.capacity:,}",
         value_label=options.value_label or ("temperature (°C)" if options.log is None else "value"),
         times_us=nows,
         window=track(window, "count", window.label),

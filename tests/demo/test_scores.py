@@ -94,7 +94,7 @@ def test_unequal_precision_is_pooled_by_mean_square_or_question_by_question() ->
     assert result.by_question == pytest.approx(1.0, abs=0.03)
 
 
-def test_unbounded_intervals_hold_but_have_no_width() -> None:
-    result = score("q0.9", [answer(), answer(upper=math.inf)])
-    assert (result.unbounded, result.holding) == (1, 2)
+def test_loose_intervals_hold_but_do_not_swallow_the_mean_width() -> None:
+    result = score("q0.9", [answer(), answer(upper=math.inf), answer(upper=1e9)])
+    assert (result.loose, result.holding) == (2, 3)
     assert result.mean_width == pytest.approx(0.3)

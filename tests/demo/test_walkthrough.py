@@ -6,7 +6,6 @@ import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -22,6 +21,7 @@ from demo.report import Report
 from demo.service import STREAM, Aggregator, ProgramFailedError, hitters, readings
 from demo.simulate import SimulationPlan, simulate
 from demo.walkthrough import Options, run
+from spark_jobs.java import JavaNotFoundError, find_java_home
 
 PLAN = SimulationPlan(sensors=12, gateways=3, days=2)
 PARAMS = SketchParams(max_weight=60, id_bits=50, capacity=200, seed=3, time_unit="us")
@@ -39,7 +39,7 @@ def aggregator(tmp_path: Path) -> Iterator[Aggregator]:
     settings = Settings(data=str(tmp_path / "journal.sqlite3"))
     with TestClient(create_app(settings)) as client:
         client.put(f"/v1/streams/{STREAM}", json={"params": PARAMS.to_dict()})
-        yield Aggregator(cast(Any, client))  # of httpx2, which looks the same
+        yield Aggregator(client)
 
 
 def test_http_answers_as_the_library_does(case: Case, aggregator: Aggregator) -> None:
@@ -89,6 +89,10 @@ def test_intervals_of_a_small_sketch_mostly_hold(case: Case) -> None:
 @pytest.mark.spark
 def test_the_whole_job_on_a_given_log(tmp_path: Path) -> None:
     """One clock, no weights, no order, a text for a path: not what the simulation makes."""
+    try:
+        find_java_home()
+    except JavaNotFoundError as fault:
+        pytest.skip(str(fault))
     log = tmp_path / "given.parquet"
     simulated = simulate(PLAN).log.drop("weight").sample(fraction=1.0, shuffle=True, seed=1)
     simulated.with_columns(
