@@ -128,16 +128,25 @@ def part_interval(
         confidence: between 0 and 1.
     """
     known, y, k = (np.asarray(column, dtype=np.float64) for column in (exact, sampled, step))
-    mean = y + 0.5 * k
-    spread = np.maximum(variance, 0.0) + 0.5 * thinning * k * k
-    scale = spread / np.where(mean > 0.0, mean, 1.0)
-    shape = mean / np.where(scale > 0.0, scale, 1.0)
+    spread = np.maximum(variance, 0.0)
     tail = 0.5 * (1.0 - confidence)
-    random = scale > 0.0
-    upper = np.where(random, gammaincinv(shape, 1.0 - tail) * scale, y)
-    lower = np.where(random & (y > 0.0), gammaincinv(shape, tail) * scale, np.where(random, 0.0, y))
+    # A hit that was seen is no larger than all that was seen: without this, a step far beyond the
+    # sampled mass would lift the lower end up to the estimate.
+    lower = _gamma_quantile(y, spread, np.minimum(k, y), thinning, tail)
+    upper = _gamma_quantile(y, spread, k, thinning, 1.0 - tail)
     lower = np.minimum(np.maximum(lower, certain), y)
     return Interval(known + y, known + lower, known + np.maximum(upper, y))
+
+
+def _gamma_quantile(
+    y: Float64Array, variance: Float64Array, step: Float64Array, thinning: float, level: float
+) -> Float64Array:
+    """Quantile of the gamma variable of mean and variance ``y, variance`` and half a hit more."""
+    mean = y + 0.5 * step
+    scale = (variance + 0.5 * thinning * step * step) / np.where(mean > 0.0, mean, 1.0)
+    shape = mean / np.where(scale > 0.0, scale, 1.0)
+    quantile: Float64Array = np.where(scale > 0.0, gammaincinv(shape, level) * scale, y)
+    return np.where(np.isfinite(quantile), quantile, 0.0)  # amounts near the smallest float64
 
 
 def contrast(positive: Interval, negative: Interval) -> Interval:

@@ -158,7 +158,7 @@ def mix_ids(params: IdMixing, ids: npt.ArrayLike) -> Int64Array:
 
     Args:
         params: anything with ``id_bits`` and ``mix_constants`` (a ``SketchParams``).
-        ids: integers in ``[0, 2^id_bits)``.
+        ids: integers in ``[0, 2^id_bits)``, which is not checked.
 
     Returns:
         int64 array of the same shape; the ids themselves where ``id_mix`` is "none".
@@ -189,7 +189,7 @@ def _mix64_in_place(words: UInt64Array) -> UInt64Array:
 
 
 def _hash_integers(column: npt.NDArray[Any], key: int) -> UInt64Array:
-    return _mix64_in_place(column.astype(np.int64).view(np.uint64) ^ np.uint64(key))
+    return _mix64_in_place(column.astype(np.uint64) ^ np.uint64(key))
 
 
 def _hash_bytes(column: Sequence[bytes], key: int) -> UInt64Array:
@@ -204,10 +204,10 @@ def _hash_bytes(column: Sequence[bytes], key: int) -> UInt64Array:
     return hashed
 
 
-def _as_bytes(column: npt.NDArray[Any], name: str, first_row: int) -> tuple[list[bytes], int]:
-    """Encode text as UTF-8; returns the bytes and the type tag (1 text, 2 bytes)."""
-    tag = 2 if isinstance(column[0], bytes) else 1
-    kind = bytes if tag == 2 else str
+def _as_bytes(
+    column: npt.NDArray[Any], kind: type[str] | type[bytes], name: str, first_row: int
+) -> list[bytes]:
+    """Encode text as UTF-8; every key must be of the one kind, text or bytes."""
     encoded = []
     for row, key in enumerate(column, first_row):
         if not isinstance(key, kind):
@@ -223,7 +223,7 @@ def _as_bytes(column: npt.NDArray[Any], name: str, first_row: int) -> tuple[list
                 column=name, row=row, value=key[:32],
             )  # fmt: skip
         encoded.append(data)
-    return encoded, tag
+    return encoded
 
 
 def _as_key_column(column: Any, name: str) -> npt.NDArray[Any]:
@@ -232,12 +232,14 @@ def _as_key_column(column: Any, name: str) -> npt.NDArray[Any]:
     if array.dtype.kind in "US" or (array.dtype.kind == "O" and array.size == 0):
         array = np.array(column, dtype=object)
     elif array.dtype.kind == "O" and isinstance(array.flat[0], (int, np.integer)):
-        try:
-            array = array.astype(np.int64)
-        except (TypeError, OverflowError, ValueError) as fault:
-            raise ObservationError(
-                f"{name} holds something that is not a 64-bit integer ({fault})", column=name
-            ) from None
+        for row, item in enumerate(array.flat):
+            if isinstance(item, bool) or not isinstance(item, (int, np.integer)):
+                raise ObservationError(
+                    f"{name}[{row}] is {item!r}; the keys of one column are all of one type, here "
+                    "integers",
+                    column=name, row=row, value=item,
+                )  # fmt: skip
+        array = np.array([int(item) & _MASK for item in array.flat], dtype=np.uint64)
     if array.ndim > 1 or array.dtype.kind not in "iuO":
         raise ObservationError(
             f"{name} has dtype {array.dtype} and {array.ndim} dimensions; expected one column of "
@@ -278,7 +280,9 @@ def hash_keys(columns: Sequence[Any], word: Callable[[int], int]) -> UInt64Array
         part = hashed[rows]
         for c, array in enumerate(arrays):
             if array.dtype.kind == "O":
-                data, tag = _as_bytes(array[rows], f"key column {c}", start)
+                kind = bytes if isinstance(array[0], bytes) else str
+                tag = 2 if kind is bytes else 1
+                data = _as_bytes(array[rows], kind, f"key column {c}", start)
                 column_hash = _hash_bytes(data, word(1000 + 4 * c + tag))
             else:
                 column_hash = _hash_integers(array[rows], word(1000 + 4 * c))

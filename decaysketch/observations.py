@@ -83,7 +83,7 @@ def prepare(
     else:
         value_keys = encode_values(values, params.value_type)
     weight_column = _integers("weights", weights)
-    if weight_column.shape == (1,) and rows > 1 and np.ndim(weights) == 0:
+    if weight_column.shape == (1,) and rows != 1 and np.ndim(weights) == 0:
         weight_column = np.full(rows, weight_column[0], dtype=np.int64)
     columns = Observations(
         value_keys, weight_column, _integers("timestamps", timestamps), id_column
@@ -185,7 +185,8 @@ def encode_values(values: npt.ArrayLike, value_type: str) -> Int64Array:
         int64 array, a copy wherever it differs from the input.
 
     Raises:
-        ObservationError: NaN, an infinity, an inexact integer, the value -2^63, or a wrong dtype.
+        ObservationError: NaN, an infinity, the value -2^63, a wrong dtype, or, in a column of
+            integers, one that float64 cannot hold.
     """
     array = _one_dimension("values", values)
     missing = np.ma.getmaskarray(array) if np.ma.isMaskedArray(array) else None
@@ -332,9 +333,16 @@ def scale_weights(weights: npt.ArrayLike, scale: float, *, max_weight: int) -> I
         ObservationError: a weight that is negative, not finite, or too large after scaling.
         ParameterError: a scale that is not a positive number.
     """
-    if not (np.isfinite(scale) and scale > 0):
+    if not isinstance(scale, (int, float, np.number)) or not (np.isfinite(scale) and scale > 0):
         raise ParameterError(f"scale is {scale!r}; expected a positive number")
-    array = np.asarray(weights, dtype=np.float64)
+    if np.ma.is_masked(weights):
+        raise ObservationError("weights has missing entries", column="weights")
+    try:
+        array = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as fault:
+        raise ObservationError(
+            f"weights is no column of numbers: {fault}", column="weights"
+        ) from None
     scaled = np.rint(array * scale)
     scaled = np.where((array > 0) & (scaled == 0), 1.0, scaled)
     bad = ~((array >= 0) & (scaled <= max_weight))

@@ -27,13 +27,14 @@ import numpy.typing as npt
 from decaysketch import hashing
 from decaysketch.errors import ParameterError
 
-__all__ = ["MAX_ID_BITS", "MAX_WEIGHT", "SketchParams"]
+__all__ = ["MAX_CAPACITY", "MAX_ID_BITS", "MAX_WEIGHT", "SketchParams"]
 
 IdMix = Literal["keyed", "none"]
 ValueType = Literal["int64", "float64"]
 
 MAX_ID_BITS = 56
 MAX_WEIGHT = 1 << 31
+MAX_CAPACITY = 1 << 20  # (M + 1) capacities of rows can be numbered by 26 bits
 _TIME_UNIT = re.compile(r"[a-z]{1,8}")
 
 
@@ -45,8 +46,8 @@ class SketchParams:
         max_weight: largest weight of an observation, at most 2^31; weights are integers
             1..max_weight.
         id_bits: ids are integers in ``[0, 2^id_bits)``; at most 56.
-        capacity: observations kept for each level; the standard error of a decayed sum is about
-            ``1 / sqrt(capacity)``.
+        capacity: observations kept for each level, at most 2^20; the standard error of a decayed
+            sum is about ``1 / sqrt(capacity)``.
         copies: independent hash functions; this release builds one.
         seed: ``0 <= seed < 2^64``; fixes the hash function and, without ``id_key``, the id mixing.
         time_unit: label of the unit of every timestamp and age, 1 to 8 lower-case letters.
@@ -73,7 +74,7 @@ class SketchParams:
     def __post_init__(self) -> None:
         _check_integer("max_weight", self.max_weight, 1, MAX_WEIGHT)
         _check_integer("id_bits", self.id_bits, 0, MAX_ID_BITS)
-        _check_integer("capacity", self.capacity, 1, 1 << 24)
+        _check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
         _check_integer("copies", self.copies, 1, 1)
         _check_integer("seed", self.seed, 0, (1 << 64) - 1)
         if not isinstance(self.time_unit, str) or not _TIME_UNIT.fullmatch(self.time_unit):
@@ -169,6 +170,10 @@ class SketchParams:
             for name in sorted(ours.keys() | theirs.keys())
             if name != "capacity" and ours.get(name) != theirs.get(name)
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what is derived from them is derived again."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def with_capacity(self, capacity: int) -> Self:
         """The same parameters with another capacity."""

@@ -544,7 +544,7 @@ def _approximate(
     """An estimate that was sampled; its variance is at least that of the half hit never seen."""
     stderr = math.sqrt(max(spread, 0.5 * sample.thinning * step * step))
     value, lower, upper = (float(end) for end in interval)
-    if math.isnan(lower) or math.isnan(upper):  # of values so large that their squares overflow
+    if not math.isfinite(stderr):  # values so large that their squares overflow
         lower, upper = -math.inf, math.inf
     return Estimate(value, lower, upper, stderr, confidence, False, rows, sample.collision_bias)
 

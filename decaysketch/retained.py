@@ -13,7 +13,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterable
-from functools import lru_cache
 from types import ModuleType
 from typing import NamedTuple, Self
 
@@ -44,13 +43,25 @@ _TABLE_MARGIN = 1.6  # slots of the identity table for each row that survived la
 _TABLE_SALT = np.uint64(secrets.randbits(64) | 1)
 
 
-@lru_cache(maxsize=1)
+_compiling = threading.Lock()
+_compiled = False
+
+
 def _admit_kernels() -> ModuleType:
     """The kernels, with those that read a caller's columns compiled for read-only arrays alone.
 
     Writable arrays convert to that at no cost, while compiling by use would build a second version
-    for the read-only arrays that Arrow hands out.
+    for the read-only arrays that Arrow hands out. Threads that come first wait for one another.
     """
+    if not _compiled:
+        with _compiling:
+            if not _compiled:
+                _compile_for_columns()
+    return minhit_kernels
+
+
+def _compile_for_columns() -> None:
+    global _compiled
     column = types.Array(types.int64, 1, "C", readonly=True)
     table = types.Array(types.int64, 2, "C", readonly=True)
     own = types.Array(types.int64, 1, "C")
@@ -63,7 +74,7 @@ def _admit_kernels() -> ModuleType:
     minhit_kernels.admit_checked.compile((*columns, number, number, number, *hash_, *to))
     minhit_kernels.admit.disable_compile()
     minhit_kernels.admit_checked.disable_compile()
-    return minhit_kernels
+    _compiled = True
 
 
 class _Columns(NamedTuple):
@@ -201,12 +212,13 @@ class RetainedRows:
         for bag in bags:
             bag.compact()
             np.maximum(self._marks, bag._marks, out=self._marks)
-        incoming = sum(bag._rows for bag in bags) + 1
+        incoming = sum(bag._rows for bag in bags)
         for bag in bags:
-            limit = max(_MERGE_LIMIT, _BAG_FACTOR * self._kept, self._kept + bag._rows + 1)
-            if self._rows + bag._rows >= limit:
+            if self._rows + bag._rows > max(_MERGE_LIMIT, _BAG_FACTOR * self._kept):
                 self.compact()
-            self._reserve(min(self._rows + incoming, limit))
+            limit = max(_MERGE_LIMIT, _BAG_FACTOR * self._kept, self._rows + bag._rows)
+            self._reserve(min(self._rows + incoming, limit, _kernels.MAX_ROWS - 1) + 1)
+            assert self._rows + bag._rows < len(self._bag.ids)  # the kernel checks no bounds
             self._rows = _kernels.append_later(
                 *bag._bag, bag._rows, self._marks, *self._bag, self._rows
             )
@@ -223,14 +235,18 @@ class RetainedRows:
         block = minhit_kernels.BLOCK
         if self._rows + block <= len(self._bag.ids):
             return
-        limit = max(_SMALLEST_LIMIT, _BAG_FACTOR * self._kept) + block
-        if self._rows + block > limit:
+        if self._rows + block > self._limit():
             self._dirty = True
             self.compact()
-            limit = max(_SMALLEST_LIMIT, _BAG_FACTOR * self._kept) + block
+        limit = self._limit()
         if self._rows + block > len(self._bag.ids):
             wanted = max(_FIRST_ROOM, 2 * len(self._bag.ids), self._rows + incoming + block)
             self._reserve(min(limit, wanted))
+
+    def _limit(self) -> int:
+        """Rows at which the bag is compacted; a row number has to fit the kernels' words."""
+        limit = max(_SMALLEST_LIMIT, _BAG_FACTOR * self._kept) + minhit_kernels.BLOCK
+        return min(limit, _kernels.MAX_ROWS)
 
     def _reserve(self, rows: int) -> None:
         if rows > len(self._bag.ids):

@@ -145,6 +145,7 @@ class DecaySketch:
         Raises:
             ObservationError: the first row that is out of bounds, or columns of unequal length or
                 of a wrong type. Nothing of the batch was taken.
+            ParameterError: ``not_after`` is no integer.
 
         Complexity: O(log max_weight) arithmetic steps for each row, amortised.
         """
@@ -199,6 +200,7 @@ class DecaySketch:
         if not (
             type(ids) is type(timestamps) is type(weights) is type(values) is np.ndarray
             and values.dtype == self._value_dtype
+            and ids.ndim == 1
             and values.shape == weights.shape == timestamps.shape == ids.shape
         ):
             return False
@@ -216,11 +218,11 @@ class DecaySketch:
             columns = (self._pending_weights, self._pending_times, self._pending_ids)
             weights, times, ids = (np.frombuffer(column, np.int64) for column in columns)
             values = np.frombuffer(self._pending_values, self._value_dtype)
-            self._start_pending()
             zero_weight = self._rows.admit_unchecked(values, weights, times, ids)
             assert zero_weight == 0, "single observations are validated when they are given"
             self._fed += len(ids)
             self._state = self._bands = None
+            self._start_pending()  # last: should folding in fail, they can be folded in again
 
     # -------------------------------------------------------------------------------------- merge
 
@@ -232,6 +234,7 @@ class DecaySketch:
 
         Raises:
             IncompatibleSketchError: naming every parameter that differs; this sketch is unchanged.
+            TypeError: ``other`` is no sketch.
 
         Complexity: O(rows of both).
         """
@@ -383,6 +386,7 @@ class DecaySketch:
         Raises:
             UnanswerableQueryError: the sketch has discarded, at every level, observations that
                 the decay gives weight to.
+            ParameterError: ``now`` is no integer time, ``decay`` no decay, or another estimator.
         """
         if estimator != "stratified":
             raise ParameterError(f"estimator is {estimator!r}; expected 'stratified'")
@@ -507,6 +511,7 @@ def merge(sketches: Iterable[DecaySketch]) -> DecaySketch:
     Raises:
         IncompatibleSketchError: naming every parameter that differs.
         ParameterError: no sketch was given.
+        TypeError: something that is no sketch was given.
 
     Complexity: O(rows of all).
     """

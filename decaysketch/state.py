@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,9 @@ class SketchState:
     def __post_init__(self) -> None:
         for name in ("value_keys", "weights", "times", "ids", "levels", "watermarks"):
             getattr(self, name).setflags(write=False)
+
+    def __reduce__(self) -> tuple[type[SketchState], tuple[Any, ...]]:
+        return type(self), tuple(getattr(self, field) for field in self.__dataclass_fields__)
 
     def __len__(self) -> int:
         return len(self.times)

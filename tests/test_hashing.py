@@ -139,6 +139,9 @@ def test_key_hashing_is_the_same_in_any_company() -> None:
         ((["a", None],), r"key column 0\[1\]"),
         ((["x" * 2000],), "2000 bytes"),
         (([[1, 2]],), "2 dimensions"),
+        ((np.array([1, 1.5], dtype=object),), r"key column 0\[1\] is 1.5"),
+        ((np.array([1, True], dtype=object),), r"key column 0\[1\] is True"),
+        ((["a"] * 20_000 + [b"a"],), r"key column 0\[20000\]"),
     ],
 )
 def test_bad_keys_are_refused(columns: tuple[object, ...], message: str) -> None:

@@ -21,6 +21,7 @@ import decaysketch as ds
         ("id_bits", -1, "id_bits is -1"),
         ("capacity", 0, "capacity is 0"),
         ("capacity", 1.5, "capacity is 1.5"),
+        ("capacity", (1 << 20) + 1, "capacity is 1048577; expected an integer from 1 to 1048576"),
         ("copies", 2, "copies is 2; expected an integer from 1 to 1"),
         ("seed", -1, "seed is -1"),
         ("seed", 1 << 64, "seed is 18446744073709551616"),

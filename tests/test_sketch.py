@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -264,6 +267,59 @@ def test_views_of_empty_and_full_sketches() -> None:
     assert full != "something else"
     with pytest.raises(TypeError):
         hash(full)
+
+
+def test_merging_large_sketches_from_bytes_stays_within_its_memory() -> None:
+    """The joined rows exceed what is gathered before a compaction, and survive it."""
+    params = ds.SketchParams(max_weight=1, id_bits=40, capacity=100_000, seed=1)
+    blobs = []
+    for part in range(3):
+        ids = np.arange(part * 300_000, (part + 1) * 300_000)
+        sketch = ds.DecaySketch(params)
+        sketch.update(None, 1, ids, ids)
+        blobs.append(sketch.to_bytes())
+    whole = ds.DecaySketch(params)
+    whole.update(None, 1, np.arange(900_000), np.arange(900_000))
+    parts = [ds.DecaySketch.from_bytes(blob) for blob in blobs]
+    assert ds.merge(parts).to_bytes() == whole.to_bytes()
+    parts[0].merge(parts[1])
+    assert (parts[0] | parts[2]).to_bytes() == whole.to_bytes()
+
+
+def test_threads_that_come_first_all_succeed() -> None:
+    program = """
+import threading
+import numpy as np
+import decaysketch as ds
+params = ds.SketchParams(max_weight=1, id_bits=20)
+barrier, counts = threading.Barrier(6), []
+def work():
+    barrier.wait()
+    sketch = ds.DecaySketch(params)
+    sketch.update(np.ones(10), np.ones(10, int), np.arange(10), np.arange(10))
+    counts.append(len(sketch))
+threads = [threading.Thread(target=work) for _ in range(6)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert counts == [10] * 6, counts
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+
+
+def test_arrays_without_a_dimension_and_empty_batches_are_input_too() -> None:
+    sketch = ds.DecaySketch(PARAMS)
+    sketch.update(np.array(1.0), np.array(1), np.array(5), np.array(7))
+    sketch.update([], 1, [], [])
+    sketch.update(np.empty(0), np.empty(0, int), np.empty(0, int), np.empty(0, int))
+    assert len(sketch) == 1
+
+
+def test_a_state_stays_read_only_through_pickle() -> None:
+    sketch = pickle.loads(pickle.dumps(sketch_of((1.0, 1, 10, 1))))
+    state = sketch.state()
+    for column in (state.times, state.ids, state.watermarks, sketch.params.mix_constants):
+        with pytest.raises(ValueError, match="read-only"):
+            column[0] = 99
 
 
 def test_sketches_of_several_threads_do_not_share_state() -> None:

@@ -161,6 +161,8 @@ def _level_column(params: SketchParams, levels: npt.ArrayLike, rows: int) -> npt
     column = np.asarray(levels)
     if column.dtype.kind not in "iu" and column.size:
         raise ParameterError(f"levels has dtype {column.dtype}; expected integers")
+    if column.shape not in ((), (rows,)):
+        raise ParameterError(f"levels has shape {column.shape}, ids has {rows} rows")
     column = np.broadcast_to(column, (rows,))
     if column.size and (column.min() < 0 or column.max() > params.levels):
         raise ParameterError(f"levels must be 0 to {params.levels}")

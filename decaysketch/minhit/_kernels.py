@@ -8,7 +8,7 @@ plain integers.
 Derivations
 -----------
 (1) a x + b mod p without 128-bit products. For x < 2^50 the float64 product x * (a / p) is off by
-    less than 3/8 from the true quotient; rounded to the nearest integer q, the remainder a x - q p,
+    at most 1/2 from the true quotient; rounded to the nearest integer q, the remainder a x - q p,
     computed modulo 2^64, is within (-p, p) and one conditional addition finishes it. Quotients in
     (3) and (4) are found in the same way. Wider ids are hashed in two parts of 28 bits.
 (2) Conversions between int64 and float64 by bit patterns: for 0 <= n < 2^51 the float64 whose bits

@@ -204,10 +204,10 @@ def test_parameters_that_do_not_give_the_fingerprint() -> None:
     refused(BLOB.but(fingerprint=bytes(8)), "00" * 8, PARAMS.fingerprint.hex(), params=PARAMS)
 
 
-@pytest.mark.parametrize("capacity", [0, 2**24 + 1, 2**63])
+@pytest.mark.parametrize("capacity", [0, 2**20 + 1, 2**63])
 def test_capacity_outside_its_domain(capacity: int) -> None:
-    refused(BLOB.but(capacity=capacity), "capacity", capacity, 2**24)
-    refused(BLOB.but(capacity=capacity), "capacity", capacity, 2**24, params=PARAMS)
+    refused(BLOB.but(capacity=capacity), "capacity", capacity, 2**20)
+    refused(BLOB.but(capacity=capacity), "capacity", capacity, 2**20, params=PARAMS)
 
 
 def test_varints_that_are_too_long_or_too_large() -> None:
@@ -237,7 +237,7 @@ def test_more_watermarks_than_levels() -> None:
 @pytest.mark.parametrize("count", [2**16, 2**31, 2**32, 2**62, 2**64 - 1])
 def test_huge_declared_counts(count: int) -> None:
     refused(BLOB.but(count=count), count, 30 * (PARAMS.levels + 1))
-    refused(BLOB.but(count=count, capacity=2**24), "rows")
+    refused(BLOB.but(count=count, capacity=2**20), "rows")
     head = BLOB.but()[: len(SMALL) - 4 - len(reference.rows_to_bytes(BLOB.rows, False)) - 7]
     refused(with_checksum(head + varint(count)))
     section = SMALL[:7] + b"\x01" + SMALL[8:-4] + varint(count) + b"section"
@@ -568,7 +568,7 @@ def sparse_columns(rows: int) -> bytes:
 @pytest.mark.parametrize("rows", [2**12, 2**16])
 def test_memory_is_bounded_by_the_length_of_the_bytes(rows: int) -> None:
     """An honest sketch can be this sparse; it is decoded within 1 KB for each byte."""
-    params = SketchParams(max_weight=1, id_bits=40, capacity=2**24, value_type="int64")
+    params = SketchParams(max_weight=1, id_bits=40, capacity=2**20, value_type="int64")
     blob = reference.blob_of(state_of(params, [])).but(
         count=rows, first_time=50, columns=sparse_columns(rows)
     )
@@ -595,8 +595,8 @@ def test_rows_that_cost_nothing_are_refused_before_memory_is_spent(fault: str) -
         put_frame(bits, [7] * 256)
         put_frame(bits, [3] * 256)
         bits.put(2, 2)
-    count = 400 * 256 if fault == "identical rows" else 400 * 256 * 1000
-    blob = BLOB.but(count=count, first_time=50, columns=bits.to_bytes(), capacity=2**24)
+    count = 400 * 256 if fault == "identical rows" else 400 * 256 * 170
+    blob = BLOB.but(count=count, first_time=50, columns=bits.to_bytes(), capacity=2**20)
     tracemalloc.start()
     try:
         refused(blob, "telling the rows apart", 0, 255)

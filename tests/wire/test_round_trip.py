@@ -162,7 +162,7 @@ def test_every_parameter_survives() -> None:
     for params in (
         SketchParams(max_weight=2**31, id_bits=25, capacity=1, seed=2**64 - 1),
         SketchParams(max_weight=1, id_bits=0, value_type="int64", time_unit="min"),
-        SketchParams(max_weight=1, id_bits=56, capacity=2**24, id_mix="none", time_unit="d"),
+        SketchParams(max_weight=1, id_bits=56, capacity=2**20, id_mix="none", time_unit="d"),
         SketchParams(max_weight=7, id_key=b"sixteen bytes ok"),
     ):
         blob = wire.encode(state_of(params, []))
