@@ -26,8 +26,9 @@ from api.errors import (
 from api.store import Entry, Journal, StreamRow
 from decaysketch import DecaySketch, DecaySketchError, SketchParams, wire
 from decaysketch.decay import Decay
-from decaysketch.sample import Bands, Sample, bands_of, draw
+from decaysketch.sample import Sample
 from decaysketch.state import SketchState
+from decaysketch.stratified import Bands, bands_of, draw
 
 __all__ = ["Aggregator", "Posted", "ReplayError", "Snapshot", "SourceInfo", "Stream", "warm_up"]
 

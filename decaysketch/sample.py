@@ -1,18 +1,18 @@
-"""The weighted sample that every query reads: each retained observation once, with its mass.
+"""The weighted sample that every query reads: retained observations, each with its mass.
 
-For times in the band ``(t_i, t_{i-1}]`` between two watermarks, ``i`` is the lowest level that has
-discarded nothing. Each retained observation counts once, in the band of its time, with the mass
-``g(now - t) RS / p_i``: decay times RangeSample, the number of its integers that level ``i``
-selects, over the probability of the level. Sums of masses estimate decayed sums without bias; see
-``docs/estimators.md``. In the band of level 0, which selects everything, masses are exact.
+A mass estimates the decayed weight of an observation: decay times RangeSample, the number of its
+integers that some level selects, over the probability of that level. Sums of masses estimate
+decayed sums. Which levels, and how they are joined, is the choice of an estimator
+(:mod:`~decaysketch.stratified`, :mod:`~decaysketch.cohen_strauss`, and those of the integral
+sketch); queries see a :class:`Sample` and nothing of it. Variances come with the masses; see
+``docs/estimators.md``.
 
-This is the *stratified* estimator. It departs from the reduction of section 4.2 of Cormode,
-Tirthapura and Xu, which sums estimates of sliding windows one inside the other: it is unbiased for
-the same reason, has less variance, and is one pass over the rows.
+Several samples of one stream under independent hashes make one: :func:`pool`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,101 +20,38 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import minhit
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.observations import TIME_LIMIT, decode_values
-from decaysketch.spread import hit_spread
+from decaysketch.params import SketchParams
 from decaysketch.state import NO_WATERMARK, SketchState
 
 __all__ = [
-    "Bands",
+    "Aged",
     "Columns",
     "Cumulative",
     "Ranking",
     "Sample",
-    "bands_of",
-    "draw",
+    "check_answerable",
+    "decay_weights",
     "masses_by",
+    "pool",
 ]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bands:
-    """What of a sample depends on the state alone: worth keeping between queries.
-
-    Attributes:
-        levels: int8[n], the level of each row's band.
-        hits: int64[n], RangeSample of each row at that level (RS), at least 1.
-        inverse: float64[n], ``1 / p`` of that level.
-        units: float64[n], ``RS / p``: estimates of the weights.
-        spread: float64[n], unbiased estimates of their variances; see :mod:`decaysketch.spread`.
-        newest: int64[b], for each band that is sampled, newest first: its newest possible time.
-        oldest: int64[b], its watermark: times of the band are later.
-        probabilities: float64[b], ``p`` of its level.
-        observations: estimated number of distinct observations that the sketch was fed, at all
-            times.
-    """
-
-    levels: npt.NDArray[np.int8]
-    hits: Int64Array
-    inverse: Float64Array
-    units: Float64Array
-    spread: Float64Array
-    newest: Int64Array
-    oldest: Int64Array
-    probabilities: Float64Array
-    observations: float
+# ----------------------------------------------------------------------- what estimators begin with
 
 
-def bands_of(state: SketchState) -> Bands:
-    """Bands and hits of a state. O(n log max_weight)."""
-    params, marks = state.params, state.watermarks
-    probabilities = params.level_probabilities
-    # Times fall along the rows and watermarks fall along the levels: bands are runs of rows.
-    # ends[i] = rows later than t_i, which is where the band of level i ends.
-    ends = len(state) - np.searchsorted(state.times[::-1], marks, side="right")
-    sizes = np.diff(ends, prepend=0)
-    levels = np.repeat(np.arange(len(marks), dtype=np.int8), sizes)
-    hits = minhit.range_samples(params, state.ids, state.weights, levels)
-    inverse = np.repeat(1.0 / probabilities, sizes)
-    units = hits * inverse
-    spread = np.zeros(len(state))
-    for level in np.flatnonzero(sizes[1:]) + 1:
-        rows = slice(ends[level - 1], ends[level])
-        spread[rows] = hit_spread(params, int(level), state.weights[rows], hits[rows])
-    sampled = 1 + np.flatnonzero(marks[1:] < marks[:-1])
-    return Bands(
-        levels=levels,
-        hits=hits,
-        inverse=inverse,
-        units=units,
-        spread=spread,
-        newest=marks[sampled - 1],
-        oldest=marks[sampled],
-        probabilities=probabilities[sampled],
-        observations=float(np.sum(units / state.weights)),
-    )
-
-
-def draw(state: SketchState, decay: Decay, now: int, *, bands: Bands | None = None) -> Sample:
-    """The sample of a state under a decay, at a time.
-
-    Args:
-        state: what the sketch holds.
-        decay: weight by age.
-        now: time of the query; later observations are not counted.
-        bands: ``bands_of(state)``, where it was kept.
+def check_answerable(state: SketchState, decay: Decay, now: int) -> int:
+    """``now`` as an int, once a query at that time is seen to be one that the state can answer.
 
     Raises:
-        ParameterError: ``now`` is no time, or ``decay`` no decay or none that falls with age.
+        ParameterError: ``now`` is no time, or ``decay`` no decay.
         UnanswerableQueryError: observations that the decay gives weight to were discarded at every
             level.
-
-    Complexity: O(n), plus that of :func:`bands_of` where ``bands`` is None.
     """
     if not isinstance(decay, Decay):
         raise ParameterError(f"decay is {decay!r}; expected a Decay, such as decay.window(3600)")
@@ -124,21 +61,58 @@ def draw(state: SketchState, decay: Decay, now: int, *, bands: Bands | None = No
         raise ParameterError(f"now is {now!r}; expected at most 2^62 in magnitude")
     now = int(now)
     coarsest = int(state.watermarks[-1])
-    if coarsest != NO_WATERMARK and _weights(decay, now, np.array([min(coarsest, now)]))[0] > 0:
-        raise UnanswerableQueryError(
-            f"at time {now}, {decay!r} gives weight to observations of time "
-            f"{min(coarsest, now)}, but those up to time {coarsest} ({state.params.time_unit}) "
-            "were discarded at every level"
-        )
-    return Sample(state, bands_of(state) if bands is None else bands, decay, now)
+    if coarsest != NO_WATERMARK:
+        coarsest = min(coarsest, now)
+        if decay_weights(decay, now, np.array([coarsest]))[0] > 0:
+            raise UnanswerableQueryError(
+                f"at time {now}, {decay!r} gives weight to observations of time {coarsest}, but "
+                f"those up to time {coarsest} ({state.params.time_unit}) were discarded at every "
+                "level"
+            )
+    return now
 
 
-def _weights(decay: Decay, now: int, times: Int64Array) -> Float64Array:
+def decay_weights(decay: Decay, now: int, times: Int64Array) -> Float64Array:
     """Decay weights at ``now`` of times that are not later."""
     ages: npt.NDArray[Any] = np.int64(now) - times
     if ages.size and ages.min() < 0:  # an age of 2^63 has wrapped around
         ages = ages.view(np.uint64)
     return decay(ages)
+
+
+class Aged(NamedTuple):
+    """The rows of a state that a decay gives weight to, and these weights ``g(now - t)``."""
+
+    rows: slice
+    decayed: Float64Array
+
+    @classmethod
+    def of(cls, state: SketchState, decay: Decay, now: int) -> Aged:
+        """Rows of a state at a time. O(n).
+
+        Raises:
+            ParameterError: weights that are not finite, negative, or rising with the age.
+        """
+        ascending = state.times[::-1]
+        start = len(state) - int(np.searchsorted(ascending, now, side="right"))
+        stop = len(state)
+        if decay.support < 2.0 * TIME_LIMIT:  # rows older than this have no weight
+            oldest = max(now - int(decay.support), -TIME_LIMIT)
+            stop = max(start, stop - int(np.searchsorted(ascending, oldest, side="left")))
+        decayed = decay_weights(decay, now, state.times[start:stop])
+        if len(decayed) and not 0.0 <= decayed[-1] <= decayed[0] < np.inf:
+            raise ParameterError(
+                f"{decay!r} gives weights from {decayed[0]} to {decayed[-1]} as ages rise; "
+                "expected finite numbers >= 0 that do not rise"
+            )
+        if len(decayed) and not decayed[-1] > 0:  # as where an exponential underflows
+            positive = np.flatnonzero(decayed > 0)
+            stop = start + (int(positive[-1]) + 1 if len(positive) else 0)
+            decayed = decayed[: stop - start]
+        return cls(slice(start, stop), decayed)
+
+
+# --------------------------------------------------------------------------------------- the sample
 
 
 def masses_by(group: npt.NDArray[np.intp], masses: Float64Array, size: int) -> Float64Array:
@@ -183,88 +157,71 @@ class Cumulative(NamedTuple):
     variance: Float64Array
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Sample:
     """Observations with masses; sums over them estimate decayed sums.
 
-    All columns have one entry for each retained observation that the decay gives weight to, in
-    canonical order (time, then id, then weight, all descending). Those of the exact band come
-    first.
+    Columns have one entry for each retained observation that the decay gives weight to (for each
+    observation and band, where an estimator reads one at several levels). Exact ones come first.
 
     Attributes:
+        params: parameters of the sketch.
         decay, now: what was asked.
+        value_keys: int64[n]; see :mod:`decaysketch.observations`.
         weights, times, ids: int64[n], as they were fed.
-        levels: int8[n], the level of the band; level 0 is exact.
+        levels: int8[n], the lowest level that was read; level 0 selects everything.
         hits: int64[n], selected integers at that level (RS).
-        decayed: float64[n], decay weights ``g(now - t)``.
-        masses: float64[n], estimated decayed weights ``g RS / p``.
-        variances: float64[n], unbiased estimates of the variances of the masses; 0 at level 0.
-        step: the largest ``g / p`` of the sampled bands that the decay reaches, whether or not
-            they hold rows: the mass that one more hit may add. 0 where none is reached.
+        decayed: float64[n], decayed share of the weight: ``decayed * weights`` was really seen.
+        masses: float64[n], estimated decayed weights.
+        variances: float64[n], unbiased estimates of the variances of the masses; 0 where exact.
+        jumps: float64[n], mass of a single hit.
+        exact_rows: so many first entries are exact: their masses are the decayed weights.
+        step: the mass that one more hit may add, over all sampled bands that the decay reaches,
+            whether or not they hold rows. 0 where none is reached.
         thinning: ``1 - p / 2`` of that band.
-        exact: no sampled band is reached: masses are the decayed weights themselves.
         collision_bias: see :class:`~decaysketch.estimate.Estimate`.
     """
 
-    def __init__(self, state: SketchState, bands: Bands, decay: Decay, now: int) -> None:
-        self.decay = decay
-        self.now = now
-        ascending = state.times[::-1]
-        start = len(state) - int(np.searchsorted(ascending, now, side="right"))
-        stop = len(state)
-        if decay.support < 2.0 * TIME_LIMIT:  # rows older than this have no weight
-            oldest = max(now - int(decay.support), -TIME_LIMIT)
-            stop = max(start, stop - int(np.searchsorted(ascending, oldest, side="left")))
-        decayed = _weights(decay, now, state.times[start:stop])
-        if len(decayed) and not 0.0 <= decayed[-1] <= decayed[0] < np.inf:
-            raise ParameterError(
-                f"{decay!r} gives weights from {decayed[0]} to {decayed[-1]} as ages rise; "
-                "expected finite numbers >= 0 that do not rise"
-            )
-        if len(decayed) and not decayed[-1] > 0:  # as where an exponential underflows
-            positive = np.flatnonzero(decayed > 0)
-            stop = start + (int(positive[-1]) + 1 if len(positive) else 0)
-            decayed = decayed[: stop - start]
-        rows = slice(start, stop)
-        self._state, self._rows = state, rows
-        self._inverse = bands.inverse[rows]
-        self.weights = state.weights[rows]
-        self.times = state.times[rows]
-        self.ids = state.ids[rows]
-        self.levels = bands.levels[rows]
-        self.hits = bands.hits[rows]
-        self.decayed = decayed
-        self.masses = decayed * bands.units[rows]
-        self.variances = decayed * decayed
-        self.variances *= bands.spread[rows]
-        newest = np.minimum(bands.newest, now)
-        reached = bands.oldest < newest
-        steps = _weights(decay, now, newest[reached]) / bands.probabilities[reached]
-        self.step = float(steps.max(initial=0.0))
-        self.exact = not self.step > 0
-        self.thinning = 1.0
-        if not self.exact:
-            self.thinning = 1.0 - 0.5 * float(bands.probabilities[reached][steps.argmax()])
-        self.collision_bias = bands.observations / 2.0 ** (state.params.id_bits + 1)
+    params: SketchParams
+    decay: object
+    now: int
+    value_keys: Int64Array
+    weights: Int64Array
+    times: Int64Array
+    ids: Int64Array
+    levels: npt.NDArray[np.int8]
+    hits: Int64Array
+    decayed: Float64Array
+    masses: Float64Array
+    variances: Float64Array
+    jumps: Float64Array
+    exact_rows: int
+    step: float
+    thinning: float
+    collision_bias: float
+
+    @property
+    def exact(self) -> bool:
+        """No sampled band is reached: masses are the decayed weights themselves."""
+        return not self.step > 0
 
     def __len__(self) -> int:
         return len(self.masses)
 
     def __repr__(self) -> str:
-        kind = "exact" if self.exact else f"{self.columns.exact} of them exact"
+        kind = "exact" if self.exact else f"{self.exact_rows} of them exact"
         return f"Sample({len(self)} rows, {kind}, {self.decay!r}, now={self.now})"
 
     @cached_property
     def columns(self) -> Columns:
         """All rows."""
         return Columns(
-            self.weights, self.decayed, self.masses, self.variances,
-            jumps=self.decayed * self._inverse,
-            exact=int(np.searchsorted(self.levels, 1)),
-        )  # fmt: skip
+            self.weights, self.decayed, self.masses, self.variances, self.jumps, self.exact_rows
+        )
 
     @cached_property
     def _decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        return decode_values(self._state.value_keys[self._rows], self._state.params.value_type)
+        return decode_values(self.value_keys, self.params.value_type)
 
     @property
     def values(self) -> npt.NDArray[Any]:
@@ -307,3 +264,47 @@ class Sample:
             for column in (ranking.exact, ranking.sampled, ranking.variance)
         )
         return Cumulative(exact + sampled, exact, sampled, variance)
+
+
+def pool(samples: Sequence[Sample]) -> Sample:
+    """One sample of several of the same stream under independent hashes: their average.
+
+    What is exact is exact in each of them, and the same: it is taken once. Sampled masses count
+    1 / k each, so sums over the result are the averages of the sums over the samples, with a k-th
+    of their variance.
+
+    Args:
+        samples: of one decay, at one time, with equal exact rows; at least one.
+    """
+    first, k = samples[0], len(samples)
+    if k == 1:
+        return first
+    exact = first.exact_rows
+
+    def joined(name: str, scale: float = 1.0) -> Any:
+        parts = [getattr(sample, name)[sample.exact_rows :] for sample in samples]
+        sampled = np.concatenate(parts)
+        return np.concatenate(
+            [getattr(first, name)[:exact], sampled * scale if scale < 1 else sampled]
+        )
+
+    largest = max(samples, key=lambda sample: sample.step)
+    return Sample(
+        params=first.params,
+        decay=first.decay,
+        now=first.now,
+        value_keys=joined("value_keys"),
+        weights=joined("weights"),
+        times=joined("times"),
+        ids=joined("ids"),
+        levels=joined("levels"),
+        hits=joined("hits"),
+        decayed=joined("decayed", 1.0 / k),
+        masses=joined("masses", 1.0 / k),
+        variances=joined("variances", 1.0 / (k * k)),
+        jumps=joined("jumps", 1.0 / k),
+        exact_rows=exact,
+        step=largest.step / k,
+        thinning=largest.thinning,
+        collision_bias=first.collision_bias,
+    )

@@ -27,22 +27,24 @@ import html
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import query, wire
+from decaysketch import cohen_strauss, query, stratified, wire
 from decaysketch.decay import Decay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.estimate import Estimate
 from decaysketch.observations import TIME_LIMIT, Observations, prepare
 from decaysketch.params import SketchParams
 from decaysketch.retained import RetainedRows
-from decaysketch.sample import Bands, Sample, bands_of, draw
+from decaysketch.sample import Sample
 from decaysketch.state import NO_WATERMARK, SketchState
 
-__all__ = ["DecaySketch", "SketchStats", "merge"]
+__all__ = ["DecaySketch", "Estimator", "SketchStats", "merge"]
+
+Estimator = Literal["stratified", "cohen-strauss"]
 
 _PENDING_LIMIT = 512  # single observations gathered before they are folded in together
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
@@ -95,7 +97,8 @@ class DecaySketch:
         self._rows = RetainedRows(params)
         self._fed = self._zero_weight = self._too_late = 0
         self._state: SketchState | None = None  # of the rows as they are, once asked for
-        self._bands: Bands | None = None
+        self._bands: stratified.Bands | None = None
+        self._ladder: cohen_strauss.Ladder | None = None
         self._start_pending()
 
     @property
@@ -193,7 +196,7 @@ class DecaySketch:
         self._fed += rows
         self._zero_weight += int((batch.weights == 0).sum())
         self._rows.admit(batch)
-        self._state = self._bands = None
+        self._state = self._bands = self._ladder = None
 
     def _admit_fast(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> bool:
         """Admit arrays that need no conversion; False, with nothing taken, for all others."""
@@ -209,7 +212,7 @@ class DecaySketch:
             return False  # the slow path converts, or finds the row at fault
         self._fed += len(ids)
         self._zero_weight += zero_weight
-        self._state = self._bands = None
+        self._state = self._bands = self._ladder = None
         return True
 
     def _flush(self) -> None:
@@ -221,7 +224,7 @@ class DecaySketch:
             zero_weight = self._rows.admit_unchecked(values, weights, times, ids)
             assert zero_weight == 0, "single observations are validated when they are given"
             self._fed += len(ids)
-            self._state = self._bands = None
+            self._state = self._bands = self._ladder = None
             self._start_pending()  # last: should folding in fail, they can be folded in again
 
     # -------------------------------------------------------------------------------------- merge
@@ -253,7 +256,7 @@ class DecaySketch:
         if capacity < self.params.capacity:
             self._rows.lower_capacity(capacity)
         self._rows.absorb([other._rows for other in others])
-        self._state = self._bands = None
+        self._state = self._bands = self._ladder = None
 
     def __or__(self, other: DecaySketch) -> DecaySketch:
         """A new sketch that holds what both saw; neither is changed."""
@@ -274,7 +277,7 @@ class DecaySketch:
             )
         self._flush()
         self._rows.lower_capacity(capacity)
-        self._state = self._bands = None
+        self._state = self._bands = self._ladder = None
 
     # --------------------------------------------------------------------------- state and bytes
 
@@ -372,28 +375,33 @@ class DecaySketch:
 
     # -------------------------------------------------------------------------------------- query
 
-    def sample(
-        self, decay: Decay, *, now: int, estimator: Literal["stratified"] = "stratified"
-    ) -> Sample:
+    def sample(self, decay: Decay, *, now: int, estimator: Estimator = "stratified") -> Sample:
         """The weighted sample that every query reads; see :mod:`decaysketch.sample`.
 
         Args:
             decay: weight of an observation as a function of its age ``now - timestamp``.
             now: time of the query, in the stream's unit; may lie in the past. Observations with a
                 later timestamp are kept but not counted.
-            estimator: "stratified".
+            estimator: "stratified" (default), or "cohen-strauss", the paper's: larger variance
+                and several times slower; see ``docs/estimators.md``.
 
         Raises:
             UnanswerableQueryError: the sketch has discarded, at every level, observations that
                 the decay gives weight to.
             ParameterError: ``now`` is no integer time, ``decay`` no decay, or another estimator.
         """
-        if estimator != "stratified":
-            raise ParameterError(f"estimator is {estimator!r}; expected 'stratified'")
+        if estimator not in get_args(Estimator):
+            raise ParameterError(
+                f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
+            )
         state = self.state()
         if self._bands is None:
-            self._bands = bands_of(state)
-        return draw(state, decay, now, bands=self._bands)
+            self._bands = stratified.bands_of(state)
+        if estimator == "stratified":
+            return stratified.draw(state, decay, now, bands=self._bands)
+        if self._ladder is None:
+            self._ladder = cohen_strauss.ladder_of(state, bands=self._bands)
+        return cohen_strauss.draw(state, decay, now, ladder=self._ladder)
 
     def sum(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
         """Decayed sum of weights: the sum of ``w g(now - t)`` over the distinct observations."""

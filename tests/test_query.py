@@ -16,8 +16,8 @@ import pytest
 import decaysketch as ds
 from decaysketch import decay, minhit, query
 from decaysketch.estimate import Estimate
-from decaysketch.sample import bands_of, draw
 from decaysketch.state import NO_WATERMARK
+from decaysketch.stratified import bands_of, draw
 from quality import intervals
 
 DECAYS = [
