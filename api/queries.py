@@ -22,6 +22,7 @@ from api.schemas import RequestModel, SourceText
 from api.streams import Snapshot
 from decaysketch import decay as decays
 from decaysketch import query
+from decaysketch.decay.parse import MAX_TEXT
 from decaysketch.errors import UnanswerableQueryError
 from decaysketch.estimate import Estimate
 from decaysketch.observations import TIME_LIMIT
@@ -103,8 +104,21 @@ class PiecewiseDecay(DecayModel):
     beyond: NonNegative = 0
 
 
+class ExpressionDecay(DecayModel):
+    """What a text says of the age `x`: finite, >= 0, and not rising. It is read, never executed."""
+
+    kind: Literal["expression"]
+    text: str = Field(
+        min_length=1,
+        max_length=MAX_TEXT,
+        description="`+ - * / // **`, decimal numbers, `e`, `pi`; `exp log ln sqrt floor ceil min "
+        "max`; `where(x <= 60, then, otherwise)`.",
+        examples=["1/(1 + log(1 + x/60))"],
+    )
+
+
 AnyDecay = Annotated[
-    WindowDecay | ExponentialDecay | PolynomialDecay | NoDecay | PiecewiseDecay,
+    WindowDecay | ExponentialDecay | PolynomialDecay | NoDecay | PiecewiseDecay | ExpressionDecay,
     Field(discriminator="kind", description="How the weight of an observation falls with its age."),
 ]
 
@@ -336,6 +350,9 @@ _EXAMPLE: JsonDict = {
 }
 
 
+_MAX_EXPRESSIONS = 32
+
+
 class QueryRequest(RequestModel):
     """Questions, all to be answered from one and the same sketch."""
 
@@ -345,6 +362,23 @@ class QueryRequest(RequestModel):
     sources: list[SourceText] | None = Field(
         default=None, min_length=1, description="Ask the join of these sources, not of all."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_expressions(cls, fields: Any) -> Any:
+        """Counted before the first is read: reading and checking one may take 50 ms."""
+        queries = fields.get("queries") if isinstance(fields, dict) else None
+        asked = queries if isinstance(queries, list) else []
+        chosen = [each.get("decay") for each in asked if isinstance(each, dict)]
+        given = [each.get("text") for each in chosen if isinstance(each, dict)]
+        texts = {text for text in given if isinstance(text, str)}
+        if len(texts) > _MAX_EXPRESSIONS:
+            raise PydanticCustomError(
+                "too_many_expressions",
+                "{given} different expressions in one request; at most {most} are taken",
+                {"given": len(texts), "most": _MAX_EXPRESSIONS},
+            )
+        return fields
 
 
 class QueryResponse(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,7 +22,6 @@ __all__ = [
     "Polynomial",
     "Window",
     "exponential",
-    "from_dict",
     "none",
     "piecewise",
     "polynomial",
@@ -287,41 +286,6 @@ def piecewise(steps: Sequence[Sequence[float]], beyond: float = 0) -> Piecewise:
         [1.0, 0.25, 0.0]
     """
     return Piecewise(steps, beyond)  # type: ignore[arg-type]  # pairs become tuples there
-
-
-_KINDS: dict[str, tuple[Callable[..., Decay], frozenset[str]]] = {
-    "window": (window, frozenset({"width"})),
-    "exponential": (exponential, frozenset({"rate", "half_life"})),
-    "polynomial": (polynomial, frozenset({"exponent", "scale"})),
-    "none": (none, frozenset()),
-    "piecewise": (piecewise, frozenset({"steps", "beyond"})),
-}
-
-
-def from_dict(fields: Mapping[str, Any]) -> Decay:
-    """Inverse of :meth:`Decay.to_dict`.
-
-    Raises:
-        ParameterError: an unknown kind or field, a missing field, or a field outside its domain;
-            the message names it.
-
-    Example:
-        >>> from_dict({"kind": "exponential", "half_life": 60})
-        exponential(half_life=60)
-    """
-    remaining = dict(fields)
-    kind = remaining.pop("kind", None)
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ParameterError(f"kind is {kind!r}; expected one of {', '.join(sorted(_KINDS))}")
-    make, known = _KINDS[kind]
-    if unknown := sorted(map(str, remaining.keys() - known)):
-        raise ParameterError(
-            f"unknown field {unknown[0]!r} of decay {kind!r}; known are {sorted(known)}"
-        )
-    required = {"window": "width", "polynomial": "exponent", "piecewise": "steps"}.get(kind)
-    if required is not None and required not in remaining:
-        raise ParameterError(f"{required} of decay {kind!r} is missing")
-    return make(**remaining)
 
 
 # ---------------------------------------------------------------------------------------- checking

@@ -25,6 +25,8 @@ DECAYS: list[dict[str, Any]] = [
     {"kind": "polynomial", "exponent": 2, "scale": 120},
     {"kind": "piecewise", "steps": [[60, 1], [600, 0.25]]},
     {"kind": "piecewise", "steps": [[60, 1.5], [600, 0.25]], "beyond": 0.1},
+    {"kind": "expression", "text": "1/(1+log(1+x/60))"},
+    {"kind": "expression", "text": "w * where(x <= 600, 1 - x/1200, 0)"},
 ]
 WINDOW: dict[str, Any] = {"kind": "window", "width": 600}
 
@@ -273,7 +275,17 @@ GOOD: dict[str, Any] = {"aggregate": "sum", "decay": {"kind": "none"}, "now": 1}
         (with_decay(kind="piecewise", steps=[[2, 1], [1, 1]]), "decay", "steps[1] age is 1"),
         (with_decay(kind="piecewise", steps=[[1, 1], [2, 2]]), "decay", "steps[1] weight is 2"),
         (with_decay(kind="piecewise", steps=[[1, 1]], beyond=2), "decay", "beyond is 2"),
-        (with_decay(kind="expression", expression="1"), "decay.kind", "'window'"),
+        (with_decay(kind="expression"), "decay.text", "missing"),
+        (with_decay(kind="expression", text=1), "decay.text", "valid string"),
+        (with_decay(kind="expression", text=""), "decay.text", "at least 1"),
+        (with_decay(kind="expression", text="1+" * 300), "decay.text", "at most 500"),
+        (with_decay(kind="expression", text="x"), "decay", "rises to"),
+        (with_decay(kind="expression", text="1 - x"), "decay", "expected a weight >= 0"),
+        (with_decay(kind="expression", text="w**2"), "decay", "not found to be w * g(x)"),
+        (with_decay(kind="expression", text="9**9**9**9"), "decay", "expected at most 256"),
+        (with_decay(kind="expression", text="exit()"), "decay", "names 'exit'"),
+        (with_decay(kind="expression", text="x.real"), "decay", "names 'real'"),
+        (with_decay(kind="expression", text="\x00"), "decay", "at character 0"),
         ({"aggregate": "sum", "decay": {"kind": "none"}}, "now", "missing"),
         (GOOD | {"now": 1.0}, "now", "valid integer"),
         (GOOD | {"now": "1"}, "now", "valid integer"),
@@ -375,6 +387,17 @@ def test_many_faults_are_counted_and_some_listed(stream: TestClient) -> None:
     content = problem(refused, 422, "invalid-request")
     assert len(content["errors"]) == 100
     assert "and 597 more" in content["detail"]  # decay and now are missing in each
+
+
+def test_too_many_expressions(stream: TestClient, sketches: dict[str, DecaySketch]) -> None:
+    def ask(texts: list[str]) -> Response:
+        queries = [GOOD | {"decay": {"kind": "expression", "text": text}} for text in texts]
+        return stream.post("/v1/streams/s/query", json={"queries": queries})
+
+    texts = [f"exp(-x/{k})" for k in range(1, 34)]
+    assert ask(texts[:32] * 2).status_code == 200
+    (fault,) = problem(ask(texts), 422, "invalid-request")["errors"]
+    assert "33 different expressions in one request; at most 32" in fault["reason"]
 
 
 def test_too_many_queries(start: Callable[..., TestClient]) -> None:

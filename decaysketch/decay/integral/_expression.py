@@ -1,0 +1,282 @@
+"""Integral decays from a text, ``"floor(w * exp(-x/60))"``, with the mathematical floor.
+
+A text of the form ``floor(w g(x))`` whose g is proved to be a decay becomes exact fractions, for
+any max_weight. Any other text is evaluated for every weight and age into a table, which is checked
+value by value: it is 0 from the first age on at which it is 0 for max_weight, and what the text
+says later is not looked at.
+
+Texts arrive over networks: the number of operations is limited, so time is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.decay.integral import _exact
+from decaysketch.decay.integral._base import Decomposable, check_integer, check_last_age
+from decaysketch.decay.integral._listed import Table, check_table
+from decaysketch.decay.integral._steps import MAX_AGE, StepTable
+from decaysketch.decay.parse import parse
+from decaysketch.errors import ParameterError
+
+if TYPE_CHECKING:
+    from decaysketch.decay.integral._evaluate import Value
+    from decaysketch.decay.normal import Term
+
+__all__ = ["MAX_OPERATIONS", "Expression", "ExpressionTable", "expression"]
+
+Float64Array = npt.NDArray[np.float64]
+
+MAX_OPERATIONS = 1 << 18
+"""Operations that reading the values of a text may take: a matter of seconds."""
+
+_MAX_BITS = 1 << 12  # of an enclosure
+
+
+@dataclass(frozen=True)
+class Expression(Decomposable):
+    """See :func:`decaysketch.decay.integral.expression`; ``floor(w g(x))``.
+
+    Attributes:
+        text: f in normal form; equal for equal normal forms.
+    """
+
+    text: str
+    _read: _Read = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        read = _read(self.text)
+        if read.g is None or not read.proved:
+            raise ParameterError(f"text is {self.text!r}; expected floor(w g(x)), g proved to fall")
+        object.__setattr__(self, "text", read.text)
+        object.__setattr__(self, "_read", read)
+
+    def _fraction(self, age: int, order: int) -> tuple[int, int]:
+        assert self._read.g is not None
+        return _largest_fraction(self._read.g, age, order, floored=self._read.floored)
+
+    def _table(self, max_weight: int) -> StepTable:
+        spent = 0
+
+        def fraction(age: int) -> tuple[int, int]:
+            nonlocal spent
+            spent += self._read.size
+            if spent > MAX_OPERATIONS:
+                raise _too_many(repr(self), max_weight)
+            return self._fraction(age, max_weight)
+
+        if fraction(MAX_AGE)[0]:
+            check_last_age(self, MAX_AGE + 1)
+        age, current = 0, fraction(0)
+        rows = [(0, *current)]
+        while current[0]:
+            age, current = self._next(fraction, age, current)
+            rows.append((age, *current))
+        return StepTable.of_fractions(max_weight, rows)
+
+    def _next(
+        self, fraction: Callable[[int], tuple[int, int]], age: int, current: tuple[int, int]
+    ) -> tuple[int, tuple[int, int]]:
+        """The first age of another fraction than ``current``, the one at ``age``; and that."""
+        same, other, stride = age, age + 1, 1
+        found = fraction(other)
+        if found == current:
+            same = other
+            guess = self._guess(np.array([current[1] / current[0]]))
+            if guess is not None:  # by its inverse, where g has one
+                other = min(max(int(guess[0]) - 1, same + 1), MAX_AGE)
+            else:
+                other += 1
+            found = fraction(other)
+        while found == current:  # ahead by doubling, then back by halving
+            same, other, stride = other, min(other + stride, MAX_AGE), 2 * stride
+            found = fraction(other)
+        while other - same > 1:
+            middle = (same + other) // 2
+            at_middle = fraction(middle)
+            if at_middle == current:
+                same = middle
+            else:
+                other, found = middle, at_middle
+        return other, found
+
+    def _guess(self, ratios: Float64Array) -> Float64Array | None:
+        if self._read.age_of is None:
+            return None
+        with np.errstate(all="ignore"):
+            ages = np.asarray(self._read.age_of(1.0 / ratios))
+        return np.where(np.isfinite(ages), np.floor(ages.clip(0, 2.0**62)) + 1.0, 0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "expression", "text": self.text}
+
+    def __repr__(self) -> str:
+        return f"integral.expression({self.text!r})"
+
+    def __reduce__(self) -> tuple[type[Expression], tuple[str]]:
+        return Expression, (self.text,)
+
+
+@dataclass(frozen=True)
+class ExpressionTable(Table):
+    """See :func:`decaysketch.decay.integral.expression`; a table of its values.
+
+    Attributes:
+        text: f in normal form.
+    """
+
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "expression", "text": self.text, "max_weight": self.full.max_weight}
+
+    def __repr__(self) -> str:
+        return f"integral.expression({self.text!r}, max_weight={self.full.max_weight})"
+
+
+def expression(text: str, max_weight: int | None, largest: int) -> Expression | ExpressionTable:
+    """The decay of a text; a table of at most ``largest`` cells where it has to be one."""
+    read = _read(text)
+    if read.g is not None and read.proved:
+        return Expression(text)
+    if max_weight is None:
+        raise ParameterError(
+            f"max_weight is None; expected an integer, as {text!r} is not floor(w g(x)) with a g "
+            "that is proved to be a decay"
+        )
+    check_integer("max_weight", max_weight, 1, largest)
+    table = _tabled(read, max_weight, largest)
+    return ExpressionTable(table.full, read.text)
+
+
+def _tabled(read: _Read, max_weight: int, largest: int) -> Table:
+    weights = np.arange(max_weight + 1, dtype=np.int64)
+    columns: list[npt.NDArray[np.int64]] = []
+    cost = read.size if read.g is not None else read.size * max_weight
+    while not columns or columns[-1][-1]:
+        age = len(columns)
+        if (age + 1) * cost > MAX_OPERATIONS or (age + 1) * (max_weight + 1) > largest:
+            raise _too_many(repr(read.text), max_weight)
+        if read.g is not None:
+            p, q = _largest_fraction(read.g, age, max_weight, floored=read.floored)
+            columns.append(weights * p // q)
+        else:
+            values = [_whole(read.f, weight, age) for weight in range(1, max_weight + 1)]
+            if not 0 <= min(values) <= max(values) <= max_weight:
+                wrong = next(k for k, value in enumerate(values) if not 0 <= value <= max_weight)
+                raise ParameterError(
+                    f"f({wrong + 1}, {age}) is {values[wrong]}; expected 0 to {max_weight}"
+                )
+            columns.append(np.array([0, *values], dtype=np.int64))
+    return check_table("f", np.stack(columns, axis=1), largest)
+
+
+def _too_many(name: str, max_weight: int) -> ParameterError:
+    return ParameterError(
+        f"{name} takes more than {MAX_OPERATIONS} operations for weights to {max_weight}; expected "
+        "fewer: take a coarser time unit, a smaller max_weight or another decay"
+    )
+
+
+# ----------------------------------------------------------------------------- reading and values
+
+
+Evaluate = Callable[[int, int, int], "Value"]
+
+
+@dataclass(frozen=True)
+class _Read:
+    text: str  # normal form
+    size: int  # operations of f
+    f: Evaluate
+    floored: bool  # the text is floor(...)
+    g: Evaluate | None  # where f = floor(w g), or w g
+    proved: bool  # g is a decay
+    age_of: Callable[[Float64Array], Float64Array] | None  # the inverse of g
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> _Read:
+    term = parse(text, ("w", "x"))
+    # sympy, imported with the first text
+    import sympy  # type: ignore[import-untyped]
+
+    from decaysketch.decay.evaluate import evaluator
+    from decaysketch.decay.integral._evaluate import compiled
+    from decaysketch.decay.normal import text_of
+    from decaysketch.decay.shape import is_decay
+    from decaysketch.decay.symbolic import decompose, inverse
+
+    floored = isinstance(term, sympy.floor)
+    g: Term | None = decompose(term.args[0] if floored else term)
+    proved = g is not None and is_decay(g)
+    back = inverse(g) if proved else None
+    return _Read(
+        text=text_of(term),
+        size=sum(1 for each in sympy.preorder_traversal(term) if each.args),
+        f=compiled(term),
+        floored=floored,
+        g=None if g is None else compiled(g),
+        proved=proved,
+        age_of=None if back is None else evaluator(back),
+    )
+
+
+def _decided(decide: Callable[[int], Any], what: str) -> Any:
+    """The answer of ``decide(bits)``, with as many bits as it takes."""
+    from decaysketch.decay.integral._evaluate import UndecidedError
+
+    bits = 128
+    while bits <= _MAX_BITS:
+        try:
+            return decide(bits)
+        except UndecidedError:
+            bits *= 2
+    raise ParameterError(
+        f"{what} cannot be told from a number it may be equal to, with {_MAX_BITS} bits; write it "
+        "as a power of a fraction, as 2**(-x/60)"
+    )
+
+
+def _whole(f: Evaluate, weight: int, age: int) -> int:
+    value = _decided(lambda bits: f(weight, age, bits), f"f({weight}, {age})")
+    if isinstance(value, Fraction) and value.denominator == 1:
+        return int(value)
+    raise ParameterError(f"f({weight}, {age}) is no integer; expected floor(...)")
+
+
+def _largest_fraction(g: Evaluate, age: int, order: int, *, floored: bool) -> tuple[int, int]:
+    from decaysketch.decay.integral._evaluate import UndecidedError
+
+    def decide(bits: int) -> tuple[int, int]:
+        value = g(0, age, bits)
+        if isinstance(value, Fraction):
+            if not 0 <= value <= 1:
+                raise ParameterError(f"g({age}) is {value}; expected 0 to 1")
+            if not floored and value.denominator > 1:
+                raise ParameterError(f"g({age}) is {value}; expected floor(w g(x)), an integer")
+            if value.denominator <= order:
+                return value.numerator, value.denominator
+            return _exact.farey_floor(value.numerator, value.denominator, order)[:2]
+        low, high = value
+        one = 1 << bits
+        if high < 0 or low > one:
+            raise ParameterError(f"g({age}) is about {low / one:.6g}; expected 0 to 1")
+        if low < 0 or high > one:
+            raise UndecidedError
+        if not floored:
+            raise ParameterError(f"g({age}) is no integer; expected floor(w g(x))")
+        p, q, r, s = _exact.farey_floor(min(low, one - 1), one, order)
+        if high * s >= r << bits:
+            raise UndecidedError
+        return p, q
+
+    answer: tuple[int, int] = _decided(decide, f"g({age})")
+    return answer

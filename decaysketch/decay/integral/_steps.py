@@ -1,0 +1,108 @@
+"""The step table: an integral decay as kernels read it, for one largest weight.
+
+An integral decay ``f(w, x)`` of weights up to ``max_weight`` is constant between finitely many
+ages. A table keeps those ages and, for each step, either one fraction ``P / Q`` with
+``f(w, x) = floor(w P / Q)`` (decomposable decay) or the value for every weight. Products stay below
+2^62, so reading it is exact int64 arithmetic, and its digest is the identity of the decay on every
+platform.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MAX_AGE", "MAX_STEPS", "MAX_WEIGHT", "StepTable"]
+
+Int64Array = npt.NDArray[np.int64]
+
+MAX_STEPS = 1 << 20
+MAX_AGE = (1 << 62) - 1  # |t| <= 2^62, so t + age fits into int64
+MAX_WEIGHT = 1 << 31
+
+
+@dataclass(frozen=True, eq=False)
+class StepTable:
+    """An integral decay of weights up to ``max_weight``; arrays are read-only.
+
+    Attributes:
+        max_weight: the largest weight the table is for.
+        ages: int64[k], k >= 2, rising from 0. ``f(w, .)`` is constant from one age to before the
+            next, and 0 for every weight from the last one on.
+        numerators: int64[k]; ``f(w, x) = w * numerators[s] // denominators[s]`` at step ``s``.
+            Empty where the decay is not decomposable.
+        denominators: int64[k], at most ``max_weight``.
+        values: int64[max_weight + 1, k] where the decay is not decomposable,
+            ``f(w, x) = values[w, s]``; else None.
+        digest: 16 bytes that agree exactly when tables do: BLAKE2b (16 bytes, person
+            ``ds-steps-1``) of ``max_weight``, ``k`` and 0 or 1 (decomposable or not) as uint64,
+            then the arrays in the order above, row by row, as int64; all little-endian.
+    """
+
+    max_weight: int
+    ages: Int64Array
+    numerators: Int64Array
+    denominators: Int64Array
+    values: Int64Array | None
+    digest: bytes
+
+    @classmethod
+    def of_fractions(cls, max_weight: int, steps: Sequence[tuple[int, int, int]]) -> StepTable:
+        """From rows (age, numerator, denominator); equal neighbours become one step."""
+        rows = np.array(steps, dtype=np.int64).reshape(-1, 3)
+        changes = np.ones(len(rows), dtype=bool)
+        changes[1:] = (rows[1:, 1:] != rows[:-1, 1:]).any(axis=1)
+        ages, numerators, denominators = (column[changes].copy() for column in rows.T)
+        return _sealed(max_weight, ages, numerators, denominators, None)
+
+    @classmethod
+    def of_values(cls, max_weight: int, ages: Int64Array, values: Int64Array) -> StepTable:
+        """From a column per age, rows for the weights 0..max_weight; likewise."""
+        changes = np.ones(len(ages), dtype=bool)
+        changes[1:] = (values[:, 1:] != values[:, :-1]).any(axis=0)
+        none = np.empty(0, dtype=np.int64)
+        table = np.ascontiguousarray(values[:, changes], dtype=np.int64)
+        return _sealed(max_weight, ages[changes], none, none.copy(), table)
+
+    def at(self, weights: Int64Array, steps: Int64Array) -> Int64Array:
+        """f at steps of the table; the two broadcast."""
+        if self.values is not None:
+            return self.values[weights, steps]
+        return weights * self.numerators[steps] // self.denominators[steps]
+
+    def __len__(self) -> int:
+        """Number of steps, k."""
+        return len(self.ages)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StepTable) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __reduce__(self) -> tuple[Callable[..., StepTable], tuple[Any, ...]]:
+        return _sealed, (
+            self.max_weight, self.ages, self.numerators, self.denominators, self.values,
+        )  # fmt: skip
+
+
+def _sealed(
+    max_weight: int,
+    ages: Int64Array,
+    numerators: Int64Array,
+    denominators: Int64Array,
+    values: Int64Array | None,
+) -> StepTable:
+    digest = hashlib.blake2b(digest_size=16, person=b"ds-steps-1")
+    digest.update(struct.pack("<QQQ", max_weight, len(ages), values is not None))
+    for column in (ages, numerators, denominators, values):
+        if column is not None:
+            digest.update(column.astype("<i8", copy=False).tobytes())
+            column.setflags(write=False)
+    return StepTable(max_weight, ages, numerators, denominators, values, digest.digest())
