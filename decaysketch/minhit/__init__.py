@@ -1,135 +1,49 @@
 """Hits of an observation's range of integers under the pairwise hash: where, and how many.
 
 An observation of weight ``w`` stands for ``w`` integers; level ``i`` selects those whose hash is
-below ``floor(p / 2^i)``. Three questions are answered in ``O(log w)`` arithmetic steps each,
+below ``floor(p / 2^i)``. The questions below are answered in ``O(log w)`` arithmetic steps each,
 without looking at the integers one by one:
 
 * :func:`top_levels`: the largest level at which any integer is selected;
 * :func:`range_samples`: how many are selected at a level (RangeSample of Pavan and Tirthapura);
 * :func:`min_hits`: which is the first one selected at a level (MinHit, Algorithm 5 of Cormode,
-  Tirthapura and Xu).
+  Tirthapura and Xu); :func:`min_hits_all_levels` finds it for every level in one walk;
+* :func:`expiry_times`: when the last one selected at a level is gone, as an integral decay takes
+  the integers away from the end of the range (ExpiryTime, Algorithm 4, corrected).
 
-The functions here check their input and run vectorised kernels over tables that are fixed for a
-hash function; ``reference.py`` holds the paper's procedures in plain integers.
+:func:`range_sample`, :func:`min_hit` and :func:`expiry_time` answer for one observation. The
+functions here check their input and run vectorised kernels over tables that are fixed for a hash
+function; ``reference.py`` holds the paper's procedures in plain integers, and ``README.md`` works
+an example by hand. Every function takes ``copy``, which of the hash functions of the parameters.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.minhit import _kernels
+from decaysketch.minhit._plan import HashPlan, plan, plan_for
 from decaysketch.params import SketchParams
 
-__all__ = ["HashPlan", "min_hits", "minimum_hashes", "plan", "range_samples", "top_levels"]
+__all__ = [
+    "HashPlan",
+    "expiry_time",
+    "expiry_times",
+    "min_hit",
+    "min_hits",
+    "min_hits_all_levels",
+    "minimum_hashes",
+    "plan",
+    "plan_for",
+    "range_sample",
+    "range_samples",
+    "top_levels",
+]
 
 Int64Array = npt.NDArray[np.int64]
-
-_LONGEST_UNROLLED = 8  # steps of a group that are listed; a longer group is one division
-
-
-class HashPlan(NamedTuple):
-    """What the kernels need of one hash function, computed once."""
-
-    id_bits: int
-    mix: Int64Array
-    multiplier: int  # a
-    start_multiplier: int  # a1 = a max_weight mod p
-    offset: int  # b
-    prime: int  # p
-    top: int  # M
-    steps: Int64Array  # down steps, see derivation (3) of the kernels
-    chain: Int64Array  # floor-sum chain, derivation (4)
-
-
-@lru_cache(maxsize=64)
-def plan(params: SketchParams) -> HashPlan:
-    """The tables of the hash function that ``params`` fix."""
-    return plan_for(
-        prime=params.prime,
-        multiplier=params.multipliers[0],
-        offset=params.offsets[0],
-        max_weight=params.max_weight,
-        id_bits=params.id_bits,
-        mix=params.mix_constants,
-        top=params.levels,
-    )
-
-
-def plan_for(
-    *,
-    prime: int,
-    multiplier: int,
-    offset: int,
-    max_weight: int,
-    id_bits: int,
-    mix: Int64Array,
-    top: int,
-) -> HashPlan:
-    """Tables for a hash function that is given by its numbers."""
-    return HashPlan(
-        id_bits=id_bits,
-        mix=mix,
-        multiplier=multiplier,
-        start_multiplier=multiplier * max_weight % prime,
-        offset=offset,
-        prime=prime,
-        top=top,
-        steps=_down_steps(prime, multiplier, max_weight - 1),
-        chain=_floor_sum_chain(prime, multiplier),
-    )
-
-
-def _down_steps(p: int, a: int, longest: int) -> Int64Array:
-    """Every step that can reach a new minimum within ``longest`` positions, in order of length.
-
-    Follows the one-sided best approximations of ``a / p``: ``(d, qd)`` is the smallest down step
-    so far, ``(e, qe)`` the smallest up step (``e = qe a mod p``).
-    """
-    rows: list[tuple[int, ...]] = []
-    d, qd, e, qe = p, 0, a % p, 1
-    while e > 0 and qd + qe <= longest:
-        length = min((d - 1) // e, (longest - qd) // qe)
-        if length:
-            # All steps of a group but the last are taken at most once.
-            if length - 1 <= _LONGEST_UNROLLED:
-                for k in range(1, length):
-                    q = qd + k * qe
-                    rows.append((_kernels.REPEATABLE, q, d - k * e, q, 0, 0))
-            else:
-                rows.append((_kernels.GROUP, qd, d, e, qe, length - 1))
-            value_before = d - (length - 1) * e
-            d, qd = d - length * e, qd + length * qe
-            repeats = min((value_before - 1) // d, longest // qd)
-            rows += [
-                (_kernels.REPEATABLE, qd << power, d << power, qd, 0, 0)
-                for power in reversed(range(repeats.bit_length()))
-            ]
-        if d == 1:
-            break
-        if e > d:
-            m = (e - 1) // d
-            e, qe = e - m * d, qe + m * qd
-        elif not length:
-            break
-    return np.array(rows, dtype=np.int64).reshape(-1, _kernels.STEP_FIELDS)
-
-
-def _floor_sum_chain(p: int, a: int) -> Int64Array:
-    """Rows (modulus, multiplier, modulus // multiplier) of Euclid's algorithm on (p, a)."""
-    rows = []
-    modulus, multiplier = p, a % p
-    while multiplier:
-        rows.append((modulus, multiplier, modulus // multiplier))
-        modulus, multiplier = multiplier, modulus % multiplier
-    if not rows:
-        rows.append((p, 0, 0))
-    return np.array(rows, dtype=np.int64)
-
 
 # ------------------------------------------------------------------------------- public functions
 
@@ -172,7 +86,7 @@ def _level_column(params: SketchParams, levels: npt.ArrayLike, rows: int) -> npt
 
 
 def top_levels(
-    params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike
+    params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike, *, copy: int = 0
 ) -> npt.NDArray[np.int8]:
     """Largest level at which any integer of each observation is selected.
 
@@ -187,7 +101,7 @@ def top_levels(
     Raises:
         ParameterError: a column of the wrong type, length or range.
     """
-    p = plan(params)
+    p = plan(params, copy)
     id_column, weight_column = _columns(params, ids, weights)
     levels = np.empty(len(id_column), dtype=np.int8)
     _kernels.top_levels(
@@ -197,9 +111,11 @@ def top_levels(
     return levels
 
 
-def minimum_hashes(params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike) -> Int64Array:
+def minimum_hashes(
+    params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike, *, copy: int = 0
+) -> Int64Array:
     """Least hash value among the integers of each observation; int64[n]. See :func:`top_levels`."""
-    p = plan(params)
+    p = plan(params, copy)
     id_column, weight_column = _columns(params, ids, weights)
     minima = np.empty(len(id_column), dtype=np.int64)
     _kernels.minimum_hashes(
@@ -210,7 +126,12 @@ def minimum_hashes(params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayL
 
 
 def range_samples(
-    params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike, levels: npt.ArrayLike
+    params: SketchParams,
+    ids: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    levels: npt.ArrayLike,
+    *,
+    copy: int = 0,
 ) -> Int64Array:
     """Number of integers of each observation that are selected at the level beside it.
 
@@ -226,7 +147,7 @@ def range_samples(
     Raises:
         ParameterError: a column of the wrong type, length or range.
     """
-    p = plan(params)
+    p = plan(params, copy)
     id_column, weight_column = _columns(params, ids, weights)
     level_column = _level_column(params, levels, len(id_column))
     hits = np.empty(len(id_column), dtype=np.int64)
@@ -238,7 +159,12 @@ def range_samples(
 
 
 def min_hits(
-    params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike, levels: npt.ArrayLike
+    params: SketchParams,
+    ids: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    levels: npt.ArrayLike,
+    *,
+    copy: int = 0,
 ) -> Int64Array:
     """Position of the first integer of each observation selected at the level beside it.
 
@@ -246,7 +172,7 @@ def min_hits(
         int64[n]: the least ``j`` with ``h(max_weight * id + j) < floor(p / 2^level)``, or -1
         (``Delta`` of the paper, section 3.3). Arguments and errors as :func:`range_samples`.
     """
-    p = plan(params)
+    p = plan(params, copy)
     id_column, weight_column = _columns(params, ids, weights)
     level_column = _level_column(params, levels, len(id_column))
     positions = np.empty(len(id_column), dtype=np.int64)
@@ -255,3 +181,104 @@ def min_hits(
         p.offset, p.prime, positions,
     )  # fmt: skip
     return positions
+
+
+def min_hits_all_levels(
+    params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike, *, copy: int = 0
+) -> Int64Array:
+    """Position of the first integer of each observation selected at every level.
+
+    One walk along the record minima of the hash serves all levels.
+
+    Returns:
+        int64[n, M + 1]: column ``i`` is :func:`min_hits` of level ``i``, -1 where no integer is
+        selected. Arguments and errors as :func:`top_levels`. O(M + log max_weight) each.
+    """
+    p = plan(params, copy)
+    id_column, weight_column = _columns(params, ids, weights)
+    positions = np.empty((len(id_column), p.top + 1), dtype=np.int64)
+    _kernels.min_hits_all_levels(
+        id_column, weight_column, p.id_bits, p.mix, p.multiplier, p.start_multiplier, p.offset,
+        p.prime, p.top, positions,
+    )  # fmt: skip
+    return positions
+
+
+def expiry_times(
+    params: SketchParams,
+    decay: IntegralDecay,
+    ids: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    times: npt.ArrayLike,
+    levels: npt.ArrayLike,
+    *,
+    copy: int = 0,
+) -> Int64Array:
+    """Earliest time at which no integer of each observation is selected any more at a level.
+
+    At age ``x`` an observation stands for the ``f(weight, x)`` first integers of its range, so it
+    expires at the age ``min{x : f(weight, x) <= Delta}``, Delta being :func:`min_hits` among the
+    ``f(weight, 0)`` integers it begins with (section 3.3, Lemma 3.5).
+
+    Args:
+        params: fixes the hash.
+        decay: the integral decay f.
+        ids: int64[n], in ``[0, 2^id_bits)``.
+        weights: int64[n], 1..max_weight.
+        times: int64[n] or one timestamp, from -2^62 to 2^62.
+        levels: int8[n] or one level, 0..M.
+
+    Returns:
+        int64[n]; the timestamp itself where no integer is selected in the first place, or where
+        f(weight, 0) is 0. O(log max_weight) each, and a binary search over the steps of the decay
+        where it has no closed form.
+
+    Raises:
+        ParameterError: a column of the wrong type, length or range; a decay that does not serve
+            max_weight, see :meth:`IntegralDecay.steps`.
+    """
+    id_column, weight_column = _columns(params, ids, weights)
+    time_column = _time_column(times, len(id_column))
+    level_column = _level_column(params, levels, len(id_column))
+    whole = decay.steps(params.max_weight).at(weight_column, np.zeros_like(weight_column))
+    first = min_hits(params, id_column, np.maximum(whole, 1), level_column, copy=copy)
+    expires = (whole > 0) & (first >= 0)
+    ages = np.zeros(len(id_column), dtype=np.int64)
+    ages[expires] = decay.expiry_ages(weight_column[expires], first[expires], params.max_weight)
+    return time_column + ages
+
+
+def _time_column(times: npt.ArrayLike, rows: int) -> Int64Array:
+    column = np.asarray(times)
+    if column.dtype.kind not in "iu" and column.size:
+        raise ParameterError(f"times has dtype {column.dtype}; expected integers")
+    if column.shape not in ((), (rows,)):
+        raise ParameterError(f"times has shape {column.shape}, ids has {rows} rows")
+    limit = 1 << 62
+    if column.size and (column.min() < -limit or column.max() > limit):
+        raise ParameterError(f"times must be {-limit} to {limit}")
+    return np.broadcast_to(column.astype(np.int64, copy=False), (rows,))
+
+
+def range_sample(params: SketchParams, id: int, weight: int, level: int, *, copy: int = 0) -> int:
+    """:func:`range_samples` of one observation."""
+    return int(range_samples(params, [id], [weight], level, copy=copy)[0])
+
+
+def min_hit(params: SketchParams, id: int, weight: int, level: int, *, copy: int = 0) -> int:
+    """:func:`min_hits` of one observation."""
+    return int(min_hits(params, [id], [weight], level, copy=copy)[0])
+
+
+def expiry_time(
+    params: SketchParams,
+    decay: IntegralDecay,
+    id: int,
+    weight: int,
+    time: int,
+    level: int,
+    *,
+    copy: int = 0,
+) -> int:
+    """:func:`expiry_times` of one observation."""
+    return int(expiry_times(params, decay, [id], [weight], [time], level, copy=copy)[0])

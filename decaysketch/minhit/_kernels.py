@@ -465,3 +465,63 @@ def min_hits(ids, weights, levels, id_bits, mix, a, a1, b, p, out):
             out[start + k] = _first_hit(
                 p, a, x[k], weights[start + k] - int64(1), p >> int64(levels[start + k])
             )
+
+
+@njit(inline="always")
+def _all_first_hits(p, a, u, n, top, out, row):
+    """out[row, i] = first j <= n with (u + j a) mod p < floor(p / 2^i), for the levels 0..top.
+
+    Follows the record minima as ``reference.record_runs`` does; a level falls to the record that
+    first passes its limit, and limits fall as the level rises. The entries must be -1 before.
+    """
+    level = int64(0)
+    while level <= top and u < (p >> level):
+        out[row, level] = int64(0)
+        level += int64(1)
+    if a == int64(0):
+        return
+    value, start = u, int64(0)
+    down, down_step = p, int64(0)  # smallest down step so far, and its length
+    up, up_step = a, int64(1)  # smallest up step so far
+    while level <= top and down != up and down_step + up_step <= n - start:
+        last = (down - int64(1)) // up
+        k = -((value - down) // up)  # the first step down - k up that fits under the value
+        while k <= last:
+            if k > (n - start - down_step) // up_step:  # longer than 0..n; later ones are as well
+                return
+            step, drop = down_step + k * up_step, down - k * up
+            repeats = min(value // drop, (n - start) // step)
+            while level <= top:
+                needed = -(((p >> level) - int64(1) - value) // drop)
+                if needed > repeats:
+                    break
+                out[row, level] = start + needed * step
+                level += int64(1)
+            value -= repeats * drop
+            start += repeats * step
+            k = -((value - down) // up)
+        # Products are formed only where they stay within 0..n: they could pass 2^63.
+        if last > (n - start - down_step) // up_step:
+            return
+        down -= last * up
+        down_step += last * up_step
+        turns = (up - int64(1)) // down
+        if turns > (n - start - up_step) // down_step:
+            return
+        up -= turns * down
+        up_step += turns * down_step
+
+
+@njit(**JIT)
+def min_hits_all_levels(ids, weights, id_bits, mix, a, a1, b, p, top, out):
+    """out[k, i] = first j with a hash value below floor(p / 2^i), else -1; out: int64[n, M + 1]."""
+    x = np.empty(BLOCK, np.int64)
+    n = ids.shape[0]
+    for start in range(0, n, BLOCK):
+        count = min(int64(BLOCK), n - start)
+        mix_block(ids, start, count, id_bits, mix, x)
+        hash_block(x, count, id_bits, a1, b, p)
+        for k in range(count):
+            for level in range(top + int64(1)):
+                out[start + k, level] = int64(-1)
+            _all_first_hits(p, a, x[k], weights[start + k] - int64(1), top, out, start + k)

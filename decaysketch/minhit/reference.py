@@ -14,14 +14,17 @@ Convention, everywhere in this package: **hit <=> (u + j*a) mod p <= L, with 0 <
 L = floor(p / 2^i) - 1**. A limit L < 0 (a level with 2^i > p) selects nothing.
 
 Sources. Cormode, Tirthapura, Xu, *Time-decaying sketches for robust aggregation of sensor data*:
-section 3.2 (hash and levels), section 3.3 (Problem 1, Observation 3.2, Lemmas 3.6 to 3.9,
-Algorithm 5). Where we depart from it:
+section 3.2 (hash and levels), section 3.3 (Lemma 3.5, Algorithm 4, Problem 1, Observation 3.2,
+Lemmas 3.6 to 3.9, Algorithm 5). Where we depart from it:
 
 * Algorithm 5 leaves the length of S_0, k, f_1 and f_(d+1) unstated; `min_hit` writes them out.
 * Algorithm 5 requires L >= 0 and would report hits for L < 0; here L < 0 has none.
 * Section 3.3 also prints the hit test as h <= floor(p / 2^i). That selects one integer too many:
   only "- 1" gives level i the probability p_i = floor(p / 2^i) / p.
 * RangeSample is a floor-sum, the textbook form, in place of the recursion the paper cites.
+* Algorithm 4 is printed to return t + t' with t' = l, the last age at which the observation is
+  still selected; `expiry_time` returns t + r. It is printed for decays w * f(x) and calls MinHit
+  with n = w * f(0) - 1; here n = f(w, 0) - 1, and an f(w, 0) of 0 stands for no integers at all.
 * `all_levels` reads the first hit of every level off one walk over the record minima of the
   progression, where the paper calls Algorithm 5 once per level.
 
@@ -33,12 +36,13 @@ be prime, and integers may be of any size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 __all__ = [
     "RecordRun",
     "all_levels",
+    "expiry_time",
     "floor_sum",
     "hash_start",
     "level_limit",
@@ -212,3 +216,41 @@ def all_levels(p: int, a: int, u: int, n: int, M: int) -> list[int]:
                 break
             first_hits.append(run.start + needed * run.step)
     return first_hits + [-1] * (M + 1 - len(first_hits))
+
+
+def expiry_time(
+    p: int,
+    a: int,
+    u: int,
+    L: int,
+    weight: int,
+    time: int,
+    f: Callable[[int, int], int],
+    t_max: int,
+) -> int:
+    """Earliest time >= ``time`` at which no integer of an observation is selected: Algorithm 4.
+
+    At age x the observation stands for the f(weight, x) first integers of its range, so it is
+    selected as long as that is more than Delta, the position of the first selected one.
+
+    Args:
+        p, a, u, L: hash, hash of the first integer and limit of the level, as in `min_hit`.
+        weight: initial weight w >= 1.
+        time: timestamp t.
+        f: integral decay f(w, x), non-increasing in x.
+        t_max: an age at which ``f(weight, .)`` is 0.
+
+    O(log t_max) evaluations of f.
+    """
+    whole = f(weight, 0)
+    delta = min_hit(p, a, u, whole - 1, L) if whole > 0 else -1
+    if delta == -1:
+        return time
+    left, right = 0, t_max  # f(w, left) > delta >= f(w, right)
+    while right - left > 1:
+        middle = (left + right) // 2
+        if f(weight, middle) > delta:
+            left = middle
+        else:
+            right = middle
+    return time + right

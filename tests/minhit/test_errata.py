@@ -11,6 +11,10 @@ section 3.3, Def. 3.13, Lemma 3.16      hit test h <= floor(p / 2^i); E[x_i] = f
 section 3.3, sub-sequences              a sub-sequence ends at r > m + 1
 section 3.4, M                          M = ceil(log w_max + log id_max)
 Algorithm 5                             the length of S_0, k, f_1, f_(d+1) unstated; L < 0
+Algorithm 4                             returns t + l, the last time that is not expired
+Algorithm 4, first line                 w f(0) - 1
+section 3.3, faster expiry              min{x : f(w, x) = w'}
+section 3.3, sliding window             expiry t + W
 Theorem 4.1, update                     "fewer than tau: retain", "eject the oldest"
 Algorithm 3, with timestamps as expiry  merge can lower t_i
 section 4.1, window                     x < W
@@ -33,7 +37,7 @@ import numpy as np
 import pytest
 from definition import NO_WATERMARK, Row
 
-from decaysketch import DecaySketch, SketchParams, decay
+from decaysketch import DecaySketch, SketchParams, decay, minhit
 from decaysketch.minhit import reference
 
 
@@ -220,6 +224,141 @@ def test_algorithm_5_reports_hits_where_nothing_is_selected() -> None:
     assert algorithm_5(p, a, u, n, limit) == p - u  # line 6
     assert reference.min_hit(p, a, u, n, limit) == -1
     assert reference.all_levels(p, a, u, n, level)[level] == -1
+
+
+# ------------------------------------------------------------------------------------ expiry times
+
+Decay = Callable[[int, int], int]
+
+DECAYS: dict[str, Decay] = {
+    "window": lambda w, x: w if x <= 5 else 0,
+    "exponential": lambda w, x: math.floor(w * math.exp(-0.3 * x)),
+    "polynomial": lambda w, x: w // (x + 1),
+    "halving": lambda w, x: w >> x,
+}
+T_MAX = 40  # every decay of these tests is 0 there
+
+
+def first_expired(hashes: list[int], L: int, time: int, f: Decay) -> int:
+    """expiry(e, i) by definition, for w = len(hashes): no integer, or no selected one."""
+    now = time
+    while first_hit(hashes[: f(len(hashes), now - time)], L) >= 0:
+        now += 1
+    return now
+
+
+def algorithm_4(
+    p: int, a: int, u: int, L: int, w: int, t: int, f: Decay, *, n: int, last: bool
+) -> int:
+    """Algorithm 4 line by line, with the MinHit call of ``n`` and t + l or t + r in line 6."""
+    delta = reference.min_hit(p, a, u, n, L)
+    if delta < 0:
+        return t
+    left, right = 0, T_MAX
+    middle = (left + right) // 2
+    while middle != left:
+        if f(w, middle) > delta:
+            left = middle
+        else:
+            right = middle
+        middle = (left + right) // 2
+    return t + (left if last else right)
+
+
+class Element(NamedTuple):
+    p: int
+    a: int
+    u: int
+    L: int
+    w: int
+    t: int
+
+    @property
+    def hashes(self) -> list[int]:
+        return progression(self.p, self.a, self.u, self.w - 1)
+
+
+def elements(seed: int, count: int) -> list[Element]:
+    rng = random.Random(seed)
+    found = []
+    for _ in range(count):
+        p = rng.choice((31, 37, 41, 101))
+        L = reference.level_limit(p, rng.randrange(5))
+        found.append(
+            Element(p, rng.randrange(p), rng.randrange(p), L, rng.randint(1, 30), rng.randrange(99))
+        )
+    return found
+
+
+@pytest.mark.parametrize("name", DECAYS)
+def test_algorithm_4_returns_the_last_unexpired_time(name: str) -> None:
+    """Printed: "return t + t'" where the loop ends with t' = l. At t + l the observation is still
+    selected: wrong whenever there is a hit at all. The first expired time is t + r."""
+    f, hits = DECAYS[name], 0
+    for e in elements(1, 2000):
+        truth = first_expired(e.hashes, e.L, e.t, f)
+        assert algorithm_4(*e, f, n=f(e.w, 0) - 1, last=False) == truth
+        assert reference.expiry_time(*e, f, T_MAX) == truth
+        if truth > e.t:
+            hits += 1
+            assert algorithm_4(*e, f, n=f(e.w, 0) - 1, last=True) == truth - 1
+    assert hits > 500
+
+
+def test_algorithm_4_looks_for_hits_among_integers_that_are_not_there() -> None:
+    """Printed: n = w f(0) - 1, which has a meaning for decomposable decays only and is w - 1 where
+    f(0) = 1. The range holds f(w, 0) integers: a hit beyond them expires at t, not at t + 1. And
+    f(w, 0) = 0 asks MinHit for the length 0, which it answers with a hit: this needs a guard."""
+
+    def f(w: int, x: int) -> int:
+        return max(w - 4 - x, 0)
+
+    beyond = nothing = 0
+    for e in elements(2, 2000):
+        truth = first_expired(e.hashes, e.L, e.t, f)
+        assert reference.expiry_time(*e, f, T_MAX) == truth
+        if truth != algorithm_4(*e, f, n=e.w - 1, last=False):
+            beyond += 1
+            assert truth == e.t
+        if truth != algorithm_4(*e, f, n=f(e.w, 0) - 1, last=False):
+            nothing += 1
+            assert f(e.w, 0) == 0
+    assert beyond > 100
+    assert nothing > 50
+
+
+def test_faster_expiry_looks_for_an_age_that_need_not_exist() -> None:
+    """Printed: min{x : f(w, x) = w'}, and w' = Delta + 1. Integral decays skip values: for
+    floor(w / 2^x) and w = 7, which takes the values 7 3 1 0, w' = 2, 4, 5 and 6 have no age.
+    min{x : f(w, x) <= Delta} always has one."""
+    for name, f in DECAYS.items():
+        missing = 0
+        for w in range(1, 31):
+            values = [f(w, x) for x in range(T_MAX + 1)]
+            for delta in range(w):
+                assert min(values) <= delta
+                missing += delta + 1 not in values
+        assert missing > 100, name
+    values = [DECAYS["halving"](7, x) for x in range(4)]
+    assert values == [7, 3, 1, 0]
+    halving = decay.integral.halving()
+    found = halving.expiry_ages(np.full(7, 7), np.arange(7), max_weight=7)
+    assert found.tolist() == [3, 2, 2, 1, 1, 1, 1]
+
+
+def test_window_expires_after_its_edge() -> None:
+    """Printed: expiry(e, i) = t + W. A window holds its edge (x <= W in 1.1 and 5), so at t + W the
+    observation still counts in full; it expires at t + W + 1."""
+    width = 5
+    window = decay.integral.window(width)
+    params = SketchParams(max_weight=30, id_bits=10, seed=3)
+    assert window(30, width) == 30
+    for e in elements(3, 500):
+        truth = first_expired(e.hashes, e.L, e.t, DECAYS["window"])
+        assert truth in (e.t, e.t + width + 1)
+        assert truth != e.t + width
+    expiry = [minhit.expiry_time(params, window, id, 30, 100, 0) for id in range(20)]
+    assert expiry == [100 + width + 1] * 20
 
 
 # ------------------------------------------------------------------ Theorem 4.1: the kept sample

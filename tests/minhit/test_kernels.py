@@ -96,7 +96,7 @@ def cases(shape: tuple[int, int]) -> Iterator[Case]:
             yield Case(plan, max_weight, *observations(rng, max_weight, id_bits, ROWS))
 
 
-def run(case: Case, levels: npt.NDArray[np.int8] | None = None) -> dict[str, list[int]]:
+def run(case: Case, levels: npt.NDArray[np.int8] | None = None) -> dict[str, list[Any]]:
     """Every kernel on one case; those that ask about a level only where levels are given."""
     plan, ids, weights = case.plan, case.ids, case.weights
     start = (plan.id_bits, plan.mix, plan.start_multiplier, plan.offset, plan.prime)
@@ -108,6 +108,11 @@ def run(case: Case, levels: npt.NDArray[np.int8] | None = None) -> dict[str, lis
         tops = np.empty(len(ids), dtype=np.int8)
         _kernels.top_levels(ids, weights, *start, plan.top, plan.steps, tops)
         results["top"] = tops.tolist()
+        every = np.empty((len(ids), plan.top + 1), dtype=np.int64)
+        _kernels.min_hits_all_levels(
+            ids, weights, *start[:2], plan.multiplier, *start[2:], plan.top, every
+        )
+        results["all"] = every.tolist()
         return results
     _kernels.range_samples(ids, weights, levels, *start, plan.chain, out)
     results["hits"] = out.tolist()
@@ -131,7 +136,11 @@ def test_kernels_equal_the_reference(shape: tuple[int, int]) -> None:
         # A single integer is its own minimum: top_level of it is the level of that hash value.
         tops = [reference.top_level(p, 0, minimum, 0, plan.top) for minimum in minima]
         where = f"p={p}, a={a}, b={plan.offset}, max_weight={case.max_weight}"
-        assert run(case) == {"minimum": minima, "top": tops}, where
+        every = [
+            reference.all_levels(p, a, u, weight - 1, plan.top)
+            for u, (_, weight) in zip(starts, pairs, strict=True)
+        ]
+        assert run(case) == {"minimum": minima, "top": tops, "all": every}, where
 
         levels = [  # the last level with a hit, the first without, and any
             rng.choice((top, min(top + 1, plan.top), rng.randint(0, plan.top))) for top in tops
@@ -181,14 +190,20 @@ def test_small_moduli_exhaustively() -> None:
             minima = hashes.min(axis=1)
             limits = np.array([p // 2**i - 1 for i in range(plan.top + 1)])
             tops = (minima[:, None] <= limits).sum(axis=1) - 1
-            assert run(case) == {"minimum": minima.tolist(), "top": tops.tolist()}
+            every = np.empty((len(ids), plan.top + 1), dtype=np.int64)
             for level, limit in enumerate(limits.tolist()):
                 selected = hashes <= limit
                 expected = np.where(selected.any(axis=1), selected.argmax(axis=1), -1)
+                every[:, level] = expected
                 assert run(case, np.full(len(ids), level, dtype=np.int8)) == {
                     "hits": selected.sum(axis=1).tolist(),
                     "first": expected.tolist(),
                 }
+            assert run(case) == {
+                "minimum": minima.tolist(),
+                "top": tops.tolist(),
+                "all": every.tolist(),
+            }
 
 
 def test_rows_do_not_affect_each_other() -> None:
@@ -203,6 +218,7 @@ def test_rows_do_not_affect_each_other() -> None:
     of_rows: list[Callable[..., npt.NDArray[np.integer]]] = [
         minhit.top_levels,
         minhit.minimum_hashes,
+        minhit.min_hits_all_levels,
     ]
     for function in of_rows:
         together = function(params, ids, weights)
@@ -253,10 +269,12 @@ def test_public_functions_hash_as_specified(
         tops = minhit.top_levels(params, ids, weights)
         hits = minhit.range_samples(params, ids, weights, levels)
         first = minhit.min_hits(params, ids, weights, levels)
+        every = minhit.min_hits_all_levels(params, ids, weights)
         assert minima.tolist() == [reference.min_value(p, a, u, n) for u, n in rows]
         assert tops.tolist() == [reference.top_level(p, a, u, n, params.levels) for u, n in rows]
         assert hits.tolist() == [reference.range_sample(p, a, u, n, limit) for u, n, limit in asked]
         assert first.tolist() == [reference.min_hit(p, a, u, n, limit) for u, n, limit in asked]
+        assert every.tolist() == [reference.all_levels(p, a, u, n, params.levels) for u, n in rows]
         assert (tops.dtype.name, hits.dtype.name) == ("int8", "int64")
         assert np.array_equal(ids, given[0])
         assert np.array_equal(weights, given[1])

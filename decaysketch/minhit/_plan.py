@@ -1,0 +1,131 @@
+"""The tables of a hash function: what the kernels need of it, computed once.
+
+The multiplier ``a`` and the prime ``p`` of a sketch are fixed, so Euclid's algorithm on ``(p, a)``
+is too. Its course is written down here, in plain integers, as the list of steps that can reach a
+new minimum of ``(u + j a) mod p`` and as the chain of the floor sum; the kernels then run the same
+short list for every observation (their derivations (3) and (4)).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.errors import ParameterError
+from decaysketch.minhit import _kernels
+from decaysketch.params import SketchParams
+
+__all__ = ["HashPlan", "down_steps", "plan", "plan_for"]
+
+Int64Array = npt.NDArray[np.int64]
+
+_LONGEST_UNROLLED = 8  # steps of a group that are listed; a longer group is one division
+
+
+class HashPlan(NamedTuple):
+    """What the kernels need of one hash function, computed once."""
+
+    id_bits: int
+    mix: Int64Array
+    multiplier: int  # a
+    start_multiplier: int  # a1 = a max_weight mod p
+    offset: int  # b
+    prime: int  # p
+    top: int  # M
+    steps: Int64Array  # down steps, see derivation (3) of the kernels
+    chain: Int64Array  # floor-sum chain, derivation (4)
+
+
+@lru_cache(maxsize=512)
+def plan(params: SketchParams, copy: int = 0) -> HashPlan:
+    """The tables of one of the hash functions that ``params`` fix.
+
+    Raises:
+        ParameterError: ``copy`` is not one of 0..copies - 1.
+    """
+    if not 0 <= copy < params.copies:
+        raise ParameterError(f"copy is {copy!r}; expected 0 to {params.copies - 1}")
+    return plan_for(
+        prime=params.prime,
+        multiplier=params.multipliers[copy],
+        offset=params.offsets[copy],
+        max_weight=params.max_weight,
+        id_bits=params.id_bits,
+        mix=params.mix_constants,
+        top=params.levels,
+    )
+
+
+def plan_for(
+    *,
+    prime: int,
+    multiplier: int,
+    offset: int,
+    max_weight: int,
+    id_bits: int,
+    mix: Int64Array,
+    top: int,
+) -> HashPlan:
+    """Tables for a hash function that is given by its numbers."""
+    return HashPlan(
+        id_bits=id_bits,
+        mix=mix,
+        multiplier=multiplier,
+        start_multiplier=multiplier * max_weight % prime,
+        offset=offset,
+        prime=prime,
+        top=top,
+        steps=down_steps(prime, multiplier, max_weight - 1),
+        chain=_floor_sum_chain(prime, multiplier),
+    )
+
+
+def down_steps(p: int, a: int, longest: int, *, unrolled: int = _LONGEST_UNROLLED) -> Int64Array:
+    """Every step that can reach a new minimum within ``longest`` positions, in order of length.
+
+    Follows the one-sided best approximations of ``a / p``: ``(d, qd)`` is the smallest down step
+    so far, ``(e, qe)`` the smallest up step (``e = qe a mod p``). Groups of more than ``unrolled``
+    steps, not counting the last, are listed as one row.
+    """
+    rows: list[tuple[int, ...]] = []
+    d, qd, e, qe = p, 0, a % p, 1
+    while e > 0 and qd + qe <= longest:
+        length = min((d - 1) // e, (longest - qd) // qe)
+        if length:
+            # All steps of a group but the last are taken at most once.
+            if length - 1 <= unrolled:
+                for k in range(1, length):
+                    q = qd + k * qe
+                    rows.append((_kernels.REPEATABLE, q, d - k * e, q, 0, 0))
+            else:
+                rows.append((_kernels.GROUP, qd, d, e, qe, length - 1))
+            value_before = d - (length - 1) * e
+            d, qd = d - length * e, qd + length * qe
+            repeats = min((value_before - 1) // d, longest // qd)
+            rows += [
+                (_kernels.REPEATABLE, qd << power, d << power, qd, 0, 0)
+                for power in reversed(range(repeats.bit_length()))
+            ]
+        if d == 1:
+            break
+        if e > d:
+            m = (e - 1) // d
+            e, qe = e - m * d, qe + m * qd
+        elif not length:
+            break
+    return np.array(rows, dtype=np.int64).reshape(-1, _kernels.STEP_FIELDS)
+
+
+def _floor_sum_chain(p: int, a: int) -> Int64Array:
+    """Rows (modulus, multiplier, modulus // multiplier) of Euclid's algorithm on (p, a)."""
+    rows = []
+    modulus, multiplier = p, a % p
+    while multiplier:
+        rows.append((modulus, multiplier, modulus // multiplier))
+        modulus, multiplier = multiplier, modulus % multiplier
+    if not rows:
+        rows.append((p, 0, 0))
+    return np.array(rows, dtype=np.int64)
