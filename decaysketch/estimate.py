@@ -33,6 +33,10 @@ __all__ = [
 
 Float64Array = npt.NDArray[np.float64]
 
+# E x^3 E x / (E x^2)^2 of the distances x of a normal variable from its mean: hits of such sizes
+# count as equal (theirs is 1). It is 1.5 for exponential sizes, 2.7 for log-normal ones.
+_MILD = 4.0 / math.pi
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -109,6 +113,8 @@ def part_interval(
     thinning: float,
     certain: npt.ArrayLike,
     confidence: float,
+    *,
+    skew: npt.ArrayLike | None = None,
 ) -> Interval:
     """Interval of a sum of non-negative masses: an exact part and a sampled one.
 
@@ -117,6 +123,9 @@ def part_interval(
     hits of several sizes, the gamma variable of the same mean and variance, where the half hit is
     one of the largest (as in Fay and Feuer 1997, whose interval takes a whole one at the upper end
     and none at the lower end; that covers more than it states). It is therefore never 0 +- 0.
+    Where hits differ in size, large ones that were not seen are missing from the estimate and from
+    its variance: the upper end then takes up to a whole hit, by how far the third moment exceeds
+    that of the gamma variable.
 
     Args:
         exact: known mass, >= 0.
@@ -126,24 +135,36 @@ def part_interval(
         thinning: by how much the variance of a hit falls short of ``step^2``: 1 for rare hits.
         certain: part of the sampled mass that was really seen: a lower bound.
         confidence: between 0 and 1.
+        skew: their third moments about the mean, estimated as the variances are, the sum of
+            variance times size of a hit; None where hits are of one size or nearly.
     """
     known, y, k = (np.asarray(column, dtype=np.float64) for column in (exact, sampled, step))
     spread = np.maximum(variance, 0.0)
     tail = 0.5 * (1.0 - confidence)
     # A hit that was seen is no larger than all that was seen: without this, a step far beyond the
     # sampled mass would lift the lower end up to the estimate.
-    lower = _gamma_quantile(y, spread, np.minimum(k, y), thinning, tail)
-    upper = _gamma_quantile(y, spread, k, thinning, 1.0 - tail)
+    lower = _gamma_quantile(y, spread, np.minimum(k, y), 0.5, thinning, tail)
+    unseen: Any = 0.5
+    if skew is not None:
+        square = spread * spread
+        unequal = np.asarray(skew) * y / np.where(square > 0.0, square, np.inf)
+        unseen = np.clip(0.5 * unequal / _MILD, 0.5, 1.0)
+    upper = _gamma_quantile(y, spread, k, unseen, thinning, 1.0 - tail)
     lower = np.minimum(np.maximum(lower, certain), y)
     return Interval(known + y, known + lower, known + np.maximum(upper, y))
 
 
 def _gamma_quantile(
-    y: Float64Array, variance: Float64Array, step: Float64Array, thinning: float, level: float
+    y: Float64Array,
+    variance: Float64Array,
+    step: Float64Array,
+    unseen: Any,
+    thinning: float,
+    level: float,
 ) -> Float64Array:
-    """Quantile of the gamma variable of mean and variance ``y, variance`` and half a hit more."""
-    mean = y + 0.5 * step
-    scale = (variance + 0.5 * thinning * step * step) / np.where(mean > 0.0, mean, 1.0)
+    """Quantile of the gamma variable of mean and variance ``y, variance`` and so many hits more."""
+    mean = y + unseen * step
+    scale = (variance + unseen * thinning * step * step) / np.where(mean > 0.0, mean, 1.0)
     shape = mean / np.where(scale > 0.0, scale, 1.0)
     quantile: Float64Array = np.where(scale > 0.0, gammaincinv(shape, level) * scale, y)
     return np.where(np.isfinite(quantile), quantile, 0.0)  # amounts near the smallest float64

@@ -191,17 +191,19 @@ def _signed(
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
     terms, variances, jumps = masses * far, far * far, columns.jumps[tail] * far
     variances *= columns.variances[tail]
+    thirds = variances * _skew_lengths(columns)[tail] * far
     highest, lowest = float(np.max(jumps, initial=0.0)), float(np.min(jumps, initial=0.0))
     blank = not (np.any(near) or np.any(far))
     sides, largest = [], 0.0
     for sign, jump, bound in ((1.0, highest, unseen[1]), (-1.0, -lowest, -unseen[0])):
-        sampled = seen = spread = 0.0
+        sampled = seen = spread = skew = 0.0
         if jump > 0.0:
             # Of one sign, all rows may stand for those of that sign: the others add nothing.
             one_sign = highest == 0.0 or lowest == 0.0
             rows = slice(None) if one_sign else np.flatnonzero(sign * far > 0.0)
             sampled = sign * float(np.sum(terms[rows]))
             spread = float(np.sum(variances[rows]))
+            skew = sign * float(np.sum(thirds[rows]))
             seen = 0.0 if certain is None else float(np.sum(certain[rows]))
             step = max(jump, sample.step * sampled / float(np.sum(masses * (sign * far > 0.0))))
         else:
@@ -211,9 +213,18 @@ def _signed(
             sides.append(Interval(sampled, seen, math.inf))
         else:
             sides.append(
-                part_interval(0.0, sampled, spread, step, sample.thinning, seen, confidence)
+                part_interval(
+                    0.0, sampled, spread, step, sample.thinning, seen, confidence, skew=skew
+                )
             )
     return contrast(*sides), float(np.sum(variances)), largest
+
+
+def _skew_lengths(columns: Columns) -> Float64Array:
+    """Third moments of masses over their variances: of the ``1 / p`` that a hit stands for, one is
+    seen, and the number of others, (1 - p) / p^2 in variance, has the third moment (1 - p) (2 - p)
+    / p^3. Half of it belongs to the gamma variable that is compared with."""
+    return columns.jumps - 0.5 * columns.decayed
 
 
 # ------------------------------------------------------------------------------ mean and variance
@@ -308,10 +319,15 @@ class _Amount(NamedTuple):
     sampled: Any
     variance: Any  # of the sampled mass
     certain: Any = 0.0  # of it, what was really seen
+    skew: Any = None  # third moment of the sampled mass, where hits differ much in size
 
     @property
     def mass(self) -> Any:
         return self.exact + self.sampled
+
+    def take(self, order: npt.NDArray[np.intp]) -> _Amount:
+        """Of amounts by value, some."""
+        return _Amount(*(None if column is None else column[order] for column in self))
 
 
 def _share(sample: Sample, columns: Columns, inside: BoolArray, confidence: float) -> Estimate:
@@ -501,6 +517,7 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         by_value(columns.masses * x),
         by_value(columns.variances * x * x),
         by_value(columns.decayed),
+        by_value(columns.variances * x * x * _skew_lengths(columns) * x),
     )
     # As in _signed: the largest hit seen, or one of mean x in the band whose hits weigh most.
     seen = counts.sampled > 0.0
@@ -509,8 +526,7 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
     order = np.argsort(-sums.mass, kind="stable")[:limit]
     rows = np.bincount(group, minlength=size)[order].tolist()
     of_sum, of_count = (
-        _positive(sample, _Amount(*(column[order] for column in amount)), step[order], confidence,
-                  rows)
+        _positive(sample, amount.take(order), step[order], confidence, rows)
         for amount, step in ((sums, np.full(size, sample.step)), (counts, largest))
     )  # fmt: skip
     values = ranking.values[order].tolist()
@@ -526,7 +542,7 @@ def _positive(
         return [_exact(sample, value, confidence, n) for value, n in pairs]
     interval = part_interval(
         amount.exact, amount.sampled, amount.variance, step, sample.thinning, amount.certain,
-        confidence,
+        confidence, skew=amount.skew,
     )  # fmt: skip
     columns = (np.atleast_1d(c).tolist() for c in (*interval, amount.variance, step))
     return [
