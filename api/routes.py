@@ -17,7 +17,6 @@ from api import queries, schemas
 from api.errors import PROBLEM_JSON, InvalidRequestError, UnsupportedMediaTypeError
 from api.settings import Settings
 from api.streams import Aggregator, Stream
-from decaysketch.state import NO_WATERMARK
 
 __all__ = ["TAGS", "router"]
 
@@ -145,7 +144,6 @@ def _summary(stream: Stream) -> schemas.StreamSummary:
 def _state(stream: Stream) -> schemas.StreamState:
     sources = stream.sources()
     merged = stream.snapshot()
-    watermarks = merged.state.watermarks.tolist()
     return schemas.StreamState(
         name=stream.name,
         created=_utc(stream.created_us),
@@ -154,7 +152,7 @@ def _state(stream: Stream) -> schemas.StreamState:
         digest=merged.digest,
         rows=len(merged),
         bytes=len(merged.to_bytes()),
-        watermarks=[None if time == NO_WATERMARK else time for time in watermarks],
+        watermarks=list(merged.complete_since),
         posts=sum(source.posts for source in sources),
         posted_bytes=sum(source.posted_bytes for source in sources),
         sources=[

@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import decaysketch
 from api.errors import (
@@ -24,11 +23,9 @@ from api.errors import (
     UnknownStreamError,
 )
 from api.store import Entry, Journal, StreamRow
-from decaysketch import DecaySketch, DecaySketchError, SketchParams, wire
+from decaysketch import DecaySketch, DecaySketchError, SketchParams
 from decaysketch.decay import Decay
 from decaysketch.sample import Sample
-from decaysketch.state import SketchState
-from decaysketch.stratified import Bands, bands_of, draw
 
 __all__ = ["Aggregator", "Posted", "ReplayError", "Snapshot", "SourceInfo", "Stream", "warm_up"]
 
@@ -45,24 +42,26 @@ class Snapshot:
     """An immutable sketch, to be read from any thread; what every answer takes is computed once."""
 
     def __init__(self, sketch: DecaySketch) -> None:
-        self.state: SketchState = sketch.state()
+        self._held = sketch.snapshot()
 
     @classmethod
     def join(cls, snapshots: Iterable[Snapshot]) -> Snapshot:
         """Everything that any of them saw, by one k-way merge."""
-        return cls(decaysketch.merge([DecaySketch.from_state(each.state) for each in snapshots]))
+        sketches = [DecaySketch.from_state(each._held.states) for each in snapshots]
+        return cls(decaysketch.merge(sketches))
 
     def __len__(self) -> int:
-        return len(self.state)
+        return len(self._held)
 
-    @cached_property
+    @property
     def digest(self) -> str:
-        """SHA-256 of the state, in hex."""
-        return self.state.digest()
+        """SHA-256 of the states, in hex."""
+        return self._held.digest
 
-    @cached_property
-    def _bands(self) -> Bands:
-        return bands_of(self.state)
+    @property
+    def complete_since(self) -> tuple[int | None, ...]:
+        """For each level, the time later than which everything it selects is held."""
+        return self._held.complete_since
 
     def sample(self, decay: Decay, now: int) -> Sample:
         """The weighted sample that every aggregate under this decay at this time is read from.
@@ -70,11 +69,11 @@ class Snapshot:
         Raises:
             UnanswerableQueryError: observations with weight were discarded at every level.
         """
-        return draw(self.state, decay, now, bands=self._bands)
+        return self._held.sample(decay, now)
 
     def to_bytes(self) -> bytes:
         """The sketch on the wire."""
-        return wire.encode(self.state)
+        return self._held.to_bytes()
 
 
 @dataclass(slots=True)

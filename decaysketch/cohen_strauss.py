@@ -79,9 +79,15 @@ def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
             continue  # no window starts here
         rows = np.flatnonzero(state.levels[: ends[level]] >= level)
         weights = state.weights[rows]
-        hits = minhit.range_samples(params, state.ids[rows], weights, np.int8(level))
+        hits = minhit.range_samples(
+            params, state.ids[rows], weights, np.int8(level), copy=state.copy
+        )
         inverse = 1.0 / float(params.level_probabilities[level])
-        spread = hit_spread(params, level, weights, hits) if level else np.zeros(len(rows))
+        spread = (
+            hit_spread(params, level, weights, hits, copy=state.copy)
+            if level
+            else np.zeros(len(rows))
+        )
         rungs.append(Rung(inverse, newest, int(mark), rows, hits * inverse, spread))
         if mark == NO_WATERMARK:
             break

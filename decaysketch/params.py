@@ -24,17 +24,16 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import hashing
+from decaysketch import hashing, sizing
 from decaysketch.errors import ParameterError
+from decaysketch.sizing import MAX_CAPACITY, MAX_COPIES, MAX_ID_BITS
 
-__all__ = ["MAX_CAPACITY", "MAX_ID_BITS", "MAX_WEIGHT", "SketchParams"]
+__all__ = ["MAX_CAPACITY", "MAX_COPIES", "MAX_ID_BITS", "MAX_WEIGHT", "SketchParams"]
 
 IdMix = Literal["keyed", "none"]
 ValueType = Literal["int64", "float64"]
 
-MAX_ID_BITS = 56
 MAX_WEIGHT = 1 << 31
-MAX_CAPACITY = 1 << 20  # (M + 1) capacities of rows can be numbered by 26 bits
 _TIME_UNIT = re.compile(r"[a-z]{1,8}")
 
 
@@ -48,7 +47,8 @@ class SketchParams:
         id_bits: ids are integers in ``[0, 2^id_bits)``; at most 56.
         capacity: observations kept for each level, at most 2^20; the standard error of a decayed
             sum is about ``1 / sqrt(capacity)``.
-        copies: independent hash functions; this release builds one.
+        copies: independent hash functions, at most 64. Each has rows of its own, so size and time
+            grow with it; the median of their answers fails far more rarely than one of them.
         seed: ``0 <= seed < 2^64``; fixes the hash function and, without ``id_key``, the id mixing.
         time_unit: label of the unit of every timestamp and age, 1 to 8 lower-case letters.
         value_type: "float64" (default) or "int64": what values are kept as.
@@ -75,7 +75,7 @@ class SketchParams:
         _check_integer("max_weight", self.max_weight, 1, MAX_WEIGHT)
         _check_integer("id_bits", self.id_bits, 0, MAX_ID_BITS)
         _check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
-        _check_integer("copies", self.copies, 1, 1)
+        _check_integer("copies", self.copies, 1, MAX_COPIES)
         _check_integer("seed", self.seed, 0, (1 << 64) - 1)
         if not isinstance(self.time_unit, str) or not _TIME_UNIT.fullmatch(self.time_unit):
             raise ParameterError(
@@ -89,6 +89,65 @@ class SketchParams:
             if self.id_mix == "none":
                 raise ParameterError("id_key has no use with id_mix='none'")
         _ = self.prime  # refuses a universe that is too large
+
+    @classmethod
+    def for_accuracy(
+        cls,
+        epsilon: float,
+        delta: float,
+        *,
+        max_weight: int,
+        expected: int,
+        mode: sizing.Mode = "practical",
+        aggregate: sizing.Aggregate = "sum",
+        seed: int = 0,
+        time_unit: str = "s",
+        value_type: ValueType = "float64",
+        id_key: bytes | None = None,
+    ) -> Self:
+        """Parameters of the smallest sketch that answers with a wanted accuracy.
+
+        With probability ``1 - delta`` over the choice of the hash, one answer is off by less than
+        ``epsilon``:
+
+        * "practical" (default): one copy. Rests on measurement: errors are about normal, with a
+          variance no larger than the worst that was measured (``python -m quality.sizing``).
+        * "proven": several copies, each with the paper's capacity, to be asked with
+          ``combine="median"``. Takes about a hundred times the space and time. See
+          ``docs/estimators.md`` for which answers the proof is about.
+
+        Args:
+            epsilon: accuracy, between 0 and 1. For "sum", relative to the decayed sum; for "share",
+                of the share itself.
+            delta: probability of a larger error, between 0 and 1; of one answer, not of all.
+            max_weight: largest weight of an observation.
+            expected: number of distinct observations that the sketch is to see. Not in the
+                capacity, which does not depend on it: ids that are hashed keys collide, and the
+                more there are the more of them do.
+            mode: "practical" or "proven".
+            aggregate: "sum", the decayed sum of weights; or "share", that is selectivity, rank,
+                frequencies of values, and quantiles (by rank). What is weighted by something else
+                than the weight, such as a count of very unequal weights or a sum of values, may
+                need more: its interval tells.
+            seed, time_unit, value_type, id_key: see the class.
+
+        Raises:
+            ParameterError: an argument outside its domain; or no sketch within the limits of
+                capacity, copies or id bits is large enough: the message says what would fit.
+        """
+        size = sizing.size_for(
+            epsilon, delta, max_weight=max_weight, expected=expected, mode=mode, aggregate=aggregate
+        )
+        return cls(
+            max_weight=max_weight,
+            id_bits=size.id_bits,
+            capacity=size.capacity,
+            copies=size.copies,
+            seed=seed,
+            time_unit=time_unit,
+            value_type=value_type,
+            id_key=id_key,
+        )
 
     # ------------------------------------------------------------------------ derived: the hash
 

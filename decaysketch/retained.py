@@ -124,11 +124,17 @@ _INT64 = np.dtype(np.int64)
 
 
 class RetainedRows:
-    """Rows and watermarks under one hash function. Not safe to use from two threads at once."""
+    """Rows and watermarks under one hash function. Not safe to use from two threads at once.
 
-    def __init__(self, params: SketchParams) -> None:
+    Args:
+        params: parameters of the sketch.
+        copy: which of their hash functions.
+    """
+
+    def __init__(self, params: SketchParams, copy: int = 0) -> None:
         self.params = params
-        p = plan(params)
+        self.copy = copy
+        p = plan(params, copy)
         self._hash = (p.id_bits, p.mix, p.start_multiplier, p.offset, p.prime, p.top, p.steps)
         self._limits = (params.max_weight, 1 << params.id_bits, TIME_LIMIT)
         self._marks = np.full(params.levels + 1, NO_WATERMARK, dtype=np.int64)  # t_i
@@ -140,7 +146,7 @@ class RetainedRows:
     @classmethod
     def from_state(cls, state: SketchState) -> Self:
         """Rows that hold exactly a canonical state."""
-        rows = cls(state.params)
+        rows = cls(state.params, state.copy)
         rows._marks[:] = state.watermarks
         rows._reserve(len(state))
         columns = _Columns(state.value_keys, state.weights, state.times, state.ids, state.levels)
@@ -301,4 +307,4 @@ class RetainedRows:
                 bag.times, bag.ids, bag.weights, n, self.params.max_weight, keys[0], words[0],
                 keys[1], words[1], order,
             )  # fmt: skip
-        return SketchState(self.params, *bag.take(order[:n]), self._marks.copy())
+        return SketchState(self.params, *bag.take(order[:n]), self._marks.copy(), self.copy)

@@ -3,7 +3,8 @@
 What it keeps
     For each of the levels 0..M, the most recent ``capacity`` distinct observations among those that
     the level's hash selects; level ``i`` selects about ``2^-i`` of all units of weight. Each
-    observation is stored once. See ``state.py`` for the definition.
+    observation is stored once. See ``state.py`` for the definition. Parameters with several copies
+    (independent hash functions) give as many of these; queries answer by their average or median.
 What it promises
     The state, and its bytes, are a function of the parameters and of the set of observations that
     were fed, by whichever paths: order, repetition, batching and the merge tree do not matter. The
@@ -17,8 +18,9 @@ Paper
     the order of arrival; ids are mixed before hashing (``hashing.py``); copies may disagree, then
     the latest one represents the observation; estimates are stratified (``docs/estimators.md``).
 Limits
-    A sketch is not safe to use from two threads at once. Copies that a relay stamps with its own,
-    later time look fresh: time an observation at its source.
+    A sketch is not safe to use from two threads at once; a :meth:`~DecaySketch.snapshot` of it may
+    be read from any. Copies that a relay stamps with its own, later time look fresh: time an
+    observation at its source.
 """
 
 from __future__ import annotations
@@ -27,24 +29,24 @@ import html
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import cohen_strauss, query, stratified, wire
+from decaysketch import ensemble, query, wire
 from decaysketch.decay import Decay
+from decaysketch.ensemble import Combine
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.estimate import Estimate
 from decaysketch.observations import TIME_LIMIT, Observations, prepare
 from decaysketch.params import SketchParams
 from decaysketch.retained import RetainedRows
 from decaysketch.sample import Sample
-from decaysketch.state import NO_WATERMARK, SketchState
+from decaysketch.snapshot import Estimator, Snapshot
+from decaysketch.state import SketchState, params_of_copies
 
-__all__ = ["DecaySketch", "Estimator", "SketchStats", "merge"]
-
-Estimator = Literal["stratified", "cohen-strauss"]
+__all__ = ["DecaySketch", "SketchStats", "merge"]
 
 _PENDING_LIMIT = 512  # single observations gathered before they are folded in together
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
@@ -61,12 +63,12 @@ class SketchStats:
             bytes start again at 0).
         zero_weight: of these, rows of weight 0, which contribute nothing.
         too_late: of these, rows refused because their time was after ``not_after``.
-        rows: observations held.
+        rows: observations held, by all copies together.
         ids_with_several_weights: ids held with more than one weight. Identity is (id, weight), so
             each counts as several observations; in most streams a message has one weight.
         oldest, newest: earliest and latest time held, or None.
-        complete_since: for each level, the watermark: everything later is held; None where nothing
-            was discarded.
+        complete_since: for each level, the watermark (the latest of the copies'): everything later
+            that the level selects is held; None where nothing was discarded.
     """
 
     fed: int
@@ -94,12 +96,17 @@ class DecaySketch:
     """
 
     def __init__(self, params: SketchParams) -> None:
-        self._rows = RetainedRows(params)
+        self._set_rows([RetainedRows(params, copy) for copy in range(params.copies)])
         self._fed = self._zero_weight = self._too_late = 0
-        self._state: SketchState | None = None  # of the rows as they are, once asked for
-        self._bands: stratified.Bands | None = None
-        self._ladder: cohen_strauss.Ladder | None = None
+        self._snapshot: Snapshot | None = None  # of the rows as they are, once asked for
         self._start_pending()
+
+    def _set_rows(self, copies: Sequence[RetainedRows]) -> None:
+        self._rows, self._other_rows = copies[0], tuple(copies[1:])
+
+    @property
+    def _copies(self) -> tuple[RetainedRows, ...]:
+        return (self._rows, *self._other_rows)
 
     @property
     def params(self) -> SketchParams:
@@ -150,7 +157,7 @@ class DecaySketch:
                 of a wrong type. Nothing of the batch was taken.
             ParameterError: ``not_after`` is no integer.
 
-        Complexity: O(log max_weight) arithmetic steps for each row, amortised.
+        Complexity: O(log max_weight) arithmetic steps for each row and copy, amortised.
         """
         if type(ids) is int and not_after is None and type(weights) is int:
             kind = type(values)
@@ -195,8 +202,9 @@ class DecaySketch:
                 batch = Observations(*(column[in_time] for column in batch))
         self._fed += rows
         self._zero_weight += int((batch.weights == 0).sum())
-        self._rows.admit(batch)
-        self._state = self._bands = self._ladder = None
+        for rows_of_copy in self._copies:
+            rows_of_copy.admit(batch)
+        self._snapshot = None
 
     def _admit_fast(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> bool:
         """Admit arrays that need no conversion; False, with nothing taken, for all others."""
@@ -207,13 +215,21 @@ class DecaySketch:
             and values.shape == weights.shape == timestamps.shape == ids.shape
         ):
             return False
-        zero_weight = self._rows.admit_unchecked(values, weights, timestamps, ids)
+        zero_weight = self._admit_unchecked(values, weights, timestamps, ids)
         if zero_weight < 0:
             return False  # the slow path converts, or finds the row at fault
         self._fed += len(ids)
         self._zero_weight += zero_weight
-        self._state = self._bands = self._ladder = None
         return True
+
+    def _admit_unchecked(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> int:
+        """See ``RetainedRows.admit_unchecked``: what one copy takes, all of them take."""
+        zero_weight = self._rows.admit_unchecked(values, weights, timestamps, ids)
+        if zero_weight >= 0:
+            for rows in self._other_rows:
+                rows.admit_unchecked(values, weights, timestamps, ids)
+            self._snapshot = None
+        return zero_weight
 
     def _flush(self) -> None:
         """Fold in the single observations gathered so far; they were validated one by one."""
@@ -221,10 +237,9 @@ class DecaySketch:
             columns = (self._pending_weights, self._pending_times, self._pending_ids)
             weights, times, ids = (np.frombuffer(column, np.int64) for column in columns)
             values = np.frombuffer(self._pending_values, self._value_dtype)
-            zero_weight = self._rows.admit_unchecked(values, weights, times, ids)
+            zero_weight = self._admit_unchecked(values, weights, times, ids)
             assert zero_weight == 0, "single observations are validated when they are given"
             self._fed += len(ids)
-            self._state = self._bands = self._ladder = None
             self._start_pending()  # last: should folding in fail, they can be folded in again
 
     # -------------------------------------------------------------------------------------- merge
@@ -254,9 +269,10 @@ class DecaySketch:
             other._flush()
         capacity = min((other.params.capacity for other in others), default=self.params.capacity)
         if capacity < self.params.capacity:
-            self._rows.lower_capacity(capacity)
-        self._rows.absorb([other._rows for other in others])
-        self._state = self._bands = self._ladder = None
+            self._lower_capacity(capacity)
+        for rows, *theirs in zip(self._copies, *(other._copies for other in others), strict=True):
+            rows.absorb(theirs)
+        self._snapshot = None
 
     def __or__(self, other: DecaySketch) -> DecaySketch:
         """A new sketch that holds what both saw; neither is changed."""
@@ -276,24 +292,57 @@ class DecaySketch:
                 f"shrink: expected an integer from 1 to {self.params.capacity}"
             )
         self._flush()
-        self._rows.lower_capacity(capacity)
-        self._state = self._bands = self._ladder = None
+        self._lower_capacity(capacity)
+        self._snapshot = None
+
+    def _lower_capacity(self, capacity: int) -> None:
+        for rows in self._copies:
+            rows.lower_capacity(capacity)
 
     # --------------------------------------------------------------------------- state and bytes
 
-    def state(self) -> SketchState:
-        """The canonical state. O(rows) after a change, else O(1)."""
+    def snapshot(self) -> Snapshot:
+        """What is held now, immutable, to be read from any thread. O(rows) after a change, else
+        O(1)."""
         self._flush()
-        if self._state is None:
-            self._state = self._rows.state()
-        return self._state
+        if self._snapshot is None:
+            self._snapshot = Snapshot([rows.state() for rows in self._copies])
+        return self._snapshot
+
+    def states(self) -> tuple[SketchState, ...]:
+        """The canonical state of each copy, in order. O(rows) after a change, else O(1)."""
+        return self.snapshot().states
+
+    def state(self, copy: int = 0) -> SketchState:
+        """The canonical state of one copy; see :meth:`states`.
+
+        Raises:
+            ParameterError: there is no copy of that number.
+        """
+        if (
+            isinstance(copy, bool)
+            or not isinstance(copy, int)
+            or not 0 <= copy < self.params.copies
+        ):
+            raise ParameterError(
+                f"copy is {copy!r}; expected an integer from 0 to {self.params.copies - 1}"
+            )
+        return self.states()[copy]
 
     @classmethod
-    def from_state(cls, state: SketchState) -> Self:
-        """A sketch that holds ``state``, which must be one that :meth:`state` returned."""
-        sketch = cls(state.params)
-        sketch._rows = RetainedRows.from_state(state)
-        sketch._state = state
+    def from_state(cls, states: SketchState | Sequence[SketchState]) -> Self:
+        """A sketch that holds the states that :meth:`states` returned.
+
+        Args:
+            states: one for each copy, in order; a single one where there is one copy.
+
+        Raises:
+            ParameterError: not exactly the copies of one sketch.
+        """
+        given = (states,) if isinstance(states, SketchState) else tuple(states)
+        sketch = cls(params_of_copies(given))
+        sketch._set_rows([RetainedRows.from_state(state) for state in given])
+        sketch._snapshot = Snapshot(given)
         return sketch
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
@@ -303,7 +352,7 @@ class DecaySketch:
             embed_params: False stores the parameters by their 8-byte fingerprint, for exchange
                 where both sides hold them.
         """
-        return wire.encode(self.state(), embed_params=embed_params)
+        return self.snapshot().to_bytes(embed_params=embed_params)
 
     @classmethod
     def from_bytes(
@@ -329,19 +378,21 @@ class DecaySketch:
 
     def digest(self) -> str:
         """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
-        return self.state().digest()
+        return self.snapshot().digest
 
     def copy(self) -> DecaySketch:
         """An independent sketch with the same state."""
-        return type(self).from_state(self.state())
+        return type(self).from_state(self.states())
 
     __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DecaySketch:
         return self.copy()
 
-    def __reduce__(self) -> tuple[Callable[[SketchState], DecaySketch], tuple[SketchState]]:
-        return type(self).from_state, (self.state(),)
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., DecaySketch], tuple[tuple[SketchState, ...]]]:
+        return type(self).from_state, (self.states(),)
 
     def __eq__(self, other: object) -> bool:
         """Whether both hold the same state under the same parameters."""
@@ -352,25 +403,25 @@ class DecaySketch:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __len__(self) -> int:
-        """Observations held."""
-        return len(self.state())
+        """Observations held, by all copies together."""
+        return len(self.snapshot())
 
     def stats(self) -> SketchStats:
         """What was fed and what is held. O(rows)."""
-        state = self.state()
-        ids = np.sort(state.ids)
-        repeated = np.unique(ids[1:][ids[1:] == ids[:-1]])
+        snapshot = self.snapshot()
+        held = [state for state in snapshot.states if len(state)]
+        weights = np.int64(self.params.max_weight)
+        pairs = [np.empty(0, np.int64), *(s.ids * weights + (s.weights - 1) for s in held)]
+        ids = np.unique(np.concatenate(pairs)) // weights
         return SketchStats(
             fed=self._fed,
             zero_weight=self._zero_weight,
             too_late=self._too_late,
-            rows=len(state),
-            ids_with_several_weights=len(repeated),
-            oldest=int(state.times[-1]) if len(state) else None,
-            newest=int(state.times[0]) if len(state) else None,
-            complete_since=tuple(
-                None if mark == NO_WATERMARK else int(mark) for mark in state.watermarks
-            ),
+            rows=len(snapshot),
+            ids_with_several_weights=len(np.unique(ids[1:][ids[1:] == ids[:-1]])),
+            oldest=min((int(state.times[-1]) for state in held), default=None),
+            newest=max((int(state.times[0]) for state in held), default=None),
+            complete_since=snapshot.complete_since,
         )
 
     # -------------------------------------------------------------------------------------- query
@@ -390,33 +441,49 @@ class DecaySketch:
                 the decay gives weight to.
             ParameterError: ``now`` is no integer time, ``decay`` no decay, or another estimator.
         """
-        if estimator not in get_args(Estimator):
-            raise ParameterError(
-                f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
-            )
-        state = self.state()
-        if self._bands is None:
-            self._bands = stratified.bands_of(state)
-        if estimator == "stratified":
-            return stratified.draw(state, decay, now, bands=self._bands)
-        if self._ladder is None:
-            self._ladder = cohen_strauss.ladder_of(state, bands=self._bands)
-        return cohen_strauss.draw(state, decay, now, ladder=self._ladder)
+        return self.snapshot().sample(decay, now, estimator=estimator)
 
-    def sum(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
-        """Decayed sum of weights: the sum of ``w g(now - t)`` over the distinct observations."""
-        return query.sum(self.sample(decay, now=now), confidence=confidence)
+    def _ask(
+        self, ask: Callable[[Sample], Estimate], decay: Decay, now: int, combine: Combine
+    ) -> Estimate:
+        return ensemble.estimate(self._samples(decay, now), ask, combine)
 
-    def count(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+    def _samples(self, decay: Decay, now: int) -> list[Sample]:
+        return self.snapshot().samples(decay, now)
+
+    def sum(
+        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate:
+        """Decayed sum of weights: the sum of ``w g(now - t)`` over the distinct observations.
+
+        Here and in every other query, ``combine`` says how several copies make one answer, and has
+        no effect where there is one: "average" reads the pooled sample (most accurate), "median"
+        takes the median of the copies' own answers (what the paper's guarantee is about); see
+        :mod:`decaysketch.ensemble`.
+        """
+        return self._ask(lambda s: query.sum(s, confidence=confidence), decay, now, combine)
+
+    def count(
+        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate:
         """Decayed number of distinct observations: the sum of ``g(now - t)``."""
-        return query.count(self.sample(decay, now=now), confidence=confidence)
-
-    @overload
-    def total(self, decay: Decay, /, *, now: int, confidence: float = 0.95) -> Estimate: ...
+        return self._ask(lambda s: query.count(s, confidence=confidence), decay, now, combine)
 
     @overload
     def total(
-        self, function: query.Function, decay: Decay, /, *, now: int, confidence: float = 0.95
+        self, decay: Decay, /, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate: ...
+
+    @overload
+    def total(
+        self,
+        function: query.Function,
+        decay: Decay,
+        /,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
     ) -> Estimate: ...
 
     def total(
@@ -427,6 +494,7 @@ class DecaySketch:
         *,
         now: int,
         confidence: float = 0.95,
+        combine: Combine = "average",
     ) -> Estimate:
         """Decayed sum of values, ``total(decay, now=)``: the sum of ``v g(now - t)``.
 
@@ -436,52 +504,108 @@ class DecaySketch:
         function, decay = (None, first) if second is None else (first, second)
         if not isinstance(decay, Decay):
             raise ParameterError(f"decay is {decay!r}; expected a Decay")
-        sample = self.sample(decay, now=now)
-        return query.total(sample, function, confidence=confidence)  # type: ignore[arg-type]
+        return self._ask(
+            lambda s: query.total(s, function, confidence=confidence),  # type: ignore[arg-type]
+            decay, now, combine,
+        )  # fmt: skip
 
-    def mean(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+    def mean(
+        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate:
         """Mean value, weighted by decayed weight; missing values are absent."""
-        return query.mean(self.sample(decay, now=now), confidence=confidence)
+        return self._ask(lambda s: query.mean(s, confidence=confidence), decay, now, combine)
 
-    def variance(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+    def variance(
+        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate:
         """Variance of the values, weighted by decayed weight; missing values are absent."""
-        return query.variance(self.sample(decay, now=now), confidence=confidence)
+        return self._ask(lambda s: query.variance(s, confidence=confidence), decay, now, combine)
 
     @overload
     def quantile(
-        self, q: float, decay: Decay, *, now: int, confidence: float = 0.95
+        self,
+        q: float,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
     ) -> Estimate: ...
 
     @overload
     def quantile(
-        self, q: Sequence[float], decay: Decay, *, now: int, confidence: float = 0.95
+        self,
+        q: Sequence[float],
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
     ) -> list[Estimate]: ...
 
     def quantile(
-        self, q: float | Sequence[float], decay: Decay, *, now: int, confidence: float = 0.95
+        self,
+        q: float | Sequence[float],
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
     ) -> Estimate | list[Estimate]:
         """Decayed quantiles: the least value whose relative rank is ``q`` or more."""
-        return query.quantile(self.sample(decay, now=now), q, confidence=confidence)
+        ranks: Sequence[float] = [q] if np.ndim(q) == 0 else q  # type: ignore[list-item, assignment]
+        answers = ensemble.estimates(
+            self._samples(decay, now),
+            lambda s: query.quantile(s, ranks, confidence=confidence),
+            combine,
+        )
+        return answers[0] if np.ndim(q) == 0 else answers
 
-    def rank(self, value: float, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+    def rank(
+        self,
+        value: float,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> Estimate:
         """Relative rank: the share of decayed weight with a value of ``value`` or less."""
-        return query.rank(self.sample(decay, now=now), value, confidence=confidence)
+        return self._ask(lambda s: query.rank(s, value, confidence=confidence), decay, now, combine)
 
     def heavy_hitters(
-        self, phi: float, decay: Decay, *, now: int, confidence: float = 0.95
+        self,
+        phi: float,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
     ) -> list[query.HeavyHitter]:
         """Values with more than the share ``phi`` of the decayed weight, heaviest first."""
-        return query.heavy_hitters(self.sample(decay, now=now), phi, confidence=confidence)
+        samples = self._samples(decay, now)
+        return ensemble.heavy_hitters(samples, phi, confidence=confidence, combine=combine)
 
     def selectivity(
-        self, predicate: query.Predicate, decay: Decay, *, now: int, confidence: float = 0.95
+        self,
+        predicate: query.Predicate,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
     ) -> Estimate:
         """Share of the decayed weight for which ``predicate(v, w)`` holds."""
-        return query.selectivity(self.sample(decay, now=now), predicate, confidence=confidence)
+        return self._ask(
+            lambda s: query.selectivity(s, predicate, confidence=confidence), decay, now, combine
+        )
 
-    def group_by(self, decay: Decay, *, now: int, confidence: float = 0.95) -> list[query.Group]:
+    def group_by(
+        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> list[query.Group]:
         """Decayed sum of weights and count for each distinct value, heaviest first."""
-        return query.group_by(self.sample(decay, now=now), confidence=confidence)
+        samples = self._samples(decay, now)
+        return ensemble.group_by(samples, confidence=confidence, combine=combine)
 
     # --------------------------------------------------------------------------------------- view
 
@@ -494,6 +618,8 @@ class DecaySketch:
         if not held[0]:
             summary["exact after"] = f"{stats.complete_since[0]} {params.time_unit}"
         summary["levels in use"] = held.index(True) + 1 if any(held) else len(held)
+        if params.copies > 1:
+            summary["copies"] = params.copies
         summary["max_weight"] = params.max_weight
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"

@@ -46,7 +46,7 @@ class _Returns(NamedTuple):
 
 
 def hit_spread(
-    params: SketchParams, level: int, weights: Int64Array, hits: Int64Array
+    params: SketchParams, level: int, weights: Int64Array, hits: Int64Array, *, copy: int = 0
 ) -> Float64Array:
     """Unbiased estimates of the variance of ``hits / p`` at a level, one for each observation.
 
@@ -58,12 +58,13 @@ def hit_spread(
         level: the level, 1..M.
         weights: int64[n].
         hits: int64[n], RangeSample at that level.
+        copy: which of the hash functions.
 
     Returns:
         float64[n]. O(1) each for weights up to some thousands, O(log(w p)) above.
     """
     p = float(params.level_probabilities[level])
-    known = _returns(params.prime, params.multipliers[0], level, params.max_weight)
+    known = _returns(params.prime, params.multipliers[copy], level, params.max_weight)
     heaviest = int(weights.max(initial=1))
     if heaviest < len(known.table):
         return known.table[weights] * hits

@@ -12,20 +12,25 @@ Then the rows of top level >= ``i`` later than ``watermarks[i]`` are exactly the
 the paper (Cormode, Tirthapura and Xu, section 4.1, with all ties at a cut discarded together), and
 each row is stored once. Being a function of the *set* of copies seen, the state does not depend on
 order, duplication, batching or the tree in which sketches were merged.
+
+Parameters with several copies (independent hash functions) have one such state for each of them;
+the observations are the same, the levels are not.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.errors import ParameterError
 from decaysketch.params import SketchParams
 
-__all__ = ["NO_WATERMARK", "SketchState"]
+__all__ = ["NO_WATERMARK", "SketchState", "digest_of", "params_of_copies"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -44,6 +49,7 @@ class SketchState:
         ids: int64[n], as given (not mixed).
         levels: int8[n], the top level of each row.
         watermarks: int64[M + 1], non-increasing; ``NO_WATERMARK`` where nothing was discarded.
+        copy: the hash function that chose the levels, below ``params.copies``.
 
     All arrays are read-only.
     """
@@ -55,6 +61,7 @@ class SketchState:
     ids: Int64Array
     levels: npt.NDArray[np.int8]
     watermarks: Int64Array
+    copy: int = 0
 
     def __post_init__(self) -> None:
         for name in ("value_keys", "weights", "times", "ids", "levels", "watermarks"):
@@ -68,9 +75,35 @@ class SketchState:
 
     def digest(self) -> str:
         """SHA-256 of parameters, watermarks and rows, in hex; outlives versions of the wire."""
-        digest = hashlib.sha256(self.params.fingerprint)
-        digest.update(self.params.capacity.to_bytes(8, "little"))
-        digest.update(len(self).to_bytes(8, "little"))
-        for column in (self.watermarks, self.times, self.ids, self.weights, self.value_keys):
+        return digest_of([self])
+
+
+def digest_of(states: Sequence[SketchState]) -> str:
+    """SHA-256, in hex, of the states of all copies of a sketch: equal for equal sketches."""
+    params = states[0].params
+    digest = hashlib.sha256(params.fingerprint)
+    digest.update(params.capacity.to_bytes(8, "little"))
+    for s in states:
+        digest.update(len(s).to_bytes(8, "little"))
+        for column in (s.watermarks, s.times, s.ids, s.weights, s.value_keys):
             digest.update(column.astype("<i8", copy=False).tobytes())
-        return digest.hexdigest()
+    return digest.hexdigest()
+
+
+def params_of_copies(states: Sequence[SketchState]) -> SketchParams:
+    """The parameters that the states of one sketch share.
+
+    Raises:
+        ParameterError: not exactly one state for each copy, in order.
+    """
+    found = [state.copy for state in states]
+    wanted = list(range(states[0].params.copies)) if states else [0]
+    if found != wanted:
+        raise ParameterError(f"states are of the copies {found}; expected those of {wanted}")
+    params = states[0].params
+    for state in states[1:]:
+        if state.params != params:
+            raise ParameterError(
+                f"copy {state.copy} has {state.params}, copy 0 has {params}; expected one sketch"
+            )
+    return params

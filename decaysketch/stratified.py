@@ -77,13 +77,15 @@ def bands_of(state: SketchState) -> Bands:
     ends = len(state) - np.searchsorted(state.times[::-1], marks, side="right")
     sizes = np.diff(ends, prepend=0)
     levels = np.repeat(np.arange(len(marks), dtype=np.int8), sizes)
-    hits = minhit.range_samples(params, state.ids, state.weights, levels)
+    hits = minhit.range_samples(params, state.ids, state.weights, levels, copy=state.copy)
     inverse = np.repeat(1.0 / probabilities, sizes)
     units = hits * inverse
     spread = np.zeros(len(state))
     for level in np.flatnonzero(sizes[1:]) + 1:
         rows = slice(ends[level - 1], ends[level])
-        spread[rows] = hit_spread(params, int(level), state.weights[rows], hits[rows])
+        spread[rows] = hit_spread(
+            params, int(level), state.weights[rows], hits[rows], copy=state.copy
+        )
     sampled = 1 + np.flatnonzero(marks[1:] < marks[:-1])
     return Bands(
         levels=levels,

@@ -24,6 +24,7 @@ def params(draw: Any) -> ds.SketchParams:
         max_weight=max_weight,
         id_bits=draw(st.sampled_from([3, 6, 10, 30])),
         capacity=draw(st.sampled_from([1, 2, 3, 10, 40])),
+        copies=draw(st.sampled_from([1, 1, 2, 3])),
         seed=draw(st.integers(0, (1 << 64) - 1)),
         value_type=draw(st.sampled_from(["int64", "float64"])),
         id_mix=draw(st.sampled_from(["keyed", "none"])),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import numpy as np
@@ -57,6 +58,16 @@ class TestOnePerKey:
         for key, sketch in found.items():
             rows = [row for row, other in enumerate(row_keys) if other == key]
             assert sketch.to_bytes() == by_hand(log.take(rows)).to_bytes(), key
+
+    def test_with_several_copies(self) -> None:
+        params = replace(PARAMS, copies=3)
+        log = delivery_log(900)
+        expected = by_hand(log, params).to_bytes()
+        parts = [
+            sketches_by_key(log.slice(start, 300), params, MAPPING)[()].to_bytes()
+            for start in (0, 300, 600)
+        ]
+        assert batch.merge_blobs(parts) == expected
 
     def test_a_null_is_a_key_like_any_other(self) -> None:
         log = delivery_log(300).set_column(

@@ -11,6 +11,7 @@ import random
 from typing import Any
 
 import definition
+import numpy as np
 import pytest
 import streams
 from hypothesis import HealthCheck, given, settings
@@ -52,21 +53,22 @@ def test_state_equals_the_definition(case: tuple[ds.SketchParams, streams.Rows])
     copies = list(zip(*(column.tolist() for column in batch), strict=True))
     real = [(id_, weight) for _, weight, _, id_ in copies if weight]
     ids, weights = zip(*real, strict=True) if real else ((), ())
-    levels = (
-        dict(zip(real, minhit.top_levels(params, list(ids), list(weights)), strict=True))
-        if real
-        else {}
-    )
-    expected = definition.state(
-        copies, lambda id_, w: int(levels[id_, w]), params.capacity, params.levels
-    )
-    state = sketch.state()
-    columns = (state.value_keys, state.weights, state.times, state.ids)
-    assert list(zip(*(c.tolist() for c in columns), strict=True)) == [
-        tuple(r) for r in expected.rows
-    ]
-    assert tuple(state.watermarks.tolist()) == expected.watermarks
-    assert tuple(state.levels.tolist()) == expected.levels
+    for copy_ in range(params.copies):
+        tops = minhit.top_levels(
+            params, np.array(ids, np.int64), np.array(weights, np.int64), copy=copy_
+        )
+        levels = dict(zip(real, tops.tolist(), strict=True))
+        expected = definition.state(
+            copies, lambda id_, w, of=levels: of[id_, w], params.capacity, params.levels
+        )
+        state = sketch.state(copy_)
+        columns = (state.value_keys, state.weights, state.times, state.ids)
+        assert list(zip(*(c.tolist() for c in columns), strict=True)) == [
+            tuple(r) for r in expected.rows
+        ]
+        assert tuple(state.watermarks.tolist()) == expected.watermarks
+        assert tuple(state.levels.tolist()) == expected.levels
+        assert state.copy == copy_
 
 
 @LAW

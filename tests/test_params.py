@@ -22,7 +22,7 @@ import decaysketch as ds
         ("capacity", 0, "capacity is 0"),
         ("capacity", 1.5, "capacity is 1.5"),
         ("capacity", (1 << 20) + 1, "capacity is 1048577; expected an integer from 1 to 1048576"),
-        ("copies", 2, "copies is 2; expected an integer from 1 to 1"),
+        ("copies", 65, "copies is 65; expected an integer from 1 to 64"),
         ("seed", -1, "seed is -1"),
         ("seed", 1 << 64, "seed is 18446744073709551616"),
         ("time_unit", "S", "time_unit is 'S'"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from service import OCTETS, PARAMS, build, problem
+from service import NOW, OCTETS, PARAMS, build, problem
 
+import decaysketch
 from api.schemas import StreamParams
 from decaysketch import SketchParams
 
@@ -89,7 +91,7 @@ def test_streams_are_listed_by_name(client: TestClient) -> None:
         ({"max_weight": 9, "id_bits": 57}, "params", ["id_bits is 57", "56"]),
         ({"max_weight": 2**20, "id_bits": 50}, "params", ["too large"]),
         ({"max_weight": 9, "capacity": 0}, "params", ["capacity is 0"]),
-        ({"max_weight": 9, "copies": 2}, "params", ["copies is 2"]),
+        ({"max_weight": 9, "copies": 65}, "params", ["copies is 65"]),
         ({"max_weight": 9, "seed": -1}, "params", ["seed is -1"]),
         ({"max_weight": 9, "seed": 2**64}, "params", ["seed is"]),
         ({"max_weight": 9, "time_unit": "S"}, "params", ["time_unit is 'S'"]),
@@ -145,3 +147,27 @@ def test_unknown_streams_and_paths(client: TestClient) -> None:
 
 def test_health(client: TestClient) -> None:
     assert client.get("/healthz").json()["status"] == "ok"
+
+
+def test_a_stream_of_several_copies(client: TestClient) -> None:
+    """Sketches are folded copy by copy; answers are the average of the copies."""
+    params = replace(PARAMS, copies=3, capacity=60)
+    client.put("/v1/streams/s", json={"params": params.to_dict()})
+    sketches = [build(seed, params=params, first_id=500 * seed) for seed in range(3)]
+    for sketch in sketches:
+        posted = client.post(
+            "/v1/streams/s/sketches",
+            params={"source": "a"},
+            content=sketch.to_bytes(),
+            headers=OCTETS,
+        )
+        assert posted.status_code == 200
+    merged = decaysketch.merge(sketches)
+    assert client.get("/v1/streams/s/sketch").content == merged.to_bytes()
+    read = client.get("/v1/streams/s").json()
+    assert read["rows"] == len(merged)
+    assert read["watermarks"] == list(merged.stats().complete_since)
+    asked = {"aggregate": "sum", "decay": {"kind": "exponential", "half_life": 900}, "now": NOW}
+    answers = client.post("/v1/streams/s/query", json={"queries": [asked]}).json()["answers"]
+    expected = merged.sum(decaysketch.decay.exponential(half_life=900), now=NOW)
+    assert answers[0]["estimate"]["value"] == expected.value

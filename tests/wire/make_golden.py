@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from wire.states import MISSING, state_of, state_of_columns
+from wire.states import MISSING, state_of_columns, states_of
 
 from decaysketch import hashing, wire
 from decaysketch.observations import decode_values, encode_values
 from decaysketch.params import SketchParams
-from decaysketch.state import NO_WATERMARK, SketchState
+from decaysketch.state import NO_WATERMARK, SketchState, digest_of
 
 DIRECTORY = Path(__file__).parent / "golden" / f"v{wire.VERSION}"
 
@@ -31,7 +31,7 @@ _SMALLEST = 5e-324
 class Case:
     name: str
     about: str
-    state: SketchState
+    states: Sequence[SketchState]  # one for each copy
     embed_params: bool = True
 
 
@@ -51,23 +51,23 @@ def _observations(
     )
 
 
-def _state(params: SketchParams, values: list[Any], **times: int) -> SketchState:
+def _states(params: SketchParams, values: list[Any], **times: int) -> list[SketchState]:
     weights, stamps, ids = _observations(params, len(values), **times)
     keys = [MISSING if v is None else int(encode_values([v], params.value_type)[0]) for v in values]
-    return state_of(params, zip(keys, weights, stamps, ids, strict=True))
+    return states_of(params, zip(keys, weights, stamps, ids, strict=True))
 
 
 def cases() -> Iterator[Case]:
     params = SketchParams(max_weight=999, seed=42)
     integers = SketchParams(max_weight=999, seed=42, value_type="int64", time_unit="ms")
-    yield Case("empty", "no observation", state_of(params, []))
-    yield Case("one_row", "one observation", _state(params, [21.5]))
+    yield Case("empty", "no observation", states_of(params, []))
+    yield Case("one_row", "one observation", _states(params, [21.5]))
     ten = [round(20 + _below(1000, 4, i) / 100, 2) for i in range(10)]
-    yield Case("ten_rows", "ten readings, parameters in full", _state(params, ten))
-    yield Case("ten_rows_by_fingerprint", "the same ten readings", _state(params, ten), False)
+    yield Case("ten_rows", "ten readings, parameters in full", _states(params, ten))
+    yield Case("ten_rows_by_fingerprint", "the same ten readings", _states(params, ten), False)
     some = [None if _below(3, 4, i) == 0 else float(_below(100, 5, i)) for i in range(300)]
-    yield Case("missing_values", "a third of the values missing", _state(params, some))
-    without = _state(params, [None] * 20)
+    yield Case("missing_values", "a third of the values missing", _states(params, some))
+    without = _states(params, [None] * 20)
     yield Case("no_values", "every value missing", without)
     # Time falls with the index, so that each block of 256 rows has decimals of its own.
     count = 256 * 5 + 3
@@ -78,19 +78,19 @@ def cases() -> Iterator[Case]:
     yield Case(
         "float_decimals",
         "blocks of 0, 1, 2, 7, 14 and 3 decimals",
-        state_of_columns(params, decimals, weights, times, ids),
+        [state_of_columns(params, decimals, weights, times, ids)],
     )
     raw = [_below(1 << 53, 4, i) / (1 << 53) for i in range(30)]
     raw += [_LARGEST, -_LARGEST, _SMALLEST, -_SMALLEST, 0.0, -0.0, 1e300]
     yield Case(
-        "float_raw", "floats without a short decimal form, and extremes", _state(params, raw)
+        "float_raw", "floats without a short decimal form, and extremes", _states(params, raw)
     )
     extremes = [2**63 - 1, 1 - 2**63, 0, -1, 1, 2**53 + 1, None]
-    yield Case("int64_extremes", "the largest and smallest int64", _state(integers, extremes))
+    yield Case("int64_extremes", "the largest and smallest int64", _states(integers, extremes))
     yield Case(
         "negative_times",
         "times before the epoch, and the earliest and latest allowed",
-        state_of(
+        states_of(
             integers,
             [(7, 1, -(2**62), 5), (8, 2, 2**62, 5), (9, 3, -1, 5), (10, 4, 0, 2**40 - 1)]
             + [(i, 999, -1000 * i, i) for i in range(10)],
@@ -105,25 +105,46 @@ def cases() -> Iterator[Case]:
     yield Case(
         "several_blocks",
         "ids by steps, exceptions by position and by bitmap",
-        state_of_columns(integers, values, weights, times, ids),
+        [state_of_columns(integers, values, weights, times, ids)],
     )
     small = SketchParams(max_weight=20, id_bits=16, capacity=40, seed=7, value_type="int64")
-    state = _state(small, [_below(1000, 4, i) for i in range(900)], span=500)
-    yield Case("watermarks", "capacity 40 after 900 observations", state)
+    states = _states(small, [_below(1000, 4, i) for i in range(900)], span=500)
+    yield Case("watermarks", "capacity 40 after 900 observations", states)
     tiny = SketchParams(max_weight=1, id_bits=8, capacity=1, seed=3)
-    tied = state_of(tiny, [(0, 1, 77, i) for i in range(256)])
+    tied = states_of(tiny, [(0, 1, 77, i) for i in range(256)])
     yield Case("only_watermarks", "256 observations at one time, capacity 1", tied)
     secret = SketchParams(max_weight=999, seed=42, id_key=bytes(range(32)))
-    yield Case("secret_key", "ids mixed under a secret key", _state(secret, ten))
+    yield Case("secret_key", "ids mixed under a secret key", _states(secret, ten))
     plain = SketchParams(max_weight=999, seed=42, id_mix="none", time_unit="h")
-    yield Case("ids_not_mixed", "id_mix none, hours", _state(plain, ten, first=470_000, span=12))
+    yield Case("ids_not_mixed", "id_mix none, hours", _states(plain, ten, first=470_000, span=12))
+    three = SketchParams(max_weight=20, id_bits=16, capacity=12, copies=3, seed=7)
+    yield Case("three_copies_exact", "three copies, each holds all", _states(three, ten))
+    readings = [round(20 + _below(1000, 4, i) / 100, 2) for i in range(150)]
+    overflowed = _states(three, readings, span=100)
+    yield Case("three_copies", "three copies of capacity 12 after 150 observations", overflowed)
+    yield Case("three_copies_by_fingerprint", "the same three copies", overflowed, False)
 
 
 def description(case: Case) -> dict[str, Any]:
-    state = case.state
-    params = state.params
-    values, missing = decode_values(state.value_keys, params.value_type)
-    rows = [
+    params = case.states[0].params
+    said = {
+        "about": case.about,
+        "params": params.to_dict(),
+        "id_key": params.id_key.hex() if params.id_key else None,
+        "embed_params": case.embed_params,
+        "fingerprint": params.fingerprint.hex(),
+        "digest": digest_of(case.states),
+    }
+    for state in case.states:
+        of_copy = f" of copy {state.copy}" if params.copies > 1 else ""
+        said[f"watermarks{of_copy}"] = [t for t in state.watermarks.tolist() if t != NO_WATERMARK]
+        said[f"rows{of_copy} (time, id, weight, level, value)"] = _rows(state)
+    return said
+
+
+def _rows(state: SketchState) -> list[list[Any]]:
+    values, missing = decode_values(state.value_keys, state.params.value_type)
+    return [
         [t, i, w, level, None if gone else value]
         for t, i, w, level, value, gone in zip(
             state.times.tolist(),
@@ -135,16 +156,6 @@ def description(case: Case) -> dict[str, Any]:
             strict=True,
         )
     ]
-    return {
-        "about": case.about,
-        "params": params.to_dict(),
-        "id_key": params.id_key.hex() if params.id_key else None,
-        "embed_params": case.embed_params,
-        "fingerprint": params.fingerprint.hex(),
-        "digest": state.digest(),
-        "watermarks": [t for t in state.watermarks.tolist() if t != NO_WATERMARK],
-        "rows (time, id, weight, level, value)": rows,
-    }
 
 
 def _to_json(described: dict[str, Any]) -> str:
@@ -163,7 +174,7 @@ def main() -> int:
     changed = 0
     for case in cases():
         for suffix, content in (
-            (".dsk", wire.encode(case.state, embed_params=case.embed_params)),
+            (".dsk", wire.encode(*case.states, embed_params=case.embed_params)),
             (".json", _to_json(description(case)).encode()),
         ):
             path = DIRECTORY / (case.name + suffix)

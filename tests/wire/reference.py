@@ -174,30 +174,17 @@ def rows_to_bytes(rows: Sequence[Row], floats: bool) -> bytes:
 
 
 @dataclass(frozen=True)
-class Blob:
-    """Bytes field by field, with a right checksum around whatever the fields hold."""
+class Copy:
+    """What the bytes hold of one copy."""
 
-    fingerprint: bytes
-    params: bytes | None  # in full, already packed
-    capacity: int
     watermarks: Sequence[int]  # those that are set
     rows: Sequence[Row]
-    floats: bool
-    magic: bytes = b"\xd5DSK"
-    version: int = 1
-    family: int = 1
-    required: int | None = None
-    optional: int = 0
     count: int | None = None  # of rows, where it is not to be len(rows)
     first_time: int | None = None
     columns: bytes | None = None  # instead of those of the rows
-    sections: Sequence[bytes] = field(default=())
 
-    def to_bytes(self) -> bytes:
-        required = int(self.params is not None) if self.required is None else self.required
-        out = self.magic + bytes((self.version, self.family, required, self.optional))
-        out += self.fingerprint + (self.params or b"")
-        out += varint(self.capacity) + varint(len(self.watermarks))
+    def head(self) -> bytes:
+        out = varint(len(self.watermarks))
         for i, t in enumerate(self.watermarks):
             out += varint(zigzag(t) if i == 0 else self.watermarks[i - 1] - t)
         count = len(self.rows) if self.count is None else self.count
@@ -205,7 +192,48 @@ class Blob:
         if count:
             first = self.rows[0][0] if self.first_time is None else self.first_time
             out += varint(zigzag(first))
-        out += rows_to_bytes(self.rows, self.floats) if self.columns is None else self.columns
+        return out
+
+    def packed(self, floats: bool) -> bytes:
+        return rows_to_bytes(self.rows, floats) if self.columns is None else self.columns
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Bytes field by field, with a right checksum around whatever the fields hold."""
+
+    fingerprint: bytes
+    params: bytes | None  # in full, already packed
+    capacity: int
+    watermarks: Sequence[int]  # these and the rows are of copy 0; see Copy
+    rows: Sequence[Row]
+    floats: bool
+    others: Sequence[Copy] = ()
+    copies: int | None = None  # their number, where it is not to be the right one
+    magic: bytes = b"\xd5DSK"
+    version: int = 1
+    family: int = 1
+    required: int | None = None
+    optional: int = 0
+    count: int | None = None
+    first_time: int | None = None
+    columns: bytes | None = None
+    sections: Sequence[bytes] = field(default=())
+
+    def to_bytes(self) -> bytes:
+        first = Copy(self.watermarks, self.rows, self.count, self.first_time, self.columns)
+        copies = (first, *self.others)
+        several = len(copies) > 1
+        required = self.required
+        if required is None:
+            required = int(self.params is not None) + 2 * int(several)
+        out = self.magic + bytes((self.version, self.family, required, self.optional))
+        out += self.fingerprint + (self.params or b"")
+        out += varint(self.capacity)
+        if several:
+            out += bytes((len(copies) if self.copies is None else self.copies,))
+        out += b"".join(copy.head() for copy in copies)
+        out += b"".join(copy.packed(self.floats) for copy in copies)
         for section in self.sections:
             out += varint(len(section)) + section
         return out + struct.pack("<I", zlib.crc32(out))
@@ -233,20 +261,29 @@ def params_to_bytes(fields: dict[str, Any], check: bytes = b"") -> bytes:
     )
 
 
-def blob_of(state: Any, *, embed_params: bool = True) -> Blob:
-    """What the format makes of a ``SketchState``, as fields that can still be changed."""
-    params = state.params
+def blob_of(*states: Any, embed_params: bool = True) -> Blob:
+    """What the format makes of the states of a sketch, as fields that can still be changed."""
+    params = states[0].params
     check = params.key_check if params.id_key is not None else b""
-    columns: Iterable[Sequence[int]] = (
-        c.tolist() for c in (state.times, state.ids, state.weights, state.value_keys)
-    )
+    first, *others = map(_copy_of, states)
     return Blob(
         fingerprint=params.fingerprint,
         params=params_to_bytes(params.to_dict(), check) if embed_params else None,
         capacity=params.capacity,
+        watermarks=first.watermarks,
+        rows=first.rows,
+        floats=params.value_type == "float64",
+        others=others,
+    )
+
+
+def _copy_of(state: Any) -> Copy:
+    columns: Iterable[Sequence[int]] = (
+        c.tolist() for c in (state.times, state.ids, state.weights, state.value_keys)
+    )
+    return Copy(
         watermarks=[t for t in state.watermarks.tolist() if t != NO_WATERMARK],
         rows=list(zip(*columns, strict=True)),
-        floats=params.value_type == "float64",
     )
 
 
@@ -274,8 +311,9 @@ def derive(seed: int, purpose: int, index: int) -> int:
     return mix64((stream + (index + 1) * GOLDEN) % WORD)
 
 
-def below(bound: int, seed: int, purpose: int) -> int:
-    return (derive(seed, purpose, 0) * WORD + derive(seed, purpose, 1)) % bound
+def below(bound: int, seed: int, purpose: int, index: int = 0) -> int:
+    high, low = (derive(seed, purpose, 2 * index + i) for i in (0, 1))
+    return (high * WORD + low) % bound
 
 
 def personal_hash(data: bytes, person: bytes, key: bytes = b"") -> bytes:
@@ -331,9 +369,9 @@ class Derived:
             id_ ^= id_ >> -(-bits // 2)
         return id_
 
-    def top_level(self, id_: int, weight: int) -> int:
+    def top_level(self, id_: int, weight: int, copy: int = 0) -> int:
         p, seed = self.prime, self.fields["seed"]
-        a, b = 1 + below(p - 1, seed, 2), below(p, seed, 3)
+        a, b = 1 + below(p - 1, seed, 2, copy), below(p, seed, 3, copy)
         start = self.fields["max_weight"] * self.mixed(id_)
         least = min((a * (start + j) + b) % p for j in range(weight))
         return max(i for i in range(self.coarsest + 1) if least < p >> i)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import definition
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import minhit
+from decaysketch import minhit, wire
 from decaysketch.observations import encode_values
 from decaysketch.params import SketchParams
 from decaysketch.state import NO_WATERMARK, SketchState
@@ -16,11 +17,11 @@ from decaysketch.state import NO_WATERMARK, SketchState
 MISSING = -(2**63)
 
 
-def state_of(params: SketchParams, copies: Iterable[Sequence[int]]) -> SketchState:
-    """The state of copies (value key, weight, time, id), by ``definition.py``."""
+def state_of(params: SketchParams, copies: Iterable[Sequence[int]], copy: int = 0) -> SketchState:
+    """The state of copies (value key, weight, time, id) under one hash, by ``definition.py``."""
 
     def level(id_: int, weight: int) -> int:
-        return int(minhit.top_levels(params, [id_], [weight])[0])
+        return int(minhit.top_levels(params, [id_], [weight], copy=copy)[0])
 
     built = definition.state(copies, level, params.capacity, params.levels)
     columns = np.array(built.rows, dtype=np.int64).reshape(-1, 4).T
@@ -29,7 +30,14 @@ def state_of(params: SketchParams, copies: Iterable[Sequence[int]]) -> SketchSta
         *map(np.ascontiguousarray, columns),
         np.array(built.levels, dtype=np.int8),
         np.array(built.watermarks, dtype=np.int64),
+        copy,
     )
+
+
+def states_of(params: SketchParams, copies: Iterable[Sequence[int]]) -> list[SketchState]:
+    """The states of copies (value key, weight, time, id), one for each hash."""
+    seen = list(copies)
+    return [state_of(params, seen, copy) for copy in range(params.copies)]
 
 
 def state_of_columns(
@@ -53,6 +61,12 @@ def state_of_columns(
     return SketchState(
         params, *(np.ascontiguousarray(c[order]) for c in columns), levels[order], watermarks
     )
+
+
+def decode_one(blob: Any, **options: Any) -> SketchState:
+    """The state of a sketch of one copy."""
+    [state] = wire.decode(blob, **options)
+    return state
 
 
 def columns_of(state: SketchState) -> list[list[int]]:

@@ -18,7 +18,7 @@ from wire import make_golden, reference
 from decaysketch import wire
 from decaysketch.observations import encode_values
 from decaysketch.params import SketchParams
-from decaysketch.state import NO_WATERMARK, SketchState
+from decaysketch.state import NO_WATERMARK, SketchState, digest_of
 
 MISSING = -(2**63)
 FILES = sorted(make_golden.DIRECTORY.glob("*.dsk"))
@@ -33,23 +33,31 @@ class Golden:
         self.id_key = bytes.fromhex(self.said["id_key"]) if self.said["id_key"] else None
         self.params = SketchParams.from_dict(self.said["params"], id_key=self.id_key)
         self.embedded: bool = self.said["embed_params"]
-        self.rows = [tuple(row) for row in self.said["rows (time, id, weight, level, value)"]]
+        several = self.params.copies > 1
+        of_copies = [f" of copy {k}" if several else "" for k in range(self.params.copies)]
+        self.watermarks = [self.said[f"watermarks{name}"] for name in of_copies]
+        self.rows = [
+            [tuple(row) for row in self.said[f"rows{name} (time, id, weight, level, value)"]]
+            for name in of_copies
+        ]
 
-    def state(self) -> SketchState:
-        """The state, from the JSON alone."""
-        times, ids, weights, levels, values = (
-            zip(*self.rows, strict=True) if self.rows else [()] * 5
-        )
+    def states(self) -> list[SketchState]:
+        """The states, from the JSON alone."""
+        return [self._state(copy) for copy in range(self.params.copies)]
+
+    def _state(self, copy: int) -> SketchState:
+        rows = self.rows[copy]
+        times, ids, weights, levels, values = zip(*rows, strict=True) if rows else [()] * 5
         keys = [
             MISSING if v is None else int(encode_values([v], self.params.value_type)[0])
             for v in values
         ]
         watermarks = np.full(self.params.levels + 1, NO_WATERMARK)
-        watermarks[: len(self.said["watermarks"])] = self.said["watermarks"]
+        watermarks[: len(self.watermarks[copy])] = self.watermarks[copy]
         columns = (np.array(c, dtype=np.int64) for c in (keys, weights, times, ids))
-        return SketchState(self.params, *columns, np.array(levels, dtype=np.int8), watermarks)
+        return SketchState(self.params, *columns, np.array(levels, dtype=np.int8), watermarks, copy)
 
-    def decoded(self) -> SketchState:
+    def decoded(self) -> tuple[SketchState, ...]:
         if self.embedded:
             return wire.decode(self.blob, id_key=self.id_key)
         return wire.decode(self.blob, params=self.params)
@@ -65,27 +73,29 @@ def test_there_are_golden_files() -> None:
 
 
 def test_golden_bytes_decode_to_what_is_written_beside_them(golden: Golden) -> None:
-    state, said = golden.decoded(), golden.state()
-    for name in ("times", "ids", "weights", "value_keys", "levels", "watermarks"):
-        np.testing.assert_array_equal(getattr(state, name), getattr(said, name), err_msg=name)
-    assert state.params == golden.params
-    assert state.digest() == golden.said["digest"]
+    states = golden.decoded()
+    for state, said in zip(states, golden.states(), strict=True):
+        for name in ("times", "ids", "weights", "value_keys", "levels", "watermarks", "copy"):
+            np.testing.assert_array_equal(getattr(state, name), getattr(said, name), err_msg=name)
+        assert state.params == golden.params
+    assert digest_of(states) == golden.said["digest"]
 
 
 def test_what_is_written_beside_them_encodes_to_the_golden_bytes(golden: Golden) -> None:
-    assert wire.encode(golden.state(), embed_params=golden.embedded) == golden.blob
+    assert wire.encode(*golden.states(), embed_params=golden.embedded) == golden.blob
 
 
 def test_the_specification_in_plain_python_gives_the_golden_bytes(golden: Golden) -> None:
-    blob = reference.blob_of(golden.state(), embed_params=golden.embedded)
+    blob = reference.blob_of(*golden.states(), embed_params=golden.embedded)
     assert blob.to_bytes() == golden.blob
 
 
 def test_the_specification_derives_the_golden_levels(golden: Golden) -> None:
     derived = reference.Derived(golden.said["params"], golden.id_key)
     assert derived.fingerprint.hex() == golden.said["fingerprint"]
-    for _, id_, weight, level, _ in golden.rows[:20]:
-        assert derived.top_level(id_, weight) == level
+    for copy, rows in enumerate(golden.rows):
+        for _, id_, weight, level, _ in rows[:20]:
+            assert derived.top_level(id_, weight, copy) == level
 
 
 def test_a_golden_header_is_read_without_the_secret(golden: Golden) -> None:
@@ -95,9 +105,11 @@ def test_a_golden_header_is_read_without_the_secret(golden: Golden) -> None:
     assert header.fingerprint == golden.params.fingerprint
     assert header.params == (golden.params.to_dict() if golden.embedded else None)
     assert header.capacity == golden.params.capacity
-    assert header.rows == len(golden.rows)
-    assert header.newest == (golden.rows[0][0] if golden.rows else None)
-    assert list(header.watermarks) == golden.said["watermarks"]
+    assert header.rows == sum(map(len, golden.rows))
+    for copy, rows, watermarks in zip(header.copies, golden.rows, golden.watermarks, strict=True):
+        assert copy.rows == len(rows)
+        assert copy.newest == (rows[0][0] if rows else None)
+        assert list(copy.watermarks) == watermarks
     assert header.optional_flags == 0
 
 

@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire import reference
 from wire.reference import Bits, put_column, put_frame, varint, with_checksum
-from wire.states import MISSING, columns_of, state_of, state_of_columns, web_log
+from wire.states import MISSING, columns_of, decode_one, state_of, state_of_columns, web_log
 
 from decaysketch import wire
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.params import SketchParams
 from decaysketch.state import SketchState
+from decaysketch.wire.query_time import observations_of_top_level
 
 LIMIT = 2**62
 PARAMS = SketchParams(max_weight=9, id_bits=12, capacity=30, seed=11, value_type="int64")
@@ -35,7 +36,7 @@ SMALL = BLOB.to_bytes()
 def refused(blob: bytes, *expected: Any, params: SketchParams | None = None) -> None:
     """The bytes are corrupt, and the message holds everything that is expected."""
     with pytest.raises(CorruptSketchError) as caught:
-        wire.decode(blob, params=params)
+        decode_one(blob, params=params)
     for text in expected:
         assert re.search(rf"(?<![\w-]){re.escape(str(text))}(?!\w)", str(caught.value)), (
             str(caught.value), text,
@@ -45,7 +46,7 @@ def refused(blob: bytes, *expected: Any, params: SketchParams | None = None) -> 
 def canonical_or_refused(blob: bytes, params: SketchParams | None = None) -> bool:
     """Whether the bytes decode; if they do, they are the bytes of their state."""
     try:
-        state = wire.decode(blob, params=params)
+        state = decode_one(blob, params=params)
     except (CorruptSketchError, IncompatibleSketchError):
         return False
     again = bytearray(wire.encode(state, embed_params=wire.peek(blob).params is not None))
@@ -60,7 +61,7 @@ def canonical_or_refused(blob: bytes, params: SketchParams | None = None) -> boo
 
 def test_the_untouched_bytes_are_fine() -> None:
     assert wire.encode(STATE) == SMALL
-    assert columns_of(wire.decode(SMALL)) == columns_of(STATE)
+    assert columns_of(decode_one(SMALL)) == columns_of(STATE)
 
 
 # ---------------------------------------------------------------------------------------- the frame
@@ -69,7 +70,7 @@ def test_the_untouched_bytes_are_fine() -> None:
 @pytest.mark.parametrize("thing", ["text", 7, None, [1, 2], np.zeros(3)])
 def test_what_is_no_bytes_is_a_type_error(thing: Any) -> None:
     with pytest.raises(TypeError, match=type(thing).__name__):
-        wire.decode(thing)
+        decode_one(thing)
     with pytest.raises(TypeError, match=type(thing).__name__):
         wire.peek(thing)
 
@@ -92,7 +93,7 @@ def test_a_wrong_checksum_shows_both() -> None:
 
 def test_another_family_or_required_flag_is_refused() -> None:
     refused(BLOB.but(family=2), "family 2", 1)
-    refused(BLOB.but(required=0b1000_0001), "0b10000001", "0b10000000", "0b00000001")
+    refused(BLOB.but(required=0b1000_0001), "0b10000001", "0b10000000", "0b00000011")
 
 
 def test_every_truncation_is_refused() -> None:
@@ -100,7 +101,7 @@ def test_every_truncation_is_refused() -> None:
     for blob in (SMALL, later):
         for length in range(len(blob)):
             with pytest.raises(CorruptSketchError):
-                wire.decode(blob[:length])
+                decode_one(blob[:length])
             with pytest.raises(CorruptSketchError):
                 wire.peek(blob[:length])
     for length in range(4, len(later) - 4):
@@ -119,7 +120,7 @@ def test_every_single_bit(bit: int) -> None:
     damaged = bytearray(SMALL)
     damaged[bit // 8] ^= 1 << bit % 8
     with pytest.raises(CorruptSketchError):
-        wire.decode(damaged)
+        decode_one(damaged)
     canonical_or_refused(with_checksum(bytes(damaged[:-4])))
     canonical_or_refused(with_checksum(bytes(damaged[:-4])), params=PARAMS)
 
@@ -353,7 +354,7 @@ def columns(
 )
 def test_only_the_stated_choice_is_taken(choice: dict[str, int]) -> None:
     good = BLOB.but(count=2, first_time=50, columns=columns())
-    assert len(wire.decode(good)) == 2
+    assert len(decode_one(good)) == 2
     refused(BLOB.but(count=2, first_time=50, columns=columns(**choice)), "canonical")
 
 
@@ -376,7 +377,7 @@ def test_decimals_other_than_the_fewest() -> None:
         put_frame(bits, [number])
         made = blob.but(count=1, first_time=50, columns=bits.to_bytes())
         if fine:
-            assert wire.decode(made).value_keys.tolist() == [reference.key_of(0.5)]
+            assert decode_one(made).value_keys.tolist() == [reference.key_of(0.5)]
         else:
             refused(made, "canonical")
 
@@ -435,14 +436,14 @@ def test_rows_that_the_watermarks_would_have_discarded() -> None:
 def test_more_rows_at_a_level_than_the_capacity() -> None:
     refused(BLOB.but(capacity=3), "level 0", 4, 3)
     state = state_of(PARAMS, [(0, 1, i, i) for i in range(30)])
-    assert len(wire.decode(wire.encode(state))) == 30
+    assert len(decode_one(wire.encode(state))) == 30
     refused(reference.blob_of(state).but(capacity=29), "level 0", 30, 29)
 
 
 def test_a_watermark_at_a_level_that_cannot_overflow() -> None:
     params = SketchParams(max_weight=1, id_bits=12, capacity=25)
     blob = reference.blob_of(state_of(params, []))
-    most = wire._observations_of_top_level(params, 1)
+    most = observations_of_top_level(params, 0, 1)
     refused(
         blob.but(watermarks=[99] * (params.levels + 1)),
         f"level {params.levels}", 99, f"at most {most}", "capacity 25",
@@ -469,13 +470,13 @@ def test_watermarks_need_about_half_as_many_rows_as_they_claim() -> None:
         params, np.zeros(rows, int), np.ones(rows), np.zeros(rows), np.arange(rows)
     )
     blob = reference.blob_of(state)
-    assert columns_of(wire.decode(blob.to_bytes())) == columns_of(state)
+    assert columns_of(decode_one(blob.to_bytes())) == columns_of(state)
     level = len(blob.watermarks)
     assert len(state) > 400
     for kept, fine in ((1.0, True), (0.98, True), (0.5, False)):
         made = blob.but(rows=blob.rows[: int(kept * len(blob.rows))])
         if fine:
-            wire.decode(made)
+            decode_one(made)
         else:
             refused(made, f"level {level - 1}", 1001, "1e-09")
 
@@ -484,9 +485,9 @@ def test_plausibility_is_for_mixed_ids_and_foreign_bytes_only() -> None:
     params = SketchParams(max_weight=999, capacity=100)
     silencing = reference.blob_of(state_of(params, [])).but(watermarks=[LIMIT])
     refused(silencing)
-    assert len(wire.decode(silencing, check_plausible=False)) == 0
+    assert len(decode_one(silencing, check_plausible=False)) == 0
     plain = replace(params, id_mix="none")
-    wire.decode(reference.blob_of(state_of(plain, [])).but(watermarks=[LIMIT]))
+    decode_one(reference.blob_of(state_of(plain, [])).but(watermarks=[LIMIT]))
 
 
 def test_many_weights_of_one_id_at_one_time_are_the_stated_exception() -> None:
@@ -497,7 +498,7 @@ def test_many_weights_of_one_id_at_one_time_are_the_stated_exception() -> None:
     for id_ in range(20):
         state = state_of_columns(params, [None] * 999, weights, [7] * 999, [id_] * 999)
         blob = wire.encode(state)
-        assert columns_of(wire.decode(blob, check_plausible=False)) == columns_of(state)
+        assert columns_of(decode_one(blob, check_plausible=False)) == columns_of(state)
         outcomes.append(canonical_or_refused(blob))
     assert not all(outcomes)
 
@@ -508,10 +509,10 @@ def test_many_weights_of_one_id_at_one_time_are_the_stated_exception() -> None:
 def test_other_parameters_name_every_field_that_differs() -> None:
     other = replace(PARAMS, seed=12, time_unit="ms", capacity=4000)
     with pytest.raises(IncompatibleSketchError) as caught:
-        wire.decode(SMALL, params=other)
+        decode_one(SMALL, params=other)
     assert caught.value.fields == {"seed": (12, 11), "time_unit": ("ms", "s")}
     with pytest.raises(IncompatibleSketchError) as caught:
-        wire.decode(wire.encode(STATE, embed_params=False), params=other)
+        decode_one(wire.encode(STATE, embed_params=False), params=other)
     assert caught.value.fields == {
         "fingerprint": (other.fingerprint.hex(), PARAMS.fingerprint.hex())
     }
@@ -519,31 +520,31 @@ def test_other_parameters_name_every_field_that_differs() -> None:
 
 def test_a_fingerprint_alone_needs_parameters() -> None:
     with pytest.raises(IncompatibleSketchError, match=PARAMS.fingerprint.hex()):
-        wire.decode(wire.encode(STATE, embed_params=False))
+        decode_one(wire.encode(STATE, embed_params=False))
 
 
 def test_a_secret_is_needed_right_and_not_given_in_vain() -> None:
     params = replace(PARAMS, id_key=b"k" * 16)
     blob = wire.encode(state_of(params, ROWS))
-    assert len(wire.decode(blob, id_key=b"k" * 16)) == 4
-    assert len(wire.decode(blob, params=params)) == 4
+    assert len(decode_one(blob, id_key=b"k" * 16)) == 4
+    assert len(decode_one(blob, params=params)) == 4
     with pytest.raises(IncompatibleSketchError, match=f"not given.*{params.key_check.hex()}"):
-        wire.decode(blob)
+        decode_one(blob)
     wrong = replace(PARAMS, id_key=b"w" * 16)
     for given_ in ({"id_key": b"w" * 16}, {"params": wrong}):
         with pytest.raises(IncompatibleSketchError, match=params.key_check.hex()) as caught:
-            wire.decode(blob, **given_)
+            decode_one(blob, **given_)
         assert wrong.key_check.hex() in str(caught.value)
         assert "kkkk" not in str(caught.value)
         assert "wwww" not in str(caught.value)
     with pytest.raises(IncompatibleSketchError, match="keyed by the seed"):
-        wire.decode(SMALL, id_key=b"k" * 16)
+        decode_one(SMALL, id_key=b"k" * 16)
     with pytest.raises(IncompatibleSketchError, match="keyed_by"):
-        wire.decode(blob, params=PARAMS)
+        decode_one(blob, params=PARAMS)
     with pytest.raises(ParameterError, match="16 to 64"):
-        wire.decode(blob, id_key=b"short")
+        decode_one(blob, id_key=b"short")
     with pytest.raises(ParameterError, match="not both"):
-        wire.decode(blob, id_key=b"k" * 16, params=params)
+        decode_one(blob, id_key=b"k" * 16, params=params)
 
 
 # ---------------------------------------------------------------------------------------- resources
@@ -573,10 +574,10 @@ def test_memory_is_bounded_by_the_length_of_the_bytes(rows: int) -> None:
         count=rows, first_time=50, columns=sparse_columns(rows)
     )
     assert len(blob) < rows / 2
-    wire.decode(blob)  # compiled and imported before anything is measured
+    decode_one(blob)  # compiled and imported before anything is measured
     tracemalloc.start()
     try:
-        state = wire.decode(blob)
+        state = decode_one(blob)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -611,7 +612,7 @@ def test_rows_that_cost_nothing_are_refused_before_memory_is_spent(fault: str) -
 
 def test_peek_reads_the_header_of_rows_that_are_corrupt() -> None:
     header = wire.peek(BLOB.but(columns=b"", watermarks=[20, 10]))
-    assert (header.rows, header.newest, header.watermarks) == (4, 1000, (20, 10))
+    assert (header.rows, header.newest, header.copies[0].watermarks) == (4, 1000, (20, 10))
     assert header.capacity == 30
     assert header.params == PARAMS.to_dict()
     assert wire.peek(BLOB.but(params=None)).params is None
@@ -619,7 +620,7 @@ def test_peek_reads_the_header_of_rows_that_are_corrupt() -> None:
 
 def test_peek_of_a_state_without_rows() -> None:
     header = wire.peek(wire.encode(state_of(PARAMS, [])))
-    assert (header.rows, header.newest, header.watermarks) == (0, None, ())
+    assert (header.rows, header.newest, header.copies[0].watermarks) == (0, None, ())
 
 
 def test_a_state_is_not_touched_by_encoding() -> None:

@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire import reference
-from wire.states import MISSING, columns_of, state_of, state_of_columns, web_log
+from wire.states import MISSING, columns_of, decode_one, state_of, state_of_columns, web_log
 
 from decaysketch import minhit, wire
 from decaysketch.observations import encode_values
 from decaysketch.params import SketchParams
 from decaysketch.state import NO_WATERMARK, SketchState
+from decaysketch.wire.query_time import observations_of_top_level
 
 LIMIT = 2**62
 
@@ -72,7 +73,7 @@ def test_decoding_what_was_encoded_gives_the_state_and_the_bytes_again(
     state: SketchState, embed_params: bool
 ) -> None:
     blob = wire.encode(state, embed_params=embed_params)
-    again = wire.decode(blob, params=None if embed_params else state.params)
+    again = decode_one(blob, params=None if embed_params else state.params)
     assert columns_of(again) == columns_of(state)
     assert again.params == state.params
     assert again.digest() == state.digest()
@@ -109,7 +110,7 @@ def test_every_width_with_few_and_many_exceptions(width: int, exceptions: int) -
     )
     blob = wire.encode(state)
     assert blob == reference.blob_of(state).to_bytes()
-    assert columns_of(wire.decode(blob)) == columns_of(state)
+    assert columns_of(decode_one(blob)) == columns_of(state)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 255, 256, 257, 511, 512, 513])
@@ -119,7 +120,7 @@ def test_blocks_of_every_length(rows: int) -> None:
     state = state_of_columns(params, values / 8, weights, times, ids)
     blob = wire.encode(state)
     assert blob == reference.blob_of(state).to_bytes()
-    assert columns_of(wire.decode(blob)) == columns_of(state)
+    assert columns_of(decode_one(blob)) == columns_of(state)
 
 
 @pytest.mark.parametrize("decimals", range(16))
@@ -133,7 +134,7 @@ def test_floats_of_every_number_of_decimals(decimals: int) -> None:
     state = state_of_columns(params, values, np.ones(200), np.arange(200), np.arange(200))
     blob = wire.encode(state)
     assert blob == reference.blob_of(state).to_bytes()
-    assert columns_of(wire.decode(blob)) == columns_of(state)
+    assert columns_of(decode_one(blob)) == columns_of(state)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_floats_at_the_edges_of_the_decimal_form(value: float) -> None:
     state = state_of_columns(params, [value, 1.0], [1, 1], [5, 5], [1, 2])
     blob = wire.encode(state)
     assert blob == reference.blob_of(state).to_bytes()
-    assert columns_of(wire.decode(blob)) == columns_of(state)
+    assert columns_of(decode_one(blob)) == columns_of(state)
 
 
 def test_the_order_of_arrival_leaves_no_trace() -> None:
@@ -166,8 +167,8 @@ def test_every_parameter_survives() -> None:
         SketchParams(max_weight=7, id_key=b"sixteen bytes ok"),
     ):
         blob = wire.encode(state_of(params, []))
-        assert wire.decode(blob, id_key=params.id_key).params == params
-        assert wire.decode(blob, params=params).params == params
+        assert decode_one(blob, id_key=params.id_key).params == params
+        assert decode_one(blob, params=params).params == params
 
 
 def test_a_secret_never_goes_on_the_wire() -> None:
@@ -181,22 +182,22 @@ def test_a_secret_never_goes_on_the_wire() -> None:
 def test_capacity_is_taken_from_the_bytes() -> None:
     params = SketchParams(max_weight=9, id_bits=10, capacity=5)
     blob = wire.encode(state_of(params, [(i, 1, i, i) for i in range(50)]))
-    assert wire.decode(blob, params=params.with_capacity(1000)).params.capacity == 5
+    assert decode_one(blob, params=params.with_capacity(1000)).params.capacity == 5
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_kind_of_bytes_is_read_and_none_is_kept(kind: Any) -> None:
     params = SketchParams(max_weight=9)
     blob = wire.encode(state_of(params, [(1, 1, 1, 1)]))
-    state = wire.decode(kind(blob))
+    state = decode_one(kind(blob))
     assert wire.encode(state) == blob
     strided = memoryview(bytes(2 * len(blob)))[::2]
     with pytest.raises(ValueError, match="first bytes"):
-        wire.decode(strided)
+        decode_one(strided)
 
 
 def test_decoded_arrays_are_read_only() -> None:
-    state = wire.decode(wire.encode(state_of(SketchParams(max_weight=9), [(1, 1, 1, 1)])))
+    state = decode_one(wire.encode(state_of(SketchParams(max_weight=9), [(1, 1, 1, 1)])))
     for name in ("value_keys", "weights", "times", "ids", "levels", "watermarks"):
         assert not getattr(state, name).flags.writeable
 
@@ -205,7 +206,7 @@ def test_optional_sections_are_skipped() -> None:
     """A later release may add them: today's reader gives the same state, without them."""
     state = state_of(SketchParams(max_weight=9), [(1, 1, 1, 1), (2, 2, 2, 2)])
     later = reference.blob_of(state).but(optional=0b1000_0101, sections=[b"", b"later", b"x" * 300])
-    read = wire.decode(later)
+    read = decode_one(later)
     assert columns_of(read) == columns_of(state)
     assert wire.peek(later).optional_flags == 0b1000_0101
     assert wire.encode(read) == wire.encode(state)
@@ -222,7 +223,7 @@ def test_a_level_may_overflow_at_the_top() -> None:
         copies = [(0, w, 10 * i + w, i) for i in range(8) for w in range(1, 5)]
         state = state_of(params, copies)
         reached += int(state.watermarks[-1] != NO_WATERMARK)
-        assert columns_of(wire.decode(wire.encode(state))) == columns_of(state)
+        assert columns_of(decode_one(wire.encode(state))) == columns_of(state)
     assert reached > 5
 
 
@@ -231,9 +232,9 @@ def test_how_many_observations_reach_the_top_level(seed: int) -> None:
     params = SketchParams(max_weight=6, id_bits=5, seed=seed)
     ids, weights = (grid.ravel() for grid in np.meshgrid(np.arange(32), np.arange(1, 7)))
     reaching = np.count_nonzero(minhit.top_levels(params, ids, weights) == params.levels)
-    assert wire._observations_of_top_level(params, params.max_weight) == reaching
+    assert observations_of_top_level(params, 0, params.max_weight) == reaching
     single = {int(i) for i in ids[minhit.top_levels(params, ids, weights) == params.levels]}
-    assert wire._observations_of_top_level(params, 1) == len(single)
+    assert observations_of_top_level(params, 0, 1) == len(single)
 
 
 def test_honest_watermarks_are_plausible() -> None:
@@ -248,7 +249,7 @@ def test_honest_watermarks_are_plausible() -> None:
         ids = random.permutation(2**20)[:rows]
         state = state_of_columns(params, no_values(rows), random.integers(1, 51, rows), times, ids)
         assert (state.watermarks != NO_WATERMARK).sum() >= 3
-        assert columns_of(wire.decode(wire.encode(state))) == columns_of(state)
+        assert columns_of(decode_one(wire.encode(state))) == columns_of(state)
 
 
 def no_values(rows: int) -> list[None]:

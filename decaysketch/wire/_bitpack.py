@@ -1,4 +1,4 @@
-"""Rows of a sketch as bit-packed blocks, and back: the kernels behind :mod:`decaysketch.wire`.
+"""Rows of a sketch as bit-packed blocks, and back: the kernels behind ``_rows.py``.
 
 Rows arrive in canonical order and are cut into blocks of 256. A block holds four columns, each as
 *patched frames of reference* (Zukowski, Heman, Nes and Boncz, "Super-scalar RAM-CPU cache
