@@ -1,0 +1,108 @@
+"""Cold start: a fresh process imports the library and answers its first query.
+
+Kernels are compiled at first use and kept on disk. Two starts are timed: with nothing kept, as the
+first one on a machine, and with everything kept. Beside them, the imports of the rivals.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from benchmarks import machine
+from benchmarks.report import Comparison, Section, Table
+
+__all__ = ["measure"]
+
+_LIBRARY = """
+import json, time
+from benchmarks.machine import resident
+start = time.perf_counter()
+import decaysketch as ds
+imported = time.perf_counter()
+sketch = ds.DecaySketch(ds.SketchParams(max_weight=999, id_bits=30))
+sketch.update([1.0, 2.0], [3, 4], [100, 200], [5, 6])
+updated = time.perf_counter()
+sketch.sum(ds.decay.window(60), now=200)
+answered = time.perf_counter()
+ds.DecaySketch.from_bytes((sketch | sketch).to_bytes())
+done = time.perf_counter()
+seconds = [imported - start, updated - imported, answered - updated, done - answered]
+print(json.dumps([seconds, resident()]))
+"""
+_RIVAL = """
+import json, time
+from benchmarks.machine import resident
+start = time.perf_counter()
+import {name}
+print(json.dumps([[time.perf_counter() - start], resident()]))
+"""
+
+
+def _start(program: str, cache: str | None = None) -> tuple[list[float], int | None]:
+    """Seconds of the steps of a program, and the memory of its process at the end."""
+    environment = dict(os.environ)
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = cache
+    printed = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True, capture_output=True, text=True, env=environment,
+    ).stdout  # fmt: skip
+    seconds, resident = json.loads(printed)
+    return seconds, resident
+
+
+def _megabytes(resident: int | None) -> str:
+    return "unknown" if resident is None else f"{resident / 1e6:.0f}"
+
+
+def measure(repetitions: int) -> Section:
+    """Seconds from import to answer, by what was compiled before, and memory."""
+    section = Section(
+        "Cold start",
+        'Seconds of a fresh process. "Nothing kept" is the first use on a machine, which compiles '
+        "the kernels; after it they are loaded from disk. Memory is that of the whole process at "
+        "the end, interpreter included.",
+    )
+    with tempfile.TemporaryDirectory() as cache:
+        first, first_memory = _start(_LIBRARY, cache)
+        runs = [_start(_LIBRARY, cache) for _ in range(repetitions)]
+    kept = [min(column) for column in zip(*(seconds for seconds, _ in runs), strict=True)]
+    memory = runs[-1][1]
+    section.tables.append(
+        Table(
+            "decaysketch: seconds of the first",
+            ("kernels", "import", "update", "query", "merge and bytes", "all", "memory, MB"),
+            [
+                (name, *(f"{s:.2f}" for s in seconds), f"{sum(seconds):.2f}", _megabytes(held))
+                for name, seconds, held in (
+                    ("nothing kept", first, first_memory),
+                    ("kept", kept, memory),
+                )
+            ],
+            notes=[f"Kept: best of {repetitions} starts."],
+        )
+    )
+    imports = []
+    for name in ("datasketches", "polars", "duckdb"):
+        if machine.installed(name) is None:
+            section.skipped.append(f"import of {name}: not installed")
+            continue
+        starts = [_start(_RIVAL.format(name=name)) for _ in range(repetitions)]
+        seconds = min(steps[0] for steps, _ in starts)
+        held = starts[-1][1]
+        imports.append((name, f"{seconds:.2f}", _megabytes(held)))
+        for state, ours in (("nothing kept", first), ("kernels kept", kept)):
+            task = f"from import to first answer, {state} (rival: import alone)"
+            section.comparisons.append(
+                Comparison(task, name, "seconds", sum(ours), seconds, "less")
+            )
+        if memory and held:
+            task = "memory of a process that has just started (rival: import alone)"
+            section.comparisons.append(Comparison(task, name, "bytes", memory, held, "less"))
+    columns = ("package", "import", "memory, MB")
+    section.tables.append(Table("Rivals: seconds of the import", columns, imports))
+    return section
