@@ -3,15 +3,17 @@
 #   make demo LOG=path     the same on a delivery log of yours
 #   make test              the whole test suite, with coverage of the library
 #   make lint              style and types
+#   make notebooks         run the notebooks and write them as pages to out/notebooks/
 #   make bench             the benchmarks (one core, a few minutes)
+#   make quality           the paper's figures again, as tables and pictures (a few minutes)
 #   make serve             the aggregator, on its default port
 #   make pins              resolve requirements/dev.txt again (UPGRADE=1: to the newest versions)
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
-SOURCES := decaysketch api spark_jobs demo benchmarks quality tests scripts
+SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests scripts
 
-.PHONY: setup demo test lint bench serve pins clean
+.PHONY: setup demo test lint notebooks bench quality serve pins clean
 
 setup:
 	@$(PYTHON) scripts/setup.py
@@ -27,8 +29,14 @@ lint: setup
 	$(VENV_PYTHON) -m ruff format --check $(wildcard $(SOURCES))
 	$(VENV_PYTHON) -m mypy
 
+notebooks: setup
+	@$(VENV_PYTHON) -m notebooks
+
 bench: setup
 	@$(VENV_PYTHON) -m benchmarks
+
+quality: setup
+	@$(VENV_PYTHON) -m quality all
 
 serve: setup
 	@$(VENV_PYTHON) -m api
@@ -39,5 +47,5 @@ pins: setup
 		--output-file requirements/dev.txt
 
 clean:
-	rm -rf .boot .venv .java .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .boot .venv .java out .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
