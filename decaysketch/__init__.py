@@ -21,6 +21,8 @@ from decaysketch.errors import (
     UnanswerableQueryError,
 )
 from decaysketch.estimate import Estimate
+from decaysketch.integral.sketch import IntegralDecaySketch, IntegralStats
+from decaysketch.integral.state import IntegralState
 from decaysketch.observations import observation_ids, scale_weights
 from decaysketch.params import SketchParams
 from decaysketch.sample import Sample
@@ -34,6 +36,9 @@ __all__ = [
     "DecaySketchError",
     "Estimate",
     "IncompatibleSketchError",
+    "IntegralDecaySketch",
+    "IntegralState",
+    "IntegralStats",
     "ObservationError",
     "ParameterError",
     "Sample",

@@ -1,0 +1,184 @@
+"""Weighted samples of an integral sketch: by one level, as in the paper, or stratified.
+
+At the time ``now`` an observation of time ``t`` weighs ``f(w, now - t)``: so many of its integers
+are left. What level ``i`` selects of the integers that are left at the time ``t_i``, its watermark,
+is known in full, since their observations expire at that level later than ``t_i``.
+
+**Level** (algorithms 6 and 7 of Cormode, Tirthapura and Xu). Take the lowest level ``l`` with
+``t_l <= now``; the mass of an observation is the number RS of its integers left that the level
+selects, over ``p_l``.
+
+**Stratified** (default). Watermarks above ``l`` lie after ``now``, but the integers that are left
+then are left now as well. So an observation's integers fall into strata: those left at ``t_0``, of
+which level 0 knows every one, those left at ``t_1`` and not at ``t_0``, and so on down to those
+left at ``now``. Stratum ``i`` is counted at level ``i``, over ``p_i``, the largest probability with
+which it is known in full. Level ``l`` alone counts every stratum at ``p_l``: both are unbiased for
+the same reason, and the strata vary less. An entry of the sample is an observation in a stratum.
+
+Watermarks are adaptive: a level's watermark depends on the same hash values that are counted above
+it. Under ideal hashing the count over the probability is a martingale over the levels, and which
+level counts a stratum is decided by the levels below alone, so estimates stay unbiased; under the
+pairwise independence that theorem 3.11 assumes this is no theorem.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch import minhit
+from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.integral import _kernels
+from decaysketch.integral.state import NO_CLOCK, IntegralState
+from decaysketch.observations import TIME_LIMIT
+from decaysketch.params import SketchParams
+from decaysketch.sample import Sample
+from decaysketch.spread import hit_spread
+
+__all__ = ["Estimator", "draw"]
+
+Int64Array = npt.NDArray[np.int64]
+
+Estimator = Literal["stratified", "level"]
+
+
+def draw(state: IntegralState, now: int, estimator: Estimator = "stratified") -> Sample:
+    """The sample of a state at a time.
+
+    Args:
+        state: what the sketch holds.
+        now: time of the query, not before the clock; later observations are not counted.
+        estimator: "stratified", or "level", the paper's.
+
+    Raises:
+        ParameterError: ``now`` is no time, or another estimator.
+        UnanswerableQueryError: a time before the clock, or one at which no level is complete.
+
+    Complexity: O(strata n log max_weight).
+    """
+    if estimator not in get_args(Estimator):
+        raise ParameterError(
+            f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
+        )
+    now = _answerable(state, now)
+    params, marks = state.params, state.watermarks
+    lowest = int(np.argmax(marks <= now))
+    if estimator == "level":
+        strata = [(lowest, now)]
+    else:  # where a watermark equals the one before, no integer expires between them
+        ends = np.maximum(marks[: lowest + 1], now)
+        before = np.concatenate([[np.int64(_kernels.NEVER)], ends[:-1]])
+        falls = np.flatnonzero(ends < before)
+        strata = [(level, int(ends[level])) for level in falls.tolist()]
+
+    start = len(state) - int(np.searchsorted(state.times[::-1], now, side="right"))
+    parts = _Strata(state, start)
+    for level, until in strata:
+        parts.add(level, until)
+    coarsest = strata[-1][0]
+    probability = float(params.level_probabilities[coarsest])
+    return parts.sample(
+        now,
+        step=1.0 / probability if coarsest else 0.0,
+        thinning=1.0 - 0.5 * probability if coarsest else 1.0,
+    )
+
+
+def _answerable(state: IntegralState, now: int) -> int:
+    if isinstance(now, bool) or not isinstance(now, (int, np.integer)):
+        raise ParameterError(f"now is {now!r}; expected an integer time")
+    if not -TIME_LIMIT <= now <= TIME_LIMIT:
+        raise ParameterError(f"now is {now!r}; expected at most 2^62 in magnitude")
+    unit = state.params.time_unit
+    if state.clock != NO_CLOCK and now < state.clock:
+        raise UnanswerableQueryError(
+            f"now is {now}, the clock is at {state.clock} ({unit}): what expired by then is gone"
+        )
+    if int(state.watermarks[-1]) > now:
+        raise UnanswerableQueryError(
+            f"at time {now}, observations that expire as late as {int(state.watermarks[-1])} "
+            f"({unit}) were discarded at every level"
+        )
+    return int(now)
+
+
+class _Strata:
+    """Entries of a sample, gathered stratum by stratum."""
+
+    def __init__(self, state: IntegralState, start: int) -> None:
+        self.state = state
+        self.start = start  # rows before it are later than the query
+        n = len(state) - start
+        self.seen = np.zeros(n, dtype=np.int64)  # integers of each row in the strata so far
+        self.scratch = [np.empty(n + 1, dtype=np.int64) for _ in range(3)]
+        self.rows: list[Int64Array] = []
+        self.levels: list[int] = []
+        self.lengths: list[Int64Array] = []  # integers of an entry's range
+        self.hits: list[Int64Array] = []  # those of them that the level selects
+
+    def add(self, level: int, until: int) -> None:
+        """The stratum of the integers left at a time, counted at a level."""
+        state, table = self.state, self.state.decay.steps(self.state.params.max_weight)
+        values = np.empty((0, 0), dtype=np.int64) if table.values is None else table.values
+        found = _kernels.stratum(
+            state.weights[self.start :], state.times[self.start :], len(self.seen), until,
+            table.ages, table.numerators, table.denominators, values, self.seen, *self.scratch,
+        )  # fmt: skip
+        rows, lows, highs = (column[:found].copy() for column in self.scratch)
+        rows += self.start
+        lengths = highs - lows
+        if level == 0:
+            hits = lengths
+        else:
+            ids = state.ids[rows]
+            hits = _selected(state.params, ids, highs, level)
+            later = np.flatnonzero(lows)
+            hits[later] -= _selected(state.params, ids[later], lows[later], level)
+            seen = np.flatnonzero(hits)
+            rows, lengths, hits = rows[seen], lengths[seen], hits[seen]
+        self.rows.append(rows)
+        self.levels.append(level)
+        self.lengths.append(lengths)
+        self.hits.append(hits)
+
+    def sample(self, now: int, *, step: float, thinning: float) -> Sample:
+        """The sample of what was added."""
+        state = self.state
+        probabilities = state.params.level_probabilities
+        sizes = [len(rows) for rows in self.rows]
+        rows, hits = np.concatenate(self.rows), np.concatenate(self.hits)
+        jumps = np.repeat(1.0 / probabilities[self.levels], sizes)
+        masses = hits * jumps
+        spread = [
+            hit_spread(state.params, level, lengths, seen) if level else np.zeros(len(seen))
+            for level, lengths, seen in zip(self.levels, self.lengths, self.hits, strict=True)
+        ]
+        weights = state.weights[rows]
+        left = self.seen[rows - self.start]  # f(w, now - t)
+        observations = float(np.sum(masses / left))
+        return Sample(
+            params=state.params,
+            decay=state.decay,
+            now=now,
+            value_keys=state.value_keys[rows],
+            weights=weights,
+            times=state.times[rows],
+            ids=state.ids[rows],
+            levels=np.repeat(np.array(self.levels, dtype=np.int8), sizes),
+            hits=hits,
+            decayed=np.concatenate(self.lengths) / weights,
+            masses=masses,
+            variances=np.concatenate(spread),
+            jumps=jumps,
+            exact_rows=sizes[0] if self.levels[0] == 0 else 0,
+            step=step,
+            thinning=thinning,
+            collision_bias=observations / 2.0 ** (state.params.id_bits + 1),
+        )
+
+
+def _selected(params: SketchParams, ids: Int64Array, lengths: Int64Array, level: int) -> Int64Array:
+    """How many of the first ``lengths`` integers of each id a level selects (RangeSample)."""
+    return minhit.range_samples(params, ids, lengths, level)

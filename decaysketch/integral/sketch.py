@@ -1,0 +1,470 @@
+"""IntegralDecaySketch: duplicate-insensitive aggregates under one decay, fixed when built.
+
+What it keeps
+    For each of the levels 0..M, the ``capacity`` observations, among those that the level's hash
+    selects, that take longest to expire; level ``i`` selects about ``2^-i`` of all units of weight,
+    and an observation expires at a level once the decay has left none of its selected units.
+    Observations that the *clock* has seen expire at every level are dropped. Each observation is
+    stored once. See ``state.py`` for the definition.
+What it promises
+    The state, and its bytes, are a function of the parameters, the decay, the set of observations
+    that were fed and the latest time it was told, by whichever paths. The relative standard error
+    of a decayed sum is about ``1 / sqrt(capacity)``; every answer comes with its interval.
+When to take it instead of a ``DecaySketch``
+    The decay may be any integral decay, such as a table of values by weight and age; the sketch
+    forgets what no longer counts; and its observations are those that matter most under this decay,
+    where a ``DecaySketch`` keeps the most recent ones for whatever is asked. But one decay is all
+    it answers for, and only from the clock on.
+Paper
+    Cormode, Tirthapura and Xu, "Time-decaying sketches for robust aggregation of sensor data",
+    section 3. Departures: the clock is part of the state, without which it would depend on the
+    order of arrival; all ties at a cut are discarded together; merging first drops what either
+    sketch could not answer for; what expires at a query's time has expired (algorithm 6: the
+    levels with ``t_l <= c`` answer); an observation is stored once; ids are mixed; copies may
+    disagree, then the latest one represents the observation; estimates are stratified
+    (``sampling.py``).
+Limits
+    A sketch is not safe to use from two threads at once. One hash function (``copies=1``).
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch import query
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.estimate import Estimate
+from decaysketch.integral.rows import IntegralRows
+from decaysketch.integral.sampling import Estimator, draw
+from decaysketch.integral.state import NO_CLOCK, IntegralState, spec_of
+from decaysketch.observations import TIME_LIMIT, Observations, prepare
+from decaysketch.params import SketchParams
+from decaysketch.sample import Sample
+from decaysketch.wire import integral as wire
+
+__all__ = ["IntegralDecaySketch", "IntegralStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class IntegralStats:
+    """What a sketch took in and what it holds.
+
+    Attributes:
+        fed: rows given to :meth:`IntegralDecaySketch.update` of this object (copies, merges,
+            pickles and bytes start again at 0).
+        zero_weight: of these, rows of weight 0, which contribute nothing.
+        too_late: of these, rows refused because their time was after ``not_after``.
+        already_expired: of these, rows that weighed nothing any more at the clock.
+        rows: observations held.
+        clock: the latest time the sketch was told, or None.
+        oldest, newest: earliest and latest time held, or None.
+        complete_from: for each level, the watermark: the earliest time of a query that it can
+            answer; None where nothing was discarded and no clock was told.
+    """
+
+    fed: int
+    zero_weight: int
+    too_late: int
+    already_expired: int
+    rows: int
+    clock: int | None
+    oldest: int | None
+    newest: int | None
+    complete_from: tuple[int | None, ...]
+
+
+class IntegralDecaySketch:
+    """A mergeable sketch of timestamped, weighted observations for one integral decay.
+
+    Args:
+        params: build parameters; every sketch of one stream shares them (capacity may differ).
+        decay: one of :mod:`decaysketch.decay.integral`; every sketch of one stream shares it.
+
+    Raises:
+        ParameterError: no integral decay, one that has too many steps at ``max_weight``, or
+            ``params`` of several copies.
+
+    Example:
+        >>> import decaysketch as ds
+        >>> params = ds.SketchParams(max_weight=100, id_bits=40)
+        >>> sketch = ds.IntegralDecaySketch(params, ds.decay.integral.exponential(half_life=60))
+        >>> sketch.update([21.5, 22.0, 21.5], [8, 100, 8], [100, 160, 100], [7, 8, 7], now=160)
+        >>> sketch.sum(now=160).value
+        104.0
+    """
+
+    def __init__(self, params: SketchParams, decay: IntegralDecay) -> None:
+        if not isinstance(decay, IntegralDecay):
+            raise ParameterError(
+                f"decay is {decay!r}; expected an integral decay, such as "
+                "decay.integral.exponential(rate=0.01)"
+            )
+        if params.copies != 1:
+            raise ParameterError(f"copies is {params.copies}; expected 1, for an integral decay")
+        self._rows = IntegralRows(params, decay)
+        self._fed = self._zero_weight = self._too_late = 0
+        self._forget_answers()
+
+    def _forget_answers(self) -> None:
+        self._state: IntegralState | None = None  # of the rows as they are, once asked for
+        self._sample: Sample | None = None  # the last one that a query asked for
+
+    @property
+    def params(self) -> SketchParams:
+        """Build parameters; ``params.capacity`` is the capacity in force."""
+        return self._rows.params
+
+    @property
+    def decay(self) -> IntegralDecay:
+        """The decay that the sketch was built for."""
+        return self._rows.decay
+
+    @property
+    def clock(self) -> int | None:
+        """The latest time that the sketch was told; None before the first."""
+        return None if self._rows.clock == NO_CLOCK else self._rows.clock
+
+    # ------------------------------------------------------------------------------------- update
+
+    def update(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+        *,
+        now: int | None = None,
+        not_after: int | None = None,
+    ) -> None:
+        """Fold in observations: columns, or one observation as plain numbers.
+
+        Any order and any repetition, now or later, here or in a sketch that is merged with this
+        one, gives the same state.
+
+        Args:
+            values: numbers of the stream's ``value_type``; None (or masked) where missing.
+            weights: integers 0..max_weight; one number may serve a whole batch. Weight 0 is a
+                no-op. :func:`~decaysketch.scale_weights` turns real weights into these.
+            timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude. Later
+                than the clock is allowed.
+            ids: integers in ``[0, 2^id_bits)``; :func:`~decaysketch.observation_ids` makes them of
+                any key. Rows of equal (id, weight) are copies of one observation, represented by
+                the latest, the maximum by (timestamp, value).
+            now: first :meth:`advance` to this time.
+            not_after: refuse, and count, rows with a later timestamp.
+
+        Raises:
+            ObservationError: the first row that is out of bounds, or columns of unequal length or
+                of a wrong type. Nothing of the batch was taken, and the clock is where it was.
+            ParameterError: ``now`` or ``not_after`` is no time.
+
+        Complexity: O(log max_weight) arithmetic steps for each row, amortised.
+        """
+        batch = prepare(self.params, values, weights, timestamps, ids)
+        rows, late = len(batch.ids), 0
+        if not_after is not None:
+            if isinstance(not_after, bool) or not isinstance(not_after, (int, np.integer)):
+                raise ParameterError(f"not_after is {not_after!r}; expected an integer time")
+            in_time = batch.timestamps <= not_after
+            late = rows - int(in_time.sum())
+            if late:
+                batch = Observations(*(column[in_time] for column in batch))
+        if now is not None:
+            self.advance(now)
+        self._too_late += late
+        self._fed += rows
+        self._zero_weight += int((batch.weights == 0).sum())
+        self._rows.admit(batch)
+        self._forget_answers()
+
+    def advance(self, now: int) -> None:
+        """Tell the sketch the time: what has expired by ``now`` may be forgotten. O(M).
+
+        The clock never goes back: an earlier time than the clock changes nothing.
+
+        Raises:
+            ParameterError: ``now`` is no integer, or more than 2^62 in magnitude.
+        """
+        if isinstance(now, bool) or not isinstance(now, (int, np.integer)):
+            raise ParameterError(f"now is {now!r}; expected an integer time")
+        if not -TIME_LIMIT <= now <= TIME_LIMIT:
+            raise ParameterError(f"now is {now!r}; expected at most 2^62 in magnitude")
+        if now > self._rows.clock:
+            self._rows.advance(int(now))
+            self._forget_answers()
+
+    # -------------------------------------------------------------------------------------- merge
+
+    def merge(self, other: IntegralDecaySketch) -> None:
+        """Fold in everything that ``other`` saw, and its clock; ``other`` is unchanged.
+
+        The state becomes the one that a single sketch fed with both inputs, and told both clocks,
+        would have, with the smaller of the two capacities.
+
+        Raises:
+            IncompatibleSketchError: naming every parameter that differs, and the decay; this sketch
+                is unchanged.
+            TypeError: ``other`` is no such sketch.
+
+        Complexity: O(rows of both).
+        """
+        self._absorb([other])
+
+    def _absorb(self, others: Sequence[IntegralDecaySketch]) -> None:
+        for other in others:
+            if not isinstance(other, IntegralDecaySketch):
+                raise TypeError(
+                    f"cannot merge a {type(other).__name__} into an IntegralDecaySketch"
+                )
+            differences = self.params.differences(other.params)
+            if spec_of(self.decay) != spec_of(other.decay):
+                differences["decay"] = (self.decay, other.decay)
+            if differences:
+                raise IncompatibleSketchError(differences)
+        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
+        if capacity < self.params.capacity:
+            self._rows.lower_capacity(capacity)
+        self._rows.absorb([other._rows for other in others])
+        self._forget_answers()
+
+    @classmethod
+    def _merged(cls, sketches: Sequence[IntegralDecaySketch]) -> IntegralDecaySketch:
+        merged = cls(sketches[0].params, sketches[0].decay)
+        merged._absorb(sketches)
+        return merged
+
+    def __or__(self, other: IntegralDecaySketch) -> IntegralDecaySketch:
+        """A new sketch that holds what both saw; neither is changed."""
+        if not isinstance(other, IntegralDecaySketch):
+            return NotImplemented
+        return self._merged([self, other])
+
+    def resize(self, capacity: int) -> None:
+        """Shrink to a smaller capacity: the state that building with it would have given.
+
+        Raises:
+            ParameterError: a capacity larger than the present one; what was discarded is gone.
+        """
+        if (
+            isinstance(capacity, bool)
+            or not isinstance(capacity, int)
+            or not 1 <= capacity <= self.params.capacity
+        ):
+            raise ParameterError(
+                f"capacity is {capacity!r}; a sketch of capacity {self.params.capacity} can only "
+                f"shrink: expected an integer from 1 to {self.params.capacity}"
+            )
+        self._rows.lower_capacity(capacity)
+        self._forget_answers()
+
+    # --------------------------------------------------------------------------- state and bytes
+
+    def state(self) -> IntegralState:
+        """The canonical state. O(rows log rows) after a change, else O(1)."""
+        if self._state is None:
+            self._state = self._rows.state()
+        return self._state
+
+    @classmethod
+    def from_state(cls, state: IntegralState) -> Self:
+        """A sketch that holds ``state``, which must be one that :meth:`state` returned."""
+        sketch = cls(state.params, state.decay)
+        sketch._rows = IntegralRows.from_state(state)
+        sketch._state = state
+        return sketch
+
+    def to_bytes(self, *, embed_params: bool = True) -> bytes:
+        """Canonical bytes: equal states give equal bytes on every platform.
+
+        Args:
+            embed_params: False names parameters and decay by digests, for exchange where both
+                sides hold them.
+        """
+        return wire.encode(self.state(), embed_params=embed_params)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        blob: bytes | bytearray | memoryview,
+        *,
+        params: SketchParams | None = None,
+        decay: IntegralDecay | None = None,
+        id_key: bytes | None = None,
+    ) -> Self:
+        """Read a sketch; nothing in the bytes is trusted but the clock.
+
+        Args:
+            blob: what :meth:`to_bytes` wrote.
+            params: the stream's parameters; needed where the bytes hold only their fingerprint.
+            decay: the stream's decay; needed likewise, and where it is a table.
+            id_key: the secret id key, where the bytes were built with one and ``params`` is None.
+
+        Raises:
+            CorruptSketchError: bytes that no honest builder could have written.
+            IncompatibleSketchError: a sketch of other parameters than ``params``, or of another
+                ``decay``; or one of them is needed and was not given.
+        """
+        return cls.from_state(wire.decode(blob, params=params, decay=decay, id_key=id_key))
+
+    def digest(self) -> str:
+        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
+        return self.state().digest()
+
+    def copy(self) -> IntegralDecaySketch:
+        """An independent sketch with the same state."""
+        return type(self).from_state(self.state())
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> IntegralDecaySketch:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Callable[..., IntegralDecaySketch], tuple[IntegralState]]:
+        return type(self).from_state, (self.state(),)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same state under the same parameters, decay and clock."""
+        if not isinstance(other, IntegralDecaySketch):
+            return NotImplemented
+        return self.params == other.params and self.digest() == other.digest()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __len__(self) -> int:
+        """Observations held."""
+        return len(self.state())
+
+    def stats(self) -> IntegralStats:
+        """What was fed and what is held. O(rows)."""
+        state = self.state()
+        return IntegralStats(
+            fed=self._fed,
+            zero_weight=self._zero_weight,
+            too_late=self._too_late,
+            already_expired=self._rows.expired,
+            rows=len(state),
+            clock=self.clock,
+            oldest=int(state.times[-1]) if len(state) else None,
+            newest=int(state.times[0]) if len(state) else None,
+            complete_from=tuple(
+                None if mark == NO_CLOCK else mark for mark in state.watermarks.tolist()
+            ),
+        )
+
+    # -------------------------------------------------------------------------------------- query
+
+    def sample(self, *, now: int, estimator: Estimator = "stratified") -> Sample:
+        """The weighted sample that every query reads; see :mod:`decaysketch.integral.sampling`.
+
+        Args:
+            now: time of the query, in the stream's unit, not before the clock. Observations with a
+                later timestamp are kept but not counted. A query does not move the clock.
+            estimator: "stratified" (default), or "level", the paper's: larger variance.
+
+        Raises:
+            UnanswerableQueryError: ``now`` lies before the clock, or observations that count at
+                that time were discarded at every level.
+            ParameterError: ``now`` is no integer time, or another estimator.
+        """
+        return draw(self.state(), now, estimator)
+
+    def _ask(self, now: int) -> Sample:
+        if self._sample is None or self._sample.now != now:
+            self._sample = self.sample(now=now)
+        return self._sample
+
+    def sum(self, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Decayed sum of weights: the sum of ``f(w, now - t)`` over the distinct observations."""
+        return query.sum(self._ask(now), confidence=confidence)
+
+    def count(self, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Decayed number of distinct observations: the sum of ``f(w, now - t) / w``."""
+        return query.count(self._ask(now), confidence=confidence)
+
+    def total(
+        self, function: query.Function | None = None, /, *, now: int, confidence: float = 0.95
+    ) -> Estimate:
+        """Decayed sum of values, the sum of ``v f(w, now - t) / w``, or of ``function(v, w)`` in
+        place of ``v``: any real function of the value and weight columns. Missing values are
+        absent."""
+        return query.total(self._ask(now), function, confidence=confidence)
+
+    def mean(self, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Mean value, weighted by decayed weight; missing values are absent."""
+        return query.mean(self._ask(now), confidence=confidence)
+
+    def variance(self, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Variance of the values, weighted by decayed weight; missing values are absent."""
+        return query.variance(self._ask(now), confidence=confidence)
+
+    @overload
+    def quantile(self, q: float, *, now: int, confidence: float = 0.95) -> Estimate: ...
+
+    @overload
+    def quantile(
+        self, q: Sequence[float], *, now: int, confidence: float = 0.95
+    ) -> list[Estimate]: ...
+
+    def quantile(
+        self, q: float | Sequence[float], *, now: int, confidence: float = 0.95
+    ) -> Estimate | list[Estimate]:
+        """Decayed quantiles: the least value whose relative rank is ``q`` or more."""
+        return query.quantile(self._ask(now), q, confidence=confidence)
+
+    def rank(self, value: float, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Relative rank: the share of decayed weight with a value of ``value`` or less."""
+        return query.rank(self._ask(now), value, confidence=confidence)
+
+    def heavy_hitters(
+        self, phi: float, *, now: int, confidence: float = 0.95
+    ) -> list[query.HeavyHitter]:
+        """Values with more than the share ``phi`` of the decayed weight, heaviest first."""
+        return query.heavy_hitters(self._ask(now), phi, confidence=confidence)
+
+    def selectivity(
+        self, predicate: query.Predicate, *, now: int, confidence: float = 0.95
+    ) -> Estimate:
+        """Share of the decayed weight for which ``predicate(v, w)`` holds."""
+        return query.selectivity(self._ask(now), predicate, confidence=confidence)
+
+    def group_by(self, *, now: int, confidence: float = 0.95) -> list[query.Group]:
+        """Decayed sum of weights and count for each distinct value, heaviest first."""
+        return query.group_by(self._ask(now), confidence=confidence)
+
+    # --------------------------------------------------------------------------------------- view
+
+    def _summary(self) -> dict[str, Any]:
+        stats, params = self.stats(), self.params
+        summary: dict[str, Any] = {
+            "decay": self.decay,
+            "rows": f"{stats.rows:,}",
+            "capacity": f"{params.capacity:,}",
+        }
+        if stats.clock is not None:
+            summary["clock"] = f"{stats.clock} {params.time_unit}"
+        if stats.rows:
+            summary["times"] = f"{stats.oldest}..{stats.newest} {params.time_unit}"
+        if stats.complete_from[0] is not None and stats.complete_from[0] != stats.clock:
+            summary["exact from"] = f"{stats.complete_from[0]} {params.time_unit}"
+        summary["max_weight"] = params.max_weight
+        summary["id_bits"] = params.id_bits
+        summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
+        return summary
+
+    def __repr__(self) -> str:
+        return f"IntegralDecaySketch({', '.join(f'{k}={v}' for k, v in self._summary().items())})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(str(k))}</th>"
+            f"<td>{html.escape(str(v))}</td></tr>"
+            for k, v in self._summary().items()
+        )
+        return f"<table><caption>IntegralDecaySketch</caption>{rows}</table>"

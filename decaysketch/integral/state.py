@@ -1,0 +1,105 @@
+"""The canonical state of an integral sketch: a stated function of what it has seen.
+
+It is a function of the parameters, of the decay ``f``, of the set of copies seen and of the clock,
+the latest time that the sketch was told (``NO_CLOCK`` before the first). Copies with equal (id,
+weight) are one observation, represented by the latest: the maximum by (timestamp, value). An
+observation of weight ``w`` stands for the integers ``max_weight id + j``, ``0 <= j < f(w, 0)``, of
+a mixed id; ``T_i`` holds the observations of which level ``i`` selects one, and ``Delta_i`` is the
+first selected ``j``. At age ``x`` the integers ``j < f(w, x)`` are left, so that in ``T_i`` an
+observation of time ``t`` expires at
+
+    expiry_i = t + min{x : f(w, x) <= Delta_i}
+
+(Cormode, Tirthapura and Xu, definition 3.1 and lemma 3.5), or at 2^63 - 1 where that is later.
+With the capacity ``tau``,
+
+* ``watermarks[i]`` is the later of the clock and of the largest ``E`` such that more than ``tau``
+  observations of ``T_i`` expire at ``E`` or later.
+* An observation is kept if and only if it expires later than ``watermarks[i]`` in some ``T_i``.
+
+Then the observations of ``T_i`` that expire later than ``watermarks[i]`` are the sample ``S_i`` of
+the paper, with all ties at a cut discarded together, and each is stored once. ``T_{i+1}`` is a
+subset of ``T_i`` in which everything expires no later; hence watermarks do not rise with the level.
+The levels that keep an observation need not be adjacent.
+
+The clock is part of the state. A sketch may forget what has expired, at any moment: no query of a
+later time can tell. Were it to do so by a clock that it does not record (algorithm 2 of the paper),
+the state would depend on the order of arrival; and two sketches that differ in what they could
+answer would be taken for equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.params import SketchParams
+from decaysketch.state import NO_WATERMARK
+
+__all__ = ["NO_CLOCK", "IntegralState", "spec_of"]
+
+Int64Array = npt.NDArray[np.int64]
+
+NO_CLOCK = NO_WATERMARK  # earlier than every time
+
+
+def spec_of(decay: IntegralDecay) -> bytes:
+    """What a decay is, as JSON: sketches merge where it is equal. Tables are in it by digest."""
+    return json.dumps(decay.to_dict(), sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntegralState:
+    """Rows, watermarks and clock; rows ordered by time, then id, then weight, all descending.
+
+    Attributes:
+        params: parameters, of which the capacity is the one in force.
+        decay: the decay that the sketch was built for.
+        clock: the latest time that the sketch was told, or ``NO_CLOCK``.
+        value_keys: int64[n]; see :mod:`decaysketch.observations`.
+        weights: int64[n], 1..max_weight.
+        times: int64[n].
+        ids: int64[n], as given (not mixed).
+        watermarks: int64[M + 1], non-increasing, none before the clock; ``NO_CLOCK`` where there
+            is no clock and nothing was discarded.
+
+    All arrays are read-only.
+    """
+
+    params: SketchParams
+    decay: IntegralDecay
+    clock: int
+    value_keys: Int64Array
+    weights: Int64Array
+    times: Int64Array
+    ids: Int64Array
+    watermarks: Int64Array
+
+    def __post_init__(self) -> None:
+        for name in ("value_keys", "weights", "times", "ids", "watermarks"):
+            getattr(self, name).setflags(write=False)
+
+    def __reduce__(self) -> tuple[type[IntegralState], tuple[Any, ...]]:
+        return type(self), tuple(getattr(self, field) for field in self.__dataclass_fields__)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def digest(self) -> str:
+        """SHA-256 of parameters, decay, clock, watermarks and rows, in hex; outlives versions of
+        the wire."""
+        digest = hashlib.sha256(self.params.fingerprint)
+        digest.update(self.decay.steps(self.params.max_weight).digest)
+        digest.update(spec_of(self.decay))
+        digest.update(self.params.capacity.to_bytes(8, "little"))
+        digest.update(self.clock.to_bytes(8, "little", signed=True))
+        digest.update(len(self).to_bytes(8, "little"))
+        for column in (self.watermarks, self.times, self.ids, self.weights, self.value_keys):
+            digest.update(column.astype("<i8", copy=False).tobytes())
+        return digest.hexdigest()

@@ -1,0 +1,173 @@
+"""The state of an integral sketch equals its definition, whatever the path that led there."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from integral import cases, definition
+
+import decaysketch as ds
+from decaysketch.decay import integral
+from decaysketch.integral import _kernels, rows, tables
+from decaysketch.integral.state import IntegralState
+from decaysketch.minhit._kernels import GROUP
+from decaysketch.minhit._plan import down_steps
+
+LAW = settings(
+    max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+sizes = st.lists(st.sampled_from([1, 2, 7, 50]), min_size=1, max_size=4)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_bags() -> Any:
+    """Let bags overflow early, so that compaction runs in the middle of feeds."""
+    before = rows._SMALLEST_LIMIT
+    rows._SMALLEST_LIMIT = 40
+    yield
+    rows._SMALLEST_LIMIT = before
+
+
+def check(state: IntegralState, wanted: definition.State) -> None:
+    columns = (state.value_keys, state.weights, state.times, state.ids)
+    held = list(zip(*(column.tolist() for column in columns), strict=True))
+    assert tuple(state.watermarks.tolist()) == wanted.watermarks
+    assert held == [tuple(row) for row in wanted.rows]
+
+
+@LAW
+@given(cases.cases(), sizes, st.randoms(use_true_random=False))
+def test_equals_the_definition_for_any_order_duplication_and_batching(
+    case: Any, batches: list[int], rng: random.Random
+) -> None:
+    of, decay, copies, told = case
+    wanted = cases.expected(of, decay, copies, told)
+    check(cases.fed(of, decay, copies, told).state(), wanted)
+    again = copies + [rng.choice(copies) for _ in copies]
+    rng.shuffle(again)
+    rng.shuffle(told)
+    check(cases.fed(of, decay, again, told, batches).state(), wanted)
+
+
+def random_stream(seed: int, n: int, of: ds.SketchParams, span: int) -> cases.Rows:
+    rng = random.Random(seed)
+    return [
+        (
+            rng.randrange(8),
+            rng.randint(0, of.max_weight),
+            rng.randrange(span),
+            rng.randrange(1 << of.id_bits),
+        )
+        for _ in range(n)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("max_weight", "decay", "span"),
+    [
+        (999, integral.exponential(rate=0.02), 300),
+        (999, integral.polynomial(1), 300),
+        (999, integral.window(100), 300),
+        (60, integral.table(np.maximum(np.subtract.outer(np.arange(61), np.arange(61)), 0)), 90),
+        (1 << 31, integral.exponential(half_life=10), 300),
+        (1 << 31, integral.halving(10), 1 << 50),
+        (1, integral.window((1 << 62) - 2), 1 << 62),
+        # microseconds since 1970: watermarks are resolved in several passes
+        (999, integral.halving(3_600_000_000), 1_800_000_000_000_000),
+        (50, integral.window(3_600_000_000), 1_800_000_000_000_000),
+        (50, integral.halving(86_400_000_000), 1_800_000_000_000_000),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("capacity", [1, 7, 100])
+def test_streams_that_overflow(
+    max_weight: int, decay: integral.IntegralDecay, span: int, capacity: int
+) -> None:
+    of = ds.SketchParams(
+        max_weight=max_weight, id_bits=20, capacity=capacity, seed=capacity, value_type="int64"
+    )
+    stream = random_stream(capacity, 500, of, span)
+    for told in ([], [span // 2]):
+        wanted = cases.expected(of, decay, stream, told)
+        assert any(mark != definition.NO_CLOCK for mark in wanted.watermarks)
+        check(cases.fed(of, decay, stream, told, [100, 3]).state(), wanted)
+
+
+def test_ties_at_a_cut_go_together() -> None:
+    of = ds.SketchParams(max_weight=1, id_bits=20, capacity=10, value_type="int64")
+    sketch = ds.IntegralDecaySketch(of, integral.window(5))
+    sketch.update(None, 1, [0] * 9 + [1] * 5, list(range(14)))
+    assert sketch.state().watermarks[0] == 6  # the nine that expire at 6 are one too many
+    assert sketch.sample(now=6).exact_rows == 5
+
+
+def test_levels_that_keep_an_observation_need_not_be_adjacent() -> None:
+    of = ds.SketchParams(max_weight=60, id_bits=10, capacity=3, seed=1, value_type="int64")
+    found = False
+    for seed in range(30):
+        wanted = cases.expected(of, integral.polynomial(1), random_stream(seed, 60, of, 40), [])
+        for row in wanted.rows:
+            levels = [i for i in range(of.levels + 1) if row in wanted.sample(i)]
+            found |= levels != list(range(levels[0], levels[-1] + 1))
+    assert found
+
+
+def test_watermarks_do_not_rise_with_the_level() -> None:
+    of = ds.SketchParams(max_weight=999, id_bits=20, capacity=5, value_type="int64")
+    for decay in (integral.exponential(rate=0.1), integral.polynomial(2), integral.window(30)):
+        marks = cases.fed(of, decay, random_stream(3, 2000, of, 200), [50]).state().watermarks
+        assert (np.diff(marks) <= 0).all()
+
+
+@pytest.mark.parametrize("max_weight", [2, 999, 1 << 31])
+@pytest.mark.parametrize("mask_bits", [_kernels.MASK_BITS, 25, 1])
+def test_walk_tables_of_every_form_give_the_same_events(
+    max_weight: int, mask_bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Single steps, multiples and groups, short groups: by how many rows a mask can note."""
+    tables.integral_plan.cache_clear()
+    monkeypatch.setattr(_kernels, "MASK_BITS", mask_bits)
+    decay = integral.halving(3)
+    forms = set()
+    for seed in range(10):
+        of = ds.SketchParams(
+            max_weight=max_weight, id_bits=20, capacity=4, seed=seed, value_type="int64"
+        )
+        steps = tables.integral_plan(of, decay).hash[-1]
+        single = bool((steps[:, 1] == steps[:, 3]).all())
+        forms.add((single, bool((steps[:, 0] == GROUP).any())))
+        stream = random_stream(seed, 30, of, 20)
+        check(cases.fed(of, decay, stream, []).state(), cases.expected(of, decay, stream, []))
+    if max_weight > 2 and mask_bits == 1:
+        assert (True, False) not in forms
+        assert (False, True) in forms
+    tables.integral_plan.cache_clear()
+
+
+def test_a_step_has_to_fit_into_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables.integral_plan.cache_clear()
+    monkeypatch.setattr(_kernels, "STEP_BITS", 3)
+    of = ds.SketchParams(max_weight=99, id_bits=10)
+    with pytest.raises(ds.ParameterError, match="steps at max_weight 99; expected at most 8"):
+        ds.IntegralDecaySketch(of, integral.polynomial(1))
+
+
+def test_every_walk_fits_into_a_mask() -> None:
+    """Ratios p / a with continued fraction [.., l, r, l, r, ..] make the longest tables."""
+    longest = {8: 0, 3: 0}
+    for quotients in product(range(1, 11), range(1, 8)):
+        above, below = 1, 0
+        for quotient in quotients * 30:
+            if above * quotient >= 1 << 59:
+                break
+            above, below = quotient * above + below, above
+        for a, unrolled in product((below, above - below), longest):
+            steps = down_steps(above, a, (1 << 31) - 1, unrolled=unrolled)
+            longest[unrolled] = max(longest[unrolled], len(steps))
+    assert longest[8] > _kernels.MASK_BITS >= longest[3]

@@ -1,0 +1,217 @@
+"""Bytes of the integral sketch: canonical, published for ever, and hostile ones refused."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from integral import cases, make_golden
+
+import decaysketch as ds
+from decaysketch.decay import integral
+from decaysketch.integral.state import NO_CLOCK, IntegralState
+from decaysketch.wire import integral as wire
+
+LAW = settings(
+    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+FILES = sorted(make_golden.DIRECTORY.glob("*.dsk"))
+OF = ds.SketchParams(max_weight=20, id_bits=16, capacity=30, seed=7, value_type="int64")
+DECAY = integral.exponential(rate=0.02)
+
+
+def sealed(body: bytes) -> bytes:
+    return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+def sketch_of(rows: int = 400, clock: int | None = 120) -> ds.IntegralDecaySketch:
+    rng = np.random.default_rng(rows)
+    sketch = ds.IntegralDecaySketch(OF, DECAY)
+    ids = rng.choice(1 << OF.id_bits, rows, replace=False)
+    sketch.update(
+        rng.integers(0, 9, rows), rng.integers(1, 21, rows), rng.integers(0, 150, rows), ids
+    )
+    if clock is not None:
+        sketch.advance(clock)
+    return sketch
+
+
+def changed(state: IntegralState, **fields: Any) -> IntegralState:
+    columns = {name: getattr(state, name) for name in IntegralState.__dataclass_fields__}
+    return IntegralState(**(columns | fields))
+
+
+@LAW
+@given(cases.cases())
+def test_encode_decode_encode_is_identical(case: Any) -> None:
+    of, decay, rows, told = case
+    sketch = cases.fed(of, decay, rows, told)
+    blob = sketch.to_bytes()
+    back = ds.IntegralDecaySketch.from_bytes(blob, decay=decay)
+    assert back == sketch
+    assert back.to_bytes() == blob
+    short = sketch.to_bytes(embed_params=False)
+    assert ds.IntegralDecaySketch.from_bytes(short, params=of, decay=decay).to_bytes() == blob
+    header = wire.peek(blob)
+    assert (header.rows, header.clock) == (len(sketch), sketch.clock)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+class TestGolden:
+    def test_bytes_decode_to_what_is_written_beside_them(self, path: Any) -> None:
+        said = json.loads(path.with_suffix(".json").read_text())
+        wanted = make_golden.state_of(said)
+        state = wire.decode(path.read_bytes(), params=wanted.params, decay=wanted.decay)
+        for name in ("times", "ids", "weights", "value_keys", "watermarks"):
+            np.testing.assert_array_equal(getattr(state, name), getattr(wanted, name))
+        assert state.clock == wanted.clock
+        assert state.digest() == said["digest"]
+
+    def test_what_is_written_beside_them_encodes_to_the_bytes(self, path: Any) -> None:
+        said = json.loads(path.with_suffix(".json").read_text())
+        blob = wire.encode(make_golden.state_of(said), embed_params=said["embed_params"])
+        assert blob == path.read_bytes()
+
+    def test_they_name_their_decay(self, path: Any) -> None:
+        said = json.loads(path.with_suffix(".json").read_text())
+        header = wire.peek(path.read_bytes())
+        assert header.decay_digest.hex() == said["decay digest"]
+        if said["embed_params"]:
+            assert json.loads(header.decay) == said["decay"]
+        if said["embed_params"] and said["decay"]["kind"] != "table":
+            assert wire.decode(path.read_bytes()).decay == make_golden.state_of(said).decay
+        else:
+            with pytest.raises(ds.IncompatibleSketchError, match="not given"):
+                wire.decode(path.read_bytes())
+
+
+def test_the_script_would_change_no_golden_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {path.stem for path in FILES} == {case.name for case in make_golden.cases()}
+    assert make_golden.main() == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_any_changed_byte_is_refused_or_says_something_else() -> None:
+    """Under a right checksum: what decodes is what encodes to the same bytes."""
+    blob = sketch_of(60).to_bytes()
+    for at in range(len(blob) - 4):
+        for change in (1, 0x80, 0xFF):
+            body = bytearray(blob[:-4])
+            body[at] ^= change
+            try:
+                state = wire.decode(sealed(bytes(body)), decay=DECAY)
+            except (ds.CorruptSketchError, ds.IncompatibleSketchError):
+                continue
+            assert wire.encode(state) == sealed(bytes(body))
+    for length in range(len(blob) - 4):
+        with pytest.raises(ds.CorruptSketchError):
+            wire.decode(blob[:length])
+        if length > 20:
+            with pytest.raises(ds.CorruptSketchError):
+                wire.decode(sealed(blob[:length]))
+
+
+def test_rows_that_cannot_have_been_kept() -> None:
+    state = sketch_of().state()
+    later = changed(state, clock=300, watermarks=np.maximum(state.watermarks, 300))
+    with pytest.raises(ds.CorruptSketchError, match="rows expire at every level"):
+        wire.decode(wire.encode(later))
+    none = changed(state, watermarks=np.full_like(state.watermarks, state.clock))
+    with pytest.raises(ds.CorruptSketchError, match="more than 30 rows, the capacity"):
+        wire.decode(wire.encode(none))
+    many = sketch_of(20_000, None).state()  # so many that building it again compacts
+    small = changed(many, params=OF.with_capacity(1))
+    with pytest.raises(ds.CorruptSketchError, match=r"more than 1 rows, the capacity|allows"):
+        wire.decode(wire.encode(small))
+
+
+def test_watermarks_that_nobody_can_have_seen() -> None:
+    """Otherwise a few bytes would silence a stream for ever."""
+    empty = ds.IntegralDecaySketch(OF, DECAY).state()
+    marks = np.full(OF.levels + 1, NO_CLOCK)
+    for levels in (1, 5, OF.levels):
+        far = marks.copy()
+        far[:levels] = 1 << 61
+        with pytest.raises(ds.CorruptSketchError, match="claims that 31 observations or more"):
+            wire.decode(wire.encode(changed(empty, watermarks=far)))
+    everywhere = np.full(OF.levels + 1, 1 << 61)
+    with pytest.raises(ds.CorruptSketchError, match=f"level {OF.levels} has watermark"):
+        wire.decode(wire.encode(changed(empty, watermarks=everywhere)))
+    state = wire.decode(wire.encode(changed(empty, watermarks=far)), check_plausible=False)
+    assert state.watermarks[0] == 1 << 61
+
+
+def test_honest_watermarks_are_believed() -> None:
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        rows, span = int(rng.integers(1, 3000)), int(rng.choice([1, 10, 500]))
+        of = ds.SketchParams(
+            max_weight=20, id_bits=20, capacity=int(rng.choice([1, 5, 50])), seed=seed
+        )
+        for decay in (DECAY, integral.window(50), integral.halving(30)):
+            sketch = ds.IntegralDecaySketch(of, decay)
+            ids = rng.choice(1 << 20, rows, replace=False)
+            sketch.update(None, rng.integers(1, 21, rows), rng.integers(0, span, rows), ids)
+            assert ds.IntegralDecaySketch.from_bytes(sketch.to_bytes()) == sketch
+
+
+def body_with(decay: bytes, *, told: bytes = b"\0") -> bytes:
+    """An empty sketch that names a decay in its own way."""
+    empty = ds.IntegralDecaySketch(OF, DECAY)
+    blob = empty.to_bytes()[:-4]
+    spec = wire.peek(empty.to_bytes()).decay
+    head, _, _ = blob.partition(bytes([len(spec)]) + spec)
+    length = len(decay)
+    varint = bytes([length]) if length < 128 else bytes([length & 127 | 128, length >> 7])
+    return sealed(head + varint + decay + told + b"\0\0")
+
+
+@pytest.mark.parametrize(
+    ("decay", "message"),
+    [
+        (b"{", "expected JSON"),
+        (b"[" * 3000, "expected JSON"),
+        (b"[]", "expected a JSON object"),
+        (b'{"kind":"best"}', "kind is 'best'"),
+        (b'{"kind":"window"}', "width of decay 'window' is missing"),
+        (b'{"kind":"window","width":-1}', "width is -1"),
+        (b'{"kind":"window","width":60}', "the bytes say"),
+        (b'{"kind": "exponential","rate":0.02}', "expected it as"),
+        (b'{"kind":"exponential","rate":1e-19}', "age"),
+        (b'{"kind":"exponential","rate":NaN}', "rate"),
+        (b'{"kind":"polynomial","exponent":1e-9}', "age"),
+        (b"", "length of the decay is 0, yet parameters are carried"),
+    ],
+)
+def test_decays_that_are_none(decay: bytes, message: str) -> None:
+    with pytest.raises(ds.CorruptSketchError, match=message):
+        wire.decode(body_with(decay))
+
+
+def test_other_faults_of_the_header() -> None:
+    spec = wire.peek(sketch_of().to_bytes()).decay
+    with pytest.raises(ds.CorruptSketchError, match="whether there is a clock is 2"):
+        wire.decode(body_with(spec, told=b"\2"))
+    with pytest.raises(ds.CorruptSketchError, match="family 1; expected 2"):
+        wire.decode(ds.DecaySketch(OF).to_bytes())
+    with pytest.raises(ds.CorruptSketchError, match="family 2; expected 1"):
+        ds.wire.decode(sketch_of().to_bytes())
+    with pytest.raises(ds.CorruptSketchError, match="length of the decay is 9000"):
+        wire.decode(body_with(b" " * 9000))
+
+
+def test_bytes_of_another_stream() -> None:
+    blob = sketch_of().to_bytes()
+    with pytest.raises(ds.IncompatibleSketchError, match=r"decay: .*window"):
+        wire.decode(blob, decay=integral.window(60))
+    short = sketch_of().to_bytes(embed_params=False)
+    with pytest.raises(ds.IncompatibleSketchError, match="decay: 'digest"):
+        wire.decode(short, params=OF, decay=integral.window(60))
+    with pytest.raises(ds.IncompatibleSketchError, match="params: 'not given'"):
+        wire.decode(short, decay=DECAY)
+    with pytest.raises(ds.IncompatibleSketchError, match="max_weight"):
+        wire.decode(blob, params=ds.SketchParams(max_weight=21, id_bits=16, value_type="int64"))
