@@ -1,0 +1,362 @@
+"""What the builders of one stream share: the frozen parameters of the asynchronous samplers.
+
+``SumParams`` for sums of positive integers, ``MedianParams`` for the median and other quantiles
+(Xu, Tirthapura and Busch, sections 2 and 3). Both fix the number of levels from an upper bound on
+what a window holds, ``M = ceil(log2 bound)``, the number ``alpha`` of elements kept in each level,
+the largest window W, and the seed of the coins.
+
+The accuracy that is promised, over the choice of the coins: a sum is off by more than ``epsilon``
+times itself, or the rank of a quantile by more than ``epsilon`` times the number of elements, with
+probability below ``delta``. Theorems 1 and 2 hold with
+
+    alpha = 12 ln(8 / delta) / epsilon^2   (sum),   alpha = 96 ln(8 / delta) / epsilon^2   (median).
+
+Section 2.2 prints ``12 / epsilon`` in the first; its own Lemmas 8 and 11 use ``epsilon^2``.
+``for_accuracy`` gives these (``mode="proven"``), or what a normal approximation of the same error
+asks for (``mode="practical"``), 16 to 250 times less.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self, get_args
+
+from decaysketch import hashing
+from decaysketch.errors import ParameterError
+
+__all__ = [
+    "MAX_BOUND",
+    "MAX_CAPACITY",
+    "MAX_WINDOW",
+    "AsyncParams",
+    "MedianParams",
+    "Mode",
+    "SumParams",
+]
+
+Mode = Literal["proven", "practical"]
+ValueType = Literal["int64", "float64"]
+
+MAX_BOUND = 1 << 53  # coins have 53 bits
+MAX_CAPACITY = 1 << 20  # (M + 1) capacities of rows can be numbered by 26 bits
+MAX_WINDOW = 1 << 62
+_TIME_UNIT = re.compile(r"[a-z]{1,8}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncParams(ABC):
+    """What both kinds of parameters have; make a :class:`SumParams` or a :class:`MedianParams`.
+
+    Args:
+        capacity: elements kept in the sample of each level, at most 2^20.
+        max_window: the largest width of a window that will be asked for, in time units, at most
+            2^62. None for no limit: then the clock of a sampler has no effect.
+        seed: ``0 <= seed < 2^64``; fixes the coins.
+        time_unit: label of the unit of every timestamp and width, 1 to 8 lower-case letters.
+
+    Raises:
+        ParameterError: a field is outside its domain; the message names it and the value.
+    """
+
+    kind: ClassVar[str]
+    weighted: ClassVar[bool]  # whether the value of an element decides its level
+
+    capacity: int  # alpha
+    max_window: int | None = None  # W
+    seed: int = 0
+    time_unit: str = "s"
+
+    def __post_init__(self) -> None:
+        _check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
+        if self.max_window is not None:
+            _check_integer("max_window", self.max_window, 0, MAX_WINDOW)
+        _check_integer("seed", self.seed, 0, (1 << 64) - 1)
+        if not isinstance(self.time_unit, str) or not _TIME_UNIT.fullmatch(self.time_unit):
+            raise ParameterError(
+                f"time_unit is {self.time_unit!r}; expected 1 to 8 lower-case letters, such as 's'"
+            )
+
+    @property
+    @abstractmethod
+    def bound(self) -> int:
+        """Upper bound on what a window holds: V_max, or N_max."""
+
+    @property
+    @abstractmethod
+    def first_nested(self) -> int:
+        """Samples from this level on hold every element that reaches them (L of section 2.5);
+        those below hold the elements whose top level is theirs."""
+
+    @property
+    @abstractmethod
+    def _choice(self) -> str:
+        """What the kind has of its own, as the fingerprint reads it."""
+
+    @property
+    def levels(self) -> int:
+        """Index of the coarsest level, ``M = ceil(log2 bound)``; levels are 0..M."""
+        return (self.bound - 1).bit_length()  # M
+
+    @property
+    def copies(self) -> int:
+        """Independent sets of coins in a sampler: one."""
+        return 1
+
+    def source_word(self, index: int) -> int:
+        """The ``index``-th 64-bit word of the stream that keys the names of sources."""
+        return hashing.derive(self.seed, PURPOSE_SOURCE, index)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """8 bytes that agree exactly when two samplers may be merged (capacity is not in it)."""
+        window = "none" if self.max_window is None else str(self.max_window)
+        parts = (self.kind, str(self.bound), self._choice, window, str(self.seed), self.time_unit)
+        text = "\0".join(parts)
+        digest = hashlib.blake2b(text.encode("ascii"), digest_size=8, person=b"ds-async-1")
+        return digest.digest()
+
+    def differences(self, other: AsyncParams) -> dict[str, tuple[Any, Any]]:
+        """Every field that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
+        ours, theirs = self.to_dict(), other.to_dict()
+        return {
+            name: (ours.get(name), theirs.get(name))
+            for name in sorted(ours.keys() | theirs.keys())
+            if name != "capacity" and ours.get(name) != theirs.get(name)
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what is derived from them is derived again."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def with_capacity(self, capacity: int) -> Self:
+        """The same parameters with another capacity."""
+        return replace(self, capacity=capacity)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form, with the ``kind``."""
+        return {"kind": self.kind, **asdict(self)}
+
+    @staticmethod
+    def from_dict(form: Mapping[str, Any]) -> SumParams | MedianParams:
+        """Inverse of :meth:`to_dict`, of either kind.
+
+        Raises:
+            ParameterError: an unknown kind or field, a missing one, or one outside its domain.
+        """
+        remaining = dict(form)
+        kind = remaining.pop("kind", None)
+        of_kind: dict[Any, type[SumParams] | type[MedianParams]] = {
+            "sum": SumParams, "median": MedianParams
+        }  # fmt: skip
+        if kind not in of_kind:
+            raise ParameterError(f"kind is {kind!r}; expected one of {', '.join(of_kind)}")
+        cls = of_kind[kind]
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(remaining) - known):
+            raise ParameterError(f"unknown parameter {unknown[0]!r}; known are {sorted(known)}")
+        bound = "max_sum" if cls is SumParams else "max_count"
+        if missing := sorted({"capacity", bound} - set(remaining)):
+            raise ParameterError(f"{missing[0]} is missing")
+        return cls(**remaining)
+
+
+PURPOSE_SOURCE = 16  # stream of derived words, beside those of ``hashing``: never reuse one
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumParams(AsyncParams):
+    """Build parameters of a :class:`~decaysketch.asyncwindow.SumSampler`.
+
+    Args:
+        max_sum: upper bound on the sum of the values in any window, at most 2^53; values are
+            integers 1..max_sum. A larger sum is still estimated as long as the coarsest level has
+            discarded nothing of its window, but without the promise.
+        eager_from_level: L of section 2.5. None (as M) is the procedure SumProcess: an element is
+            put into the sample of its top level only. From level L on, an element is put into
+            every sample up to its top level instead, and 0 does so everywhere.
+        capacity, max_window, seed, time_unit: see :class:`AsyncParams`.
+
+    Elements are stored once whatever ``eager_from_level`` is, so here it trades the number of
+    elements kept, not time: eager samples overlap, so they hold less between them.
+    """
+
+    kind: ClassVar[str] = "sum"
+    weighted: ClassVar[bool] = True
+    value_type: ClassVar[ValueType] = "int64"
+
+    max_sum: int  # V_max
+    eager_from_level: int | None = None  # L
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_integer("max_sum", self.max_sum, 1, MAX_BOUND)
+        if self.eager_from_level is not None:
+            _check_integer("eager_from_level", self.eager_from_level, 0, self.levels)
+            if self.eager_from_level == self.levels:  # level M is alone: the same samples
+                object.__setattr__(self, "eager_from_level", None)
+
+    @property
+    def bound(self) -> int:
+        """V_max."""
+        return self.max_sum
+
+    @property
+    def first_nested(self) -> int:
+        """L, which is M where ``eager_from_level`` is None."""
+        return self.levels if self.eager_from_level is None else self.eager_from_level
+
+    @property
+    def _choice(self) -> str:
+        return str(self.first_nested)
+
+    @classmethod
+    def for_accuracy(
+        cls,
+        epsilon: float,
+        delta: float,
+        *,
+        max_sum: int,
+        max_window: int | None = None,
+        mode: Mode = "practical",
+        eager_from_level: int | None = None,
+        seed: int = 0,
+        time_unit: str = "s",
+    ) -> Self:
+        """Parameters under which a sum is off by more than ``epsilon`` times itself with
+        probability below ``delta``.
+
+        Args:
+            epsilon: relative error, 0 < epsilon < 1.
+            delta: probability, 0 < delta < 1.
+            max_sum, max_window, eager_from_level, seed, time_unit: see :class:`SumParams`.
+            mode: "proven": the capacity of Theorem 1. "practical": the level that a query reads
+                holds ``alpha`` sampled elements or more (``alpha / 2`` where samples are eager), so
+                the relative variance of a sum is about ``1 / alpha`` (``2 / alpha``) at most; the
+                capacity that makes ``epsilon`` the ``1 - delta / 2`` quantile of that normal law.
+
+        Raises:
+            ParameterError: an argument outside its domain, or a capacity above 2^20.
+        """
+        if _accuracy(epsilon, delta, mode, 1.0) == "proven":
+            capacity = 12.0 * math.log(8.0 / delta) / epsilon**2
+        else:
+            overlap = 1.0 if eager_from_level is None else 2.0
+            capacity = overlap * (_normal_quantile(1.0 - 0.5 * delta) / epsilon) ** 2
+        return cls(
+            max_sum=max_sum, max_window=max_window, eager_from_level=eager_from_level, seed=seed,
+            time_unit=time_unit, capacity=_capacity(capacity, epsilon, delta, mode),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedianParams(AsyncParams):
+    """Build parameters of a :class:`~decaysketch.asyncwindow.MedianSampler`.
+
+    Args:
+        max_count: upper bound on the number of elements in any window, at most 2^53.
+        value_type: "float64" (default) or "int64": what values are kept as.
+        capacity, max_window, seed, time_unit: see :class:`AsyncParams`.
+    """
+
+    kind: ClassVar[str] = "median"
+    weighted: ClassVar[bool] = False
+
+    max_count: int  # N_max
+    value_type: ValueType = "float64"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_integer("max_count", self.max_count, 1, MAX_BOUND)
+        if self.value_type not in get_args(ValueType):
+            raise ParameterError(
+                f"value_type is {self.value_type!r}; expected one of "
+                f"{', '.join(get_args(ValueType))}"
+            )
+
+    @property
+    def bound(self) -> int:
+        """N_max."""
+        return self.max_count
+
+    @property
+    def first_nested(self) -> int:
+        """0: MedianProcess puts an element into every level that it is sampled into."""
+        return 0
+
+    @property
+    def _choice(self) -> str:
+        return self.value_type
+
+    @classmethod
+    def for_accuracy(
+        cls,
+        epsilon: float,
+        delta: float,
+        *,
+        max_count: int,
+        max_window: int | None = None,
+        mode: Mode = "practical",
+        value_type: ValueType = "float64",
+        seed: int = 0,
+        time_unit: str = "s",
+    ) -> Self:
+        """Parameters under which the rank of a median is off by more than ``epsilon`` times the
+        number of elements with probability below ``delta``; so is that of any other quantile.
+
+        Args:
+            epsilon: error of the rank as a share of the elements, 0 < epsilon < 1/2.
+            delta: probability, 0 < delta < 1.
+            max_count, max_window, value_type, seed, time_unit: see :class:`MedianParams`.
+            mode: "proven": the capacity of Theorem 2. "practical": the level that a query reads
+                holds ``alpha / 2`` elements or more, so the variance of a relative rank is about
+                ``1 / (2 alpha)`` at most; the capacity that makes ``epsilon`` the ``1 - delta / 2``
+                quantile of that normal law.
+
+        Raises:
+            ParameterError: an argument outside its domain, or a capacity above 2^20.
+        """
+        if _accuracy(epsilon, delta, mode, 0.5) == "proven":
+            capacity = 96.0 * math.log(8.0 / delta) / epsilon**2
+        else:
+            capacity = 0.5 * (_normal_quantile(1.0 - 0.5 * delta) / epsilon) ** 2
+        return cls(
+            max_count=max_count, max_window=max_window, value_type=value_type, seed=seed,
+            time_unit=time_unit, capacity=_capacity(capacity, epsilon, delta, mode),
+        )  # fmt: skip
+
+
+def _check_integer(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ParameterError(f"{name} is {value!r}; expected an integer from {low} to {high}")
+
+
+def _accuracy(epsilon: float, delta: float, mode: Mode, most: float) -> Mode:
+    for name, value, limit in (("epsilon", epsilon, most), ("delta", delta, 1.0)):
+        if not isinstance(value, (int, float)) or not 0.0 < value < limit:
+            raise ParameterError(f"{name} is {value!r}; expected a number between 0 and {limit:g}")
+    if mode not in get_args(Mode):
+        raise ParameterError(f"mode is {mode!r}; expected one of {', '.join(get_args(Mode))}")
+    return mode
+
+
+def _normal_quantile(level: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri(level))
+
+
+def _capacity(wanted: float, epsilon: float, delta: float, mode: Mode) -> int:
+    capacity = math.ceil(wanted)
+    if capacity > MAX_CAPACITY:
+        hint = ", or mode='practical'" if mode == "proven" else ""
+        raise ParameterError(
+            f"epsilon {epsilon} and delta {delta} ask for a capacity of {capacity}; the largest is "
+            f"{MAX_CAPACITY}: allow a larger error{hint}"
+        )
+    return capacity

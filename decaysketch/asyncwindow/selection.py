@@ -1,0 +1,94 @@
+"""Quantiles of a sample whose elements weigh the same, by selection instead of sorting.
+
+MedianQuery reads one level, where every element stands for ``2^i``. Then the rank interval of a
+quantile (:func:`decaysketch.query.quantile`: the values whose rank may be the one asked for)
+depends on counts alone, and the three order statistics it needs are selected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from decaysketch.estimate import Estimate, Interval, contrast, part_interval
+from decaysketch.observations import decode_values
+
+__all__ = ["quantiles"]
+
+Int64Array = npt.NDArray[np.int64]
+
+_TIE = 1e-12  # ranks this close are one rank: as in queries of samples with masses
+
+
+def quantiles(
+    value_keys: Int64Array, value_type: str, level: int, q: list[float], confidence: float
+) -> list[Estimate]:
+    """Quantiles of a window from all of its elements that reach a level.
+
+    Args:
+        value_keys: int64[n], in any order; see :mod:`decaysketch.observations`.
+        value_type: what they are keys of.
+        level: 0 where these are all elements.
+        q: relative ranks, 0..1.
+        confidence: of each interval.
+
+    Returns:
+        What :func:`decaysketch.query.quantile` gives for the single-level sample. O(n) for each.
+    """
+    n = len(value_keys)
+    if not n:
+        nothing = Estimate(math.nan, -math.inf, math.inf, math.inf, confidence, not level, 0, 0.0)
+        return [nothing] * len(q)
+    ranks = [_ranks(n, level, each, confidence) for each in q]
+    inside = sorted({k - 1 for triple in ranks for k in triple if 1 <= k <= n})
+    # One by one: numpy selects a single rank with vector instructions, several at once without.
+    keys = [np.partition(value_keys, place)[place] for place in inside]
+    chosen, _ = decode_values(np.array(keys, dtype=np.int64), value_type)
+    values = {0: -math.inf, n + 1: math.inf}
+    values |= {k + 1: float(value) for k, value in zip(inside, chosen, strict=True)}
+    z = float(ndtri(0.5 + 0.5 * confidence))
+    answers = []
+    for low, place, high in ranks:
+        value, lower, upper = values[place], values[low], values[high]
+        stderr = (upper - lower) / (2.0 * z) if level else 0.0
+        answers.append(Estimate(value, lower, upper, stderr, confidence, not level, n, 0.0))
+    return answers
+
+
+def _ranks(n: int, level: int, q: float, confidence: float) -> tuple[int, int, int]:
+    """Ranks, from 1, of the lower end, the quantile and the upper end; 0 and n + 1 are beyond."""
+    place = min(n, max(1, math.ceil((q - _TIE) * n)))
+    if level == 0:
+        return place, place, place
+    p = 0.5**level
+
+    def amount(count: int) -> Interval:
+        """In units of one element of the sample."""
+        return part_interval(0.0, count, count * (1.0 - p), 1.0, 1.0 - 0.5 * p, 0.0, confidence)
+
+    def balance(count: int) -> Interval:
+        a, c = amount(count), amount(n - count)
+        return contrast(
+            Interval(*((1.0 - q) * end for end in a)), Interval(*(q * end for end in c))
+        )
+
+    slack = _TIE * n
+    low = _first(0, place, lambda k: bool(balance(k).upper >= -slack))
+    high = _first(place, n + 1, lambda k: bool(balance(k).lower >= -slack))
+    return low, place, high
+
+
+def _first(start: int, stop: int, holds: Callable[[int], Any]) -> int:
+    """The first of start..stop - 1 for which a condition holds that stays true; else stop."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if holds(middle):
+            stop = middle
+        else:
+            start = middle + 1
+    return start
