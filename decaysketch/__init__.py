@@ -10,7 +10,7 @@
 Start at :class:`DecaySketch`; decays are made by :mod:`decaysketch.decay`.
 """
 
-from decaysketch import decay, hashing, minhit, wire
+from decaysketch import asyncwindow, decay, families, hashing, minhit, wire
 from decaysketch.decay import Decay
 from decaysketch.errors import (
     CorruptSketchError,
@@ -21,12 +21,14 @@ from decaysketch.errors import (
     UnanswerableQueryError,
 )
 from decaysketch.estimate import Estimate
+from decaysketch.families import merge
 from decaysketch.integral.sketch import IntegralDecaySketch, IntegralStats
 from decaysketch.integral.state import IntegralState
 from decaysketch.observations import observation_ids, scale_weights
 from decaysketch.params import SketchParams
 from decaysketch.sample import Sample
-from decaysketch.sketch import DecaySketch, SketchStats, merge
+from decaysketch.sketch import DecaySketch, SketchStats
+from decaysketch.snapshot import Snapshot
 from decaysketch.state import SketchState
 
 __all__ = [
@@ -45,8 +47,11 @@ __all__ = [
     "SketchParams",
     "SketchState",
     "SketchStats",
+    "Snapshot",
     "UnanswerableQueryError",
+    "asyncwindow",
     "decay",
+    "families",
     "hashing",
     "merge",
     "minhit",

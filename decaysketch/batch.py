@@ -2,9 +2,14 @@
 
 A delivery log says for each row *when* the thing happened, *what* identifies it, *how much* it
 weighs and measures, and which way this copy came. :class:`ColumnMapping` names those columns,
-:class:`KeyedBuilder` folds tables into one :class:`~decaysketch.DecaySketch` per key (per path,
-per source, ...), and :func:`merge_blobs` joins sketches that are bytes already. A sketch does not
-depend on order, partition or duplication, so the parts may be cut anywhere and built anywhere.
+:class:`KeyedBuilder` folds tables into one sketch per key (per path, per source, ...), and
+:func:`merge_blobs` joins sketches that are bytes already. A sketch does not depend on order,
+partition or duplication, so the parts may be cut anywhere and built anywhere.
+
+What is built follows from what it is built with (:mod:`decaysketch.families`): ``SketchParams``
+give a :class:`~decaysketch.DecaySketch`, ``SumParams`` and ``MedianParams`` the samplers of
+:mod:`decaysketch.asyncwindow`, and ``recipe_of(SketchParams(...), decay)`` a sketch of one integral
+decay.
 
 :func:`partial_builder`, :func:`file_builder` and :func:`group_merger` make the functions that
 Spark runs in its executors (``mapInArrow``, and ``applyInArrow`` in its iterator form). They are
@@ -12,30 +17,45 @@ made here and not in the driver's program because an executor has this library a
 program.
 
 What becomes of a row
-    A null value is a missing value: counted, and absent from value aggregates. A null time is
-    replaced by the fallback time. Any other null, and any number out of its range, is an
-    :class:`~decaysketch.errors.ObservationError` that names the table's column and row, and nothing
-    of that table is taken.
+    A null value is a missing value: counted, and absent from value aggregates; to a sampler, which
+    has no others, such a row is no element. A null time is replaced by the fallback time. Any other
+    null, and any number out of its range, is an :class:`~decaysketch.errors.ObservationError` that
+    names the table's column and row, and nothing of that table is taken.
+Clock
+    It is part of the state of a sketch that has one, and it never goes back. So it is not guessed
+    from the rows, where one time that runs ahead would make the sketch forget everything, and where
+    keys would differ in it: every sketch is told the ``now`` that the caller gives, or nothing.
 
 The only module of the library that needs pyarrow.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from decaysketch import families
+from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler, element_keys
 from decaysketch.errors import ObservationError, ParameterError
-from decaysketch.observations import TIME_LIMIT, observation_ids, prepare
+from decaysketch.families import Params, Recipe, Sketch
+from decaysketch.observations import (
+    TIME_LIMIT,
+    _check_range,
+    encode_values,
+    observation_ids,
+    prepare,
+)
 from decaysketch.params import SketchParams
-from decaysketch.sketch import DecaySketch, merge
+from decaysketch.sketch import DecaySketch
 
 __all__ = [
     "RESULT_FIELDS",
@@ -52,6 +72,8 @@ __all__ = [
 ]
 
 Key = tuple[Any, ...]
+BuiltWith = Params | Recipe[Any]
+S = TypeVar("S", bound=Sketch)
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -84,12 +106,19 @@ _SKETCHES_AT_A_TIME = 64  # sketches decoded, or handed on, at once
 class LogColumns(NamedTuple):
     """Rows of a log in a sketch's terms; ``missing`` values and ``fallback`` times are marked."""
 
-    values: npt.NDArray[Any]
-    weights: Int64Array
-    timestamps: Int64Array
-    ids: Int64Array
+    columns: dict[str, npt.NDArray[Any]]  # arguments of the sketch's ``update``
     missing: BoolArray
     fallback: BoolArray
+    left_out: BoolArray | None  # rows that are not for the sketch; None: there are none
+
+    def update(self, sketch: Sketch, rows: Any) -> tuple[int, int, int]:
+        """Feed some of the rows, a slice or indices; counts as in :data:`RESULT_FIELDS`."""
+        fallback, missing = self.fallback[rows], self.missing[rows]
+        taken = rows
+        if self.left_out is not None:
+            taken = np.arange(len(self.missing))[rows][~self.left_out[rows]]
+        sketch.update(**{name: column[taken] for name, column in self.columns.items()})
+        return len(missing), int(missing.sum()), int(fallback.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,23 +129,30 @@ class ColumnMapping:
         time: when the thing happened: integers, whole floats, timestamps (without a zone: UTC) or
             dates. Where null, ``fallback_time`` counts.
         ids: the columns that together identify the thing, such as (source, sequence number):
-            integers, text or bytes. Never a column that differs between copies.
-        value: the measured number; null is a missing value. None: every value is missing.
-        weight: integers 0..max_weight. None: every weight is 1.
+            integers, text or bytes. Never a column that differs between copies. A sampler needs
+            none.
+        source: who sent it: integers, text or bytes. With ``sequence`` the name of an element, for
+            samplers only.
+        sequence: integers by which a source numbers what it sends.
+        value: the measured number; null is a missing value. None: every value is missing. A sampler
+            needs it.
+        weight: integers 0..max_weight. None: every weight is 1. A sampler takes none.
         fallback_time: a time for rows whose ``time`` is null, such as the arrival.
         time_unit: unit of times that are plain numbers ("ns", "us", "ms", "s", "min", "h", "d");
             None: the stream's own. Where the stream's unit is coarser, times are rounded down.
     """
 
     time: str
-    ids: tuple[str, ...]
+    ids: tuple[str, ...] = ()
+    source: str | None = None
+    sequence: str | None = None
     value: str | None = None
     weight: str | None = None
     fallback_time: str | None = None
     time_unit: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.ids, str) or not self.ids:
+        if isinstance(self.ids, str):
             raise ParameterError(f"ids is {self.ids!r}; expected a tuple of column names")
         if self.time_unit is not None and self.time_unit not in _UNIT_NS:
             raise ParameterError(
@@ -126,46 +162,42 @@ class ColumnMapping:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read, each once."""
-        named = (self.time, self.fallback_time, *self.ids, self.value, self.weight)
+        named = (
+            self.time, self.fallback_time, *self.ids, self.source, self.sequence, self.value,
+            self.weight,
+        )  # fmt: skip
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
-    def read(self, table: pa.Table, params: SketchParams) -> LogColumns:
-        """What a table says, as columns that :meth:`DecaySketch.update` takes, already validated.
+    def check(self, params: Params) -> None:
+        """Refuse to read for a sketch that needs what is not named, or has no use for what is.
+
+        Raises:
+            ParameterError: without ids for ``SketchParams``; without source, sequence or value, or
+                with a weight, for the parameters of a sampler.
+        """
+        _LAYOUTS[type(params)].check(self)
+
+    def read(self, table: pa.Table, params: Params) -> LogColumns:
+        """What a table says, as columns that ``update`` of a sketch takes, already validated.
 
         Raises:
             ObservationError: a row is refused (see the module docstring).
-            ParameterError: a column is not in the table, or times cannot be converted.
+            ParameterError: a column is not in the table, or times cannot be converted; see also
+                :meth:`check`.
         """
-        rows = table.num_rows
+        self.check(params)
+        layout = _LAYOUTS[type(params)]
+        timestamps, fallback = self._times(table, params)
         try:
-            timestamps, fallback = self._times(table, params)
-            ids = observation_ids(
-                *(_id_column(_column(table, name), name) for name in self.ids), params=params
-            )
-            values, missing = np.zeros(rows, params.value_type), np.ones(rows, dtype=bool)
-            if self.value is not None:
-                column = _column(table, self.value)
-                missing = _nulls(column)
-                values = _numbers(column, self.value, params)
-            if missing.any():
-                values = np.ma.MaskedArray(values, mask=missing)
-            weights = np.ones(rows, dtype=np.int64)
-            if self.weight is not None:
-                weights = _integers(_column(table, self.weight), self.weight)
-            prepare(params, values, weights, timestamps, ids)
+            return layout.read(self, table, params, timestamps, fallback)
         except ObservationError as fault:
-            raise self._in_terms_of_the_table(fault) from None
-        return LogColumns(values, weights, timestamps, ids, missing, fallback)
+            names = {"values": self.value, "weights": self.weight, "timestamps": self.time}
+            names.update((f"key column {k}", name) for k, name in enumerate(layout.keys(self)))
+            name = names.get(fault.column) or fault.column
+            message = str(fault).replace(fault.column, name, 1)
+            raise ObservationError(message, column=name, row=fault.row, value=fault.value) from None
 
-    def _in_terms_of_the_table(self, fault: ObservationError) -> ObservationError:
-        """The same error with this table's name of the column."""
-        names = {"values": self.value, "weights": self.weight, "timestamps": self.time}
-        names.update((f"key column {k}", name) for k, name in enumerate(self.ids))
-        name = names.get(fault.column) or fault.column
-        message = str(fault).replace(fault.column, name, 1)
-        return ObservationError(message, column=name, row=fault.row, value=fault.value)
-
-    def _times(self, table: pa.Table, params: SketchParams) -> tuple[Int64Array, BoolArray]:
+    def _times(self, table: pa.Table, params: Params) -> tuple[Int64Array, BoolArray]:
         column = _column(table, self.time)
         fallback = _nulls(column)
         if self.fallback_time is None or not fallback.any():
@@ -184,7 +216,7 @@ class ColumnMapping:
         ]
         return np.where(fallback, both[1], both[0]), fallback
 
-    def _ticks(self, column: pa.Array, name: str, params: SketchParams) -> Int64Array:
+    def _ticks(self, column: pa.Array, name: str, params: Params) -> Int64Array:
         """A column of times in the stream's unit."""
         kind = column.type
         if pa.types.is_date(kind):
@@ -214,6 +246,123 @@ class ColumnMapping:
                 "in magnitude", column=name, row=row, value=int(ticks[row]),
             )  # fmt: skip
         return ticks * np.int64(factor)
+
+
+# ------------------------------------------------------------------------- by what rows are known
+
+
+class _Layout(ABC):
+    """How the rows of a log become arguments of a sketch's ``update``."""
+
+    @abstractmethod
+    def check(self, mapping: ColumnMapping) -> None:
+        """Refuse a mapping that does not suit."""
+
+    @abstractmethod
+    def keys(self, mapping: ColumnMapping) -> tuple[str | None, ...]:
+        """The columns that are hashed, in order."""
+
+    @abstractmethod
+    def read(
+        self,
+        mapping: ColumnMapping,
+        table: pa.Table,
+        params: Any,
+        timestamps: Int64Array,
+        fallback: BoolArray,
+    ) -> LogColumns:
+        """Columns, validated as a whole: none of their parts will be refused."""
+
+
+class _Observations(_Layout):
+    """A row is known by its ids, and weighs."""
+
+    def check(self, mapping: ColumnMapping) -> None:
+        if not mapping.ids:
+            raise ParameterError(
+                f"ids is {mapping.ids!r}; expected the columns that identify an observation"
+            )
+
+    def keys(self, mapping: ColumnMapping) -> tuple[str | None, ...]:
+        return mapping.ids
+
+    def read(
+        self,
+        mapping: ColumnMapping,
+        table: pa.Table,
+        params: SketchParams,
+        timestamps: Int64Array,
+        fallback: BoolArray,
+    ) -> LogColumns:
+        rows = table.num_rows
+        ids = observation_ids(
+            *(_id_column(_column(table, name), name) for name in mapping.ids), params=params
+        )
+        values, missing = np.zeros(rows, params.value_type), np.ones(rows, dtype=bool)
+        if mapping.value is not None:
+            column = _column(table, mapping.value)
+            missing = _nulls(column)
+            values = _numbers(column, mapping.value, params)
+        if missing.any():
+            values = np.ma.MaskedArray(values, mask=missing)
+        weights = np.ones(rows, dtype=np.int64)
+        if mapping.weight is not None:
+            weights = _integers(_column(table, mapping.weight), mapping.weight)
+        prepare(params, values, weights, timestamps, ids)
+        columns = {"values": values, "weights": weights, "timestamps": timestamps, "ids": ids}
+        return LogColumns(columns, missing, fallback, None)
+
+
+class _Elements(_Layout):
+    """A row is known by its source and its number there; one without a value is no element."""
+
+    def check(self, mapping: ColumnMapping) -> None:
+        if mapping.source is None or mapping.sequence is None:
+            raise ParameterError(
+                f"source is {mapping.source!r} and sequence is {mapping.sequence!r}; expected a "
+                "column each: elements that a sampler numbers itself would count again whenever "
+                "they are read again"
+            )
+        if mapping.value is None:
+            raise ParameterError("value is None; expected a column: a sampler samples values")
+        if mapping.weight is not None:
+            raise ParameterError(f"weight is {mapping.weight!r}; expected None: elements have none")
+
+    def keys(self, mapping: ColumnMapping) -> tuple[str | None, ...]:
+        return (mapping.source,)
+
+    def read(
+        self,
+        mapping: ColumnMapping,
+        table: pa.Table,
+        params: SumParams | MedianParams,
+        timestamps: Int64Array,
+        fallback: BoolArray,
+    ) -> LogColumns:
+        assert mapping.source is not None
+        assert mapping.sequence is not None
+        assert mapping.value is not None
+        source = _id_column(_column(table, mapping.source), mapping.source)
+        sequence = _integers(_column(table, mapping.sequence), mapping.sequence)
+        column = _column(table, mapping.value)
+        missing = _nulls(column)
+        values = _numbers(column, mapping.value, params)
+        _check_range("timestamps", timestamps, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        value_keys = encode_values(values, params.value_type)
+        if isinstance(params, SumParams):
+            _check_range("values", value_keys, 0, params.max_sum, "max_sum")
+        element_keys(params, source, sequence)  # refuses what is no name
+        columns = {
+            "values": values, "timestamps": timestamps, "sequence": sequence, "source": source
+        }  # fmt: skip
+        return LogColumns(columns, missing, fallback, missing if missing.any() else None)
+
+
+_LAYOUTS: dict[type[Any], _Layout] = {
+    SketchParams: _Observations(),
+    SumParams: _Elements(),
+    MedianParams: _Elements(),
+}
 
 
 # ------------------------------------------------------------------------------ columns to arrays
@@ -288,7 +437,7 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def _numbers(column: pa.Array, name: str, params: SketchParams) -> npt.NDArray[Any]:
+def _numbers(column: pa.Array, name: str, params: Params) -> npt.NDArray[Any]:
     """Values; anything where null. Whether they suit the stream's value type is checked later."""
     column = _without_gaps(column)
     kind = column.type
@@ -377,24 +526,39 @@ class KeyedBuilder:
     """Folds tables of a log into one sketch for each distinct key.
 
     Args:
-        params: parameters of every sketch.
+        params: parameters of every sketch, which say what kind of sketch it is, or a recipe; see
+            :func:`decaysketch.families.recipe_of`.
         mapping: what the log's columns mean.
         keys: columns to group by; none: one sketch of everything, under the key ``()``. A null is
             a key like any other.
+        now: the time that every sketch is told; None: none of them is told the time. Sketches that
+            were told different times merge to the one of a build that is told the latest.
+
+    Raises:
+        ParameterError: the parameters, the mapping and ``now`` do not belong together.
 
     Attributes:
+        recipe: what every sketch is built by.
         sketches: the sketches by key, a tuple of one Python object for each key column.
         counts: beside each sketch ``[rows, missing_values, fallback_times]`` of the deliveries
             that were read (copies included: these are counts of work, not of observations).
     """
 
     def __init__(
-        self, params: SketchParams, mapping: ColumnMapping, keys: Sequence[str] = ()
+        self,
+        params: BuiltWith,
+        mapping: ColumnMapping,
+        keys: Sequence[str] = (),
+        *,
+        now: int | None = None,
     ) -> None:
-        self.params = params
+        self.recipe = families.recipe_of(params)
+        self.recipe.empty(now)  # what cannot be built is refused before there are rows
+        mapping.check(self.recipe.params)
         self.mapping = mapping
         self.keys = tuple(keys)
-        self.sketches: dict[Key, DecaySketch] = {}
+        self.now = now
+        self.sketches: dict[Key, Sketch] = {}
         self.counts: dict[Key, Int64Array] = {}
         self._fields: list[pa.Field] = []
 
@@ -413,15 +577,12 @@ class KeyedBuilder:
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         self._fields = key_fields(table.schema, self.keys)
-        log = self.mapping.read(table, self.params)
+        log = self.mapping.read(table, self.recipe.params)
         for key, rows in self._groups(table):
-            sketch = self.sketches.get(key)
-            if sketch is None:
-                sketch = self.sketches[key] = DecaySketch(self.params)
+            if key not in self.sketches:
+                self.sketches[key] = self.recipe.empty(self.now)
                 self.counts[key] = np.zeros(len(_COUNTS), dtype=np.int64)
-            part = LogColumns(*(column[rows] for column in log))
-            sketch.update(part.values, part.weights, part.timestamps, part.ids)
-            self.counts[key] += (len(part.ids), part.missing.sum(), part.fallback.sum())
+            self.counts[key] += log.update(self.sketches[key], rows)
 
     def _groups(self, table: pa.Table) -> Iterator[tuple[Key, Any]]:
         """Each distinct key with its rows, in their order: a slice, or an array of indices."""
@@ -459,53 +620,90 @@ class KeyedBuilder:
             )
 
 
+@overload
+def sketches_by_key(
+    table: pa.Table | pa.RecordBatch, params: SketchParams, mapping: ColumnMapping,
+    keys: Sequence[str] = ...,
+) -> dict[Key, DecaySketch]: ...  # fmt: skip
+
+
+@overload
+def sketches_by_key(
+    table: pa.Table | pa.RecordBatch, params: SumParams, mapping: ColumnMapping,
+    keys: Sequence[str] = ..., *, now: int | None = ...,
+) -> dict[Key, SumSampler]: ...  # fmt: skip
+
+
+@overload
+def sketches_by_key(
+    table: pa.Table | pa.RecordBatch, params: MedianParams, mapping: ColumnMapping,
+    keys: Sequence[str] = ..., *, now: int | None = ...,
+) -> dict[Key, MedianSampler]: ...  # fmt: skip
+
+
+@overload
+def sketches_by_key(
+    table: pa.Table | pa.RecordBatch, params: Recipe[S], mapping: ColumnMapping,
+    keys: Sequence[str] = ..., *, now: int | None = ...,
+) -> dict[Key, S]: ...  # fmt: skip
+
+
 def sketches_by_key(
     table: pa.Table | pa.RecordBatch,
-    params: SketchParams,
+    params: BuiltWith,
     mapping: ColumnMapping,
     keys: Sequence[str] = (),
-) -> dict[Key, DecaySketch]:
+    *,
+    now: int | None = None,
+) -> Any:
     """One sketch for each distinct key of a table.
 
     Args:
         table: a delivery log, in any order, with any number of copies.
-        params, mapping, keys: see :class:`KeyedBuilder`.
+        params, mapping, keys, now: see :class:`KeyedBuilder`.
 
     Returns:
         The sketches by key: a tuple with one entry for each key column.
 
     Raises:
-        ObservationError, ParameterError: see :meth:`KeyedBuilder.add`.
+        ObservationError, ParameterError: see :class:`KeyedBuilder` and :meth:`KeyedBuilder.add`.
     """
-    builder = KeyedBuilder(params, mapping, keys)
+    builder = KeyedBuilder(params, mapping, keys, now=now)
     builder.add(table)
     return builder.sketches
 
 
-def merge_blobs(blobs: Iterable[bytes], *, id_key: bytes | None = None) -> bytes:
-    """Merge sketches that are bytes; at most 64 are decoded at a time.
+def merge_blobs(
+    blobs: Iterable[bytes], *, recipe: Recipe[Any] | None = None, id_key: bytes | None = None
+) -> bytes:
+    """Merge sketches that are bytes, of any one family; at most 64 are decoded at a time.
 
     Args:
         blobs: at least one, all with their parameters in them.
-        id_key: the stream's secret, where it has one.
+        recipe: what they were built by, where that is known; it must be where their decay is a
+            table.
+        id_key: the stream's secret, where it has one and there is no ``recipe``, which holds it.
 
     Raises:
         CorruptSketchError: one of them is damaged.
         IncompatibleSketchError: two of them do not belong together.
-        ParameterError: there are none.
+        ParameterError: there are none, or ``recipe`` and ``id_key`` are both given.
     """
-    merged = _merged(blobs, id_key)
+    if recipe is not None and id_key is not None:
+        raise ParameterError("give recipe or id_key, not both: a recipe holds its key")
+    decode = partial(families.decode, id_key=id_key) if recipe is None else recipe.decode
+    merged = _merged(blobs, decode)
     if merged is None:
         raise ParameterError("expected at least one sketch to merge")
     return merged.to_bytes()
 
 
-def _merged(blobs: Iterable[bytes], id_key: bytes | None) -> DecaySketch | None:
+def _merged(blobs: Iterable[bytes], decode: Callable[[bytes], Sketch]) -> Sketch | None:
     remaining = iter(blobs)
-    merged: DecaySketch | None = None
+    merged: Sketch | None = None
     while some := list(islice(remaining, _SKETCHES_AT_A_TIME)):
-        sketches = [DecaySketch.from_bytes(blob, id_key=id_key) for blob in some]
-        merged = merge(sketches if merged is None else [merged, *sketches])
+        sketches = list(map(decode, some))
+        merged = families.merge(sketches if merged is None else [merged, *sketches])
     return merged
 
 
@@ -513,12 +711,16 @@ def _merged(blobs: Iterable[bytes], id_key: bytes | None) -> DecaySketch | None:
 
 
 def partial_builder(
-    params: SketchParams, mapping: ColumnMapping, keys: Sequence[str] = ()
+    params: BuiltWith,
+    mapping: ColumnMapping,
+    keys: Sequence[str] = (),
+    *,
+    now: int | None = None,
 ) -> BatchFunction:
     """A function from batches of a log to partial sketches, one for each key in those batches."""
 
     def build_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        builder = KeyedBuilder(params, mapping, keys)
+        builder = KeyedBuilder(params, mapping, keys, now=now)
         for batch in batches:
             builder.add(batch)
         yield from builder.batches()
@@ -537,9 +739,11 @@ class FileSplit:
 
 def file_builder(
     splits: Sequence[FileSplit],
-    params: SketchParams,
+    params: BuiltWith,
     mapping: ColumnMapping,
     keys: Sequence[str] = (),
+    *,
+    now: int | None = None,
 ) -> BatchFunction:
     """A function from numbers of splits (column ``id``) to partial sketches of what they hold.
 
@@ -548,7 +752,7 @@ def file_builder(
     """
 
     def build_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        builder = KeyedBuilder(params, mapping, keys)
+        builder = KeyedBuilder(params, mapping, keys, now=now)
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 _add_split(builder, splits[number])
@@ -579,8 +783,14 @@ def _add_split(builder: KeyedBuilder, split: FileSplit) -> None:
             first_row += batch.num_rows
 
 
-def group_merger(keys: Sequence[str] = (), *, id_key: bytes | None = None) -> BatchFunction:
-    """A function from the partial sketches of ONE key to that key's sketch."""
+def group_merger(keys: Sequence[str] = (), recipe: Recipe[Any] | None = None) -> BatchFunction:
+    """A function from the partial sketches of ONE key to that key's sketch.
+
+    Args:
+        keys: the key columns.
+        recipe: see :func:`merge_blobs`.
+    """
+    decode = families.decode if recipe is None else recipe.decode
     key_names = list(keys)
 
     def merge_group(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -597,7 +807,7 @@ def group_merger(keys: Sequence[str] = (), *, id_key: bytes | None = None) -> Ba
                     counts[position] += sum(batch.column(name).to_pylist())
                 yield from batch.column("sketch").to_pylist()
 
-        sketch = _merged(blobs(), id_key)
+        sketch = _merged(blobs(), decode)
         if sketch is None:
             return
         result = [pa.array([count]) for count in counts.tolist()]
@@ -607,15 +817,22 @@ def group_merger(keys: Sequence[str] = (), *, id_key: bytes | None = None) -> Ba
     return merge_group
 
 
-def warm_up() -> None:
+def warm_up(*built_with: BuiltWith) -> None:
     """Compile what building and merging needs, so that it lies in numba's cache.
 
     numba's cache on disk is not made for several processes that fill it at once: call this in one
     process before workers that share the cache start.
+
+    Args:
+        built_with: what sketches will be built with or are merged of; nothing: ``DecaySketch``es.
     """
-    rows = 64
-    table = pa.table({"time": np.arange(rows), "id": np.arange(rows), "value": np.ones(rows)})
-    mapping = ColumnMapping(time="time", ids=("id",), value="value")
-    params = SketchParams(max_weight=1, capacity=4)
-    [sketch] = sketches_by_key(table, params, mapping).values()
-    merge_blobs([sketch.to_bytes(), sketch.to_bytes()])
+    rows = np.arange(64)
+    mapping = ColumnMapping(
+        time="row", ids=("row",), source="row", sequence="row", value="value"
+    )  # fmt: skip
+    for given in built_with or (SketchParams(max_weight=1),):
+        recipe = families.recipe_of(given)
+        recipe = replace(recipe, params=recipe.params.with_capacity(4))  # type: ignore[type-var]
+        table = pa.table({"row": rows, "value": np.ones(64, recipe.params.value_type)})
+        [sketch] = sketches_by_key(table, recipe, mapping).values()
+        merge_blobs([sketch.to_bytes(), sketch.to_bytes()], recipe=recipe)

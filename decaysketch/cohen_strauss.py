@@ -83,12 +83,11 @@ def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
             params, state.ids[rows], weights, np.int8(level), copy=state.copy
         )
         inverse = 1.0 / float(params.level_probabilities[level])
-        spread = (
-            hit_spread(params, level, weights, hits, copy=state.copy)
-            if level
-            else np.zeros(len(rows))
-        )
-        rungs.append(Rung(inverse, newest, int(mark), rows, hits * inverse, spread))
+        units: Float64Array = hits * inverse
+        spread = np.zeros(len(rows))
+        if level:
+            spread = hit_spread(params, level, weights, hits, copy=state.copy)
+        rungs.append(Rung(inverse, newest, int(mark), rows, units, spread))
         if mark == NO_WATERMARK:
             break
     return Ladder(bands_of(state) if bands is None else bands, tuple(rungs))

@@ -26,8 +26,7 @@ Limits
 from __future__ import annotations
 
 import html
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, overload
 
@@ -39,18 +38,16 @@ from decaysketch.decay import Decay
 from decaysketch.ensemble import Combine
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.estimate import Estimate
-from decaysketch.observations import TIME_LIMIT, Observations, prepare
+from decaysketch.observations import Observations, prepare
 from decaysketch.params import SketchParams
+from decaysketch.pending import PendingRows
 from decaysketch.retained import RetainedRows
 from decaysketch.sample import Sample
 from decaysketch.snapshot import Estimator, Snapshot
 from decaysketch.state import SketchState, params_of_copies
 
-__all__ = ["DecaySketch", "SketchStats", "merge"]
+__all__ = ["DecaySketch", "SketchStats"]
 
-_PENDING_LIMIT = 512  # single observations gathered before they are folded in together
-_LARGEST_FLOAT = float(np.finfo(np.float64).max)
-_EXACT_IN_FLOAT = 1 << 53
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 
@@ -99,7 +96,8 @@ class DecaySketch:
         self._set_rows([RetainedRows(params, copy) for copy in range(params.copies)])
         self._fed = self._zero_weight = self._too_late = 0
         self._snapshot: Snapshot | None = None  # of the rows as they are, once asked for
-        self._start_pending()
+        self._pending = PendingRows(params)
+        self._value_dtype = _FLOAT64 if params.value_type == "float64" else _INT64
 
     def _set_rows(self, copies: Sequence[RetainedRows]) -> None:
         self._rows, self._other_rows = copies[0], tuple(copies[1:])
@@ -114,18 +112,6 @@ class DecaySketch:
         return self._rows.params
 
     # ------------------------------------------------------------------------------------- update
-
-    def _start_pending(self) -> None:
-        params = self.params
-        self._max_weight = params.max_weight
-        self._id_limit = 1 << params.id_bits
-        self._float_values = params.value_type == "float64"
-        self._value_dtype: np.dtype[Any] = _FLOAT64 if self._float_values else _INT64
-        self._value_limit = _EXACT_IN_FLOAT if self._float_values else (1 << 63) - 1
-        self._pending_values = array("d" if self._float_values else "q")
-        self._pending_weights = array("q")
-        self._pending_times = array("q")
-        self._pending_ids = array("q")
 
     def update(
         self,
@@ -159,26 +145,10 @@ class DecaySketch:
 
         Complexity: O(log max_weight) arithmetic steps for each row and copy, amortised.
         """
-        if type(ids) is int and not_after is None and type(weights) is int:
-            kind = type(values)
-            if (
-                0 <= ids < self._id_limit
-                and 0 < weights <= self._max_weight
-                and type(timestamps) is int
-                and -TIME_LIMIT <= timestamps <= TIME_LIMIT
-                and (
-                    (kind is float and self._float_values and abs(values) <= _LARGEST_FLOAT)
-                    or (kind is int and -self._value_limit <= values <= self._value_limit)
-                )
-            ):
-                pending = self._pending_ids
-                pending.append(ids)
-                self._pending_values.append(values)
-                self._pending_weights.append(weights)
-                self._pending_times.append(timestamps)
-                if len(pending) >= _PENDING_LIMIT:
-                    self._flush()
-                return
+        if not_after is None and self._pending.take(values, weights, timestamps, ids):
+            if self._pending.full:
+                self._flush()
+            return
         self._update_columns(values, weights, timestamps, ids, not_after)
 
     def _update_columns(
@@ -233,14 +203,13 @@ class DecaySketch:
 
     def _flush(self) -> None:
         """Fold in the single observations gathered so far; they were validated one by one."""
-        if self._pending_ids:
-            columns = (self._pending_weights, self._pending_times, self._pending_ids)
-            weights, times, ids = (np.frombuffer(column, np.int64) for column in columns)
-            values = np.frombuffer(self._pending_values, self._value_dtype)
-            zero_weight = self._admit_unchecked(values, weights, times, ids)
+        if self._pending:
+            columns = self._pending.columns()
+            zero_weight = self._admit_unchecked(*columns)
             assert zero_weight == 0, "single observations are validated when they are given"
-            self._fed += len(ids)
-            self._start_pending()  # last: should folding in fail, they can be folded in again
+            self._fed += len(columns[0])
+            del columns  # they share memory with what is cleared
+            self._pending.clear()  # last: should folding in fail, they can be folded in again
 
     # -------------------------------------------------------------------------------------- merge
 
@@ -274,11 +243,18 @@ class DecaySketch:
             rows.absorb(theirs)
         self._snapshot = None
 
+    @classmethod
+    def merged(cls, sketches: Sequence[DecaySketch]) -> DecaySketch:
+        """One or more sketches as one, in one pass; see :func:`decaysketch.merge`."""
+        merged = cls(sketches[0].params)
+        merged._absorb(sketches)
+        return merged
+
     def __or__(self, other: DecaySketch) -> DecaySketch:
         """A new sketch that holds what both saw; neither is changed."""
         if not isinstance(other, DecaySketch):
             return NotImplemented
-        return merge([self, other])
+        return self.merged([self, other])
 
     def resize(self, capacity: int) -> None:
         """Shrink to a smaller capacity: the state that building with it would have given.
@@ -635,25 +611,3 @@ class DecaySketch:
             for k, v in self._summary().items()
         )
         return f"<table><caption>DecaySketch</caption>{rows}</table>"
-
-
-def merge(sketches: Iterable[DecaySketch]) -> DecaySketch:
-    """Merge any number of sketches into a new one, in one pass; none of them is changed.
-
-    The result has the smallest of their capacities.
-
-    Raises:
-        IncompatibleSketchError: naming every parameter that differs.
-        ParameterError: no sketch was given.
-        TypeError: something that is no sketch was given.
-
-    Complexity: O(rows of all).
-    """
-    given = list(sketches)
-    if not given:
-        raise ParameterError("expected at least one sketch to merge")
-    if not isinstance(given[0], DecaySketch):
-        raise TypeError(f"cannot merge a {type(given[0]).__name__}")
-    merged = DecaySketch(given[0].params)
-    merged._absorb(given)
-    return merged

@@ -3,8 +3,9 @@
     python -m spark_jobs.merge DIR... --out ALL.sketch
     python -m spark_jobs.merge DIR... --out DIR --per-key
 
-The folders may overlap in any way (the same log built twice, a backfill that repeats what was
-there): what several sketches saw counts once.
+The folders hold sketches of one family, whichever. They may overlap in any way (the same log built
+twice, a backfill that repeats what was there): what several sketches saw counts once. Of sketches
+that were told the time, the merged one has the latest clock.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import time
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from decaysketch import IncompatibleSketchError, SketchParams
+from decaysketch import IncompatibleSketchError
 from decaysketch.batch import RESULT_FIELDS, group_merger
+from decaysketch.families import Recipe
 from spark_jobs.console import JobError, console, human_bytes, reporting_errors
 from spark_jobs.options import IdKeyFile, Master, Overwrite, read_id_key, run
 from spark_jobs.session import (
@@ -34,22 +36,22 @@ from spark_jobs.tables import SketchFolder, check_free
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["common_params", "merge_all", "merge_per_key"]
+__all__ = ["common_recipe", "merge_all", "merge_per_key"]
 
 _RESULT_COLUMNS = [field.name for field in RESULT_FIELDS]
 
 
-def common_params(folders: Sequence[SketchFolder], id_key: bytes | None = None) -> SketchParams:
-    """The parameters that all folders were built with; the smallest of their capacities.
+def common_recipe(folders: Sequence[SketchFolder], id_key: bytes | None = None) -> Recipe[Any]:
+    """What all folders were built by; with the smallest of their capacities.
 
     Raises:
-        IncompatibleSketchError: naming every parameter that differs.
+        IncompatibleSketchError: naming every parameter that differs, or the families.
     """
-    given = [folder.params(id_key) for folder in folders]
+    given = [folder.recipe(id_key) for folder in folders]
     for other in given[1:]:
         if differences := given[0].differences(other):
             raise IncompatibleSketchError(differences)
-    return min(given, key=lambda params: params.capacity)
+    return min(given, key=lambda recipe: int(recipe.params.capacity))
 
 
 def _table(
@@ -65,9 +67,8 @@ def merge_all(
     session: SparkSession, folders: Sequence[SketchFolder], id_key: bytes | None = None
 ) -> bytes:
     """One sketch of everything in the folders, as bytes: first of each part, then of the parts."""
-    common_params(folders, id_key)
     table = _table(session, folders, _RESULT_COLUMNS)
-    merger = group_merger(id_key=id_key)
+    merger = group_merger(recipe=common_recipe(folders, id_key))
     parts = table.mapInArrow(merger, table.schema)
     whole = parts.groupBy().applyInArrow(merger, table.schema).select("sketch")
     rows = with_progress(session, "merging", whole.collect)
@@ -85,7 +86,7 @@ def merge_per_key(
     id_key: bytes | None = None,
 ) -> SketchFolder:
     """One sketch for each key that any of the folders has, written to another folder."""
-    params = common_params(folders, id_key)
+    recipe = common_recipe(folders, id_key)
     by = folders[0].by
     for folder in folders[1:]:
         if folder.by != by:
@@ -97,13 +98,13 @@ def merge_per_key(
     keys = [f"`{name}`" for name in by]
     table = _table(session, folders, [*keys, *_RESULT_COLUMNS])
     groups = table.groupBy(*keys)
-    merged = groups.applyInArrow(group_merger(by, id_key=id_key), table.schema)
+    merged = groups.applyInArrow(group_merger(by, recipe), table.schema)
 
     def write(path: Path) -> None:
         with_progress(session, "merging", lambda: merged.write.parquet(path_to_write(path)))
 
     return SketchFolder.write(
-        out.resolve(), write, params=params, by=by, overwrite=overwrite,
+        out.resolve(), write, recipe=recipe, by=by, overwrite=overwrite,
         notes=lambda: {
             "merged_from": [str(folder.path) for folder in folders],
             "seconds": round(time.monotonic() - started, 3),
@@ -125,12 +126,12 @@ def main(
     with reporting_errors():
         id_key = read_id_key(id_key_file)
         opened = [SketchFolder.open(folder) for folder in folders]
-        common_params(opened, id_key)  # what can be wrong is found before a session starts
+        recipe = common_recipe(opened, id_key)  # what can be wrong is found before a session starts
         if per_key:
             check_free(out, overwrite)
         elif out.exists() and not overwrite:
             raise JobError(f"{out} is there already; --overwrite replaces it")
-        with spark_session("decaysketch merge", master) as session:
+        with spark_session("decaysketch merge", master, recipe) as session:
             if per_key:
                 merged = merge_per_key(session, opened, out, overwrite=overwrite, id_key=id_key)
                 counts = merged.summary

@@ -21,7 +21,7 @@ import typer
 from rich.progress import track
 from rich.table import Table
 
-from decaysketch import SketchParams
+from decaysketch.families import Recipe
 from spark_jobs.console import JobError, console, human_bytes, reporting_errors
 from spark_jobs.options import run
 from spark_jobs.tables import SketchFolder, StoredSketch
@@ -63,13 +63,13 @@ class Publisher:
         self._attempts = attempts
         self._wait = wait
 
-    def create_stream(self, params: SketchParams) -> None:
-        """Create the stream, or find it there with the same parameters.
+    def create_stream(self, recipe: Recipe[Any]) -> None:
+        """Create the stream of a recipe, or find it there with the same one.
 
         Raises:
             JobError: it has other parameters, or the aggregator does not take these.
         """
-        self._request("PUT", self._path, json={"params": params.to_dict()})
+        self._request("PUT", self._path, json=recipe.to_dict())
 
     def post(self, source: str, blob: bytes) -> Receipt:
         """Post one sketch.
@@ -152,7 +152,7 @@ def main(
         with httpx2.Client(base_url=url, timeout=timeout_s) as client:
             publisher = Publisher(client, stream, attempts=attempts)
             if create:
-                publisher.create_stream(opened.params())
+                publisher.create_stream(opened.recipe())
             receipts = publisher.post_all(sketches)
         report = Table("source", "posted", "new to the aggregator")
         for receipt in receipts[:_SHOWN]:

@@ -39,17 +39,20 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def spark_session(name: str, master: str = DEFAULT_MASTER) -> Iterator[SparkSession]:
+def spark_session(
+    name: str, master: str = DEFAULT_MASTER, *built_with: batch.BuiltWith
+) -> Iterator[SparkSession]:
     """A session whose workers can import this project; stopped at the end.
 
     Compiles the library's kernels first, in this process: workers that share numba's cache on disk
-    then find it filled, instead of filling it all at once.
+    then find it filled, instead of filling it all at once. ``built_with`` says for which sketches;
+    see :func:`decaysketch.batch.warm_up`.
     """
     local = master.startswith("local")
     if local:
         ensure_java()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host's name need not resolve
-    batch.warm_up()
+    batch.warm_up(*built_with)
     _prepare_environment()
     from pyspark.sql import SparkSession
 

@@ -1,7 +1,7 @@
 """The folder that holds one sketch for each key: what `build` writes and the others read.
 
 DIR/sketches/*.parquet    the key columns, rows, missing_values, fallback_times, sketch, digest
-DIR/summary.json          the parameters, the key columns' names, and counts
+DIR/summary.json          family, parameters and decay, the key columns' names, and counts
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from decaysketch import SketchParams
 from decaysketch.batch import RESULT_FIELDS
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.families import Recipe, recipe_from_dict
 from spark_jobs.console import JobError
 
 __all__ = ["SketchFolder", "StoredSketch", "check_free"]
 
 _OURS = {"sketches", "summary.json"}
+_RECIPE = ("family", "params", "decay")  # folders of release 0.1.0 name no family
 
 
 def check_free(path: Path, overwrite: bool) -> None:
@@ -54,7 +56,7 @@ class StoredSketch:
 
 @dataclass(frozen=True, slots=True)
 class SketchFolder:
-    """A folder of sketches, all built with the same parameters."""
+    """A folder of sketches, all built by one recipe."""
 
     path: Path
     summary: dict[str, Any]
@@ -75,7 +77,7 @@ class SketchFolder:
         path: Path,
         write_table: Callable[[Path], None],
         *,
-        params: SketchParams,
+        recipe: Recipe[Any],
         by: Sequence[str],
         overwrite: bool,
         notes: Callable[[], dict[str, Any]],
@@ -88,7 +90,7 @@ class SketchFolder:
         check_free(path, overwrite)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
-            draft = cls(Path(scratch) / "new", {"params": params.to_dict(), "by": list(by)})
+            draft = cls(Path(scratch) / "new", {**recipe.to_dict(), "by": list(by)})
             write_table(draft.table_path)
             draft.summary.update(draft._counts() | notes())
             text = json.dumps(draft.summary, indent=2) + "\n"
@@ -98,9 +100,17 @@ class SketchFolder:
             draft.path.rename(path)
         return cls(path, draft.summary)
 
-    def params(self, id_key: bytes | None = None) -> SketchParams:
-        """What the sketches were built with."""
-        return SketchParams.from_dict(self.summary["params"], id_key=id_key)
+    def recipe(
+        self, id_key: bytes | None = None, *, table: IntegralDecay | None = None
+    ) -> Recipe[Any]:
+        """What the sketches were built by.
+
+        Args:
+            id_key: the stream's secret, where it has one.
+            table: their decay, where that is a table.
+        """
+        form = {name: self.summary[name] for name in _RECIPE if name in self.summary}
+        return recipe_from_dict(form, id_key=id_key, table=table)
 
     @property
     def by(self) -> list[str]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,9 @@ from hypothesis import strategies as st
 
 import decaysketch as ds
 from decaysketch import batch
+from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.batch import ColumnMapping, KeyedBuilder, sketches_by_key
+from decaysketch.families import Recipe, Sketch, recipe_of
 
 MAPPING = ColumnMapping(
     time="event_us",
@@ -231,10 +234,11 @@ class TestColumns:
             assert sketches_by_key(table, PARAMS, MAPPING, ["path"]) == {}
         assert sketches_by_key(untyped, PARAMS, MAPPING) == {}
 
-    @pytest.mark.parametrize("keys", ["", ()])
-    def test_a_mapping_needs_ids(self, keys: object) -> None:
-        with pytest.raises(ds.ParameterError, match="ids is"):
-            ColumnMapping(time="time", ids=keys)  # type: ignore[arg-type]
+    def test_a_mapping_needs_ids(self) -> None:
+        with pytest.raises(ds.ParameterError, match="ids is 'id'; expected a tuple"):
+            ColumnMapping(time="time", ids="id")  # type: ignore[arg-type]
+        with pytest.raises(ds.ParameterError, match=r"ids is \(\); expected the columns"):
+            KeyedBuilder(PARAMS, ColumnMapping(time="time"))
 
     def test_a_mapping_refuses_a_unit_it_does_not_know(self) -> None:
         with pytest.raises(ds.ParameterError, match="fortnight"):
@@ -323,6 +327,218 @@ class TestLaws:
         assert len(blobs) > 64  # more than are decoded at a time
 
 
+INTEGRAL = ds.SketchParams(max_weight=7, id_bits=40, capacity=30, seed=3, time_unit="us")
+BY_THE_MINUTE = ds.SketchParams(max_weight=7, id_bits=40, capacity=30, seed=3, time_unit="min")
+FALLING = ds.decay.integral.function(
+    lambda w, x: (w - x // 2).clip(0), max_weight=7, ages=15
+)  # fmt: skip
+BY_NUMBER = ColumnMapping(
+    time="event_us",
+    fallback_time="arrival_us",
+    source="source",
+    sequence="msg",
+    value="value",
+    time_unit="us",
+)
+RECIPES: dict[str, tuple[Recipe[Any], ColumnMapping]] = {
+    "decay": (recipe_of(PARAMS), MAPPING),
+    "integral": (
+        recipe_of(INTEGRAL, ds.decay.integral.exponential(half_life=60_000_000)),
+        MAPPING,
+    ),
+    "integral, by a table": (recipe_of(BY_THE_MINUTE, FALLING), MAPPING),
+    "sum": (
+        recipe_of(SumParams(max_sum=10_000, capacity=30, max_window=400_000_000, time_unit="us")),
+        replace(BY_NUMBER, value="weight"),
+    ),
+    "median": (
+        recipe_of(MedianParams(max_count=1_000, capacity=30, seed=8, time_unit="us")),
+        BY_NUMBER,
+    ),
+}
+MIDDLE = {"us": 1_700_000_300_000_000, "min": 1_700_000_300 // 60}  # of the logs of these tests
+
+
+def one_by_one(name: str, table: pa.Table, now: int | None = None) -> Sketch:
+    """A sketch of any family of a log, row by row, with nothing of `batch` in it."""
+    recipe, mapping = RECIPES[name]
+    params, sketch = recipe.params, recipe.empty()
+    if now is not None:
+        sketch.advance(now)
+    for row in table.to_pylist():
+        time = row["arrival_us"] if row["event_us"] is None else row["event_us"]
+        value = row[mapping.value]
+        if isinstance(params, ds.SketchParams):
+            if params.time_unit == "min":
+                time //= 60_000_000
+            [identity] = ds.observation_ids([row["source"]], [row["msg"]], params=params)
+            sketch.update([value], [row["weight"]], [time], [identity])
+        elif value is not None:
+            sketch.update(value, time, row["msg"], source=row["source"])
+    return sketch
+
+
+@pytest.mark.parametrize("name", RECIPES)
+class TestFamilies:
+    @pytest.mark.parametrize("text_keys", [False, True])
+    @pytest.mark.parametrize("told", [False, True])
+    def test_equals_feeding_row_by_row(self, name: str, told: bool, text_keys: bool) -> None:
+        recipe, mapping = RECIPES[name]
+        now = MIDDLE[recipe.params.time_unit] if told and name != "decay" else None
+        log = delivery_log(1_500, text_keys=text_keys)
+        found = sketches_by_key(log, recipe, mapping, ["path"], now=now)
+        assert len(found) == 5
+        paths = np.array(log["path"].to_pylist())
+        for (path,), sketch in found.items():
+            rows = np.flatnonzero(paths == path)
+            assert sketch.to_bytes() == one_by_one(name, log.take(rows), now).to_bytes()
+            assert now is None or sketch.clock == now
+
+    def test_a_recipe_is_not_needed_where_parameters_say_it(self, name: str) -> None:
+        recipe, mapping = RECIPES[name]
+        log = delivery_log(300)
+        if recipe.family != "integral":
+            plain = sketches_by_key(log, recipe.params, mapping)
+            assert plain == sketches_by_key(log, recipe, mapping)
+
+    @settings(max_examples=15, deadline=None)
+    @given(data=st.data())
+    def test_any_cut_order_and_repetition_gives_the_same_bytes(
+        self, name: str, data: st.DataObject
+    ) -> None:
+        recipe, mapping = RECIPES[name]
+        rows = 400
+        log = delivery_log(rows, seed=data.draw(st.integers(0, 50)))
+        now = None
+        if name != "decay" and data.draw(st.booleans()):
+            now = MIDDLE[recipe.params.time_unit] - (200_000_000 if name != BY_TABLE else 3)
+        expected = sketches_by_key(log, recipe, mapping, now=now)[()].to_bytes()
+        order = np.random.default_rng(data.draw(st.integers(0, 1_000))).permutation(rows)
+        again = data.draw(st.lists(st.integers(0, rows - 1), max_size=100))
+        shuffled = log.take(pa.array([*order.tolist(), *again]))
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(shuffled)), max_size=8)))
+        parts = []
+        for start, end in zip([0, *cuts], [*cuts, len(shuffled)], strict=True):
+            part = shuffled.slice(start, end - start)
+            built = sketches_by_key(part, recipe, mapping, now=now)
+            parts += [sketch.to_bytes() for sketch in built.values()]
+        assert batch.merge_blobs(parts, recipe=recipe) == expected
+        if name != BY_TABLE:
+            assert batch.merge_blobs(parts) == expected
+
+    def test_the_functions_of_an_engine(self, name: str) -> None:
+        recipe, mapping = RECIPES[name]
+        log = delivery_log(1_000)
+        whole = sketches_by_key(log, recipe, mapping, ["path"])
+        function = batch.partial_builder(recipe, mapping, ["path"])
+        partials = [
+            row for part in log.to_batches(max_chunksize=300) for row in function(iter([part]))
+        ]
+        merger = batch.group_merger(["path"], recipe)
+        for (path,), sketch in whole.items():
+            group = [b.filter(pa.compute.equal(b.column("path"), path)) for b in partials]
+            [row] = merger(iter(group))
+            assert row.column("sketch").to_pylist() == [sketch.to_bytes()]
+            assert row.column("digest").to_pylist() == [sketch.digest()]
+
+    def test_families_do_not_merge(self, name: str) -> None:
+        log = delivery_log(60)
+        recipe, mapping = RECIPES[name]
+        blob = sketches_by_key(log, recipe, mapping)[()].to_bytes()
+        for other, other_mapping in RECIPES.values():
+            if other.family == recipe.family:
+                continue
+            theirs = sketches_by_key(log, other, other_mapping)[()].to_bytes()
+            with pytest.raises(ds.IncompatibleSketchError) as caught:
+                batch.merge_blobs([blob, theirs], recipe=recipe)
+            assert caught.value.fields == {"family": (recipe.family, other.family)}
+            if BY_TABLE not in (name, other_name(other)):
+                with pytest.raises(ds.IncompatibleSketchError, match="family: "):
+                    batch.merge_blobs([blob, theirs])
+
+    def test_warm_up_runs(self, name: str) -> None:
+        batch.warm_up(RECIPES[name][0])
+
+    def test_an_empty_table_has_no_keys(self, name: str) -> None:
+        recipe, mapping = RECIPES[name]
+        untyped = pa.table({name: pa.nulls(0) for name in mapping.columns})
+        assert sketches_by_key(untyped, recipe, mapping) == {}
+        assert sketches_by_key(delivery_log(30).slice(0, 0), recipe, mapping) == {}
+
+
+BY_TABLE = "integral, by a table"
+
+
+def other_name(recipe: Recipe[Any]) -> str:
+    return next(name for name, (known, _) in RECIPES.items() if known is recipe)
+
+
+class TestElements:
+    SUM = SumParams(max_sum=100, capacity=10)
+    MEDIAN = MedianParams(max_count=100, capacity=10)
+    MAPPING = ColumnMapping(time="time", source="who", sequence="number", value="value")
+    TABLE: ClassVar[dict[str, Any]] = {
+        "time": [1, 2, 3], "who": ["a", "a", "b"], "number": [1, 2, 1], "value": [5, 6, 7]
+    }  # fmt: skip
+
+    def test_one_without_a_value_is_left_out_and_counted(self) -> None:
+        table = pa.table({**self.TABLE, "value": pa.array([5, None, 7])})
+        for params in (self.SUM, self.MEDIAN):
+            builder = KeyedBuilder(params, self.MAPPING, ["who"])
+            builder.add(table)
+            assert {key: len(s.state()) for key, s in builder.sketches.items()} == {
+                ("a",): 1,
+                ("b",): 1,
+            }
+            assert builder.counts[("a",)].tolist() == [2, 1, 0]
+        nothing = {**self.TABLE, "value": pa.nulls(3)}
+        [sampler] = sketches_by_key(pa.table(nothing), self.MEDIAN, self.MAPPING).values()
+        assert sampler == MedianSampler(self.MEDIAN)
+
+    def test_a_live_sampler_and_a_build_of_its_log_agree(self) -> None:
+        live = SumSampler(self.SUM)
+        live.update([5, 6], [1, 2], [1, 2], source="a")
+        live.update([7], [3], [1], source="b")
+        assert sketches_by_key(pa.table(self.TABLE), self.SUM, self.MAPPING)[()] == live
+
+    @pytest.mark.parametrize("name", ["source", "sequence"])
+    def test_are_not_numbered_here(self, name: str) -> None:
+        with pytest.raises(ds.ParameterError, match="would count again whenever they are read"):
+            KeyedBuilder(self.SUM, replace(self.MAPPING, **{name: None}))
+
+    def test_need_a_value_and_have_no_weight(self) -> None:
+        with pytest.raises(ds.ParameterError, match="value is None"):
+            KeyedBuilder(self.SUM, replace(self.MAPPING, value=None))
+        with pytest.raises(ds.ParameterError, match="weight is 'w'; expected None"):
+            KeyedBuilder(self.MEDIAN, replace(self.MAPPING, weight="w"))
+        with pytest.raises(ds.ParameterError, match="now is 7; expected None"):
+            KeyedBuilder(PARAMS, MAPPING, now=7)
+
+    @pytest.mark.parametrize(
+        ("column", "row", "cells", "message"),
+        [
+            ("value", 1, [1, 101, 2], r"^value\[1\] is 101; expected 0 to 100 \(max_sum\)"),
+            ("value", 2, [1, 2, -1], r"^value\[2\] is -1; expected 0 to 100"),
+            ("value", None, [1.0, 2.5, 3.0], r"^value has dtype float64.*expected integers"),
+            ("who", 2, ["a", "b", "c" * 2_000], r"^who\[2\] is a key of 2000 bytes"),
+            ("who", 0, pa.array([None, "a", "b"]), r"^who\[0\] is null"),
+            ("number", 1, pa.array([1, None, 2]), r"^number\[1\] is null"),
+            ("number", None, ["1", "2", "3"], r"^number is of type string; expected integers"),
+            ("time", 0, [1 << 62 | 1, 1, 1], r"^time\[0\] is 4611686018427387905; expected"),
+        ],
+    )
+    def test_one_at_fault_is_named_and_nothing_is_taken(
+        self, column: str, row: int | None, cells: Any, message: str
+    ) -> None:
+        builder = KeyedBuilder(self.SUM, self.MAPPING)
+        builder.add(pa.table(self.TABLE))
+        before = builder.sketches[()].to_bytes()
+        with pytest.raises(ds.ObservationError, match=message) as caught:
+            builder.add(pa.table({**self.TABLE, column: cells}))
+        assert (caught.value.column, caught.value.row) == (column, row)
+        assert builder.sketches[()].to_bytes() == before
+
+
 class TestMergeBlobs:
     def test_nothing_to_merge(self) -> None:
         with pytest.raises(ds.ParameterError, match="at least one"):
@@ -335,6 +551,13 @@ class TestMergeBlobs:
         assert batch.merge_blobs([blob, blob], id_key=params.id_key) == blob
         with pytest.raises(ds.IncompatibleSketchError, match="id_key"):
             batch.merge_blobs([blob])
+
+    def test_a_recipe_holds_the_secret_key(self) -> None:
+        params = ds.SketchParams(max_weight=1, id_key=b"sixteen bytes or more")
+        blob = one(pa.table({"time": [1, 2], "id": [1, 2]}), params).to_bytes()
+        assert batch.merge_blobs([blob, blob], recipe=recipe_of(params)) == blob
+        with pytest.raises(ds.ParameterError, match="not both"):
+            batch.merge_blobs([blob], recipe=recipe_of(params), id_key=params.id_key)
 
     def test_other_parameters_are_refused(self) -> None:
         table = pa.table({"time": [1], "id": [1]})

@@ -46,6 +46,7 @@ from decaysketch.integral.sampling import Estimator, draw
 from decaysketch.integral.state import NO_CLOCK, IntegralState, spec_of
 from decaysketch.observations import TIME_LIMIT, Observations, prepare
 from decaysketch.params import SketchParams
+from decaysketch.pending import PendingRows
 from decaysketch.sample import Sample
 from decaysketch.wire import integral as wire
 
@@ -110,6 +111,7 @@ class IntegralDecaySketch:
             raise ParameterError(f"copies is {params.copies}; expected 1, for an integral decay")
         self._rows = IntegralRows(params, decay)
         self._fed = self._zero_weight = self._too_late = 0
+        self._pending = PendingRows(params)
         self._forget_answers()
 
     def _forget_answers(self) -> None:
@@ -167,6 +169,14 @@ class IntegralDecaySketch:
 
         Complexity: O(log max_weight) arithmetic steps for each row, amortised.
         """
+        if (
+            not_after is None
+            and now is None
+            and self._pending.take(values, weights, timestamps, ids)
+        ):
+            if self._pending.full:
+                self._flush()
+            return
         batch = prepare(self.params, values, weights, timestamps, ids)
         rows, late = len(batch.ids), 0
         if not_after is not None:
@@ -183,6 +193,15 @@ class IntegralDecaySketch:
         self._zero_weight += int((batch.weights == 0).sum())
         self._rows.admit(batch)
         self._forget_answers()
+
+    def _flush(self) -> None:
+        """Fold in the single observations gathered so far; they were validated one by one."""
+        if self._pending:
+            columns = self._pending.columns()
+            self._rows.admit(prepare(self.params, *columns))
+            self._fed += len(columns[0])
+            self._pending.clear()  # last: should folding in fail, they can be folded in again
+            self._forget_answers()
 
     def advance(self, now: int) -> None:
         """Tell the sketch the time: what has expired by ``now`` may be forgotten. O(M).
@@ -228,6 +247,9 @@ class IntegralDecaySketch:
                 differences["decay"] = (self.decay, other.decay)
             if differences:
                 raise IncompatibleSketchError(differences)
+        self._flush()
+        for other in others:
+            other._flush()
         capacity = min((other.params.capacity for other in others), default=self.params.capacity)
         if capacity < self.params.capacity:
             self._rows.lower_capacity(capacity)
@@ -235,7 +257,8 @@ class IntegralDecaySketch:
         self._forget_answers()
 
     @classmethod
-    def _merged(cls, sketches: Sequence[IntegralDecaySketch]) -> IntegralDecaySketch:
+    def merged(cls, sketches: Sequence[IntegralDecaySketch]) -> IntegralDecaySketch:
+        """One or more sketches as one, in one pass; see :func:`decaysketch.merge`."""
         merged = cls(sketches[0].params, sketches[0].decay)
         merged._absorb(sketches)
         return merged
@@ -244,7 +267,7 @@ class IntegralDecaySketch:
         """A new sketch that holds what both saw; neither is changed."""
         if not isinstance(other, IntegralDecaySketch):
             return NotImplemented
-        return self._merged([self, other])
+        return self.merged([self, other])
 
     def resize(self, capacity: int) -> None:
         """Shrink to a smaller capacity: the state that building with it would have given.
@@ -261,6 +284,7 @@ class IntegralDecaySketch:
                 f"capacity is {capacity!r}; a sketch of capacity {self.params.capacity} can only "
                 f"shrink: expected an integer from 1 to {self.params.capacity}"
             )
+        self._flush()
         self._rows.lower_capacity(capacity)
         self._forget_answers()
 
@@ -268,6 +292,7 @@ class IntegralDecaySketch:
 
     def state(self) -> IntegralState:
         """The canonical state. O(rows log rows) after a change, else O(1)."""
+        self._flush()
         if self._state is None:
             self._state = self._rows.state()
         return self._state
@@ -376,6 +401,7 @@ class IntegralDecaySketch:
         return draw(self.state(), now, estimator)
 
     def _ask(self, now: int) -> Sample:
+        self._flush()
         if self._sample is None or self._sample.now != now:
             self._sample = self.sample(now=now)
         return self._sample

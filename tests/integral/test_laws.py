@@ -58,7 +58,7 @@ def test_any_partition_and_merge_tree_gives_the_same_state(
         if rng.random() < 0.5:
             count = rng.randint(2, len(sketches))
             together, sketches = sketches[:count], sketches[count:]
-            sketches.append(ds.IntegralDecaySketch._merged(together))
+            sketches.append(ds.merge(together))
         else:
             other = sketches.pop()
             sketches[0].merge(other)

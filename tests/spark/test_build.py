@@ -72,7 +72,7 @@ class TestBuild:
         folder = build(session, tmp_path / "log.parquet", tmp_path / "out", PARAMS, MAPPING, by)
         assert blobs(folder) == expected(log, by)
         again = SketchFolder.open(tmp_path / "out")
-        assert again.params() == PARAMS
+        assert again.recipe().params == PARAMS
         assert again.by == by
         assert again.summary["rows"] == 3_000
         assert again.summary["missing_values"] == log["value"].null_count

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +21,9 @@ from delivery_logs import delivery_log
 from typer.testing import CliRunner
 
 import decaysketch as ds
+from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import ColumnMapping, sketches_by_key
+from decaysketch.families import Recipe, recipe_of
 from spark_jobs import build, java, merge, publish
 from spark_jobs.java import JavaNotFoundError, find_java_home
 from spark_jobs.tables import SketchFolder
@@ -29,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MAPPING = ColumnMapping(
     time="event_us", fallback_time="arrival_us", ids=("source", "msg"), value="value"
 )
+BY_NUMBER = dataclasses.replace(MAPPING, ids=(), source="source", sequence="msg")
 
 
 @pytest.fixture
@@ -151,6 +155,106 @@ class TestPrograms:
             )  # fmt: skip
             assert status == 1
             assert told.startswith("error: ["), told
+
+
+FAMILIES: dict[str, tuple[Recipe[Any], ColumnMapping, list[object]]] = {
+    "integral": (
+        recipe_of(
+            ds.SketchParams(max_weight=7, id_bits=40, capacity=50, time_unit="us"),
+            ds.decay.integral.exponential(half_life=60_000_000),
+        ),
+        dataclasses.replace(MAPPING, weight="weight"),
+        [
+            "--max-weight", 7, "--id-bits", 40, "--weight-column", "weight",
+            "--decay", '{"kind": "exponential", "half_life": 60000000}',
+        ],
+    ),
+    "sum": (
+        recipe_of(
+            SumParams(max_sum=10_000, max_window=100_000_000, capacity=50, time_unit="us")
+        ),
+        dataclasses.replace(BY_NUMBER, value="weight"),
+        ["--max-sum", 10_000, "--max-window", 100_000_000, "--value-column", "weight"],
+    ),
+    "median": (
+        recipe_of(MedianParams(max_count=1_000, capacity=50, time_unit="us")),
+        BY_NUMBER,
+        ["--max-count", 1_000],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("shared_session")
+@pytest.mark.parametrize(("family", "told"), [("integral", True), ("sum", True), ("median", False)])
+def test_families_are_built_and_merged(family: str, told: bool, tmp_path: Path) -> None:
+    recipe, mapping, options = FAMILIES[family]
+    now = 1_700_000_150_000_000 if told else None
+    options = [*options, "--family", family, "--capacity", 50, *(["--now", now] if told else [])]
+    log = delivery_log(900)
+    for name, part in {"a": log.slice(0, 500), "b": log.slice(400)}.items():
+        pq.write_table(part, tmp_path / f"{name}.parquet", row_group_size=200)
+        reading = "--read-in-workers" if name == "a" else "--no-read-in-workers"
+        status, told_so = run(
+            build.main, tmp_path / f"{name}.parquet", "--out", tmp_path / name, *options, reading
+        )
+        assert status == 0, told_so
+        assert SketchFolder.open(tmp_path / name).recipe() == recipe
+    whole, keys = tmp_path / "all.sketch", tmp_path / "keys"
+    assert run(merge.main, tmp_path / "a", tmp_path / "b", "--out", whole)[0] == 0
+    assert whole.read_bytes() == sketches_by_key(log, recipe, mapping, now=now)[()].to_bytes()
+    assert run(merge.main, tmp_path / "a", tmp_path / "b", "--per-key", "--out", keys)[0] == 0
+    expected = sketches_by_key(log, recipe, mapping, ["path"], now=now)
+    merged = SketchFolder.open(keys)
+    assert {s.key: s.blob for s in merged.read()} == {
+        key: sketch.to_bytes() for key, sketch in expected.items()
+    }
+    assert merged.recipe() == recipe
+
+
+def test_folders_of_two_families_are_not_merged(tmp_path: Path) -> None:
+    for name in ("sum", "median"):
+        (tmp_path / name).mkdir()
+        summary = {**FAMILIES[name][0].to_dict(), "by": []}
+        (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+    status, told = run(merge.main, tmp_path / "sum", tmp_path / "median", "--out", tmp_path / "x")
+    assert (status, "family: 'sum' != 'median'" in told) == (1, True)
+
+
+def test_a_folder_of_the_first_release_names_no_family(tmp_path: Path) -> None:
+    params = ds.SketchParams(max_weight=1)
+    (tmp_path / "summary.json").write_text(json.dumps({"params": params.to_dict(), "by": []}))
+    assert SketchFolder.open(tmp_path).recipe() == recipe_of(params)
+
+
+HALVING = '{"kind": "halving", "period": 60}'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--family", "heap"], "family is 'heap'; expected one of decay, integral, sum, median"),
+        (["--family", "sum"], "max_sum is missing"),
+        (["--max-sum", "9"], "--max-sum has no use for the family decay"),
+        (["--family", "median", "--max-sum", "9"], "--max-sum has no use for the family median"),
+        (["--family", "sum", "--max-sum", "9", "--sequence-column", ""], "would count again"),
+        (["--family", "sum", "--max-sum", "9", "--weight-column", "w"], "weight is 'w'; expected"),
+        (["--family", "sum", "--max-sum", "9", "--value-column", ""], "value is None"),
+        (["--family", "integral"], "decay is None; expected an object"),
+        (["--family", "integral", "--decay", "{"], "--decay is not JSON"),
+        (["--family", "integral", "--decay", "Makefile"], "Makefile is not JSON"),
+        (["--family", "integral", "--decay", '{"kind": "slow"}'], "kind is 'slow'; expected one"),
+        (["--family", "integral", "--decay", '{"kind": "table"}'], "named by its digest"),
+        (["--decay", HALVING], "unknown field 'decay'"),
+        (["--now", "7"], "now is 7; expected None: a DecaySketch has no clock"),
+        (["--id-columns", ""], "ids is (); expected the columns"),
+    ],
+)
+def test_what_a_family_cannot_be_built_with_is_found_before_a_session_starts(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    status, told = run(build.main, "nowhere.parquet", "--out", "x", *arguments)
+    assert (status, message in told) == (1, True), told
 
 
 @pytest.mark.parametrize(

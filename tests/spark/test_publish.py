@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from delivery_logs import delivery_log
 
 import decaysketch as ds
+from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import ColumnMapping, sketches_by_key
+from decaysketch.families import Recipe, recipe_of
 from spark_jobs.console import JobError
 from spark_jobs.publish import Publisher, source_name
 from spark_jobs.tables import StoredSketch
@@ -35,8 +39,8 @@ class TestWithTheAggregator:
         app = create_app(Settings(data=str(tmp_path / "aggregator.sqlite3")))
         with TestClient(app) as client:
             publisher = Publisher(client, "ward-7")
-            publisher.create_stream(PARAMS)
-            publisher.create_stream(PARAMS)
+            publisher.create_stream(recipe_of(PARAMS))
+            publisher.create_stream(recipe_of(PARAMS))
             receipts = publisher.post_all(stored())
             assert all(receipt.changed for receipt in receipts)
             first = client.get("/v1/streams/ward-7/sketch").content
@@ -45,7 +49,36 @@ class TestWithTheAggregator:
             assert client.get("/v1/streams/ward-7/sketch").content == first
             assert first == sketches_by_key(delivery_log(900), PARAMS, MAPPING)[()].to_bytes()
             with pytest.raises(JobError, match=r"refused: 409: .*seed"):
-                publisher.create_stream(ds.SketchParams(max_weight=1, seed=1, time_unit="us"))
+                publisher.create_stream(recipe_of(replace(PARAMS, seed=1)))
+
+    @pytest.mark.parametrize(
+        ("recipe", "value"),
+        [
+            (recipe_of(PARAMS, ds.decay.integral.exponential(half_life=60_000_000)), "value"),
+            (recipe_of(SumParams(max_sum=1_000, capacity=50, time_unit="us")), "weight"),
+            (recipe_of(MedianParams(max_count=1_000, capacity=50, time_unit="us")), "value"),
+        ],
+        ids=["integral", "sum", "median"],
+    )
+    def test_any_family(self, tmp_path: Path, recipe: Recipe[Any], value: str) -> None:
+        from fastapi.testclient import TestClient
+
+        from api.app import create_app
+        from api.settings import Settings
+
+        mapping = replace(MAPPING, value=value, source="source", sequence="msg")
+        found = sketches_by_key(delivery_log(900), recipe, mapping, ["path"])
+        stored = [StoredSketch(key, 0, s.to_bytes(), s.digest()) for key, s in found.items()]
+        app = create_app(Settings(data=str(tmp_path / "aggregator.sqlite3")))
+        with TestClient(app) as client:
+            publisher = Publisher(client, "ward-7")
+            publisher.create_stream(recipe)
+            assert all(receipt.changed for receipt in publisher.post_all(stored))
+            assert not any(receipt.changed for receipt in publisher.post_all(stored))
+            whole = sketches_by_key(delivery_log(900), recipe, mapping)[()].to_bytes()
+            assert client.get("/v1/streams/ward-7/sketch").content == whole
+            with pytest.raises(JobError, match=r"refused: 409: "):
+                publisher.create_stream(recipe_of(PARAMS))
 
 
 class Network:

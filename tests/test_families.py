@@ -1,0 +1,209 @@
+"""All families under one face: recipes, their JSON, and dispatch by the byte on the wire."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import decaysketch as ds
+from decaysketch import families
+from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch.families import FAMILIES, Recipe, decode, merge, recipe_from_dict, recipe_of
+
+PARAMS = ds.SketchParams(max_weight=7, id_bits=30, capacity=20, seed=5)
+HALVING = ds.decay.integral.halving(60)
+TABLE = ds.decay.integral.table([[0, 0, 0], *([w, w // 2, 0] for w in range(1, 8))])
+RECIPES: dict[str, Recipe[Any]] = {
+    "decay": recipe_of(PARAMS),
+    "integral": recipe_of(PARAMS, HALVING),
+    "sum": recipe_of(SumParams(max_sum=1_000, capacity=20, max_window=500, seed=5)),
+    "median": recipe_of(MedianParams(max_count=1_000, capacity=20, seed=5)),
+}
+
+
+def fed(recipe: Recipe[Any], first: int = 0, rows: int = 100) -> Any:
+    """A sketch of some rows of a stream that is the same for all."""
+    numbers = list(range(first, first + rows))
+    sketch = recipe.empty()
+    if recipe.params_type is ds.SketchParams:
+        sketch.update([float(n) for n in numbers], [1 + n % 7 for n in numbers], numbers, numbers)
+    else:
+        sketch.update([1 + n % 7 for n in numbers], numbers, numbers, source="a")
+    return sketch
+
+
+def test_every_family_has_a_recipe_here() -> None:
+    assert list(RECIPES) == list(FAMILIES)
+    assert [recipe.number for recipe in RECIPES.values()] == [1, 2, 3, 4]
+    for name, recipe in RECIPES.items():
+        assert recipe.family == name
+        assert type(recipe.empty()) is recipe.sketch_type
+
+
+@pytest.mark.parametrize("name", RECIPES)
+class TestEachFamily:
+    def test_bytes_say_which_it_is(self, name: str) -> None:
+        recipe = RECIPES[name]
+        sketch = fed(recipe)
+        for blob in (sketch.to_bytes(), bytearray(sketch.to_bytes())):
+            assert families.family_of(blob) == name
+            assert decode(blob) == sketch
+            assert decode(blob, params=recipe.params) == sketch
+            assert recipe.decode(blob) == sketch
+
+    def test_parts_merge_to_the_whole_and_are_unchanged(self, name: str) -> None:
+        recipe = RECIPES[name]
+        parts = [fed(recipe, 0, 40), fed(recipe, 30, 40), fed(recipe, 60, 40)]
+        before = [part.to_bytes() for part in parts]
+        assert merge(parts) == fed(recipe)
+        assert merge(iter(parts[:1])) == parts[0]
+        assert [part.to_bytes() for part in parts] == before
+
+    def test_the_smallest_capacity_wins(self, name: str) -> None:
+        recipe = RECIPES[name]
+        small = replace(recipe, params=recipe.params.with_capacity(7))  # type: ignore[type-var]
+        assert merge([fed(recipe), fed(small)]) == fed(small)
+        assert recipe.differences(small) == {}
+
+    def test_json_and_pickle_give_it_back(self, name: str) -> None:
+        recipe = RECIPES[name]
+        assert recipe_from_dict(recipe.to_dict()) == recipe
+        assert pickle.loads(pickle.dumps(recipe)) == recipe
+        assert recipe_of(recipe) is recipe
+
+    def test_another_stream_is_told_apart(self, name: str) -> None:
+        recipe = RECIPES[name]
+        other = replace(recipe, params=replace(recipe.params, seed=6))  # type: ignore[type-var]
+        assert recipe.differences(other) == {"seed": (5, 6)}
+        for attempt in (
+            lambda: recipe.decode(fed(other).to_bytes()),
+            lambda: decode(fed(other).to_bytes(), params=recipe.params),
+            lambda: merge([fed(recipe), fed(other)]),
+        ):
+            with pytest.raises(ds.IncompatibleSketchError, match="seed: 5 != 6"):
+                attempt()
+
+    def test_another_family_is_named(self, name: str) -> None:
+        recipe = RECIPES[name]
+        for other in RECIPES.values():
+            if other.family != name:
+                assert recipe.differences(other) == {"family": (name, other.family)}
+                with pytest.raises(ds.IncompatibleSketchError) as caught:
+                    recipe.decode(fed(other).to_bytes())
+                assert caught.value.fields == {"family": (name, other.family)}
+                with pytest.raises(ds.IncompatibleSketchError) as caught:
+                    merge([fed(recipe), fed(other)])
+                assert caught.value.fields == {"family": (name, other.family)}
+
+    def test_a_time_is_told_where_there_is_a_clock(self, name: str) -> None:
+        recipe = RECIPES[name]
+        if name == "decay":
+            with pytest.raises(ds.ParameterError, match="now is 9; expected None"):
+                recipe.empty(9)
+        else:
+            assert recipe.empty(9).clock == 9
+            assert recipe.empty().clock is None
+
+    def test_no_prefix_of_the_bytes_is_of_a_family_and_wrong(self, name: str) -> None:
+        blob = fed(RECIPES[name]).to_bytes()
+        for length in range(len(blob)):
+            with pytest.raises(ds.CorruptSketchError):
+                decode(blob[:length])
+
+
+class TestIntegralDecays:
+    def test_two_decays_are_two_streams(self) -> None:
+        recipe, other = RECIPES["integral"], recipe_of(PARAMS, ds.decay.integral.halving(61))
+        assert recipe.differences(other) == {"decay": (HALVING, ds.decay.integral.halving(61))}
+        with pytest.raises(ds.IncompatibleSketchError, match="decay"):
+            recipe.decode(fed(other).to_bytes())
+
+    def test_a_table_is_given_apart(self) -> None:
+        recipe = recipe_of(PARAMS, TABLE)
+        blob = fed(recipe).to_bytes()
+        assert recipe.decode(blob) == decode(blob, decay=TABLE) == fed(recipe)
+        with pytest.raises(ds.IncompatibleSketchError, match="decay: 'not given'"):
+            decode(blob)
+        assert recipe_from_dict(recipe.to_dict(), table=TABLE) == recipe
+        with pytest.raises(ds.ParameterError, match="give the decay as table"):
+            recipe_from_dict(recipe.to_dict())
+
+
+class TestSecrets:
+    KEY = bytes(range(16))
+
+    @pytest.mark.parametrize("decay", [None, HALVING])
+    def test_are_in_a_recipe_and_not_in_its_json(self, decay: Any) -> None:
+        recipe = recipe_of(replace(PARAMS, id_key=self.KEY), decay)
+        blob = fed(recipe).to_bytes()
+        assert recipe.decode(blob) == decode(blob, id_key=self.KEY) == fed(recipe)
+        assert self.KEY.hex() not in str(recipe.to_dict())
+        assert recipe_from_dict(recipe.to_dict(), id_key=self.KEY) == recipe
+
+    def test_have_no_use_for_samplers(self) -> None:
+        recipe = RECIPES["sum"]
+        with pytest.raises(ds.IncompatibleSketchError, match="id_key"):
+            decode(fed(recipe).to_bytes(), id_key=self.KEY)
+        with pytest.raises(ds.ParameterError, match="keyed by its seed"):
+            recipe_from_dict(recipe.to_dict(), id_key=self.KEY)
+
+
+class TestRefusals:
+    def test_nothing_to_merge_and_what_is_no_sketch(self) -> None:
+        with pytest.raises(ds.ParameterError, match="at least one"):
+            merge([])
+        with pytest.raises(TypeError, match="cannot merge a int"):
+            merge([7])  # type: ignore[list-item]
+        with pytest.raises(TypeError):
+            families.family_of("text")  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("blob", "message"),
+        [
+            (b"", "the first bytes are b''; a sketch starts with"),
+            (b"PAR1....", "the first bytes are b'PAR1'"),
+            (ds.wire.MAGIC + b"\x01", "5 bytes; a sketch has more"),
+            (ds.wire.MAGIC + b"\x07\x01", "wire version 7; this release reads version 1"),
+            (ds.wire.MAGIC + b"\x01\x09", r"family 9; expected one of 1 \(decay\), 2"),
+        ],
+    )
+    def test_bytes_of_no_family(self, blob: bytes, message: str) -> None:
+        with pytest.raises(ds.CorruptSketchError, match=message):
+            families.family_of(blob)
+
+    @pytest.mark.parametrize("name", ["decay", "sum", "median"])
+    def test_a_decay_where_it_is_chosen_at_query_time(self, name: str) -> None:
+        recipe = RECIPES[name]
+        with pytest.raises(ds.IncompatibleSketchError, match="chosen at query time"):
+            decode(fed(recipe).to_bytes(), decay=HALVING)
+        with pytest.raises(ds.ParameterError, match="unknown field 'decay'"):
+            recipe_from_dict({**recipe.to_dict(), "decay": HALVING.to_dict()})
+        if name != "decay":
+            with pytest.raises(ds.ParameterError, match="no sketch is built with"):
+                recipe_of(recipe.params, HALVING)
+
+    def test_parameters_of_another_kind(self) -> None:
+        blob = fed(RECIPES["sum"]).to_bytes()
+        with pytest.raises(ds.IncompatibleSketchError, match=r"'SketchParams' != 'SumParams"):
+            decode(blob, params=PARAMS)
+        with pytest.raises(ds.ParameterError, match="no sketch is built with 7"):
+            recipe_of(7)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("form", "message"),
+        [
+            ({"family": "heap", "params": {}}, "family is 'heap'; expected one of decay, integral"),
+            ({"family": "sum"}, "params is None; expected an object"),
+            ({"family": "sum", "params": 7}, "params is 7; expected an object"),
+            ({"family": "sum", "params": {"kind": "median"}}, "kind is 'median'; expected the fam"),
+            ({"family": "sum", "params": {"capacity": 9}}, "max_sum is missing"),
+            ({"family": "integral", "params": {"max_weight": 1}}, "decay is None; expected an obj"),
+            ({"params": {}}, "max_weight is missing"),
+        ],
+    )
+    def test_json_of_no_recipe(self, form: dict[str, Any], message: str) -> None:
+        with pytest.raises(ds.ParameterError, match=message):
+            recipe_from_dict(form)
