@@ -83,7 +83,7 @@ def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
             params, state.ids[rows], weights, np.int8(level), copy=state.copy
         )
         inverse = 1.0 / float(params.level_probabilities[level])
-        units: Float64Array = hits * inverse
+        units = hits * np.float64(inverse)
         spread = np.zeros(len(rows))
         if level:
             spread = hit_spread(params, level, weights, hits, copy=state.copy)
