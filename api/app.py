@@ -31,6 +31,10 @@ Create a **stream** with its parameters; sensors and gateways read them, build s
 send a sketch again, in any order, by any path, and neither the bytes of the merged sketch nor any
 answer changes. A post that was answered is on disk.
 
+A stream is of one **family**: sketches whose decay each query chooses, sketches of one fixed
+integral decay, or samplers of sums or of quantiles over windows. A sampler that numbers its own
+elements says which numbers a post holds; none of them is taken twice.
+
 Errors are RFC 9457 problems. Times and ages are integers in the `time_unit` of the stream.
 """
 

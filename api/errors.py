@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ __all__ = [
     "BodyTooLargeError",
     "CapacityTooSmallError",
     "Fault",
+    "IntervalConflictError",
     "InvalidRequestError",
     "Problem",
     "ProblemResponse",
@@ -40,6 +41,7 @@ __all__ = [
     "UnanswerableQueriesError",
     "UnknownSourceError",
     "UnknownStreamError",
+    "UnsupportedAggregateError",
     "UnsupportedMediaTypeError",
     "install",
 ]
@@ -102,12 +104,12 @@ class UnknownSourceError(ServiceError):
 
 
 class StreamConflictError(ServiceError):
-    """A stream of this name exists and has other parameters."""
+    """A stream of this name exists and is of another family, or has other parameters."""
 
     def __init__(self, name: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
         super().__init__(
             f"stream {name!r} exists with other parameters: {_listing(fields)}",
-            _differences(fields, "differs from the stream's", prefix="params."),
+            _differences(fields, "differs from the stream's"),
         )
 
 
@@ -119,6 +121,56 @@ class CapacityTooSmallError(ServiceError):
             f"the sketch has capacity {theirs}; stream {name!r} has {ours}, and merging takes the "
             "smaller one: it would coarsen the whole stream for ever",
             _differences({"capacity": (ours, theirs)}, "smaller than the stream's"),
+        )
+
+
+class IntervalConflictError(ServiceError):
+    """Numbers of a source came before, in another interval or with other bytes."""
+
+    def __init__(
+        self, source: str, given: tuple[int, int], acknowledged: Sequence[tuple[int, int]]
+    ) -> None:
+        replayed = list(acknowledged) == [given]
+        reason = "came with other bytes" if replayed else "overlaps an interval that came before"
+        listed = ", ".join(map(_interval, acknowledged))
+        super().__init__(
+            f"the sketch is of the numbers {_interval(given)} of source {source!r}; acknowledged "
+            f"before: {listed}{', with other bytes' if replayed else ''}",
+            [
+                Fault(
+                    field="interval",
+                    reason=f"{reason}: {_interval(each)}",
+                    value=_interval(given),
+                )
+                for each in acknowledged
+            ],
+        )
+
+
+def _interval(interval: tuple[int, int]) -> str:
+    return f"[{interval[0]}, {interval[1]})"
+
+
+class UnsupportedAggregateError(ServiceError):
+    """Some queries of a request ask for what the family of the stream does not have."""
+
+    def __init__(
+        self, stream: str, family: str, known: Iterable[str], refused: Mapping[int, str]
+    ) -> None:
+        first, aggregate = next(iter(refused.items()))
+        listed = ", ".join(sorted(known))
+        super().__init__(
+            f"stream {stream!r} is of family {family!r}, which has no aggregate {aggregate!r} "
+            f"(queries[{first}]); it has {listed}",
+            [
+                Fault(
+                    field=f"queries[{position}].aggregate",
+                    reason=f"not of family {family!r}",
+                    value=name,
+                    expected=f"one of {listed}",
+                )
+                for position, name in refused.items()
+            ],
         )
 
 
@@ -176,6 +228,9 @@ TABLE: dict[type[Exception], _Kind] = {
     CapacityTooSmallError: _Kind(
         HTTPStatus.CONFLICT, "capacity-too-small", "The sketch is coarser than the stream"
     ),
+    IntervalConflictError: _Kind(
+        HTTPStatus.CONFLICT, "interval-conflict", "Numbers of this source came before"
+    ),
     StreamConflictError: _Kind(
         HTTPStatus.CONFLICT, "stream-exists", "The stream exists with other parameters"
     ),
@@ -187,6 +242,11 @@ TABLE: dict[type[Exception], _Kind] = {
     ),
     UnanswerableQueriesError: _Kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "unanswerable-query", "The sketch cannot answer this"
+    ),
+    UnsupportedAggregateError: _Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "unsupported-aggregate",
+        "The family of the stream does not answer this",
     ),
     DecaySketchError: _Kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "refused", "The library refuses the request"
@@ -300,12 +360,10 @@ def _faults(error: Exception) -> Iterable[Fault]:
     return []
 
 
-def _differences(
-    fields: Mapping[str, tuple[Any, Any]], reason: str, *, prefix: str = ""
-) -> list[Fault]:
+def _differences(fields: Mapping[str, tuple[Any, Any]], reason: str) -> list[Fault]:
     """Faults for ``{name: (ours, theirs)}``."""
     return [
-        Fault(field=prefix + name, reason=reason, value=theirs, expected=ours)
+        Fault(field=name, reason=reason, value=theirs, expected=ours)
         for name, (ours, theirs) in fields.items()
     ]
 

@@ -1,34 +1,45 @@
 """Queries and answers as they travel, and the call into the library that each one is.
 
 A query names its aggregate, its decay and its time; nothing is declared beforehand. A new aggregate
-is one class here: what it asks, and ``read``, which turns the weighted sample into its answer.
-Domains of decays are the library's business: their models build the library's decay, and what it
-refuses is reported at the place in the request.
+is one class here: what it asks, and ``read``, which turns weighted samples, one for each hash
+function, into its answer; which families have it is said in ``families``. Domains of decays are the
+library's business: their models build the library's decay, and what it refuses is reported at the
+place in the request.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from api.errors import UnanswerableQueriesError
+from api.errors import (
+    Fault,
+    InvalidRequestError,
+    UnanswerableQueriesError,
+    UnsupportedAggregateError,
+)
+from api.families import AGGREGATES, Snapshot, fixed_decay
 from api.schemas import RequestModel, SourceText
-from api.streams import Snapshot
+from api.streams import Stream
 from decaysketch import decay as decays
-from decaysketch import query
+from decaysketch import ensemble, query
 from decaysketch.decay.parse import MAX_TEXT
-from decaysketch.errors import UnanswerableQueryError
+from decaysketch.ensemble import Combine
+from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.estimate import Estimate
 from decaysketch.observations import TIME_LIMIT
-from decaysketch.sample import Sample
+from decaysketch.sample import Sample, pool
 
-__all__ = ["QueryRequest", "QueryResponse", "answer"]
+__all__ = ["QueryRequest", "QueryResponse", "answer", "check"]
 
 
 def _number(value: Any) -> int | float:
@@ -151,7 +162,7 @@ class _Answer(BaseModel):
 class ScalarAnswer(_Answer):
     """One number."""
 
-    aggregate: Literal["sum", "count", "total", "mean", "variance", "rank"]
+    aggregate: Literal["sum", "count", "total", "mean", "variance", "median", "rank", "selectivity"]
     estimate: EstimateModel
 
 
@@ -213,11 +224,16 @@ _SCALARS: dict[str, Callable[..., Estimate]] = {
     "total": query.total,
     "mean": query.mean,
     "variance": query.variance,
+    "median": partial(query.quantile, q=0.5),
 }
 
 
 class _Query(RequestModel):
-    decay: AnyDecay
+    aggregate: str
+    decay: AnyDecay | None = Field(
+        default=None,
+        description="Needed, but for a stream whose decay is fixed: leave it out there.",
+    )
     now: int = Field(
         ge=-TIME_LIMIT,
         le=TIME_LIMIT,
@@ -225,19 +241,29 @@ class _Query(RequestModel):
         "Later observations are not counted.",
     )
     confidence: float = Field(default=0.95, gt=0, lt=1, description="Of the intervals.")
+    combine: Combine = Field(
+        default="average",
+        description="How the answers of several hash functions (`copies`) make one.",
+    )
+
+    def _scalar(self, samples: Sequence[Sample], ask: Callable[..., Estimate]) -> ScalarAnswer:
+        ask = partial(ask, confidence=self.confidence)
+        estimate = ensemble.estimate(samples, ask, self.combine)
+        return ScalarAnswer(
+            aggregate=self.aggregate,  # type: ignore[arg-type]  # of those that are numbers
+            now=self.now,
+            estimate=EstimateModel.of(estimate),
+        )
 
 
 class ScalarQuery(_Query):
-    """`sum` of weights, `count` of observations, `total` of values; `mean` and `variance` of
-    values, weighted by decayed weight."""
+    """`sum` of weights, `count` of observations, `total` of values; `mean`, `variance` and `median`
+    of values, weighted by decayed weight."""
 
-    aggregate: Literal["sum", "count", "total", "mean", "variance"]
+    aggregate: Literal["sum", "count", "total", "mean", "variance", "median"]
 
-    def read(self, sample: Sample) -> ScalarAnswer:
-        estimate = _SCALARS[self.aggregate](sample, confidence=self.confidence)
-        return ScalarAnswer(
-            aggregate=self.aggregate, now=self.now, estimate=EstimateModel.of(estimate)
-        )
+    def read(self, samples: Sequence[Sample]) -> ScalarAnswer:
+        return self._scalar(samples, _SCALARS[self.aggregate])
 
 
 class QuantileQuery(_Query):
@@ -255,8 +281,11 @@ class QuantileQuery(_Query):
             return fields | {"q": [fields["q"]]}
         return fields
 
-    def read(self, sample: Sample) -> QuantileAnswer:
-        estimates = query.quantile(sample, self.q, confidence=self.confidence)
+    def read(self, samples: Sequence[Sample]) -> QuantileAnswer:
+        def ask(sample: Sample) -> list[Estimate]:
+            return query.quantile(sample, self.q, confidence=self.confidence)
+
+        estimates = ensemble.estimates(samples, ask, self.combine)
         return QuantileAnswer(
             aggregate=self.aggregate,
             now=self.now,
@@ -273,11 +302,34 @@ class RankQuery(_Query):
     aggregate: Literal["rank"]
     v: AnyNumber
 
-    def read(self, sample: Sample) -> ScalarAnswer:
-        estimate = query.rank(sample, self.v, confidence=self.confidence)
-        return ScalarAnswer(
-            aggregate=self.aggregate, now=self.now, estimate=EstimateModel.of(estimate)
-        )
+    def read(self, samples: Sequence[Sample]) -> ScalarAnswer:
+        return self._scalar(samples, partial(query.rank, value=self.v))
+
+
+class SelectivityQuery(_Query):
+    """Share of the decayed weight whose value is `at_least` and `at_most` so much: give one of the
+    two, or both."""
+
+    aggregate: Literal["selectivity"]
+    at_least: AnyNumber | None = None
+    at_most: AnyNumber | None = None
+
+    @model_validator(mode="after")
+    def _one_is_given(self) -> Self:
+        if self.at_least is None and self.at_most is None:
+            raise PydanticCustomError("no_bound", "give at_least, at_most or both")
+        return self
+
+    def read(self, samples: Sequence[Sample]) -> ScalarAnswer:
+        return self._scalar(samples, partial(query.selectivity, predicate=self._holds))
+
+    def _holds(self, values: npt.NDArray[Any], _weights: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        held = np.ones(len(values), np.bool_)
+        if self.at_least is not None:
+            held &= np.asarray(values >= self.at_least)
+        if self.at_most is not None:
+            held &= np.asarray(values <= self.at_most)
+        return held
 
 
 class HeavyHittersQuery(_Query):
@@ -286,8 +338,10 @@ class HeavyHittersQuery(_Query):
     aggregate: Literal["heavy_hitters"]
     phi: float = Field(ge=0, lt=1)
 
-    def read(self, sample: Sample) -> HeavyHittersAnswer:
-        hitters = query.heavy_hitters(sample, self.phi, confidence=self.confidence)
+    def read(self, samples: Sequence[Sample]) -> HeavyHittersAnswer:
+        hitters = ensemble.heavy_hitters(
+            samples, self.phi, confidence=self.confidence, combine=self.combine
+        )
         return HeavyHittersAnswer(
             aggregate=self.aggregate,
             now=self.now,
@@ -304,8 +358,8 @@ class GroupByQuery(_Query):
     aggregate: Literal["group_by"]
     limit: int = Field(default=100, ge=1, le=10_000)
 
-    def read(self, sample: Sample) -> GroupByAnswer:
-        groups = query.group_by(sample, confidence=self.confidence)
+    def read(self, samples: Sequence[Sample]) -> GroupByAnswer:
+        groups = ensemble.group_by(samples, confidence=self.confidence, combine=self.combine)
         return GroupByAnswer(
             aggregate=self.aggregate,
             now=self.now,
@@ -322,7 +376,7 @@ class GroupByQuery(_Query):
 
 
 AnyQuery = Annotated[
-    ScalarQuery | QuantileQuery | RankQuery | HeavyHittersQuery | GroupByQuery,
+    ScalarQuery | QuantileQuery | RankQuery | SelectivityQuery | HeavyHittersQuery | GroupByQuery,
     Field(discriminator="aggregate"),
 ]
 
@@ -389,26 +443,74 @@ class QueryResponse(BaseModel):
     answers: list[AnyAnswer]
 
 
-def answer(stream: str, sketch: Snapshot, request: QueryRequest) -> QueryResponse:
-    """Answer every query, or none.
+def check(stream: Stream, request: QueryRequest) -> None:
+    """Whether the family of the stream has every aggregate asked for, and every query a decay
+    exactly where it is the query that chooses.
+
+    Raises:
+        UnsupportedAggregateError, InvalidRequestError: naming every query that is refused.
+    """
+    family = stream.recipe.family
+    known, asked = AGGREGATES[family], enumerate(request.queries)
+    unknown = {i: each.aggregate for i, each in asked if each.aggregate not in known}
+    if unknown:
+        raise UnsupportedAggregateError(stream.name, family, known, unknown)
+    decay = fixed_decay(stream.recipe)
+    fixed = None if decay is None else decay.to_dict()
+    faults = [
+        fault
+        for position, each in enumerate(request.queries)
+        for fault in _decay_faults(fixed, f"queries[{position}].decay", each.decay)
+    ]
+    if faults:
+        first = faults[0]
+        detail = f"{first.field}: {first.reason}"
+        if len(faults) > 1:
+            detail += f"; and {len(faults) - 1} more"
+        raise InvalidRequestError(detail, faults)
+
+
+def _decay_faults(
+    fixed: Mapping[str, Any] | None, field: str, asked: DecayModel | None
+) -> Iterator[Fault]:
+    if fixed is None:
+        if asked is None:
+            yield Fault(field=field, reason="missing")
+    elif asked is not None and (given := asked.model_dump(exclude_none=True)) != fixed:
+        reason = "the decay of this stream is fixed, and another one: leave it out"
+        yield Fault(field=field, reason=reason, value=str(given), expected=str(fixed))
+
+
+def answer(stream: Stream, sketch: Snapshot, request: QueryRequest) -> QueryResponse:
+    """Answer every query of a request that passed :func:`check`, or none.
 
     Neighbouring queries of one decay and time are read from one sample.
 
     Raises:
         UnanswerableQueriesError: naming every query that asks for what was discarded.
+        InvalidRequestError: a decay that reaches further back than the sketch was built for.
     """
-    asked: tuple[decays.Decay, int] | None = None
-    sample: Sample | None = None
+    fixed = fixed_decay(stream.recipe) is not None
+    asked: tuple[decays.Decay | None, int] | None = None
+    samples: list[Sample] = []
+    pooled: list[Sample] = []
     answers: list[SomeAnswer] = []
     refused: dict[int, UnanswerableQueryError] = {}
     for position, each in enumerate(request.queries):
-        wanted = each.decay.to_library(), each.now
+        decay = None if fixed or each.decay is None else each.decay.to_library()
+        wanted = decay, each.now
         try:
-            if sample is None or wanted != asked:
-                asked, sample = wanted, sketch.sample(*wanted)
-            answers.append(each.read(sample))
+            if wanted != asked:
+                samples = sketch.samples(*wanted)
+                asked, pooled = wanted, [pool(samples)]
+            answers.append(each.read(samples if each.combine == "median" else pooled))
         except UnanswerableQueryError as error:
             refused[position] = error
+        except ParameterError as error:
+            field = f"queries[{position}].decay"
+            raise InvalidRequestError(
+                f"{field}: {error}", [Fault(field=field, reason=str(error))]
+            ) from None
     if refused:
         raise UnanswerableQueriesError(len(request.queries), refused)
-    return QueryResponse(stream=stream, digest=sketch.digest, answers=answers)
+    return QueryResponse(stream=stream.name, digest=sketch.digest, answers=answers)

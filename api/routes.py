@@ -6,6 +6,7 @@ event loop free.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -14,8 +15,9 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 
 import decaysketch
 from api import queries, schemas
-from api.errors import PROBLEM_JSON, InvalidRequestError, UnsupportedMediaTypeError
+from api.errors import PROBLEM_JSON, Fault, InvalidRequestError, UnsupportedMediaTypeError
 from api.settings import Settings
+from api.store import Interval
 from api.streams import Aggregator, Stream
 
 __all__ = ["TAGS", "router"]
@@ -54,6 +56,27 @@ async def _sketch_body(request: Request) -> bytes:
     return await request.body()
 
 
+async def _interval(
+    first: schemas.IntervalFirst = None, one_past: schemas.IntervalNext = None
+) -> Interval | None:
+    if first is None and one_past is None:
+        return None
+    for name, other, given in (("first", "next", first), ("next", "first", one_past)):
+        if given is None:
+            raise InvalidRequestError(
+                f"{other} is given and {name} is not: an interval is given by both",
+                [Fault(field=name, reason=f"missing, beside {other}")],
+            )
+    assert first is not None
+    assert one_past is not None
+    if first >= one_past:
+        raise InvalidRequestError(
+            f"the interval [{first}, {one_past}) is empty",
+            [Fault(field="next", reason=f"expected more than first, {first}", value=one_past)],
+        )
+    return Interval(first, one_past)
+
+
 def _require_media_type(request: Request, expected: str) -> None:
     encoding = request.headers.get("content-encoding")
     if encoding is not None and encoding.lower() != "identity":
@@ -66,6 +89,7 @@ def _require_media_type(request: Request, expected: str) -> None:
 TheAggregator = Annotated[Aggregator, Depends(_aggregator)]
 TheSettings = Annotated[Settings, Depends(_settings)]
 SketchBody = Annotated[bytes, Depends(_sketch_body)]
+TheInterval = Annotated[Interval | None, Depends(_interval)]
 
 
 def _problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
@@ -90,10 +114,11 @@ def _problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
     responses={
         201: {"model": schemas.StreamState, "description": "The stream was created."},
         **_problems(
-            s409="The stream exists with other parameters; every differing field is named.",
+            s409="The stream exists with another family or other parameters; every differing field "
+            "is named.",
             s413="The body is too long.",
             s415="The body is not JSON.",
-            s422="The name, or a parameter, is outside its domain.",
+            s422="The name, a parameter or the decay is outside its domain.",
         ),
     },
 )
@@ -104,7 +129,7 @@ def put_stream(
     response: Response,
 ) -> schemas.StreamState:
     """Idempotent: the same parameters again are answered with 200 and change nothing."""
-    stream, created = aggregator.create(name, creation.params.to_library())
+    stream, created = aggregator.create(name, creation.root.to_recipe())
     if created:
         response.status_code = HTTPStatus.CREATED
         response.headers["Location"] = f"/v1/streams/{name}"
@@ -133,6 +158,7 @@ def _summary(stream: Stream) -> schemas.StreamSummary:
     merged = stream.snapshot()
     return schemas.StreamSummary(
         name=stream.name,
+        family=stream.recipe.family,
         created=_utc(stream.created_us),
         digest=merged.digest,
         rows=len(merged),
@@ -146,13 +172,16 @@ def _state(stream: Stream) -> schemas.StreamState:
     merged = stream.snapshot()
     return schemas.StreamState(
         name=stream.name,
+        family=stream.recipe.family,
         created=_utc(stream.created_us),
-        params=stream.params.to_dict(),
-        fingerprint=stream.params.fingerprint.hex(),
+        params=stream.recipe.params.to_dict(),
+        decay=stream.recipe.to_dict().get("decay"),
+        fingerprint=stream.recipe.params.fingerprint.hex(),
         digest=merged.digest,
         rows=len(merged),
         bytes=len(merged.to_bytes()),
-        watermarks=list(merged.complete_since),
+        watermarks=merged.watermarks,
+        clock=merged.clock,
         posts=sum(source.posts for source in sources),
         posted_bytes=sum(source.posted_bytes for source in sources),
         sources=[
@@ -183,29 +212,36 @@ def _utc(time_us: int) -> datetime:
     response_description="The sketch is on disk and folded in.",
     responses=_problems(
         s404="No such stream.",
-        s409="Built with other parameters, or of smaller capacity; both values are named.",
+        s409="Of another family, built with other parameters, or of smaller capacity; both values "
+        "are named. Or numbers of its interval came before, in another one or with other bytes.",
         s413="The body is too long.",
         s415="The body is not application/octet-stream.",
-        s422="The bytes are damaged, or `source` is missing or outside its domain.",
+        s422="The bytes are damaged, or `source`, `first` or `next` is missing or outside its "
+        "domain.",
         s503="The journal is out of reach; nothing was acknowledged, send it again.",
     ),
     openapi_extra={
         "requestBody": {
             "required": True,
-            "description": "`DecaySketch.to_bytes()`, parameters embedded or by fingerprint.",
+            "description": "`to_bytes()` of a sketch, parameters embedded or by fingerprint.",
             "content": {SKETCH_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
         }
     },
 )
 def post_sketch(
-    name: schemas.StreamName, source: schemas.SourceKey, body: SketchBody, aggregator: TheAggregator
+    name: schemas.StreamName,
+    source: schemas.SourceKey,
+    interval: TheInterval,
+    body: SketchBody,
+    aggregator: TheAggregator,
 ) -> schemas.PostedSketch:
     """Once this is answered the sketch survives a crash. Post it as often as you like: what is
     there already changes nothing."""
-    posted = aggregator.post(name, source, body)
+    posted = aggregator.post(name, source, body, interval)
     return schemas.PostedSketch(
         stream=name,
         source=source,
+        interval=None if interval is None else schemas.IntervalModel(**asdict(interval)),
         rows=posted.rows,
         duplicate=posted.duplicate,
         changed=posted.changed,
@@ -220,7 +256,7 @@ def post_sketch(
     response_class=Response,
     responses={
         200: {
-            "description": "`DecaySketch.from_bytes` reads it. The ETag is its digest.",
+            "description": "`from_bytes` of the family reads it. The ETag is its digest.",
             "content": {SKETCH_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
         },
         304: {"description": "It is the one that If-None-Match names."},
@@ -262,7 +298,8 @@ def get_sketch(
         s404="No such stream, or nothing came from one of the sources.",
         s413="The body is too long.",
         s415="The body is not JSON.",
-        s422="A query is malformed, or asks for what was discarded at every level.",
+        s422="A query is malformed, names an aggregate that the family does not have, or asks for "
+        "what was discarded at every level.",
     ),
 )
 def post_query(
@@ -278,8 +315,9 @@ def post_query(
             f"queries has {len(request.queries)} entries; at most {settings.max_queries} are "
             "taken in one request"
         )
-    merged = aggregator.stream(name).snapshot(request.sources)
-    return queries.answer(name, merged, request)
+    stream = aggregator.stream(name)
+    queries.check(stream, request)
+    return queries.answer(stream, stream.snapshot(request.sources), request)
 
 
 # ------------------------------------------------------------------------------------------ service

@@ -10,12 +10,22 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, model_validator
+from pydantic_core import PydanticCustomError
 
 from decaysketch import SketchParams
+from decaysketch.asyncwindow import AsyncParams, MedianParams, SumParams
+from decaysketch.families import Recipe, recipe_from_dict
 
 __all__ = [
+    "DecayStream",
     "Health",
+    "IntegralStream",
+    "IntervalFirst",
+    "IntervalModel",
+    "IntervalNext",
+    "MedianStream",
+    "MedianStreamParams",
     "MergedSketch",
     "PostedSketch",
     "SourceKey",
@@ -26,8 +36,11 @@ __all__ = [
     "StreamParams",
     "StreamState",
     "StreamSummary",
+    "SumStream",
+    "SumStreamParams",
 ]
 
+_LARGEST_NUMBER = (1 << 63) - 1
 _SOURCE = r"^[^\x00-\x1f\x7f-\x9f]{1,200}$"
 
 StreamName = Annotated[
@@ -46,6 +59,19 @@ SourceKey = Annotated[
         description="Who sends: 1 to 200 characters without control characters.",
         examples=["gateway-3"],
     ),
+]
+IntervalFirst = Annotated[
+    int | None,
+    Query(
+        ge=0,
+        le=_LARGEST_NUMBER,
+        description="With `next`: the sketch says to hold the numbers `first` <= n < `next` of its "
+        "source, and none of them is taken twice.",
+    ),
+]
+IntervalNext = Annotated[
+    int | None,
+    Query(alias="next", ge=0, le=_LARGEST_NUMBER, description="With `first`: one past the last."),
 ]
 
 
@@ -81,33 +107,141 @@ class StreamParams(RequestModel):
         return SketchParams.from_dict(self.model_dump())
 
 
-class StreamCreation(RequestModel):
-    """Body of `PUT /v1/streams/{name}`."""
+class _SamplerParams(RequestModel):
+    capacity: int = Field(description="Elements kept for each level.", examples=[2000])
+    max_window: int | None = Field(
+        default=None, description="Largest width of a window; null for any."
+    )
+    seed: int = Field(default=0, description="Fixes the coins; up to 64 bits.")
+    time_unit: str = Field(default="s", max_length=100, description="Unit of times and ages.")
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "params": {
-                        "max_weight": 999,
-                        "id_bits": 40,
-                        "capacity": 24000,
-                        "seed": 42,
-                        "time_unit": "us",
-                        "value_type": "float64",
-                    }
-                }
-            ]
-        }
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.to_library()
+        return self
+
+    def to_library(self) -> SumParams | MedianParams:
+        """The library's parameters; their domains are checked there."""
+        return AsyncParams.from_dict(self.model_dump())
+
+
+class SumStreamParams(_SamplerParams):
+    """`SumParams.to_dict()`; what is left out has the library's default."""
+
+    kind: Literal["sum"] = "sum"
+    max_sum: int = Field(description="Upper bound on the sum of any window.", examples=[1_000_000])
+    eager_from_level: int | None = Field(default=None, description="L of the paper's section 2.5.")
+
+
+class MedianStreamParams(_SamplerParams):
+    """`MedianParams.to_dict()`; what is left out has the library's default."""
+
+    kind: Literal["median"] = "median"
+    max_count: int = Field(
+        description="Upper bound on the number of elements of any window.", examples=[1_000_000]
+    )
+    value_type: Literal["int64", "float64"] = Field(default="float64")
+
+
+class _Stream(RequestModel):
+    def to_recipe(self) -> Recipe[Any]:
+        """What the sketches of the stream share.
+
+        Raises:
+            ParameterError: a decay outside its domain. To read one may take long.
+        """
+        return recipe_from_dict(self.model_dump())
+
+
+class DecayStream(_Stream):
+    """A stream of `DecaySketch`: the decay is chosen by each query."""
+
+    family: Literal["decay"] = "decay"
+    params: StreamParams
+
+
+class IntegralStream(_Stream):
+    """A stream of `IntegralDecaySketch`: one integral decay, which no query changes."""
+
+    family: Literal["integral"]
+    params: StreamParams
+    decay: dict[str, Any] = Field(
+        description="As an integral decay's `to_dict()`: `window` with `width`; `exponential` with "
+        "`half_life` or `rate`; `polynomial` with `exponent`, `scale`; `halving` with `period`; "
+        '`expression` with `text`, `max_weight`. A number may be a fraction in quotes, `"1/3"`.',
+        examples=[{"kind": "exponential", "half_life": 3600}],
     )
 
-    params: StreamParams
+
+class SumStream(_Stream):
+    """A stream of `SumSampler`: sums of positive integers over any window."""
+
+    family: Literal["sum"]
+    params: SumStreamParams
+
+
+class MedianStream(_Stream):
+    """A stream of `MedianSampler`: quantiles over any window."""
+
+    family: Literal["median"]
+    params: MedianStreamParams
+
+
+_EXAMPLES: list[JsonValue] = [
+    {
+        "params": {
+            "max_weight": 999,
+            "id_bits": 40,
+            "capacity": 24000,
+            "seed": 42,
+            "time_unit": "us",
+            "value_type": "float64",
+        }
+    },
+    {
+        "family": "integral",
+        "params": {"max_weight": 999, "capacity": 8000, "seed": 42},
+        "decay": {"kind": "exponential", "half_life": 3600},
+    },
+    {"family": "sum", "params": {"max_sum": 10**9, "capacity": 2000, "max_window": 3600}},
+    {"family": "median", "params": {"max_count": 10**9, "capacity": 2000, "max_window": 3600}},
+]
+
+
+class StreamCreation(
+    RootModel[
+        Annotated[
+            DecayStream | IntegralStream | SumStream | MedianStream, Field(discriminator="family")
+        ]
+    ]
+):
+    """Body of `PUT /v1/streams/{name}`: the family of its sketches (`decay` where none is named),
+    and what they share."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": _EXAMPLES})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_family(cls, fields: Any) -> Any:
+        """The default family. Only one family has a decay, and that is said here: beyond, the name
+        of a family in the path to a fault would be taken for that field."""
+        if not isinstance(fields, dict):
+            return fields
+        fields = {"family": "decay"} | fields
+        if "decay" in fields and fields["family"] != "integral":
+            raise PydanticCustomError(
+                "decay_not_fixed",
+                "decay is fixed for a stream of family 'integral' alone; family is {family}",
+                {"family": repr(fields["family"])[:100]},
+            )
+        return fields
 
 
 class StreamSummary(BaseModel):
     """A stream in a list."""
 
     name: str
+    family: str = Field(description="Kind of its sketches.")
     created: datetime
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")
@@ -136,17 +270,30 @@ class StreamState(BaseModel):
     """A stream: what to build its sketches with, and what it holds."""
 
     name: str
+    family: str = Field(description="Kind of its sketches.")
     created: datetime
     params: dict[str, Any] = Field(
-        description="`SketchParams.to_dict()`: a sensor builds `SketchParams.from_dict` of it. "
-        "`seed` may need 64 bits."
+        description="`to_dict()` of the library's parameters: a sensor builds "
+        "`SketchParams.from_dict` (families `decay` and `integral`) or `AsyncParams.from_dict` "
+        "(`sum` and `median`) of it. `seed` may need 64 bits."
     )
-    fingerprint: str = Field(description="Agrees exactly when two sketches may be merged.")
+    decay: dict[str, Any] | None = Field(
+        description="`to_dict()` of the decay, where it is fixed (family `integral`)."
+    )
+    fingerprint: str = Field(
+        description="Of the parameters: agrees exactly when two sketches, of one decay where that "
+        "is fixed, may be merged."
+    )
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")
     bytes: int = Field(description="Size of the merged sketch on the wire.")
     watermarks: list[int | None] = Field(
-        description="For each level, the time up to which observations were discarded; null: none."
+        description="For each level, the time up to which observations were discarded; null: none. "
+        "Family `integral`: the earliest time of a query that the level answers; null: any."
+    )
+    clock: int | None = Field(
+        description="The latest time that a sketch was told; null where none was, and in family "
+        "`decay`, which has no clock."
     )
     posts: int = Field(description="Distinct sketches journaled.")
     posted_bytes: int = Field(description="Their bytes.")
@@ -160,11 +307,21 @@ class MergedSketch(BaseModel):
     digest: str
 
 
+class IntervalModel(BaseModel):
+    """The numbers `first <= n < next` of a source."""
+
+    first: int
+    next: int
+
+
 class PostedSketch(BaseModel):
     """A sketch that is on disk now."""
 
     stream: str
     source: str
+    interval: IntervalModel | None = Field(
+        description="The numbers of the source that it was said to hold; null if nothing was said."
+    )
     rows: int = Field(description="Observations in the sketch that was posted.")
     duplicate: bool = Field(description="The same bytes had been taken from this source before.")
     changed: bool = Field(description="Whether the merged sketch of the source is another now.")

@@ -4,6 +4,10 @@ Promise: once :meth:`Journal.append` has returned, the body survives the process
 losing power (SQLite in WAL mode with ``synchronous=FULL`` syncs the log at every commit). Equal
 bodies from one source are kept once: re-posting does not grow the journal.
 
+A post may say which numbers of its source it holds, as an interval [first, next). The ledger keeps
+these, for ever: those of one source never overlap. An interval enters in the transaction that
+writes the body, so either both are on disk or neither is.
+
 SQLAlchemy Core, so that another database is a URL away. Times are integers, microseconds since
 1970 UTC, because SQLite has no time zones.
 """
@@ -19,7 +23,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["Entry", "Journal", "StreamRow"]
+from api.errors import IntervalConflictError
+
+__all__ = ["Entry", "Interval", "Journal", "StreamRow"]
+
+_OVERLAPS_NAMED = 10  # intervals that came before, in one refusal
 
 _metadata = sa.MetaData()
 # SQLite numbers only INTEGER keys by itself; elsewhere a journal outgrows 32 bits.
@@ -30,7 +38,7 @@ _streams = sa.Table(
     _metadata,
     sa.Column("id", _Key, primary_key=True),
     sa.Column("name", sa.Text, nullable=False, unique=True),
-    sa.Column("params", sa.Text, nullable=False),  # SketchParams.to_dict() as JSON
+    sa.Column("params", sa.Text, nullable=False),  # Recipe.to_dict() as JSON
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sqlite_autoincrement=True,  # an id is never used twice
 )
@@ -49,14 +57,34 @@ _journal = sa.Table(
 )
 
 
+_ledger = sa.Table(
+    "ledger",
+    _metadata,
+    sa.Column("stream_id", _Key, sa.ForeignKey("streams.id"), primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("first", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("next", sa.BigInteger, nullable=False),  # one past the last
+    sa.Column("digest", sa.LargeBinary(32), nullable=False),  # of the body, as in the journal
+    sa.CheckConstraint("first < next"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class StreamRow:
-    """A stream as it was created."""
+    """A stream as it was created; ``params`` says of which family."""
 
     id: int
     name: str
     params: dict[str, Any]
     created_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The numbers ``first <= n < next`` of a source."""
+
+    first: int
+    next: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +144,43 @@ class Journal:
             rows = connection.execute(sa.select(_streams).order_by(_streams.c.id)).all()
         return [StreamRow(row.id, row.name, json.loads(row.params), row.created_us) for row in rows]
 
-    def append(self, stream_id: int, source: str, body: bytes) -> int | None:
+    def append(
+        self, stream_id: int, source: str, body: bytes, interval: Interval | None = None
+    ) -> int | None:
         """Keep one post, durably, before it is acknowledged.
+
+        Args:
+            stream_id, source: where it came to, and from whom.
+            body: the post.
+            interval: the numbers of the source that it holds, if it says so.
 
         Returns:
             The time at which it was received, or None if this source had posted the same bytes
-            before and nothing was written.
+            before and the body was not written again.
+
+        Raises:
+            IntervalConflictError: some of these numbers came before, in another interval or with
+                other bytes. Nothing was written.
         """
-        received_us = _now_us()
+        received_us, digest = _now_us(), hashlib.sha256(body).digest()
         row = _journal.insert().values(
-            stream_id=stream_id,
-            source=source,
-            digest=hashlib.sha256(body).digest(),
-            body=body,
-            received_us=received_us,
+            stream_id=stream_id, source=source, digest=digest, body=body, received_us=received_us
         )
-        try:
-            with self._engine.begin() as connection:
+        if interval is None:
+            try:
+                with self._engine.begin() as connection:
+                    connection.execute(row)
+            except sa.exc.IntegrityError:
+                return None  # the unique constraint is the only one that a checked post can meet
+            return received_us
+        with self._engine.connect() as connection:  # rolls back what is not committed
+            if not _enter(connection, stream_id, source, interval, digest):
+                return None
+            new = not _is_journaled(connection, stream_id, source, digest)
+            if new:
                 connection.execute(row)
-        except sa.exc.IntegrityError:
-            return None  # the unique constraint is the only one that a checked post can meet
-        return received_us
+            connection.commit()
+        return received_us if new else None
 
     def entries(self) -> Iterator[Entry]:
         """Every post to every stream, in the order taken; bodies are read as they are asked for."""
@@ -147,6 +191,61 @@ class Journal:
         with self._engine.connect() as connection:
             for row in connection.execution_options(yield_per=64).execute(query):
                 yield Entry(row.seq, row.stream_id, row.source, row.body, row.received_us)
+
+
+def _enter(
+    connection: sa.Connection, stream_id: int, source: str, interval: Interval, digest: bytes
+) -> bool:
+    """Enter an interval into the ledger, to be committed with what is written next; False if it is
+    there with this digest."""
+    # Whoever writes first waits for others to commit (SQLite: the file, elsewhere: this row), so
+    # no interval can come in between looking and entering.
+    stream = _streams.c
+    connection.execute(
+        _streams.update().where(stream.id == stream_id).values(created_us=stream.created_us)
+    )
+    columns = _ledger.c
+    of_source = sa.and_(columns.stream_id == stream_id, columns.source == source)
+    # They are disjoint, so of those that begin before only the last may reach in: no long scan.
+    last_before = (
+        sa.select(sa.func.max(columns.first))
+        .where(of_source, columns.first <= interval.first)
+        .scalar_subquery()
+    )
+    overlapping = connection.execute(
+        sa.select(columns.first, columns.next, columns.digest)
+        .where(
+            of_source,
+            columns.first >= sa.func.coalesce(last_before, interval.first),
+            columns.first < interval.next,
+            columns.next > interval.first,
+        )
+        .order_by(columns.first)
+        .limit(_OVERLAPS_NAMED)
+    ).all()
+    if not overlapping:
+        connection.execute(
+            _ledger.insert().values(
+                stream_id=stream_id,
+                source=source,
+                first=interval.first,
+                next=interval.next,
+                digest=digest,
+            )
+        )
+        return True
+    found = [(row.first, row.next) for row in overlapping]
+    if found == [(interval.first, interval.next)] and overlapping[0].digest == digest:
+        return False
+    raise IntervalConflictError(source, (interval.first, interval.next), found)
+
+
+def _is_journaled(connection: sa.Connection, stream_id: int, source: str, digest: bytes) -> bool:
+    columns = _journal.c
+    query = sa.select(columns.seq).where(
+        columns.stream_id == stream_id, columns.source == source, columns.digest == digest
+    )
+    return connection.execute(query).first() is not None
 
 
 def _now_us() -> int:

@@ -2,32 +2,33 @@
 
 The state is a function of the set of acknowledged posts, whatever their order and however often
 each came: it is what replaying the journal gives. A post is therefore folded *after* it is on disk,
-and a crash between the two loses nothing.
+and a crash between the two loses nothing. What kind of sketch it is, its recipe knows.
 
 A sketch is not thread-safe and requests run on several threads. So nothing here is ever changed in
-place: folding makes a new :class:`Snapshot`, and whoever reads the old one goes on reading it. The
+place: folding makes a new ``Snapshot``, and whoever reads the old one goes on reading it. The
 lock of a stream is held while a post is folded, not while it is decoded, written or queried.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-import decaysketch
 from api.errors import (
     CapacityTooSmallError,
     StreamConflictError,
     UnknownSourceError,
     UnknownStreamError,
 )
-from api.store import Entry, Journal, StreamRow
-from decaysketch import DecaySketch, DecaySketchError, SketchParams
-from decaysketch.decay import Decay
-from decaysketch.sample import Sample
+from api.families import Snapshot, join, snapshot_of
+from api.store import Entry, Interval, Journal, StreamRow
+from decaysketch import DecaySketchError, SketchParams, decay
+from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch.families import Recipe, recipe_from_dict, recipe_of
 
-__all__ = ["Aggregator", "Posted", "ReplayError", "Snapshot", "SourceInfo", "Stream", "warm_up"]
+__all__ = ["Aggregator", "Posted", "ReplayError", "SourceInfo", "Stream", "warm_up"]
 
 _REPLAY_ROWS = 2_000_000  # decoded rows that wait, at start-up, to be folded together
 _UNJOINED_KEPT = 64  # posts that wait for the next question, to be joined together
@@ -35,45 +36,8 @@ _JOINS_KEPT = 16  # joins of some of the sources, kept until the stream changes
 
 
 class ReplayError(RuntimeError):
-    """An acknowledged post can no longer be read; starting without it would lose it silently."""
-
-
-class Snapshot:
-    """An immutable sketch, to be read from any thread; what every answer takes is computed once."""
-
-    def __init__(self, sketch: DecaySketch) -> None:
-        self._held = sketch.snapshot()
-
-    @classmethod
-    def join(cls, snapshots: Iterable[Snapshot]) -> Snapshot:
-        """Everything that any of them saw, by one k-way merge."""
-        sketches = [DecaySketch.from_state(each._held.states) for each in snapshots]
-        return cls(decaysketch.merge(sketches))
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the states, in hex."""
-        return self._held.digest
-
-    @property
-    def complete_since(self) -> tuple[int | None, ...]:
-        """For each level, the time later than which everything it selects is held."""
-        return self._held.complete_since
-
-    def sample(self, decay: Decay, now: int) -> Sample:
-        """The weighted sample that every aggregate under this decay at this time is read from.
-
-        Raises:
-            UnanswerableQueryError: observations with weight were discarded at every level.
-        """
-        return self._held.sample(decay, now)
-
-    def to_bytes(self) -> bytes:
-        """The sketch on the wire."""
-        return self._held.to_bytes()
+    """A stream or an acknowledged post can no longer be read; starting without it would lose it
+    silently."""
 
 
 @dataclass(slots=True)
@@ -112,15 +76,17 @@ class Posted:
 
 
 class Stream:
-    """One stream: its parameters and the merged sketches of its sources. Thread-safe."""
+    """One stream: its recipe and the merged sketches of its sources. Thread-safe."""
 
     def __init__(self, row: StreamRow) -> None:
         self.id = row.id
         self.name = row.name
         self.created_us = row.created_us
-        self.params = SketchParams.from_dict(row.params)
+        # Journals of releases that knew one family hold its parameters alone.
+        form = row.params if "family" in row.params else {"params": row.params}
+        self.recipe = recipe_from_dict(form)
         self._lock = threading.Lock()
-        self._nothing = Snapshot(DecaySketch(self.params))
+        self._nothing = snapshot_of(self.recipe.empty())
         self._sources: dict[str, _Source] = {}
         self._join = self._nothing
         self._unjoined: list[Snapshot] = []  # folded into a source, not yet into the join
@@ -131,13 +97,14 @@ class Stream:
 
         Raises:
             CorruptSketchError: not bytes that an honest builder could have written.
-            IncompatibleSketchError: built with other parameters.
+            IncompatibleSketchError: of another family, or built with other parameters.
             CapacityTooSmallError: coarser than this stream.
         """
-        sketch = DecaySketch.from_bytes(body, params=self.params)
-        if sketch.params.capacity < self.params.capacity:
-            raise CapacityTooSmallError(self.name, self.params.capacity, sketch.params.capacity)
-        return Snapshot(sketch)
+        sketch = self.recipe.decode(body)
+        ours, theirs = self.recipe.params.capacity, sketch.params.capacity
+        if theirs < ours:
+            raise CapacityTooSmallError(self.name, ours, theirs)
+        return snapshot_of(sketch)
 
     def fold(
         self, source: str, post: Snapshot, posted_bytes: int, received_us: int | None
@@ -147,7 +114,7 @@ class Stream:
         with self._lock:
             entry = self._source(source)
             before = entry.merged
-            after = Snapshot.join([before, post])
+            after = join(self.recipe, [before, post])
             changed = after.digest != before.digest
             if received_us is not None:
                 entry.count(posted_bytes, received_us)
@@ -171,7 +138,7 @@ class Stream:
         with self._lock:
             for entry in self._sources.values():
                 if entry.waiting:
-                    entry.merged = Snapshot.join([entry.merged, *entry.waiting])
+                    entry.merged = join(self.recipe, [entry.merged, *entry.waiting])
                     entry.waiting.clear()
                     self._unjoined.append(entry.merged)
             self._partial_joins.clear()
@@ -192,8 +159,8 @@ class Stream:
             if wanted not in self._partial_joins:
                 if len(self._partial_joins) >= _JOINS_KEPT:
                     self._partial_joins.pop(next(iter(self._partial_joins)))
-                self._partial_joins[wanted] = Snapshot.join(
-                    self._sources[name].merged for name in wanted
+                self._partial_joins[wanted] = join(
+                    self.recipe, (self._sources[name].merged for name in wanted)
                 )
             return self._partial_joins[wanted]
 
@@ -214,7 +181,7 @@ class Stream:
 
     def _join_all(self) -> Snapshot:
         if self._unjoined:
-            self._join = Snapshot.join([self._join, *self._unjoined])
+            self._join = join(self.recipe, [self._join, *self._unjoined])
             self._unjoined.clear()
         return self._join
 
@@ -226,13 +193,13 @@ class Aggregator:
         journal: read once, here; written by :meth:`create` and :meth:`post`.
 
     Raises:
-        ReplayError: the journal holds a post that cannot be read any more.
+        ReplayError: the journal holds a stream or a post that cannot be read any more.
     """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._lock = threading.Lock()
-        self._streams = {row.name: Stream(row) for row in journal.streams()}
+        self._streams = {row.name: _open_again(row) for row in journal.streams()}
         self._replay()
 
     def _replay(self) -> None:
@@ -250,23 +217,22 @@ class Aggregator:
         for stream in by_id.values():
             stream.settle()
 
-    def create(self, name: str, params: SketchParams) -> tuple[Stream, bool]:
+    def create(self, name: str, recipe: Recipe[Any]) -> tuple[Stream, bool]:
         """The stream of this name, and whether it is new.
 
         Raises:
-            StreamConflictError: it exists with other parameters.
+            StreamConflictError: it exists and is of another family, or has other parameters.
+            ParameterError: no sketch can be built with this.
         """
+        recipe.empty()
         with self._lock:
             if name not in self._streams:
-                self._streams[name] = Stream(self._journal.create_stream(name, params.to_dict()))
+                self._streams[name] = Stream(self._journal.create_stream(name, recipe.to_dict()))
                 return self._streams[name], True
             stream = self._streams[name]
-        ours, theirs = stream.params.to_dict(), params.to_dict()
-        different = {
-            field: (ours.get(field), theirs.get(field))
-            for field in sorted(ours.keys() | theirs.keys())
-            if ours.get(field) != theirs.get(field)
-        }
+        different = dict(_differences(stream.recipe.to_dict(), recipe.to_dict()))
+        if "family" in different:
+            different = {"family": different["family"]}
         if different:
             raise StreamConflictError(name, different)
         return stream, False
@@ -287,27 +253,58 @@ class Aggregator:
         with self._lock:
             return [self._streams[name] for name in sorted(self._streams)]
 
-    def post(self, name: str, source: str, body: bytes) -> Posted:
+    def post(self, name: str, source: str, body: bytes, interval: Interval | None = None) -> Posted:
         """Check a sketch, write it to the journal, fold it in; on return it is on disk.
 
+        Args:
+            name, source, body: where to, from whom, and the sketch.
+            interval: the numbers of the source that it holds, if it says so.
+
         Raises:
-            UnknownStreamError, CorruptSketchError, IncompatibleSketchError, CapacityTooSmallError:
-                and nothing was changed.
+            UnknownStreamError, CorruptSketchError, IncompatibleSketchError, CapacityTooSmallError,
+            IntervalConflictError: and nothing was changed.
         """
         stream = self.stream(name)
         post = stream.decode(body)
-        received_us = self._journal.append(stream.id, source, body)
+        received_us = self._journal.append(stream.id, source, body, interval)
         return stream.fold(source, post, len(body), received_us)
 
 
 def warm_up() -> None:
     """Compile, or load from the cache, what requests run, so that none of them waits for it."""
     params = SketchParams(max_weight=2, id_bits=8, capacity=8)
-    sketch = DecaySketch(params)
-    sketch.update([1.0, 2.0], [1, 2], [1, 2], [1, 2])
-    stream = Stream(StreamRow(0, "warm-up", params.to_dict(), 0))
-    stream.fold("warm-up", stream.decode(sketch.to_bytes()), 0, 0)
-    stream.snapshot().sample(decaysketch.decay.none(), 2)
+    values, numbers = [1.0, 2.0], [1, 2]
+    examples: list[tuple[Recipe[Any], list[Any]]] = [
+        (recipe_of(params), [values, numbers, numbers, numbers]),
+        (recipe_of(params, decay.integral.window(5)), [values, numbers, numbers, numbers]),
+        (recipe_of(SumParams(max_sum=100, capacity=8)), [numbers, numbers]),
+        (recipe_of(MedianParams(max_count=100, capacity=8)), [values, numbers]),
+    ]
+    for recipe, columns in examples:
+        sketch = recipe.empty()
+        sketch.update(*columns)
+        stream = Stream(StreamRow(0, "warm-up", recipe.to_dict(), 0))
+        stream.fold("warm-up", stream.decode(sketch.to_bytes()), 0, 0)
+        stream.snapshot().samples(decay.window(5), 2)
+
+
+def _differences(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], within: str = ""
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """``params.seed: (ours, theirs)`` of every field in which two forms differ."""
+    for name in sorted(ours.keys() | theirs.keys()):
+        mine, other = ours.get(name), theirs.get(name)
+        if name == "params":
+            yield from _differences(mine or {}, other or {}, "params.")
+        elif mine != other:
+            yield within + name, (mine, other)
+
+
+def _open_again(row: StreamRow) -> Stream:
+    try:
+        return Stream(row)
+    except DecaySketchError as error:
+        raise ReplayError(f"stream {row.name!r} cannot be opened: {error}") from error
 
 
 def _decode_again(stream: Stream, entry: Entry) -> Snapshot:

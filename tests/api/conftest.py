@@ -1,17 +1,24 @@
-"""An aggregator in this process, over a file that outlives it."""
+"""An aggregator over a file that outlives it: in this process, or in one that is killed."""
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from fastapi.testclient import TestClient
 from service import PARAMS
 
 from api import Settings, create_app
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -45,3 +52,45 @@ def stream(client: TestClient) -> TestClient:
     created = client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
     assert created.status_code == 201
     return client
+
+
+@pytest.fixture
+def server() -> Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]:
+    """Start ``python -m api`` over a data file: a context that gives the process and a client."""
+    return _server
+
+
+@contextmanager
+def _server(data: Path, *options: str) -> Iterator[tuple[Any, httpx2.Client]]:
+    """On a free port; killed without warning at the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = data.with_suffix(".log")
+    with log.open("ab") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "api", "--port", str(port), "--data", str(data), *options],
+            cwd=ROOT,
+            stdout=sink,
+            stderr=sink,
+        )
+        url = f"http://127.0.0.1:{port}"
+        try:
+            with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
+                _wait_until_it_serves(process, client, log)
+                yield process, client
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_it_serves(process: Any, client: httpx2.Client, log: Path) -> None:
+    deadline = time.monotonic() + 120  # a fresh machine compiles first
+    while True:
+        try:
+            if client.get("/healthz").status_code == 200:
+                return
+        except httpx2.TransportError:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)

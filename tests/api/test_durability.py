@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import socket
 import sqlite3
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ import decaysketch
 from api.store import Journal
 from api.streams import Aggregator, ReplayError
 
-ROOT = Path(__file__).parents[2]
+Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
 QUERY = {
     "queries": [
         {"aggregate": aggregate, "decay": decay, "now": NOW}
@@ -182,48 +179,7 @@ def test_posts_from_many_threads(stream: TestClient) -> None:
 # -------------------------------------------------------------------------------- a real process
 
 
-@contextmanager
-def server(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """``python -m api`` on a free port; killed without warning at the end."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = data.with_suffix(".log")
-    with log.open("ab") as sink:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "api", "--port", str(port), "--data", str(data), *options],
-            cwd=ROOT,
-            stdout=sink,
-            stderr=sink,
-        )
-        try:
-            _wait_until_it_serves(process, port, log)
-            yield process, port
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _wait_until_it_serves(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + 120  # a fresh machine compiles first
-    while True:
-        try:
-            if httpx2.get(f"http://127.0.0.1:{port}/healthz", trust_env=False).status_code == 200:
-                return
-        except httpx2.TransportError:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-
-
-@contextmanager
-def connected(port: int) -> Iterator[httpx2.Client]:
-    url = f"http://127.0.0.1:{port}"
-    with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
-        yield client
-
-
-def test_killed_without_warning(data: Path) -> None:
+def test_killed_without_warning(data: Path, server: Server) -> None:
     """Rounds of SIGKILL in the middle of posting: every acknowledged post is there afterwards."""
     sent: list[bytes] = []
     acknowledged: list[bytes] = []
@@ -236,7 +192,7 @@ def test_killed_without_warning(data: Path) -> None:
             acknowledged.append(body)
 
     for _ in range(2):
-        with server(data) as (process, port), connected(port) as client:
+        with server(data) as (process, client):
             client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
             killer = threading.Timer(0.3, process.kill)
             killer.start()
@@ -244,7 +200,7 @@ def test_killed_without_warning(data: Path) -> None:
                 post_for_ever(client)
             killer.join()
     assert len(acknowledged) > 2
-    with server(data) as (_, port), connected(port) as client:
+    with server(data) as (_, client):
         state, merged = everything(client)[1:3]
         assert len(acknowledged) <= state["posts"] <= len(sent)
         for body in acknowledged:
@@ -256,11 +212,13 @@ def test_killed_without_warning(data: Path) -> None:
         assert merged == join.to_bytes()
 
 
-def test_an_endless_body_is_answered_while_it_is_still_being_sent(data: Path) -> None:
-    with server(data) as (_, port), connected(port) as client:
+def test_an_endless_body_is_answered_while_it_is_still_being_sent(
+    data: Path, server: Server
+) -> None:
+    with server(data) as (_, client):
         client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
         answered = threading.Event()
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
+        with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=30) as raw:
             raw.sendall(
                 b"POST /v1/streams/s/sketches?source=a HTTP/1.1\r\nHost: x\r\n"
                 b"Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -78,9 +78,11 @@ def test_every_route_is_in_the_short_description(description: dict[str, Any]) ->
 
 def test_the_examples_work(client: TestClient, description: dict[str, Any]) -> None:
     schemas = description["components"]["schemas"]
-    (creation,) = schemas["StreamCreation"]["examples"]
+    creations = schemas["StreamCreation"]["examples"]
     (query,) = schemas["QueryRequest"]["examples"]
-    assert client.put("/v1/streams/ward-7", json=creation).status_code == 201
+    assert [each.get("family") for each in creations] == [None, "integral", "sum", "median"]
+    for name, creation in zip(("ward-7", "i", "s", "m"), creations, strict=True):
+        assert client.put(f"/v1/streams/{name}", json=creation).status_code == 201
     answers = client.post("/v1/streams/ward-7/query", json=query).json()["answers"]
     assert [each["aggregate"] for each in answers] == [
         each["aggregate"] for each in query["queries"]

@@ -46,6 +46,7 @@ def test_a_post_is_folded_in(stream: TestClient) -> None:
     assert post(stream, blob).json() == {
         "stream": "s",
         "source": "a",
+        "interval": None,
         "rows": len(sketch),
         "duplicate": False,
         "changed": True,

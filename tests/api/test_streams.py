@@ -71,6 +71,7 @@ def test_streams_are_listed_by_name(client: TestClient) -> None:
     assert [each["name"] for each in listed] == ["B-2_x", "a.1", "b"]
     assert listed[0] == {
         "name": "B-2_x",
+        "family": "decay",
         "created": client.get("/v1/streams/B-2_x").json()["created"],
         "digest": client.get("/v1/streams/B-2_x").json()["digest"],
         "rows": 0,

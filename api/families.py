@@ -1,0 +1,232 @@
+"""The kinds of sketch that a stream may be of: what the service asks of any of them.
+
+What the sketches of a stream share is a library's ``Recipe``, which reads bodies and merges them.
+Here is what it takes to answer: a :class:`Snapshot` is one sketch, immutable, to be read from any
+thread, with what its answers have in common computed once; and :data:`AGGREGATES` says what can be
+read from the samples of which family. All algorithms are the library's. Another family is one
+subclass, and a line in each table at the end.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch import DecaySketch, IntegralDecaySketch
+from decaysketch.asyncwindow import MedianSampler, SumSampler, estimators
+from decaysketch.decay import Decay
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.families import IntegralRecipe, Params, Recipe, Sketch
+from decaysketch.integral import sampling
+from decaysketch.integral.state import NO_CLOCK
+from decaysketch.sample import Sample
+from decaysketch.wire import asyncwindow as window_wire
+from decaysketch.wire import integral as integral_wire
+
+__all__ = ["AGGREGATES", "Snapshot", "fixed_decay", "join", "snapshot_of"]
+
+
+class Snapshot(ABC):
+    """One sketch as it was at one moment."""
+
+    @property
+    @abstractmethod
+    def params(self) -> Params:
+        """Parameters, of which the capacity is the one in force."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Rows held."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 of the state, in hex."""
+
+    @property
+    @abstractmethod
+    def watermarks(self) -> list[int | None]:
+        """For each level, the time that tells what it still answers for; None: everything."""
+
+    @property
+    def clock(self) -> int | None:
+        """The latest time that the sketch was told; None where there is none."""
+        return None
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The sketch on the wire."""
+
+    @abstractmethod
+    def thaw(self) -> Sketch:
+        """A sketch of its own with this state, to be merged."""
+
+    @abstractmethod
+    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
+        """The weighted sample of each hash function, which every aggregate is read from.
+
+        Args:
+            decay: chosen by the query; None where the stream's is fixed.
+            now: time of the query.
+
+        Raises:
+            UnanswerableQueryError: what has weight then was discarded at every level, or the time
+                lies before the clock of a fixed decay.
+            ParameterError: a decay that reaches further back than the sketch was built for.
+        """
+
+
+class _ChosenDecay(Snapshot):
+    """Of a ``DecaySketch``."""
+
+    def __init__(self, sketch: DecaySketch) -> None:
+        self._held = sketch.snapshot()
+
+    @property
+    def params(self) -> Params:
+        return self._held.params
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def digest(self) -> str:
+        return self._held.digest
+
+    @property
+    def watermarks(self) -> list[int | None]:
+        return list(self._held.complete_since)
+
+    def to_bytes(self) -> bytes:
+        return self._held.to_bytes()
+
+    def thaw(self) -> DecaySketch:
+        return DecaySketch.from_state(self._held.states)
+
+    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
+        assert decay is not None
+        return self._held.samples(decay, now)
+
+
+class _FixedDecay(Snapshot):
+    """Of an ``IntegralDecaySketch``."""
+
+    def __init__(self, sketch: IntegralDecaySketch) -> None:
+        self._state = sketch.state()
+
+    @property
+    def params(self) -> Params:
+        return self._state.params
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    @cached_property
+    def digest(self) -> str:
+        return self._state.digest()
+
+    @property
+    def watermarks(self) -> list[int | None]:
+        return _times(self._state.watermarks)
+
+    @property
+    def clock(self) -> int | None:
+        return None if self._state.clock == NO_CLOCK else self._state.clock
+
+    def to_bytes(self) -> bytes:
+        return integral_wire.encode(self._state)
+
+    def thaw(self) -> IntegralDecaySketch:
+        return IntegralDecaySketch.from_state(self._state)
+
+    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
+        return [sampling.draw(self._state, now)]
+
+
+class _Window(Snapshot):
+    """Of a ``SumSampler`` or a ``MedianSampler``."""
+
+    def __init__(self, sampler: SumSampler | MedianSampler) -> None:
+        self._type = type(sampler)
+        self._state = sampler.state()
+
+    @property
+    def params(self) -> Params:
+        return self._state.params
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    @cached_property
+    def digest(self) -> str:
+        return self._state.digest()
+
+    @property
+    def watermarks(self) -> list[int | None]:
+        return _times(self._state.complete_since)
+
+    @property
+    def clock(self) -> int | None:
+        return None if self._state.clock == NO_CLOCK else self._state.clock
+
+    @cached_property
+    def _strata(self) -> estimators.Strata:
+        return estimators.strata_of(self._state)
+
+    def to_bytes(self) -> bytes:
+        return window_wire.encode(self._state)
+
+    def thaw(self) -> SumSampler | MedianSampler:
+        return self._type.from_state(self._state)
+
+    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
+        assert decay is not None
+        return [estimators.stratified(self._state, decay, now, strata=self._strata)]
+
+
+def _times(column: npt.NDArray[np.int64]) -> list[int | None]:
+    return [None if time == NO_CLOCK else time for time in column.tolist()]
+
+
+_SNAPSHOTS: dict[type[Any], type[Any]] = {
+    DecaySketch: _ChosenDecay,
+    IntegralDecaySketch: _FixedDecay,
+    SumSampler: _Window,
+    MedianSampler: _Window,
+}
+
+_OF_VALUES = frozenset(
+    {
+        "count", "heavy_hitters", "mean", "median", "quantile", "rank", "selectivity", "total",
+        "variance",
+    }
+)  # fmt: skip
+
+#: What each family answers, as its class does.
+AGGREGATES: dict[str, frozenset[str]] = {
+    "decay": _OF_VALUES | {"group_by", "sum"},
+    "integral": _OF_VALUES | {"group_by", "sum"},
+    "sum": frozenset({"count", "selectivity", "sum"}),
+    "median": _OF_VALUES,
+}
+
+
+def snapshot_of(sketch: Sketch) -> Snapshot:
+    """What a sketch holds now."""
+    snapshot: Snapshot = _SNAPSHOTS[type(sketch)](sketch)
+    return snapshot
+
+
+def join(recipe: Recipe[Any], snapshots: Iterable[Snapshot]) -> Snapshot:
+    """Everything that any of them saw; the smallest of their capacities. At least one."""
+    return snapshot_of(recipe.merge([each.thaw() for each in snapshots]))
+
+
+def fixed_decay(recipe: Recipe[Any]) -> IntegralDecay | None:
+    """The decay of every query, where that is fixed."""
+    return recipe.decay if isinstance(recipe, IntegralRecipe) else None
