@@ -13,11 +13,24 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import error, exact, finished, machine, paper, rivals, start, updates
+from benchmarks import (
+    asyncwindow,
+    error,
+    exact,
+    finished,
+    integral,
+    machine,
+    paper,
+    rivals,
+    start,
+    updates,
+)
 from benchmarks.report import Section, document, show
 from benchmarks.streams import web_log
 
-SECTIONS = ("updates", "finished", "start", "paper", "exact", "rivals", "error")
+SECTIONS = (
+    "updates", "finished", "integral", "asyncwindow", "start", "paper", "exact", "rivals", "error",
+)  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,6 +66,8 @@ def main(arguments: list[str] | None = None) -> None:
     measures: dict[str, Callable[[], Section]] = {
         "updates": lambda: updates.measure(stream, repetitions),
         "finished": lambda: finished.measure(stream, repetitions),
+        "integral": lambda: integral.measure(stream, repetitions),
+        "asyncwindow": lambda: asyncwindow.measure(stream, repetitions),
         "start": lambda: start.measure(repetitions),
         "paper": lambda: paper.measure(stream, repetitions),
         "exact": lambda: exact.measure(options.exact_rows, repetitions),

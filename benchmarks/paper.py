@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import decaysketch as ds
-from benchmarks import machine
+from benchmarks import integral, machine
 from benchmarks.report import Comparison, Section, Table
 from benchmarks.streams import Stream
 from benchmarks.timing import processor_seconds_of
@@ -153,18 +153,15 @@ def _feed(sketch: _Sketch, stream: Stream, start: int, stop: int, batch: int) ->
     """Update in batches; the clock of an integral sketch is the latest timestamp, as theirs."""
     if isinstance(sketch, ds.DecaySketch):
         feed(sketch, stream, start, stop, batch)
-        return
-    for row in range(start, stop, batch):
-        columns = stream.rows(row, min(stop, row + batch))
-        sketch.update(*columns, now=int(columns[2].max()))
+    else:
+        integral.feed(sketch, stream, start, stop, batch)
 
 
 def _feed_singly(sketch: _Sketch, rows: list[tuple[int, int, int, int]]) -> None:
     if isinstance(sketch, ds.DecaySketch):
         feed_singly(sketch, rows)
-        return
-    for value, weight, timestamp, id_ in rows:
-        sketch.update(value, weight, timestamp, id_, now=timestamp)
+    else:
+        integral.feed_singly_told(sketch, rows)
 
 
 def _time_ours(case: _Case, way: str, rows: _Rows) -> float:
@@ -271,10 +268,9 @@ def _held(case: _Case, rows: _Rows, result: dict[str, Any]) -> list[str]:
     sketch = case.make(mixed=False)
     _feed(sketch, rows.stream, 0, rows.program_stop, 100_000)
     kilobytes = result["kilobytes"]
-    size = f"{len(sketch.to_bytes()) / 1e6:.2f}" if isinstance(sketch, ds.DecaySketch) else ""
     return [
         *case.label, f"{result['entries']:,}", f"{kilobytes / 1024:.1f}" if kilobytes else "?",
-        f"{len(sketch):,}", size,
+        f"{len(sketch):,}", f"{len(sketch.to_bytes()) / 1e6:.2f}",
     ]  # fmt: skip
 
 

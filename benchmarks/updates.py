@@ -15,7 +15,10 @@ from benchmarks.report import Section, Table
 from benchmarks.streams import Stream
 from benchmarks.timing import clock, processor_seconds_of
 
-__all__ = ["CAPACITIES", "DECAY", "feed", "feed_singly", "filled", "measure", "plain_rows"]
+__all__ = [
+    "BATCHES", "CAPACITIES", "DECAY", "feed", "feed_singly", "filled", "measure", "plain_rows",
+    "rate_and_ratio",
+]  # fmt: skip
 
 CAPACITIES = (800, 8_000, 24_000)
 BATCHES = (100, 1_000, 10_000, 100_000)
@@ -28,7 +31,9 @@ def feed(sketch: ds.DecaySketch, stream: Stream, start: int, stop: int, batch: i
         sketch.update(*stream.rows(row, min(stop, row + batch)))
 
 
-def feed_singly(sketch: ds.DecaySketch, rows: list[tuple[int, int, int, int]]) -> None:
+def feed_singly(
+    sketch: ds.DecaySketch | ds.IntegralDecaySketch, rows: list[tuple[int, int, int, int]]
+) -> None:
     """Update with one observation at a time, as plain Python numbers."""
     update = sketch.update
     for value, weight, timestamp, id_ in rows:
@@ -45,6 +50,14 @@ def filled(stream: Stream, capacity: int, rows: int) -> ds.DecaySketch:
     sketch = ds.DecaySketch(stream.params.with_capacity(capacity))
     feed(sketch, stream, 0, rows, 100_000)
     return sketch
+
+
+def rate_and_ratio(rates: list[float], ratios: list[float]) -> str:
+    """Cell of a table: best and median rate, in millions, and the median ratio."""
+    return (
+        f"{max(rates) / 1e6:.1f} ({statistics.median(rates) / 1e6:.1f}) "
+        f"x{statistics.median(ratios):.2f}"
+    )
 
 
 def _in_batches(stream: Stream, repetitions: int) -> Table:
@@ -69,12 +82,7 @@ def _in_batches(stream: Stream, repetitions: int) -> Table:
             sorts.append(sort_rate)
     rows = [
         [f"{capacity:,}"]
-        + [
-            f"{max(rates[capacity, b]) / 1e6:.1f} "
-            f"({statistics.median(rates[capacity, b]) / 1e6:.1f}) "
-            f"x{statistics.median(ratios[capacity, b]):.2f}"
-            for b in BATCHES
-        ]
+        + [rate_and_ratio(rates[capacity, b], ratios[capacity, b]) for b in BATCHES]
         for capacity in CAPACITIES
     ]
     return Table(

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from numba import types
 
 from decaysketch import _kernels
+from decaysketch.errors import ParameterError
 from decaysketch.minhit import _kernels as minhit_kernels
 from decaysketch.minhit import plan
 from decaysketch.observations import TIME_LIMIT, Observations
@@ -224,7 +225,11 @@ class RetainedRows:
                 self.compact()
             limit = max(_MERGE_LIMIT, _BAG_FACTOR * self._kept, self._rows + bag._rows)
             self._reserve(min(self._rows + incoming, limit, _kernels.MAX_ROWS - 1) + 1)
-            assert self._rows + bag._rows < len(self._bag.ids)  # the kernel checks no bounds
+            if self._rows + bag._rows >= len(self._bag.ids):  # the kernel checks no bounds
+                raise ParameterError(
+                    f"merging takes {self._rows + bag._rows} rows at once; expected less than "
+                    f"{len(self._bag.ids)}: take a smaller capacity"
+                )
             self._rows = _kernels.append_later(
                 *bag._bag, bag._rows, self._marks, *self._bag, self._rows
             )

@@ -22,6 +22,7 @@ from decaysketch import _kernels as time_kernels
 from decaysketch.asyncwindow import _kernels
 from decaysketch.asyncwindow.params import MedianParams, SumParams
 from decaysketch.asyncwindow.state import NO_CLOCK, WindowState, floor_of
+from decaysketch.errors import ParameterError
 from decaysketch.observations import MISSING_KEY, TIME_LIMIT
 from decaysketch.state import NO_WATERMARK
 
@@ -207,7 +208,11 @@ class RetainedElements:
                 self.compact()
             limit = max(_MERGE_LIMIT, _BAG_FACTOR * self._kept, self._rows + bag._rows)
             self._reserve(min(self._rows + incoming, limit, time_kernels.MAX_ROWS - 1) + 1)
-            assert self._rows + bag._rows < len(self._bag.keys)  # the kernel checks no bounds
+            if self._rows + bag._rows >= len(self._bag.keys):  # the kernel checks no bounds
+                raise ParameterError(
+                    f"merging takes {self._rows + bag._rows} rows at once; expected less than "
+                    f"{len(self._bag.keys)}: take a smaller capacity"
+                )
             self._rows = _kernels.append_later(
                 *bag._bag, bag._rows, self._marks, *self._bag, self._rows
             )

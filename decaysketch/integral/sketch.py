@@ -169,11 +169,10 @@ class IntegralDecaySketch:
 
         Complexity: O(log max_weight) arithmetic steps for each row, amortised.
         """
-        if (
-            not_after is None
-            and now is None
-            and self._pending.take(values, weights, timestamps, ids)
-        ):
+        told = None if now is None else _time(now)
+        if not_after is None and self._pending.take(values, weights, timestamps, ids):
+            if told is not None:
+                self._tell(told)
             if self._pending.full:
                 self._flush()
             return
@@ -186,8 +185,8 @@ class IntegralDecaySketch:
             late = rows - int(in_time.sum())
             if late:
                 batch = Observations(*(column[in_time] for column in batch))
-        if now is not None:
-            self.advance(now)
+        if told is not None:
+            self._tell(told)
         self._too_late += late
         self._fed += rows
         self._zero_weight += int((batch.weights == 0).sum())
@@ -211,12 +210,11 @@ class IntegralDecaySketch:
         Raises:
             ParameterError: ``now`` is no integer, or more than 2^62 in magnitude.
         """
-        if isinstance(now, bool) or not isinstance(now, (int, np.integer)):
-            raise ParameterError(f"now is {now!r}; expected an integer time")
-        if not -TIME_LIMIT <= now <= TIME_LIMIT:
-            raise ParameterError(f"now is {now!r}; expected at most 2^62 in magnitude")
+        self._tell(_time(now))
+
+    def _tell(self, now: int) -> None:
         if now > self._rows.clock:
-            self._rows.advance(int(now))
+            self._rows.advance(now)
             self._forget_answers()
 
     # -------------------------------------------------------------------------------------- merge
@@ -494,3 +492,16 @@ class IntegralDecaySketch:
             for k, v in self._summary().items()
         )
         return f"<table><caption>IntegralDecaySketch</caption>{rows}</table>"
+
+
+def _time(now: Any) -> int:
+    """``now`` as an int.
+
+    Raises:
+        ParameterError: it is no integer, or more than 2^62 in magnitude.
+    """
+    if isinstance(now, bool) or not isinstance(now, (int, np.integer)):
+        raise ParameterError(f"now is {now!r}; expected an integer time")
+    if not -TIME_LIMIT <= now <= TIME_LIMIT:
+        raise ParameterError(f"now is {now!r}; expected at most 2^62 in magnitude")
+    return int(now)

@@ -43,6 +43,7 @@ _SIGN = np.uint64(1 << 63)  # keys are unsigned, columns are not: this keeps the
 _LARGEST_FLOAT_KEY = int(np.float64(np.finfo(np.float64).max).view(np.int64))
 _NEGATIVE_ZERO_KEY = -1
 _IMPLAUSIBLE = 1e-9
+_MOST_AT_TOP = 64  # elements of one time at the coarsest level, which expects one of a whole window
 
 Params = SumParams | MedianParams
 
@@ -207,7 +208,7 @@ def _state(
     keys = rows.ids.view(np.uint64) ^ _SIGN
     if params.weighted:
         values = rows.weights
-        bad = (values < 1) | (values > params.bound)
+        bad = (values < 1) | (values > params.bound) | (rows.value_keys != MISSING_KEY)
         identities = np.stack([values, rows.ids])
     else:
         values = rows.value_keys
@@ -248,6 +249,12 @@ def _check_watermarks(state: WindowState) -> None:
             refuse(
                 f"level {level} has {later} rows later than its watermark; the capacity is "
                 f"{capacity}"
+            )
+        if level == len(marks) - 1 and mark > floor and capacity + 1 - later > _MOST_AT_TOP:
+            refuse(
+                f"watermark {mark} of level {level}, the coarsest, claims that "
+                f"{capacity + 1 - later} elements or more of that time reach it; expected at most "
+                f"{_MOST_AT_TOP}, of windows that hold {state.params.bound} at most"
             )
         above = marks[level + 1 :]
         if mark > floor and mark != NO_WATERMARK and (above < mark).all() and len(above):

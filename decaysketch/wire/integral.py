@@ -53,6 +53,7 @@ _DIGEST_BYTES = 16
 _LONGEST_SPEC = 4096
 _LATEST_EXPIRY = TIME_LIMIT + MAX_AGE
 _IMPLAUSIBLE = 1e-9
+_MOST_NAMED_STEPS = 1 << 16  # of a decay that a reader did not name: 2 seconds to compute
 _WEIGHTS_OF_AN_ID = 32  # more of them at the coarsest level are not believed
 
 
@@ -219,9 +220,10 @@ def decode(
     blob = fields.as_bytes(blob)
     opening = fields.open_blob(blob, FAMILY)
     header = _read_header(opening)
+    ours = params is not None and decay is not None
     params = fields.params_of(opening, params, id_key)
     _check_counts(header, params)
-    decay = _decay_of(header, params, decay)
+    decay = _decay_of(header, params, decay, known=ours)
     rows, end = decode_rows(blob, header.columns_at, header.rows, header.newest, params.value_type)
     check_rows(params, rows)
     check_canonical(blob, header.columns_at, end, rows, params.value_type)
@@ -245,13 +247,20 @@ def _check_counts(header: Header, params: SketchParams) -> None:
         refuse(f"{header.rows} rows; capacity {params.capacity} at {levels} levels allows {most}")
 
 
-def _decay_of(header: Header, params: SketchParams, ours: IntegralDecay | None) -> IntegralDecay:
-    """The decay of the bytes, with a step table of the digest that they say."""
+def _decay_of(
+    header: Header, params: SketchParams, ours: IntegralDecay | None, *, known: bool
+) -> IntegralDecay:
+    """The decay of the bytes, with a step table of the digest that they say.
+
+    ``known``: the reader gave parameters and decay, so what is computed is the reader's own choice.
+    """
     named = header.decay.decode("ascii", "replace")
     if ours is not None:
-        digest = ours.steps(params.max_weight).digest
         if header.decay and header.decay != spec_of(ours):
             raise IncompatibleSketchError({"decay": (spec_of(ours).decode("ascii"), named)})
+        if not known:
+            _check_steps(ours, params)
+        digest = ours.steps(params.max_weight).digest
         if digest != header.decay_digest:
             found = (f"digest {digest.hex()}", f"digest {header.decay_digest.hex()}")
             if header.decay:
@@ -267,18 +276,30 @@ def _decay_of(header: Header, params: SketchParams, ours: IntegralDecay | None) 
         refuse(f"decay is {named!r}; expected JSON")
     if not isinstance(said, dict):
         refuse(f"decay is {named!r}; expected a JSON object")
-    if said.get("kind") in ("fractions", "table"):  # named by their digest
+    # Tables are named by their digest; reading the values of a text may take minutes.
+    if said.get("kind") in ("expression", "fractions", "table"):
         raise IncompatibleSketchError(needed)
     try:
         decay = integral.from_dict(said)
+        if spec_of(decay) != header.decay:
+            refuse(f"decay is {named!r}; expected it as {spec_of(decay).decode('ascii')!r}")
+        _check_steps(decay, params)
         digest = decay.steps(params.max_weight).digest
     except ParameterError as fault:
         raise CorruptSketchError(f"decay: {fault}") from None
-    if spec_of(decay) != header.decay:
-        refuse(f"decay is {named!r}; expected it as {spec_of(decay).decode('ascii')!r}")
     if digest != header.decay_digest:
         refuse(f"decay has digest {digest.hex()}; the bytes say {header.decay_digest.hex()}")
     return decay
+
+
+def _check_steps(decay: IntegralDecay, params: SketchParams) -> None:
+    """Refuse to compute a long step table that only the bytes ask for."""
+    bound = decay.step_bound(params.max_weight)
+    if bound > _MOST_NAMED_STEPS:
+        raise IncompatibleSketchError(
+            {"decay": ("params and decay not both given",
+                       f"needed: up to {bound} steps at max_weight {params.max_weight}")}
+        )  # fmt: skip
 
 
 def _check_law(state: IntegralState, *, check_plausible: bool) -> None:

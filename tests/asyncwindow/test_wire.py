@@ -24,6 +24,8 @@ from decaysketch.asyncwindow import (
     SumParams,
     SumSampler,
 )
+from decaysketch.wire import asyncwindow as asyncwindow_wire
+from decaysketch.wire._rows import encode_rows
 
 LAW = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -207,6 +209,30 @@ class TestHostile:
         for level in range(params.levels):
             marks = dict.fromkeys(range(level + 1), 2**61)
             refused(blob.but(watermarks=marks), f"level {level}", "a chance of", kind=kind)
+
+    @pytest.mark.parametrize("params", [
+        SumParams(max_sum=10**9, capacity=1537, max_window=3600),
+        MedianParams(max_count=10**6, capacity=1537),
+    ])  # fmt: skip
+    def test_no_blob_without_rows_can_silence_all_levels_at_once(self, params: Any) -> None:
+        """Watermarks that are all equal leave no level above to judge them by."""
+        kind: Any = SumSampler if params.weighted else MedianSampler
+        blob = wire_reference.blob_of(kind(params).state())
+        marks = dict.fromkeys(range(params.levels + 1), 1 << 62)
+        expected = (f"level {params.levels}, the coarsest", "1538 elements or more")
+        refused(blob.but(watermarks=marks), *expected, kind=kind)
+
+    def test_values_beside_those_that_are_weights(self) -> None:
+        """A sum's values are its weights; the column of values says that all are missing."""
+        made = SumSampler(SumParams(max_sum=1000, capacity=10))
+        made.update([5, 6], [1, 2], [1, 2], source="a")
+        packed = asyncwindow_wire._rows_of(made.state())
+        rows = encode_rows(packed, "int64")
+        other = encode_rows(packed._replace(value_keys=np.array([123456789, -7])), "int64")
+        body = made.to_bytes()[:-4]
+        assert body.endswith(rows)
+        with pytest.raises(ds.CorruptSketchError, match="value"):
+            SumSampler.from_bytes(with_checksum(body[: -len(rows)] + other))
 
     def test_an_honest_cut_is_plausible(self) -> None:
         """Every element at one time: all but the coarsest levels overflow there."""

@@ -14,7 +14,9 @@ import pytest
 import decaysketch as ds
 from benchmarks import __main__ as command
 from benchmarks import error, exact, machine, paper, report, rivals, streams
+from benchmarks.asyncwindow_log import Log
 from benchmarks.report import Comparison, Section, Table
+from benchmarks.sorted_window import SortedWindow
 
 
 @pytest.fixture(autouse=True)
@@ -71,14 +73,15 @@ class TestCommand:
         monkeypatch.setattr(rivals, "PLAIN_ROWS", 5_000)
         file = tmp_path / "performance.md"
         command.main([
-            "--only", "updates,paper,exact,rivals,error", "--rows", "6000",
+            "--only", "updates,integral,asyncwindow,paper,exact,rivals,error", "--rows", "6000",
             "--exact-rows", "20000", "--repetitions", "1", "--seeds", "2", "--write", str(file),
         ])  # fmt: skip
         text = file.read_text(encoding="utf-8")
         titles = re.findall(r"^## (.*)$", text, flags=re.MULTILINE)
         assert titles[:2] == ["What we lose at", "What we win"]
         assert titles[2:] == [
-            "Updates", "Beside the paper's program in C++", "Beside exact dedupe-and-sum",
+            "Updates", "One integral decay", "Asynchronous windows",
+            "Beside the paper's program in C++", "Beside exact dedupe-and-sum",
             "Beside Apache DataSketches", "Error at equal bytes: windowed and decayed sums",
         ]  # fmt: skip
         (picture,) = re.findall(r"!\[.*\]\((.*)\)", text)
@@ -127,6 +130,55 @@ class TestExact:
         truth = np.sum(stream.weights[rows] * np.exp2(-ages / exact.HALF_LIFE))
         answer = exact.CONTENDERS[contender](columns, now, threads)()
         assert answer == pytest.approx(truth, rel=1e-12)
+
+
+class TestSortedWindow:
+    @pytest.mark.parametrize("batch", [1, 7, 300])
+    def test_holds_what_the_last_window_holds(self, batch: int) -> None:
+        rng = np.random.default_rng(batch)
+        times = np.arange(6_000) // 3 - rng.integers(0, 40, 6_000)  # late by up to 40
+        values = rng.integers(-50, 1_000, 6_000)
+        held, width = SortedWindow(100, sums=True), 100
+        for row in range(0, len(times), batch):
+            seen = slice(0, row + batch)
+            held.update(values[row : row + batch], times[row : row + batch])
+            now = int(times[seen].max())
+            held.advance(now)
+            if row % (13 * batch):
+                continue  # several batches between two questions
+            for ask in (width, width // 2):
+                inside = values[seen][(times[seen] >= now - ask) & (times[seen] <= now)]
+                assert held.sum(ask, now) == inside.sum()
+                middle = np.sort(inside)[(len(inside) - 1) // 2]
+                assert held.median(ask, now) == middle
+                assert held.share_up_to(int(middle), ask, now) == np.mean(inside <= middle)
+        assert len(held) == np.count_nonzero(times >= times.max() - width)
+
+    def test_takes_in_another_one(self) -> None:
+        rng = np.random.default_rng(1)
+        times, values = rng.integers(0, 500, (2, 4_000))
+        whole, half, other = (SortedWindow(500, sums=True) for _ in range(3))
+        whole.update(values, times)
+        half.update(values[::2], times[::2])
+        other.update(values[1::2], times[1::2])
+        half.merge(other)
+        for width in (0, 30, 499):
+            assert half.sum(width, 499) == whole.sum(width, 499)
+            assert half.median(width, 499) == whole.median(width, 499)
+        assert half.nbytes == whole.nbytes == 24 * 4_000
+
+
+def test_samplers_that_hold_all_agree_with_the_sorted_window() -> None:
+    log = Log.of(streams.web_log(3_000))
+    exact = SortedWindow(log.width, sums=True)
+    log.feed(exact, 0, len(log), 100)
+    window = ds.decay.window(log.width)
+    for kind in ("sum", "median"):
+        sampler = log.sampler(kind, "proven")
+        log.feed(sampler, 0, len(log), 100)
+        answer = getattr(sampler, kind)(window, now=log.now)
+        assert answer.value == getattr(exact, kind)(log.width, log.now)
+        assert len(sampler) == len(exact)
 
 
 class TestError:

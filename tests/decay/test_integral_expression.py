@@ -158,6 +158,37 @@ def test_faults_are_named(text: str, max_weight: int | None, message: str) -> No
         integral.expression(text, max_weight=max_weight).steps(max_weight or 5)
 
 
+def test_what_could_not_be_read_again_is_refused() -> None:
+    """The normal form is what is written to bytes: it has to be a text that may be said."""
+    deep = "x"
+    for _ in range(26):
+        deep = f"({deep})//2"
+    for text in (
+        f"floor(w/(1 + {deep}))",
+        "floor(w/(1 + x/7))*where(" + "x < 1 + " * 60 + "9, 1, 0)",
+    ):
+        try:
+            decay = integral.expression(text, max_weight=5)
+        except ParameterError:
+            continue
+        assert integral.from_dict(decay.to_dict()) == decay
+    with pytest.raises(ParameterError, match="in normal form, which is refused"):
+        integral.expression(f"floor(w/(1 + {deep}))")
+
+
+@pytest.mark.parametrize("text", [[], {}, 7, None, b"floor(w)"])
+def test_a_text_is_a_text(text: object) -> None:
+    with pytest.raises(ParameterError, match="expected a text"):
+        integral.expression(text)  # type: ignore[arg-type]
+
+
+def test_readings_of_many_bits_cost_more() -> None:
+    """Undecided at 128 bits, an age costs up to 1,024 times as much; of all ages there is a sum."""
+    text = "floor(w*(1-exp(-1400-x*(1+1/7)**sqrt(x))))"
+    with pytest.raises(ParameterError, match="operations"):
+        integral.expression(text, max_weight=1000).steps(1000)
+
+
 def test_a_tie_that_is_not_seen_is_an_error_not_a_guess() -> None:
     """exp(-x/60)**log(2) is 1/2 at 60; its form does not show it."""
     with pytest.raises(ParameterError, match=r"g\(60\) cannot be told from a number it may be"):

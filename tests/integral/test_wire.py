@@ -183,13 +183,46 @@ def body_with(decay: bytes, *, told: bytes = b"\0") -> bytes:
         (b'{"kind": "exponential","rate":0.02}', "expected it as"),
         (b'{"kind":"exponential","rate":1e-19}', "age"),
         (b'{"kind":"exponential","rate":NaN}', "rate"),
-        (b'{"kind":"polynomial","exponent":1e-9}', "age"),
+        (b'{"exponent":1e-09,"kind":"polynomial","scale":1}', "age"),
         (b"", "length of the decay is 0, yet parameters are carried"),
     ],
 )
 def test_decays_that_are_none(decay: bytes, message: str) -> None:
     with pytest.raises(ds.CorruptSketchError, match=message):
         wire.decode(body_with(decay))
+
+
+@pytest.mark.parametrize(
+    "decay",
+    [
+        b'{"kind":"expression","max_weight":null,"text":"floor(w*exp(-x/60))"}',
+        b'{"kind":"expression","text":[]}',
+        b'{"half_life":29000.5,"kind":"exponential"}',
+    ],
+)
+def test_a_decay_that_takes_long_to_compute_has_to_be_given(decay: bytes) -> None:
+    """What only the bytes ask for is not computed: a text, or more than 2^16 steps."""
+    wide = ds.SketchParams(max_weight=1 << 31, id_bits=16, capacity=30, seed=7)
+    empty = ds.IntegralDecaySketch(wide, integral.window(60))
+    spec = wire.peek(empty.to_bytes()).decay
+    head = empty.to_bytes()[:-4].partition(bytes([len(spec)]) + spec)[0]
+    blob = sealed(head + bytes([len(decay)]) + decay + b"\0\0\0" + bytes(16))
+    with pytest.raises(ds.IncompatibleSketchError, match="decay"):
+        wire.decode(blob)
+
+
+def test_a_long_decay_is_read_by_those_who_know_it() -> None:
+    of = ds.SketchParams(max_weight=1 << 20, id_bits=16, capacity=30, seed=7)
+    decay = integral.polynomial(1, scale=1)
+    with pytest.raises(ds.ParameterError, match="expected at most"):
+        ds.IntegralDecaySketch(of, decay)
+    text = integral.expression("floor(w*exp(-x/7))")
+    sketch = ds.IntegralDecaySketch(OF, text)
+    sketch.update([1, 2], [3, 20], [5, 6], [1, 2], now=6)
+    with pytest.raises(ds.IncompatibleSketchError, match="decay"):
+        ds.IntegralDecaySketch.from_bytes(sketch.to_bytes())
+    again = ds.IntegralDecaySketch.from_bytes(sketch.to_bytes(), params=OF, decay=text)
+    assert again == sketch
 
 
 def test_other_faults_of_the_header() -> None:

@@ -63,6 +63,11 @@ class IntegralDecay(ABC):
         check_integer("max_weight", max_weight, 1, MAX_WEIGHT)
         return _steps(self, max_weight)
 
+    def step_bound(self, max_weight: int) -> int:
+        """A bound on the number of steps that :meth:`steps` would have to compute; 0 where they are
+        given or few. O(1)."""
+        return 0
+
     def expiry_ages(
         self, weights: npt.ArrayLike, positions: npt.ArrayLike, max_weight: int
     ) -> Int64Array:

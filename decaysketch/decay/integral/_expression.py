@@ -37,7 +37,7 @@ Float64Array = npt.NDArray[np.float64]
 MAX_OPERATIONS = 1 << 18
 """Operations that reading the values of a text may take: a matter of seconds."""
 
-_MAX_BITS = 1 << 12  # of an enclosure
+_LEAST_BITS, _MAX_BITS = 1 << 7, 1 << 12  # of an enclosure
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,17 @@ class Expression(Decomposable):
         object.__setattr__(self, "_read", read)
 
     def _fraction(self, age: int, order: int) -> tuple[int, int]:
+        return self._metered(age, order, _Meter(repr(self), self._read.size, order))
+
+    def _metered(self, age: int, order: int, meter: _Meter) -> tuple[int, int]:
         assert self._read.g is not None
-        return _largest_fraction(self._read.g, age, order, floored=self._read.floored)
+        return _largest_fraction(self._read.g, age, order, meter, floored=self._read.floored)
 
     def _table(self, max_weight: int) -> StepTable:
-        spent = 0
+        meter = _Meter(repr(self), self._read.size, max_weight)
 
         def fraction(age: int) -> tuple[int, int]:
-            nonlocal spent
-            spent += self._read.size
-            if spent > MAX_OPERATIONS:
-                raise _too_many(repr(self), max_weight)
-            return self._fraction(age, max_weight)
+            return self._metered(age, max_weight, meter)
 
         if fraction(MAX_AGE)[0]:
             check_last_age(self, MAX_AGE + 1)
@@ -143,6 +142,8 @@ class ExpressionTable(Table):
 
 def expression(text: str, max_weight: int | None, largest: int) -> Expression | ExpressionTable:
     """The decay of a text; a table of at most ``largest`` cells where it has to be one."""
+    if not isinstance(text, str):  # before it is looked up by its hash
+        raise ParameterError(f"the expression is of type {type(text).__name__}; expected a text")
     read = _read(text)
     if read.g is not None and read.proved:
         return Expression(text)
@@ -159,16 +160,18 @@ def expression(text: str, max_weight: int | None, largest: int) -> Expression | 
 def _tabled(read: _Read, max_weight: int, largest: int) -> Table:
     weights = np.arange(max_weight + 1, dtype=np.int64)
     columns: list[npt.NDArray[np.int64]] = []
-    cost = read.size if read.g is not None else read.size * max_weight
+    meter = _Meter(repr(read.text), read.size, max_weight)
     while not columns or columns[-1][-1]:
         age = len(columns)
-        if (age + 1) * cost > MAX_OPERATIONS or (age + 1) * (max_weight + 1) > largest:
-            raise _too_many(repr(read.text), max_weight)
+        if (age + 1) * (max_weight + 1) > largest:
+            raise meter.too_many()
         if read.g is not None:
-            p, q = _largest_fraction(read.g, age, max_weight, floored=read.floored)
+            p, q = _largest_fraction(read.g, age, max_weight, meter, floored=read.floored)
             columns.append(weights * p // q)
         else:
-            values = [_whole(read.f, weight, age) for weight in range(1, max_weight + 1)]
+            if read.size * max_weight > MAX_OPERATIONS:
+                raise meter.too_many()
+            values = [_whole(read.f, weight, age, meter) for weight in range(1, max_weight + 1)]
             if not 0 <= min(values) <= max(values) <= max_weight:
                 wrong = next(k for k, value in enumerate(values) if not 0 <= value <= max_weight)
                 raise ParameterError(
@@ -178,11 +181,30 @@ def _tabled(read: _Read, max_weight: int, largest: int) -> Table:
     return check_table("f", np.stack(columns, axis=1), largest)
 
 
-def _too_many(name: str, max_weight: int) -> ParameterError:
-    return ParameterError(
-        f"{name} takes more than {MAX_OPERATIONS} operations for weights to {max_weight}; expected "
-        "fewer: take a coarser time unit, a smaller max_weight or another decay"
-    )
+class _Meter:
+    """Operations that reading the values of a text has taken so far.
+
+    One of 128 bits counts for one; of more bits, for the square of how many more.
+    """
+
+    def __init__(self, name: str, size: int, max_weight: int) -> None:
+        self._name = name
+        self._size = size
+        self._max_weight = max_weight
+        self._spent = 0
+
+    def spend(self, bits: int) -> None:
+        """Count one reading of the text."""
+        self._spent += self._size * (bits // _LEAST_BITS) ** 2
+        if self._spent > MAX_OPERATIONS:
+            raise self.too_many()
+
+    def too_many(self) -> ParameterError:
+        return ParameterError(
+            f"{self._name} takes more than {MAX_OPERATIONS} operations for weights to "
+            f"{self._max_weight}; expected fewer: take a coarser time unit, a smaller max_weight "
+            "or another decay"
+        )
 
 
 # ----------------------------------------------------------------------------- reading and values
@@ -214,12 +236,20 @@ def _read(text: str) -> _Read:
     from decaysketch.decay.shape import is_decay
     from decaysketch.decay.symbolic import decompose, inverse
 
+    normal = text_of(term)
+    if normal != text:
+        try:
+            parse(normal, ("w", "x"))
+        except ParameterError as fault:  # what is written could not be read again
+            raise ParameterError(
+                f"the expression {text!r} is {normal!r} in normal form, which is refused: {fault}"
+            ) from None
     floored = isinstance(term, sympy.floor)
     g: Term | None = decompose(term.args[0] if floored else term)
     proved = g is not None and is_decay(g)
     back = inverse(g) if proved else None
     return _Read(
-        text=text_of(term),
+        text=normal,
         size=sum(1 for each in sympy.preorder_traversal(term) if each.args),
         f=compiled(term),
         floored=floored,
@@ -229,12 +259,13 @@ def _read(text: str) -> _Read:
     )
 
 
-def _decided(decide: Callable[[int], Any], what: str) -> Any:
+def _decided(decide: Callable[[int], Any], what: str, meter: _Meter) -> Any:
     """The answer of ``decide(bits)``, with as many bits as it takes."""
     from decaysketch.decay.integral._evaluate import UndecidedError
 
-    bits = 128
+    bits = _LEAST_BITS
     while bits <= _MAX_BITS:
+        meter.spend(bits)
         try:
             return decide(bits)
         except UndecidedError:
@@ -245,14 +276,16 @@ def _decided(decide: Callable[[int], Any], what: str) -> Any:
     )
 
 
-def _whole(f: Evaluate, weight: int, age: int) -> int:
-    value = _decided(lambda bits: f(weight, age, bits), f"f({weight}, {age})")
+def _whole(f: Evaluate, weight: int, age: int, meter: _Meter) -> int:
+    value = _decided(lambda bits: f(weight, age, bits), f"f({weight}, {age})", meter)
     if isinstance(value, Fraction) and value.denominator == 1:
         return int(value)
     raise ParameterError(f"f({weight}, {age}) is no integer; expected floor(...)")
 
 
-def _largest_fraction(g: Evaluate, age: int, order: int, *, floored: bool) -> tuple[int, int]:
+def _largest_fraction(
+    g: Evaluate, age: int, order: int, meter: _Meter, *, floored: bool
+) -> tuple[int, int]:
     from decaysketch.decay.integral._evaluate import UndecidedError
 
     def decide(bits: int) -> tuple[int, int]:
@@ -278,5 +311,5 @@ def _largest_fraction(g: Evaluate, age: int, order: int, *, floored: bool) -> tu
             raise UndecidedError
         return p, q
 
-    answer: tuple[int, int] = _decided(decide, f"g({age})")
+    answer: tuple[int, int] = _decided(decide, f"g({age})", meter)
     return answer

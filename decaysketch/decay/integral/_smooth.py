@@ -62,7 +62,12 @@ class Smooth(Decomposable):
     def _table(self, max_weight: int) -> StepTable:
         zero_age = self._inverse(1, max_weight) + 1
         check_last_age(self, zero_age)
-        self._check_count(max_weight, zero_age)
+        bound = self._bound(max_weight, zero_age)
+        if bound > MAX_STEPS:
+            raise ParameterError(
+                f"{self!r} has up to {bound} steps for weights to {max_weight}; expected at most "
+                f"{MAX_STEPS}: take a coarser time unit, a smaller max_weight or another decay"
+            )
         age, p, q = 0, 1, 1
         rows = [(0, 1, 1)]
         while p:
@@ -87,8 +92,12 @@ class Smooth(Decomposable):
                 age = next_age
         return StepTable.of_fractions(max_weight, rows)
 
-    def _check_count(self, max_weight: int, zero_age: int) -> None:
-        """Refuse more than MAX_STEPS steps by a bound on their number.
+    def step_bound(self, max_weight: int) -> int:
+        """See the base class."""
+        return self._bound(max_weight, self._inverse(1, max_weight) + 1)
+
+    def _bound(self, max_weight: int, zero_age: int) -> int:
+        """A bound on the number of steps.
 
         Up to any age there are at most as many steps as ages; after it, at most as many as there
         are fractions of the order below g, fewer than g N (N + 1) / 2.
@@ -98,11 +107,7 @@ class Smooth(Decomposable):
             _, high = self._enclosure(age, 64)
             bound = min(bound, age + 2 + (high * max_weight * (max_weight + 1) >> 65))
             age = 2 * age + 1
-        if bound > MAX_STEPS:
-            raise ParameterError(
-                f"{self!r} has up to {bound} steps for weights to {max_weight}; expected at most "
-                f"{MAX_STEPS}: take a coarser time unit, a smaller max_weight or another decay"
-            )
+        return bound
 
 
 def _previous_fraction(p: int, q: int, order: int) -> tuple[int, int]:
