@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import DecaySketch, IntegralDecaySketch
-from decaysketch.asyncwindow import MedianSampler, SumSampler, estimators
+from decaysketch.asyncwindow import MedianSampler, SumSampler, WindowState, estimators
 from decaysketch.decay import Decay
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.families import IntegralRecipe, Params, Recipe, Sketch
 from decaysketch.integral import sampling
-from decaysketch.integral.state import NO_CLOCK
+from decaysketch.integral.state import NO_CLOCK, IntegralState
 from decaysketch.sample import Sample
 from decaysketch.wire import asyncwindow as window_wire
 from decaysketch.wire import integral as integral_wire
@@ -113,11 +113,10 @@ class _ChosenDecay(Snapshot):
         return self._held.samples(decay, now)
 
 
-class _FixedDecay(Snapshot):
-    """Of an ``IntegralDecaySketch``."""
+class _OfState(Snapshot):
+    """Of a sketch of one state, with a clock."""
 
-    def __init__(self, sketch: IntegralDecaySketch) -> None:
-        self._state = sketch.state()
+    _state: IntegralState | WindowState
 
     @property
     def params(self) -> Params:
@@ -131,12 +130,19 @@ class _FixedDecay(Snapshot):
         return self._state.digest()
 
     @property
-    def watermarks(self) -> list[int | None]:
-        return _times(self._state.watermarks)
-
-    @property
     def clock(self) -> int | None:
         return None if self._state.clock == NO_CLOCK else self._state.clock
+
+
+class _FixedDecay(_OfState):
+    """Of an ``IntegralDecaySketch``."""
+
+    def __init__(self, sketch: IntegralDecaySketch) -> None:
+        self._state: IntegralState = sketch.state()
+
+    @property
+    def watermarks(self) -> list[int | None]:
+        return _times(self._state.watermarks)
 
     def to_bytes(self) -> bytes:
         return integral_wire.encode(self._state)
@@ -148,31 +154,16 @@ class _FixedDecay(Snapshot):
         return [sampling.draw(self._state, now)]
 
 
-class _Window(Snapshot):
+class _Window(_OfState):
     """Of a ``SumSampler`` or a ``MedianSampler``."""
 
     def __init__(self, sampler: SumSampler | MedianSampler) -> None:
         self._type = type(sampler)
-        self._state = sampler.state()
-
-    @property
-    def params(self) -> Params:
-        return self._state.params
-
-    def __len__(self) -> int:
-        return len(self._state)
-
-    @cached_property
-    def digest(self) -> str:
-        return self._state.digest()
+        self._state: WindowState = sampler.state()
 
     @property
     def watermarks(self) -> list[int | None]:
         return _times(self._state.complete_since)
-
-    @property
-    def clock(self) -> int | None:
-        return None if self._state.clock == NO_CLOCK else self._state.clock
 
     @cached_property
     def _strata(self) -> estimators.Strata:

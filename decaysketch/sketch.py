@@ -25,7 +25,6 @@ Limits
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, overload
@@ -34,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import ensemble, query, wire
+from decaysketch._view import Summarized
 from decaysketch.decay import Decay
 from decaysketch.ensemble import Combine
 from decaysketch.errors import IncompatibleSketchError, ParameterError
@@ -78,7 +78,7 @@ class SketchStats:
     complete_since: tuple[int | None, ...]
 
 
-class DecaySketch:
+class DecaySketch(Summarized):
     """A mergeable sketch of timestamped, weighted observations.
 
     Args:
@@ -600,14 +600,3 @@ class DecaySketch:
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
         return summary
-
-    def __repr__(self) -> str:
-        return f"DecaySketch({', '.join(f'{k}={v}' for k, v in self._summary().items())})"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(str(k))}</th>"
-            f"<td>{html.escape(str(v))}</td></tr>"
-            for k, v in self._summary().items()
-        )
-        return f"<table><caption>DecaySketch</caption>{rows}</table>"

@@ -26,9 +26,8 @@ Limits
 
 from __future__ import annotations
 
-import html
 import secrets
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import query
+from decaysketch._view import Summarized
 from decaysketch.asyncwindow import coins, estimators, selection
 from decaysketch.asyncwindow.estimators import Estimator, Strata
 from decaysketch.asyncwindow.params import MedianParams, SumParams
@@ -103,7 +103,7 @@ class WindowStats:
     complete_since: tuple[int | None, ...]
 
 
-class Sampler(ABC, Generic[P]):
+class Sampler(Summarized, Generic[P]):
     """What both samplers have; use :class:`SumSampler` or :class:`MedianSampler`."""
 
     _params_type: ClassVar[type[Any]]
@@ -527,17 +527,6 @@ class Sampler(ABC, Generic[P]):
         fields["clock"] = self.clock
         fields["seed"] = params.seed
         return fields
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in self._summary().items())})"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(str(k))}</th>"
-            f"<td>{html.escape(str(v))}</td></tr>"
-            for k, v in self._summary().items()
-        )
-        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 
     # -------------------------------------------------------------------------------------- query
 

@@ -29,7 +29,6 @@ Limits
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, overload
@@ -38,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import query
+from decaysketch._view import Summarized
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.estimate import Estimate
@@ -81,7 +81,7 @@ class IntegralStats:
     complete_from: tuple[int | None, ...]
 
 
-class IntegralDecaySketch:
+class IntegralDecaySketch(Summarized):
     """A mergeable sketch of timestamped, weighted observations for one integral decay.
 
     Args:
@@ -481,17 +481,6 @@ class IntegralDecaySketch:
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
         return summary
-
-    def __repr__(self) -> str:
-        return f"IntegralDecaySketch({', '.join(f'{k}={v}' for k, v in self._summary().items())})"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(str(k))}</th>"
-            f"<td>{html.escape(str(v))}</td></tr>"
-            for k, v in self._summary().items()
-        )
-        return f"<table><caption>IntegralDecaySketch</caption>{rows}</table>"
 
 
 def _time(now: Any) -> int:

@@ -1,0 +1,29 @@
+"""How a sketch shows itself, as text and in a notebook: by its own short summary."""
+
+from __future__ import annotations
+
+import html
+from abc import ABC, abstractmethod
+from typing import Any
+
+__all__ = ["Summarized"]
+
+
+class Summarized(ABC):
+    """Something that sums itself up in a few named figures."""
+
+    @abstractmethod
+    def _summary(self) -> dict[str, Any]:
+        """What to show, by name, most telling first."""
+
+    def __repr__(self) -> str:
+        figures = ", ".join(f"{name}={value}" for name, value in self._summary().items())
+        return f"{type(self).__name__}({figures})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(str(name))}</th>"
+            f"<td>{html.escape(str(value))}</td></tr>"
+            for name, value in self._summary().items()
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
