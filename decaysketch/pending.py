@@ -16,9 +16,9 @@ import numpy.typing as npt
 from decaysketch.observations import TIME_LIMIT
 from decaysketch.params import SketchParams
 
-__all__ = ["PendingRows"]
+__all__ = ["ENOUGH", "PendingRows"]
 
-_LIMIT = 512
+ENOUGH = 512  # observations, to be folded in together
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
 _EXACT_IN_FLOAT = 1 << 53
 
@@ -47,8 +47,12 @@ class PendingRows:
         self._times = array("q")
         self._ids = array("q")
 
-    def take(self, value: Any, weight: Any, timestamp: Any, id_: Any) -> bool:
-        """Gather an observation of plain numbers; False, with nothing taken, for anything else."""
+    def take(self, value: Any, weight: Any, timestamp: Any, id_: Any) -> int:
+        """Gather an observation of plain numbers; 0, with nothing taken, for anything else.
+
+        Returns:
+            How many there are now; from :data:`ENOUGH` on they should be folded in.
+        """
         kind = type(value)
         if (
             type(id_) is int
@@ -62,20 +66,16 @@ class PendingRows:
                 or (kind is int and -self._value_limit <= value <= self._value_limit)
             )
         ):
-            self._ids.append(id_)
+            ids = self._ids
+            ids.append(id_)
             self._values.append(value)
             self._weights.append(weight)
             self._times.append(timestamp)
-            return True
-        return False
+            return len(ids)
+        return 0
 
     def __len__(self) -> int:
         return len(self._ids)
-
-    @property
-    def full(self) -> bool:
-        """There are enough of them to fold in."""
-        return len(self._ids) >= _LIMIT
 
     def columns(self) -> tuple[npt.NDArray[Any], Int64Array, Int64Array, Int64Array]:
         """Values, weights, timestamps and ids, as arrays that share memory with the buffers."""

@@ -40,7 +40,7 @@ from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.estimate import Estimate
 from decaysketch.observations import Observations, prepare
 from decaysketch.params import SketchParams
-from decaysketch.pending import PendingRows
+from decaysketch.pending import ENOUGH, PendingRows
 from decaysketch.retained import RetainedRows
 from decaysketch.sample import Sample
 from decaysketch.snapshot import Estimator, Snapshot
@@ -145,8 +145,8 @@ class DecaySketch(Summarized):
 
         Complexity: O(log max_weight) arithmetic steps for each row and copy, amortised.
         """
-        if not_after is None and self._pending.take(values, weights, timestamps, ids):
-            if self._pending.full:
+        if not_after is None and (gathered := self._pending.take(values, weights, timestamps, ids)):
+            if gathered >= ENOUGH:
                 self._flush()
             return
         self._update_columns(values, weights, timestamps, ids, not_after)

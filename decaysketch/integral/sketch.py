@@ -46,7 +46,7 @@ from decaysketch.integral.sampling import Estimator, draw
 from decaysketch.integral.state import NO_CLOCK, IntegralState, spec_of
 from decaysketch.observations import TIME_LIMIT, Observations, prepare
 from decaysketch.params import SketchParams
-from decaysketch.pending import PendingRows
+from decaysketch.pending import ENOUGH, PendingRows
 from decaysketch.sample import Sample
 from decaysketch.wire import integral as wire
 
@@ -170,10 +170,10 @@ class IntegralDecaySketch(Summarized):
         Complexity: O(log max_weight) arithmetic steps for each row, amortised.
         """
         told = None if now is None else _time(now)
-        if not_after is None and self._pending.take(values, weights, timestamps, ids):
+        if not_after is None and (gathered := self._pending.take(values, weights, timestamps, ids)):
             if told is not None:
                 self._tell(told)
-            if self._pending.full:
+            if gathered >= ENOUGH:
                 self._flush()
             return
         batch = prepare(self.params, values, weights, timestamps, ids)
