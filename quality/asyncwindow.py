@@ -1,14 +1,16 @@
 """Do the asynchronous samplers keep their promise, and what does it cost?
 
     python -m quality.asyncwindow [--runs N] [--mode proven|practical] [--part promise|space]
+                                 [--epsilon E ...]
 
 ``promise``: sums (SumSampler), the median and the 0.1 and 0.9 quantiles (MedianSampler), all
-sized for epsilon = delta = 0.05, are asked about windows from 10 seconds to W. A *run* has a stream
-and coins of its own, both fixed by its number, and one of three orders of arrival: reversed,
-shuffled, or in time with every fifth block of ten minutes hours late. The clock advances as
-elements arrive. Of each order, answer and estimator: how often the error was above epsilon (to be
-below delta in every window), the window where that was worst, the largest error, and how often the
-95 % interval held the truth. Errors are relative for sums, of the rank for quantiles.
+sized for an epsilon (0.05, or those that are asked for) and delta = 0.05, are asked about windows
+from 10 seconds to W. A *run* has a stream and coins of its own, both fixed by its number, and one
+of three orders of arrival: reversed, shuffled, or in time with every fifth block of ten minutes
+hours late. The clock advances as elements arrive. Of each order, answer and estimator: how often
+the error was above epsilon (to be below delta in every window), the window where that was worst,
+the largest error, and how often the 95 % interval held the truth. Errors are relative for sums, of
+the rank for quantiles.
 
 ``space``: bytes of a SumSampler, a MedianSampler and a DecaySketch of like capacity over the same
 streams, the root mean square errors of what they answer, and from both the bytes that an error of
@@ -32,7 +34,8 @@ import numpy as np
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 
-EPSILON = DELTA = 0.05
+EPSILON = 0.05  # unless others are asked for
+DELTA = 0.05
 ORDERS = ("reversed", "shuffled", "bursts")
 VALUES = ("1", "1..999", "Pareto")
 QUANTILES = (0.1, 0.5, 0.9)
@@ -93,14 +96,16 @@ class Answer(NamedTuple):
     covered: bool
 
 
-def answers(law: str, order: str, mode: Any, run: int) -> Iterator[tuple[str, Answer]]:
+def answers(
+    law: str, order: str, mode: Any, epsilon: float, run: int
+) -> Iterator[tuple[str, Answer]]:
     """All answers of a run, by estimator."""
     rng = np.random.default_rng([20260, VALUES.index(law), ORDERS.index(order), run])
     stream = make_stream(rng, ROWS[mode], law, order)
     size = {"max_window": MAX_WINDOW, "mode": mode, "seed": int(rng.integers(1 << 62))}
-    sums = SumSampler(SumParams.for_accuracy(EPSILON, DELTA, max_sum=1 << 40, **size))
+    sums = SumSampler(SumParams.for_accuracy(epsilon, DELTA, max_sum=1 << 40, **size))
     ranks = MedianSampler(
-        MedianParams.for_accuracy(EPSILON, DELTA, max_count=1 << 24, value_type="int64", **size)
+        MedianParams.for_accuracy(epsilon, DELTA, max_count=1 << 24, value_type="int64", **size)
     )
     now = fill(sums, stream)
     fill(ranks, stream)
@@ -124,9 +129,12 @@ def answers(law: str, order: str, mode: Any, run: int) -> Iterator[tuple[str, An
                 yield estimator, Answer(f"quantile {q}", width, error, covered)
 
 
-def promise(runs: int, mode: str) -> bool:
+def promise(runs: int, mode: str, epsilon: float) -> bool:
     """Print the study; whether every fraction of failures is below delta."""
-    print(f"\nepsilon = delta = {EPSILON}, {mode}, {runs} runs of each order; windows {WINDOWS}")
+    print(
+        f"\nepsilon = {epsilon}, delta = {DELTA}, {mode}, {runs} runs of each order; "
+        f"windows {WINDOWS}"
+    )
     print("order     estimator     answer        fails   worst window  largest error  coverage")
     kept = True
     for order in ORDERS:
@@ -134,10 +142,10 @@ def promise(runs: int, mode: str) -> bool:
             lambda: defaultdict(list)
         )
         for run in range(runs):
-            for estimator, answer in answers(VALUES[run % len(VALUES)], order, mode, run):
+            for estimator, answer in answers(VALUES[run % len(VALUES)], order, mode, epsilon, run):
                 found[estimator, answer.what][answer.window].append(answer)
         for (estimator, what), by_window in found.items():
-            fails = {w: np.mean([a.error > EPSILON for a in each]) for w, each in by_window.items()}
+            fails = {w: np.mean([a.error > epsilon for a in each]) for w, each in by_window.items()}
             worst = max(fails, key=lambda w: fails[w])
             everything = [a for each in by_window.values() for a in each]
             kept &= bool(fails[worst] < DELTA)
@@ -209,12 +217,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, help="of each order (500), or of space (100)")
     parser.add_argument("--mode", choices=("proven", "practical"), help="default: both")
     parser.add_argument("--part", choices=("promise", "space"), help="default: both")
+    parser.add_argument(
+        "--epsilon", type=float, nargs="+", default=[EPSILON], help="default: %(default)s"
+    )
     options = parser.parse_args(arguments)
     print(f"numpy {np.__version__}, decaysketch {ds.__version__}, {platform.platform()}")
     started, kept = time.perf_counter(), True
     if options.part != "space":
         for mode in ROWS if options.mode is None else (options.mode,):
-            kept &= promise(options.runs or 500, mode)
+            for epsilon in options.epsilon:
+                kept &= promise(options.runs or 500, mode, epsilon)
     if options.part != "promise":
         space(options.runs or 100)
     print(f"\n{time.perf_counter() - started:.0f} s")
