@@ -49,7 +49,7 @@ from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.families import Params, Recipe, Sketch
 from decaysketch.observations import (
     TIME_LIMIT,
-    _check_range,
+    check_range,
     encode_values,
     observation_ids,
     prepare,
@@ -347,10 +347,10 @@ class _Elements(_Layout):
         column = _column(table, mapping.value)
         missing = _nulls(column)
         values = _numbers(column, mapping.value, params)
-        _check_range("timestamps", timestamps, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        check_range("timestamps", timestamps, -TIME_LIMIT, TIME_LIMIT, "2^62")
         value_keys = encode_values(values, params.value_type)
         if isinstance(params, SumParams):
-            _check_range("values", value_keys, 0, params.max_sum, "max_sum")
+            check_range("values", value_keys, 0, params.max_sum, "max_sum")
         element_keys(params, source, sequence)  # refuses what is no name
         columns = {
             "values": values, "timestamps": timestamps, "sequence": sequence, "source": source

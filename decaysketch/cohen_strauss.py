@@ -33,7 +33,7 @@ from decaysketch.decay import Decay
 from decaysketch.sample import Aged, Sample, check_answerable, decay_weights
 from decaysketch.spread import hit_spread
 from decaysketch.state import NO_WATERMARK, SketchState
-from decaysketch.stratified import Bands, bands_of
+from decaysketch.stratified import Bands, assemble, bands_of
 
 __all__ = ["Ladder", "Rung", "draw", "ladder_of"]
 
@@ -119,23 +119,7 @@ def draw(state: SketchState, decay: Decay, now: int, *, ladder: Ladder | None = 
         masses[rows] += (within - beyond) * rung.units[first:last]
         variances[rows] += (within * within - beyond * beyond) * rung.spread[first:last]
         jumps[rows] += (within - beyond) * rung.inverse
-    step, thinning = bands.largest_hit(decay, now)
-    return Sample(
-        params=state.params,
-        decay=decay,
-        now=now,
-        value_keys=state.value_keys[aged],
-        weights=state.weights[aged],
-        times=state.times[aged],
-        ids=state.ids[aged],
-        levels=bands.levels[aged],
-        hits=bands.hits[aged],
-        decayed=decayed,
-        masses=masses,
-        variances=variances,
-        jumps=jumps,
-        exact_rows=0 if step > 0 else len(decayed),
-        step=step,
-        thinning=thinning,
-        collision_bias=bands.observations / 2.0 ** (state.params.id_bits + 1),
-    )
+    return assemble(
+        state, bands, decay, now, aged, decayed, masses=masses, variances=variances, jumps=jumps,
+        exact_rows=None,
+    )  # fmt: skip

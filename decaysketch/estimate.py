@@ -13,6 +13,8 @@ The functions of this module take and return plain numbers or arrays; they know 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -27,7 +29,9 @@ __all__ = [
     "Interval",
     "check_confidence",
     "contrast",
+    "first_true",
     "part_interval",
+    "rank_balance",
     "share_interval",
 ]
 
@@ -182,6 +186,18 @@ def contrast(positive: Interval, negative: Interval) -> Interval:
         value - np.hypot(positive.value - positive.lower, negative.upper - negative.value),
         value + np.hypot(positive.upper - positive.value, negative.value - negative.lower),
     )
+
+
+def rank_balance(part: Interval, rest: Interval, q: float) -> Interval:
+    """Interval of ``(1 - q) A - q C`` from those of A and C: it holds 0 if A / (A + C) may be q."""
+    return contrast(
+        Interval(*((1.0 - q) * end for end in part)), Interval(*(q * end for end in rest))
+    )
+
+
+def first_true(start: int, stop: int, holds: Callable[[int], bool]) -> int:
+    """The first of start..stop - 1 for which a condition holds that stays true; else stop."""
+    return bisect_left(range(stop), True, lo=start, key=holds)
 
 
 def share_interval(part: Interval, rest: Interval) -> Interval:

@@ -36,6 +36,7 @@ from decaysketch.params import SketchParams
 from decaysketch.sketch import DecaySketch
 from decaysketch.wire import asyncwindow as wire_asyncwindow
 from decaysketch.wire import integral as wire_integral
+from decaysketch.wire._fields import family_number
 
 __all__ = [
     "FAMILIES",
@@ -57,8 +58,6 @@ Params = SketchParams | SumParams | MedianParams
 Sketch = DecaySketch | IntegralDecaySketch | SumSampler | MedianSampler
 Blob = bytes | bytearray | memoryview
 S = TypeVar("S", bound=Sketch)
-
-_FAMILY_AT = 5  # offset of the byte; the magic and the version stand before it
 
 
 class Recipe(ABC, Generic[S]):
@@ -366,18 +365,7 @@ def family_of(blob: Blob) -> str:
         CorruptSketchError: they are of no family of this release.
         TypeError: not bytes at all.
     """
-    head = bytes(memoryview(blob)[: _FAMILY_AT + 1])
-    if head[:4] != wire.MAGIC:
-        raise CorruptSketchError(
-            f"the first bytes are {head[:4]!r}; a sketch starts with {wire.MAGIC!r}"
-        )
-    if len(head) <= _FAMILY_AT:
-        raise CorruptSketchError(f"{len(head)} bytes; a sketch has more")
-    if head[4] != wire.VERSION:
-        raise CorruptSketchError(
-            f"wire version {head[4]}; this release reads version {wire.VERSION}"
-        )
-    number = head[_FAMILY_AT]
+    number = family_number(blob)
     if number not in _BY_NUMBER:
         known = ", ".join(f"{n} ({recipe.family})" for n, recipe in _BY_NUMBER.items())
         raise CorruptSketchError(f"family {number}; expected one of {known}")

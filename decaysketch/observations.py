@@ -27,8 +27,12 @@ __all__ = [
     "MISSING_KEY",
     "TIME_LIMIT",
     "Observations",
+    "check_integer_time",
+    "check_range",
+    "check_time",
     "decode_values",
     "encode_values",
+    "integer_column",
     "observation_ids",
     "prepare",
     "scale_weights",
@@ -76,17 +80,17 @@ def prepare(
     Raises:
         ObservationError: see the module docstring.
     """
-    id_column = _integers("ids", ids)
+    id_column = integer_column("ids", ids)
     rows = len(id_column)
     if values is None:
         value_keys = np.full(rows, MISSING_KEY, dtype=np.int64)
     else:
         value_keys = encode_values(values, params.value_type)
-    weight_column = _integers("weights", weights)
+    weight_column = integer_column("weights", weights)
     if weight_column.shape == (1,) and rows != 1 and np.ndim(weights) == 0:
         weight_column = np.full(rows, weight_column[0], dtype=np.int64)
     columns = Observations(
-        value_keys, weight_column, _integers("timestamps", timestamps), id_column
+        value_keys, weight_column, integer_column("timestamps", timestamps), id_column
     )
     lengths = dict(zip(("values", "weights", "timestamps", "ids"), map(len, columns), strict=True))
     for name, length in lengths.items():
@@ -95,15 +99,15 @@ def prepare(
                 f"columns have unequal lengths: {name} has {length} rows, ids has {rows}",
                 column=name,
             )
-    _check_range("weights", columns.weights, 0, params.max_weight, "max_weight")
-    _check_range("timestamps", columns.timestamps, -TIME_LIMIT, TIME_LIMIT, "2^62")
-    _check_range("ids", columns.ids, 0, (1 << params.id_bits) - 1, f"2^{params.id_bits} - 1")
+    check_range("weights", columns.weights, 0, params.max_weight, "max_weight")
+    check_range("timestamps", columns.timestamps, -TIME_LIMIT, TIME_LIMIT, "2^62")
+    check_range("ids", columns.ids, 0, (1 << params.id_bits) - 1, f"2^{params.id_bits} - 1")
     for column in columns:
         column.setflags(write=False)  # one kernel signature, whoever owns the memory
     return columns
 
 
-def _integers(name: str, column: npt.ArrayLike) -> Int64Array:
+def integer_column(name: str, column: npt.ArrayLike) -> Int64Array:
     """A column of integers as a contiguous one-dimensional int64 view or copy."""
     array = _one_dimension(name, column)
     if array.dtype.kind == "O":
@@ -120,6 +124,29 @@ def _integers(name: str, column: npt.ArrayLike) -> Int64Array:
             column=name, row=row, value=int(array[row]),
         )  # fmt: skip
     return np.ascontiguousarray(array, dtype=np.int64).view()
+
+
+def check_integer_time(name: str, time: object) -> int:
+    """``time`` as an int.
+
+    Raises:
+        ParameterError: it is no integer.
+    """
+    if isinstance(time, bool) or not isinstance(time, (int, np.integer)):
+        raise ParameterError(f"{name} is {time!r}; expected an integer time")
+    return int(time)
+
+
+def check_time(name: str, time: object) -> int:
+    """``time`` as an int, one that a clock may show.
+
+    Raises:
+        ParameterError: it is no integer, or more than 2^62 in magnitude.
+    """
+    number = check_integer_time(name, time)
+    if not -TIME_LIMIT <= number <= TIME_LIMIT:
+        raise ParameterError(f"{name} is {time!r}; expected at most 2^62 in magnitude")
+    return number
 
 
 def _one_dimension(name: str, column: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -159,7 +186,7 @@ def _refuse_dtype(name: str, array: npt.NDArray[Any], expected: str) -> None:
     )
 
 
-def _check_range(name: str, column: Int64Array, low: int, high: int, limit: str) -> None:
+def check_range(name: str, column: Int64Array, low: int, high: int, limit: str) -> None:
     if not column.size or (int(column.min()) >= low and int(column.max()) <= high):
         return
     row = int(((column < low) | (column > high)).argmax())
@@ -229,7 +256,7 @@ def _objects_to_numbers(array: npt.NDArray[Any], missing: npt.NDArray[np.bool_])
 def _encode_integers(array: npt.NDArray[Any]) -> Int64Array:
     if array.dtype.kind not in "iu":
         _refuse_dtype("values", array, "integers (the stream's value_type is 'int64')")
-    keys = _integers("values", array).copy()
+    keys = integer_column("values", array).copy()
     if keys.size and int(keys.min()) == MISSING_KEY:
         row = int(keys.argmin())
         raise ObservationError(

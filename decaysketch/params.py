@@ -16,10 +16,11 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,18 @@ from decaysketch import hashing, sizing
 from decaysketch.errors import ParameterError
 from decaysketch.sizing import MAX_CAPACITY, MAX_COPIES, MAX_ID_BITS
 
-__all__ = ["MAX_CAPACITY", "MAX_COPIES", "MAX_ID_BITS", "MAX_WEIGHT", "SketchParams"]
+__all__ = [
+    "MAX_CAPACITY",
+    "MAX_COPIES",
+    "MAX_ID_BITS",
+    "MAX_WEIGHT",
+    "BuildParams",
+    "SketchParams",
+    "check_integer",
+    "check_shrinks",
+    "check_time_unit",
+    "differing",
+]
 
 IdMix = Literal["keyed", "none"]
 ValueType = Literal["int64", "float64"]
@@ -37,8 +49,39 @@ MAX_WEIGHT = 1 << 31
 _TIME_UNIT = re.compile(r"[a-z]{1,8}")
 
 
+class BuildParams(ABC):
+    """What frozen parameters of every family of sketches have in common; dataclasses derive."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+
+    def differences(self, other: BuildParams) -> dict[str, tuple[Any, Any]]:
+        """Every field that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
+        return differing(self.to_dict(), other.to_dict())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what is derived from them is derived again."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def with_capacity(self, capacity: int) -> Self:
+        """The same parameters with another capacity."""
+        return replace(self, capacity=capacity)
+
+
+def differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Every parameter that must agree for a merge and does not: all but the capacity."""
+    return {
+        name: (ours.get(name), theirs.get(name))
+        for name in sorted(ours.keys() | theirs.keys())
+        if name != "capacity" and ours.get(name) != theirs.get(name)
+    }
+
+
 @dataclass(frozen=True)
-class SketchParams:
+class SketchParams(BuildParams):
     """Build parameters of a sketch.
 
     Args:
@@ -72,15 +115,12 @@ class SketchParams:
     id_key: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _check_integer("max_weight", self.max_weight, 1, MAX_WEIGHT)
-        _check_integer("id_bits", self.id_bits, 0, MAX_ID_BITS)
-        _check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
-        _check_integer("copies", self.copies, 1, MAX_COPIES)
-        _check_integer("seed", self.seed, 0, (1 << 64) - 1)
-        if not isinstance(self.time_unit, str) or not _TIME_UNIT.fullmatch(self.time_unit):
-            raise ParameterError(
-                f"time_unit is {self.time_unit!r}; expected 1 to 8 lower-case letters, such as 's'"
-            )
+        check_integer("max_weight", self.max_weight, 1, MAX_WEIGHT)
+        check_integer("id_bits", self.id_bits, 0, MAX_ID_BITS)
+        check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
+        check_integer("copies", self.copies, 1, MAX_COPIES)
+        check_integer("seed", self.seed, 0, (1 << 64) - 1)
+        check_time_unit(self.time_unit)
         _check_choice("value_type", self.value_type, get_args(ValueType))
         _check_choice("id_mix", self.id_mix, get_args(IdMix))
         if self.id_key is not None:
@@ -221,23 +261,6 @@ class SketchParams:
         packed += text.encode("ascii")
         return hashlib.blake2b(packed, digest_size=8, person=b"ds-params-1").digest()
 
-    def differences(self, other: SketchParams) -> dict[str, tuple[Any, Any]]:
-        """Every field that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
-        ours, theirs = self.to_dict(), other.to_dict()
-        return {
-            name: (ours.get(name), theirs.get(name))
-            for name in sorted(ours.keys() | theirs.keys())
-            if name != "capacity" and ours.get(name) != theirs.get(name)
-        }
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: what is derived from them is derived again."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    def with_capacity(self, capacity: int) -> Self:
-        """The same parameters with another capacity."""
-        return replace(self, capacity=capacity)
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form. A secret key is represented by its check value, never by itself."""
         fields = asdict(self)
@@ -280,9 +303,27 @@ class SketchParams:
         return params
 
 
-def _check_integer(name: str, value: object, low: int, high: int) -> None:
+def check_integer(name: str, value: object, low: int, high: int) -> None:
+    """Refuse what is no integer, or none from ``low`` to ``high``."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ParameterError(f"{name} is {value!r}; expected an integer from {low} to {high}")
+
+
+def check_time_unit(unit: object) -> None:
+    """Refuse what is no label of a unit of time."""
+    if not isinstance(unit, str) or not _TIME_UNIT.fullmatch(unit):
+        raise ParameterError(
+            f"time_unit is {unit!r}; expected 1 to 8 lower-case letters, such as 's'"
+        )
+
+
+def check_shrinks(capacity: object, present: int) -> None:
+    """Refuse a capacity that is none or larger than the present one: what was discarded is gone."""
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity <= present:
+        raise ParameterError(
+            f"capacity is {capacity!r}; a sketch of capacity {present} can only shrink: "
+            f"expected an integer from 1 to {present}"
+        )
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -31,7 +31,9 @@ from decaysketch.estimate import (
     Interval,
     check_confidence,
     contrast,
+    first_true,
     part_interval,
+    rank_balance,
     share_interval,
 )
 from decaysketch.sample import Columns, Sample, masses_by
@@ -428,30 +430,19 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
             below.variance[-1] - below.variance[k],
         )
         a, c = (_gamma(sample, amount, confidence) for amount in (part, rest))
-        return contrast(
-            Interval(*((1.0 - q) * end for end in a)), Interval(*(q * end for end in c))
-        )
+        return rank_balance(a, c, q)
 
     # The rank of the k-th value may reach q from `lowest` on, and surely does from `highest` on.
     slack = _TIE * weight
-    lowest = _first(0, place + 1, lambda k: bool(balance(k).upper >= -slack))
-    highest = _first(place + 1, len(ranking.values) + 1, lambda k: bool(balance(k).lower >= -slack))
+    lowest = first_true(0, place + 1, lambda k: bool(balance(k).upper >= -slack))
+    highest = first_true(
+        place + 1, len(ranking.values) + 1, lambda k: bool(balance(k).lower >= -slack)
+    )
     lower = float(ranking.values[lowest - 1]) if lowest > 0 else -math.inf
     upper = float(ranking.values[highest - 1]) if highest <= len(ranking.values) else math.inf
     z = float(ndtri(0.5 + 0.5 * confidence))
     stderr = (upper - lower) / (2.0 * z)  # what the interval amounts to
     return Estimate(value, lower, upper, stderr, confidence, False, rows, sample.collision_bias)
-
-
-def _first(start: int, stop: int, holds: Callable[[int], bool]) -> int:
-    """The first of start..stop - 1 for which a condition holds that stays true; else stop."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if holds(middle):
-            stop = middle
-        else:
-            start = middle + 1
-    return start
 
 
 def heavy_hitters(sample: Sample, phi: float, *, confidence: float = 0.95) -> list[HeavyHitter]:

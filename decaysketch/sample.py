@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
-from decaysketch.observations import TIME_LIMIT, decode_values
+from decaysketch.observations import TIME_LIMIT, check_time, decode_values
 from decaysketch.params import SketchParams
 from decaysketch.state import NO_WATERMARK, SketchState
 
@@ -55,11 +55,7 @@ def check_answerable(state: SketchState, decay: Decay, now: int) -> int:
     """
     if not isinstance(decay, Decay):
         raise ParameterError(f"decay is {decay!r}; expected a Decay, such as decay.window(3600)")
-    if isinstance(now, bool) or not isinstance(now, (int, np.integer)):
-        raise ParameterError(f"now is {now!r}; expected an integer time")
-    if not -TIME_LIMIT <= now <= TIME_LIMIT:
-        raise ParameterError(f"now is {now!r}; expected at most 2^62 in magnitude")
-    now = int(now)
+    now = check_time("now", now)
     coarsest = int(state.watermarks[-1])
     if coarsest != NO_WATERMARK:
         coarsest = min(coarsest, now)

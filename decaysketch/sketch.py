@@ -38,8 +38,8 @@ from decaysketch.decay import Decay
 from decaysketch.ensemble import Combine
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.estimate import Estimate
-from decaysketch.observations import Observations, prepare
-from decaysketch.params import SketchParams
+from decaysketch.observations import Observations, check_integer_time, prepare
+from decaysketch.params import SketchParams, check_shrinks
 from decaysketch.pending import ENOUGH, PendingRows
 from decaysketch.retained import RetainedRows
 from decaysketch.sample import Sample
@@ -164,8 +164,7 @@ class DecaySketch(Summarized):
         batch = prepare(self.params, values, weights, timestamps, ids)
         rows = len(batch.ids)
         if not_after is not None:
-            if isinstance(not_after, bool) or not isinstance(not_after, (int, np.integer)):
-                raise ParameterError(f"not_after is {not_after!r}; expected an integer time")
+            check_integer_time("not_after", not_after)
             in_time = batch.timestamps <= not_after
             if not in_time.all():
                 self._too_late += rows - int(in_time.sum())
@@ -208,7 +207,6 @@ class DecaySketch(Summarized):
             zero_weight = self._admit_unchecked(*columns)
             assert zero_weight == 0, "single observations are validated when they are given"
             self._fed += len(columns[0])
-            del columns  # they share memory with what is cleared
             self._pending.clear()  # last: should folding in fail, they can be folded in again
 
     # -------------------------------------------------------------------------------------- merge
@@ -262,11 +260,7 @@ class DecaySketch(Summarized):
         Raises:
             ParameterError: a capacity larger than the present one; what was discarded is gone.
         """
-        if not isinstance(capacity, int) or not 1 <= capacity <= self.params.capacity:
-            raise ParameterError(
-                f"capacity is {capacity!r}; a sketch of capacity {self.params.capacity} can only "
-                f"shrink: expected an integer from 1 to {self.params.capacity}"
-            )
+        check_shrinks(capacity, self.params.capacity)
         self._flush()
         self._lower_capacity(capacity)
         self._snapshot = None

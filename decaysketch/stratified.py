@@ -24,7 +24,7 @@ from decaysketch.sample import Aged, Sample, check_answerable, decay_weights
 from decaysketch.spread import hit_spread
 from decaysketch.state import SketchState
 
-__all__ = ["Bands", "bands_of", "draw"]
+__all__ = ["Bands", "assemble", "bands_of", "draw"]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -119,10 +119,23 @@ def draw(state: SketchState, decay: Decay, now: int, *, bands: Bands | None = No
     now = check_answerable(state, decay, now)
     bands = bands_of(state) if bands is None else bands
     rows, decayed = Aged.of(state, decay, now)
-    levels = bands.levels[rows]
     variances = decayed * decayed
     variances *= bands.spread[rows]
+    return assemble(
+        state, bands, decay, now, rows, decayed, masses=decayed * bands.units[rows],
+        variances=variances, jumps=decayed * bands.inverse[rows],
+        exact_rows=int(np.searchsorted(bands.levels[rows], 1)),
+    )  # fmt: skip
+
+
+def assemble(
+    state: SketchState, bands: Bands, decay: Decay, now: int, rows: slice, decayed: Float64Array,
+    *, masses: Float64Array, variances: Float64Array, jumps: Float64Array, exact_rows: int | None,
+) -> Sample:  # fmt: skip
+    """A sample of rows of a state. ``exact_rows``: None where all are exact or none is."""
     step, thinning = bands.largest_hit(decay, now)
+    if exact_rows is None:
+        exact_rows = 0 if step > 0 else len(decayed)
     return Sample(
         params=state.params,
         decay=decay,
@@ -131,13 +144,13 @@ def draw(state: SketchState, decay: Decay, now: int, *, bands: Bands | None = No
         weights=state.weights[rows],
         times=state.times[rows],
         ids=state.ids[rows],
-        levels=levels,
+        levels=bands.levels[rows],
         hits=bands.hits[rows],
         decayed=decayed,
-        masses=decayed * bands.units[rows],
+        masses=masses,
         variances=variances,
-        jumps=decayed * bands.inverse[rows],
-        exact_rows=int(np.searchsorted(levels, 1)),
+        jumps=jumps,
+        exact_rows=exact_rows,
         step=step,
         thinning=thinning,
         collision_bias=bands.observations / 2.0 ** (state.params.id_bits + 1),

@@ -33,14 +33,11 @@ from the network, and never enters the bytes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import float64, int64, njit, types, uint32, uint64
-from numba.extending import intrinsic
+from numba import float64, int64, njit, uint32, uint64
 
 from decaysketch._kernels import ROW_BITS, TABLE_FULL, radix_sort, radix_sort_packed
+from decaysketch.minhit._kernels import _float_to_bits
 
 JIT = {"cache": True, "nogil": True, "error_model": "numpy"}
 
@@ -59,16 +56,6 @@ _NEGATIVE_ZERO = np.int64(np.iinfo(np.int64).min)  # bits of -0.0
 _INFINITY = np.int64(0x7FF0000000000000)  # bits of the least magnitude that is not finite
 
 
-def _float_to_bits(typing_context: Any, number: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(64))
-
-    return types.int64(types.float64), codegen
-
-
-_bits: Any = intrinsic(_float_to_bits)
-
-
 @njit(inline="always")
 def _mix64(word):
     word ^= word >> uint64(27)
@@ -81,7 +68,7 @@ def _mix64(word):
 @njit(inline="always")
 def _level(value_bits, key, levels):
     """Top level of an element; ``value_bits`` are those of float64(v)."""
-    coin_bits = _bits(float64(int64(key >> uint64(64 - COIN_BITS))))
+    coin_bits = _float_to_bits(float64(int64(key >> uint64(64 - COIN_BITS))))
     return min(levels, int64(COIN_BITS) + ((value_bits - coin_bits - int64(1)) >> int64(52)))
 
 
@@ -100,9 +87,9 @@ def mix_keys(words, sequence, keys):
 @njit(**JIT)
 def top_levels(values, keys, weighted, levels, out):
     """Levels of a column; values are at least 1 where they are weights."""
-    one = _bits(1.0)
+    one = _float_to_bits(1.0)
     for k in range(keys.shape[0]):
-        out[k] = _level(_bits(float64(values[k])) if weighted else one, keys[k], levels)
+        out[k] = _level(_float_to_bits(float64(values[k])) if weighted else one, keys[k], levels)
 
 
 @njit(**JIT)
@@ -140,7 +127,7 @@ def admit(
     one_word = words.shape[0] == 1
     numbered = sequence.shape[0] > 0
     least = int64(1) if weighted else np.iinfo(np.int64).min
-    one = _bits(1.0)
+    one = _float_to_bits(1.0)
     key = np.empty(BLOCK, np.uint64)
     level = np.empty(BLOCK, np.int64)
     while start < n and at + int64(BLOCK) <= room:
@@ -159,7 +146,7 @@ def admit(
                 key[k] = _mix64(words[start + k] + _GAMMA + key[k] * _GAMMA)
         if weighted:
             for k in range(count):
-                found = _level(_bits(float64(values[start + k])), key[k], levels)
+                found = _level(_float_to_bits(float64(values[start + k])), key[k], levels)
                 level[k] = max(int64(0), found)  # a weight of 0 has none
         else:
             for k in range(count):

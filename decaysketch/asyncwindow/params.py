@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from decaysketch import hashing
 from decaysketch.errors import ParameterError
+from decaysketch.params import MAX_CAPACITY, BuildParams, check_integer, check_time_unit
 
 __all__ = [
     "MAX_BOUND",
@@ -44,13 +44,11 @@ Mode = Literal["proven", "practical"]
 ValueType = Literal["int64", "float64"]
 
 MAX_BOUND = 1 << 53  # coins have 53 bits
-MAX_CAPACITY = 1 << 20  # (M + 1) capacities of rows can be numbered by 26 bits
 MAX_WINDOW = 1 << 62
-_TIME_UNIT = re.compile(r"[a-z]{1,8}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsyncParams(ABC):
+class AsyncParams(BuildParams):
     """What both kinds of parameters have; make a :class:`SumParams` or a :class:`MedianParams`.
 
     Args:
@@ -73,14 +71,11 @@ class AsyncParams(ABC):
     time_unit: str = "s"
 
     def __post_init__(self) -> None:
-        _check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
+        check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
         if self.max_window is not None:
-            _check_integer("max_window", self.max_window, 0, MAX_WINDOW)
-        _check_integer("seed", self.seed, 0, (1 << 64) - 1)
-        if not isinstance(self.time_unit, str) or not _TIME_UNIT.fullmatch(self.time_unit):
-            raise ParameterError(
-                f"time_unit is {self.time_unit!r}; expected 1 to 8 lower-case letters, such as 's'"
-            )
+            check_integer("max_window", self.max_window, 0, MAX_WINDOW)
+        check_integer("seed", self.seed, 0, (1 << 64) - 1)
+        check_time_unit(self.time_unit)
 
     @property
     @abstractmethod
@@ -120,23 +115,6 @@ class AsyncParams(ABC):
         text = "\0".join(parts)
         digest = hashlib.blake2b(text.encode("ascii"), digest_size=8, person=b"ds-async-1")
         return digest.digest()
-
-    def differences(self, other: AsyncParams) -> dict[str, tuple[Any, Any]]:
-        """Every field that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
-        ours, theirs = self.to_dict(), other.to_dict()
-        return {
-            name: (ours.get(name), theirs.get(name))
-            for name in sorted(ours.keys() | theirs.keys())
-            if name != "capacity" and ours.get(name) != theirs.get(name)
-        }
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: what is derived from them is derived again."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    def with_capacity(self, capacity: int) -> Self:
-        """The same parameters with another capacity."""
-        return replace(self, capacity=capacity)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form, with the ``kind``."""
@@ -195,9 +173,9 @@ class SumParams(AsyncParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_integer("max_sum", self.max_sum, 1, MAX_BOUND)
+        check_integer("max_sum", self.max_sum, 1, MAX_BOUND)
         if self.eager_from_level is not None:
-            _check_integer("eager_from_level", self.eager_from_level, 0, self.levels)
+            check_integer("eager_from_level", self.eager_from_level, 0, self.levels)
             if self.eager_from_level == self.levels:  # level M is alone: the same samples
                 object.__setattr__(self, "eager_from_level", None)
 
@@ -272,7 +250,7 @@ class MedianParams(AsyncParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_integer("max_count", self.max_count, 1, MAX_BOUND)
+        check_integer("max_count", self.max_count, 1, MAX_BOUND)
         if self.value_type not in get_args(ValueType):
             raise ParameterError(
                 f"value_type is {self.value_type!r}; expected one of "
@@ -329,11 +307,6 @@ class MedianParams(AsyncParams):
             max_count=max_count, max_window=max_window, value_type=value_type, seed=seed,
             time_unit=time_unit, capacity=_capacity(capacity, epsilon, delta, mode),
         )  # fmt: skip
-
-
-def _check_integer(name: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ParameterError(f"{name} is {value!r}; expected an integer from {low} to {high}")
 
 
 def _accuracy(epsilon: float, delta: float, mode: Mode, most: float) -> Mode:

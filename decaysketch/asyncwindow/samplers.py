@@ -49,10 +49,13 @@ from decaysketch.estimate import Estimate, check_confidence
 from decaysketch.observations import (
     MISSING_KEY,
     TIME_LIMIT,
-    _check_range,
-    _integers,
+    check_integer_time,
+    check_range,
+    check_time,
     encode_values,
+    integer_column,
 )
+from decaysketch.params import check_shrinks
 from decaysketch.sample import Sample
 from decaysketch.state import NO_WATERMARK
 from decaysketch.wire import asyncwindow as wire
@@ -247,12 +250,10 @@ class Sampler(Summarized, Generic[P]):
     ) -> None:
         if not_after is None and self._admit_fast(values, timestamps, sequence, source):
             return
-        if not_after is not None and (
-            isinstance(not_after, bool) or not isinstance(not_after, (int, np.integer))
-        ):
-            raise ParameterError(f"not_after is {not_after!r}; expected an integer time")
-        times = _integers("timestamps", timestamps)
-        _check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        if not_after is not None:
+            check_integer_time("not_after", not_after)
+        times = integer_column("timestamps", timestamps)
+        check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
         value_keys = self._value_keys(values)
         if sequence is None:
             words = self._own_word
@@ -348,12 +349,9 @@ class Sampler(Summarized, Generic[P]):
         Raises:
             ParameterError: ``now`` is no integer time.
         """
-        if isinstance(now, bool) or not isinstance(now, (int, np.integer)):
-            raise ParameterError(f"now is {now!r}; expected an integer time")
-        if not -TIME_LIMIT <= now <= TIME_LIMIT:
-            raise ParameterError(f"now is {now!r}; expected at most 2^62 in magnitude")
+        clock = check_time("now", now)
         self._flush()
-        self._rows.advance(int(now))
+        self._rows.advance(clock)
         self._changed()
 
     # -------------------------------------------------------------------------------------- merge
@@ -402,16 +400,7 @@ class Sampler(Summarized, Generic[P]):
         Raises:
             ParameterError: a capacity larger than the present one; what was discarded is gone.
         """
-        present = self.params.capacity
-        if (
-            isinstance(capacity, bool)
-            or not isinstance(capacity, int)
-            or not 1 <= capacity <= present
-        ):
-            raise ParameterError(
-                f"capacity is {capacity!r}; a sampler of capacity {present} can only shrink: "
-                f"expected an integer from 1 to {present}"
-            )
+        check_shrinks(capacity, self.params.capacity)
         self._flush()
         self._rows.lower_capacity(capacity)
         self._changed()
@@ -627,8 +616,8 @@ class SumSampler(Sampler[SumParams]):
         self._highest = self.params.max_sum
 
     def _value_keys(self, values: npt.ArrayLike) -> Int64Array:
-        column = _integers("values", values)
-        _check_range("values", column, 0, self.params.max_sum, "max_sum")
+        column = integer_column("values", values)
+        check_range("values", column, 0, self.params.max_sum, "max_sum")
         return column
 
     def sum(

@@ -8,14 +8,12 @@ depends on counts alone, and the three order statistics it needs are selected.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from decaysketch.estimate import Estimate, Interval, contrast, part_interval
+from decaysketch.estimate import Estimate, Interval, first_true, part_interval, rank_balance
 from decaysketch.observations import decode_values
 
 __all__ = ["quantiles"]
@@ -72,23 +70,9 @@ def _ranks(n: int, level: int, q: float, confidence: float) -> tuple[int, int, i
         return part_interval(0.0, count, count * (1.0 - p), 1.0, 1.0 - 0.5 * p, 0.0, confidence)
 
     def balance(count: int) -> Interval:
-        a, c = amount(count), amount(n - count)
-        return contrast(
-            Interval(*((1.0 - q) * end for end in a)), Interval(*(q * end for end in c))
-        )
+        return rank_balance(amount(count), amount(n - count), q)
 
     slack = _TIE * n
-    low = _first(0, place, lambda k: bool(balance(k).upper >= -slack))
-    high = _first(place, n + 1, lambda k: bool(balance(k).lower >= -slack))
+    low = first_true(0, place, lambda k: bool(balance(k).upper >= -slack))
+    high = first_true(place, n + 1, lambda k: bool(balance(k).lower >= -slack))
     return low, place, high
-
-
-def _first(start: int, stop: int, holds: Callable[[int], Any]) -> int:
-    """The first of start..stop - 1 for which a condition holds that stays true; else stop."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if holds(middle):
-            stop = middle
-        else:
-            start = middle + 1
-    return start

@@ -31,6 +31,7 @@ from llvmlite import ir
 from numba import float64, int64, njit, types, uint32, uint64
 from numba.extending import intrinsic
 
+from decaysketch._kernels import _bit_length
 from decaysketch.minhit._kernels import (
     BLOCK,
     REPEATABLE,
@@ -60,14 +61,6 @@ NEVER = (1 << 63) - 1  # later than every clock
 
 
 @intrinsic
-def _float_to_bits(typing_context: Any, number: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(64))
-
-    return types.int64(types.float64), codegen
-
-
-@intrinsic
 def _lowest_bit(typing_context: Any, bits: Any) -> Any:
     """Number of the lowest bit set; there is one."""
 
@@ -75,14 +68,6 @@ def _lowest_bit(typing_context: Any, bits: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.int64), codegen
-
-
-@njit(inline="always")
-def _bit_length(x):
-    bits = int64(0)
-    while bits < int64(64) and (x >> uint64(bits)) != uint64(0):
-        bits += int64(1)
-    return bits
 
 
 @njit(inline="always")

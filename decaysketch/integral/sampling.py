@@ -32,7 +32,7 @@ from decaysketch import minhit
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.integral import _kernels
 from decaysketch.integral.state import NO_CLOCK, IntegralState
-from decaysketch.observations import TIME_LIMIT
+from decaysketch.observations import check_time
 from decaysketch.params import SketchParams
 from decaysketch.sample import Sample
 from decaysketch.spread import hit_spread
@@ -87,10 +87,7 @@ def draw(state: IntegralState, now: int, estimator: Estimator = "stratified") ->
 
 
 def _answerable(state: IntegralState, now: int) -> int:
-    if isinstance(now, bool) or not isinstance(now, (int, np.integer)):
-        raise ParameterError(f"now is {now!r}; expected an integer time")
-    if not -TIME_LIMIT <= now <= TIME_LIMIT:
-        raise ParameterError(f"now is {now!r}; expected at most 2^62 in magnitude")
+    now = check_time("now", now)
     unit = state.params.time_unit
     if state.clock != NO_CLOCK and now < state.clock:
         raise UnanswerableQueryError(
@@ -101,7 +98,7 @@ def _answerable(state: IntegralState, now: int) -> int:
             f"at time {now}, observations that expire as late as {int(state.watermarks[-1])} "
             f"({unit}) were discarded at every level"
         )
-    return int(now)
+    return now
 
 
 class _Strata:

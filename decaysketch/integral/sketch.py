@@ -33,7 +33,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, overload
 
-import numpy as np
 import numpy.typing as npt
 
 from decaysketch import query
@@ -44,8 +43,13 @@ from decaysketch.estimate import Estimate
 from decaysketch.integral.rows import IntegralRows
 from decaysketch.integral.sampling import Estimator, draw
 from decaysketch.integral.state import NO_CLOCK, IntegralState, spec_of
-from decaysketch.observations import TIME_LIMIT, Observations, prepare
-from decaysketch.params import SketchParams
+from decaysketch.observations import (
+    Observations,
+    check_integer_time,
+    check_time,
+    prepare,
+)
+from decaysketch.params import SketchParams, check_shrinks
 from decaysketch.pending import ENOUGH, PendingRows
 from decaysketch.sample import Sample
 from decaysketch.wire import integral as wire
@@ -169,7 +173,7 @@ class IntegralDecaySketch(Summarized):
 
         Complexity: O(log max_weight) arithmetic steps for each row, amortised.
         """
-        told = None if now is None else _time(now)
+        told = None if now is None else check_time("now", now)
         if not_after is None and (gathered := self._pending.take(values, weights, timestamps, ids)):
             if told is not None:
                 self._tell(told)
@@ -179,8 +183,7 @@ class IntegralDecaySketch(Summarized):
         batch = prepare(self.params, values, weights, timestamps, ids)
         rows, late = len(batch.ids), 0
         if not_after is not None:
-            if isinstance(not_after, bool) or not isinstance(not_after, (int, np.integer)):
-                raise ParameterError(f"not_after is {not_after!r}; expected an integer time")
+            check_integer_time("not_after", not_after)
             in_time = batch.timestamps <= not_after
             late = rows - int(in_time.sum())
             if late:
@@ -210,7 +213,7 @@ class IntegralDecaySketch(Summarized):
         Raises:
             ParameterError: ``now`` is no integer, or more than 2^62 in magnitude.
         """
-        self._tell(_time(now))
+        self._tell(check_time("now", now))
 
     def _tell(self, now: int) -> None:
         if now > self._rows.clock:
@@ -273,15 +276,7 @@ class IntegralDecaySketch(Summarized):
         Raises:
             ParameterError: a capacity larger than the present one; what was discarded is gone.
         """
-        if (
-            isinstance(capacity, bool)
-            or not isinstance(capacity, int)
-            or not 1 <= capacity <= self.params.capacity
-        ):
-            raise ParameterError(
-                f"capacity is {capacity!r}; a sketch of capacity {self.params.capacity} can only "
-                f"shrink: expected an integer from 1 to {self.params.capacity}"
-            )
+        check_shrinks(capacity, self.params.capacity)
         self._flush()
         self._rows.lower_capacity(capacity)
         self._forget_answers()
@@ -481,16 +476,3 @@ class IntegralDecaySketch(Summarized):
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
         return summary
-
-
-def _time(now: Any) -> int:
-    """``now`` as an int.
-
-    Raises:
-        ParameterError: it is no integer, or more than 2^62 in magnitude.
-    """
-    if isinstance(now, bool) or not isinstance(now, (int, np.integer)):
-        raise ParameterError(f"now is {now!r}; expected an integer time")
-    if not -TIME_LIMIT <= now <= TIME_LIMIT:
-        raise ParameterError(f"now is {now!r}; expected at most 2^62 in magnitude")
-    return int(now)

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.observations import TIME_LIMIT
-from decaysketch.params import MAX_COPIES, SketchParams
+from decaysketch.params import MAX_COPIES, SketchParams, differing
 
 __all__ = [
     "CHECKSUM_BYTES",
@@ -53,6 +53,7 @@ _KEYED_BY = ("seed", "secret")  # bit 2
 _KNOWN_CHOICES = 0b111
 
 _FIXED = struct.Struct("<4sBBBB8s")  # magic, version, family, required, optional, fingerprint
+_FAMILY_AT = 5  # offset in it
 _CHECKSUM = struct.Struct("<I")
 CHECKSUM_BYTES = _CHECKSUM.size
 
@@ -207,13 +208,26 @@ def as_bytes(blob: bytes | bytearray | memoryview) -> bytes:
     return bytes(blob)
 
 
-def open_blob(blob: bytes, family: int) -> Opening:
-    """Verify the frame and read up to the parts that ``family`` defines."""
-    smallest = _FIXED.size + _CHECKSUM.size
+def family_number(blob: bytes | bytearray | memoryview) -> int:
+    """The family that bytes say they are of; nothing behind it is looked at. O(1)."""
+    head = bytes(memoryview(blob)[: _FAMILY_AT + 1])
+    _check_start(head)
+    if len(head) <= _FAMILY_AT:
+        refuse(f"{len(head)} bytes; a sketch has more")
+    return head[_FAMILY_AT]
+
+
+def _check_start(blob: bytes) -> None:
     if blob[:4] != MAGIC:
         refuse(f"the first bytes are {blob[:4]!r}; a sketch starts with {MAGIC!r}")
     if len(blob) > 4 and blob[4] != VERSION:
         refuse(f"wire version {blob[4]}; this release reads version {VERSION}")
+
+
+def open_blob(blob: bytes, family: int) -> Opening:
+    """Verify the frame and read up to the parts that ``family`` defines."""
+    smallest = _FIXED.size + _CHECKSUM.size
+    _check_start(blob)
     if len(blob) < smallest:
         refuse(f"{len(blob)} bytes; a sketch has {smallest} at the least")
     body, (stored,) = memoryview(blob)[:-4], _CHECKSUM.unpack_from(blob, len(blob) - 4)
@@ -323,7 +337,7 @@ def params_of(opening: Opening, ours: SketchParams | None, id_key: bytes | None)
 
 def _expected_params(opening: Opening, ours: SketchParams) -> SketchParams:
     """``ours`` with the capacity of the bytes, once the bytes are seen to be of that stream."""
-    listing = {} if opening.params is None else _differences(ours.to_dict(), opening.params)
+    listing = {} if opening.params is None else differing(ours.to_dict(), opening.params)
     if listing:
         raise IncompatibleSketchError(listing)
     if opening.fingerprint != ours.fingerprint:
@@ -337,14 +351,6 @@ def _expected_params(opening: Opening, ours: SketchParams) -> SketchParams:
         return ours if ours.capacity == opening.capacity else ours.with_capacity(opening.capacity)
     except ParameterError as fault:
         raise CorruptSketchError(str(fault)) from None
-
-
-def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    return {
-        name: (ours.get(name), theirs.get(name))
-        for name in sorted(ours.keys() | theirs.keys())
-        if name != "capacity" and ours.get(name) != theirs.get(name)
-    }
 
 
 def _embedded_params(opening: Opening, id_key: bytes | None) -> SketchParams:
