@@ -1,25 +1,18 @@
 """The aggregator: streams of sketches in, decayed answers out, over HTTP.
 
-A sketch is a join-semilattice, so the service is small: a post is decoded and checked, written to a
-journal on disk, acknowledged, and folded into the merged sketch of its (stream, source); a stream
-answers from the join of its sources. Folding is idempotent and commutative, therefore re-posting,
-reordering and replaying the journal after a crash all end in the same bytes. That holds for every
-family of sketches; posts of elements that a source numbered itself are kept apart by a ledger.
+A sketch is a join-semilattice, so merging needs no order, no lock and no memory of what came before:
+a post is decoded and checked, written to a journal on disk, acknowledged, and merged afterwards.
+Re-posting, reordering, replaying the journal after a crash, and several processes over one database
+all end in the same bytes. Posts of elements that a source numbered itself are kept apart by a
+ledger.
 
-This package holds no algorithm; it checks, stores and translates.
+This package holds no algorithm of sketches; it checks, stores and translates.
 
-- ``settings``: what an operator may choose
-- ``schemas`` / ``queries``: what travels, as pydantic models
-- ``errors``: every refusal as an RFC 9457 problem; the one table from exception to status
-- ``store``: the journal and the ledger, on disk
-- ``families``: what is asked of any kind of sketch
-- ``streams``: the merged sketches, in memory
-- ``routes`` / ``app``: HTTP
+- ``settings``, ``logs``, ``metrics``, ``backup``, ``stopping``: what an operator sees
+- ``journal``: what is on disk, and the transactions that change it
+- ``families``, ``pile``, ``streams``: the merged sketches, in memory
+- ``follower``, ``compactor``, ``aggregator``: keeping memory and disk together
+- ``ingest``, ``queries``: what is sent and asked, checked
+- ``access``, ``middleware``, ``errors``: who may, how much, and every refusal as a problem
+- ``routes``, ``page``, ``app``: HTTP
 """
-
-from __future__ import annotations
-
-from api.app import create_app
-from api.settings import Settings
-
-__all__ = ["Settings", "create_app"]

@@ -1,53 +1,188 @@
-"""``python -m api``: serve the aggregator."""
+"""``python -m api``: serve the aggregator, and look after its database.
+
+Without a command it serves: ``python -m api --port 8080`` is ``python -m api serve --port 8080``.
+"""
 
 from __future__ import annotations
 
-import argparse
-import ipaddress
-import logging
+import math
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
+import typer
 import uvicorn
+from fastapi import FastAPI
 
+from api import backup as backups
+from api import logs
+from api.access.cli import keys
 from api.app import create_app
-from api.settings import ENV_PREFIX, Settings, SettingsError
+from api.metrics import MULTIPROCESS_VARIABLE
+from api.settings import ENV_PREFIX, Settings, SettingsError, settings_table
+
+__all__ = ["application", "commands", "main"]
+
+commands = typer.Typer(
+    help="The decaysketch aggregator. Every option can also be set by the environment, as "
+    f"{ENV_PREFIX}<OPTION>, or in the file that --config names.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+commands.add_typer(keys, name="keys")
+
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="TOML file of settings.")]
+Data = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="SQLite file, created if absent, or a database URL."),
+]
+Archive = Annotated[Path, typer.Argument(metavar="PATH", help="The backup, one file.")]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until told to stop; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m api",
-        description="Serve the decaysketch aggregator over HTTP.",
-        epilog=f"Every option can also be set by the environment, as {ENV_PREFIX}<OPTION>.",
+@commands.command()
+def serve(
+    config: Config = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[str | None, typer.Option(metavar="PORT", help="TCP port.")] = None,
+    data: Data = None,
+    workers: Annotated[str | None, typer.Option(metavar="N", help="Processes.")] = None,
+    auth: Annotated[
+        str | None, typer.Option(metavar="keys|off|auto", help="Whether a request needs a key.")
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(metavar="json|text|auto", help="Form of a line.")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="debug|info|warning|error", help="Least severe line.")
+    ] = None,
+) -> None:
+    """Serve until told to stop."""
+    settings = _settings(
+        config=config,
+        host=host,
+        port=port,
+        data=data,
+        workers=workers,
+        auth=auth,
+        log_format=log_format,
+        log_level=log_level,
     )
-    parser.add_argument("--host", help=f"address to listen on (default {Settings.host})")
-    parser.add_argument("--port", type=int, help=f"port to listen on (default {Settings.port})")
-    parser.add_argument(
-        "--data",
-        metavar="PATH",
-        help=f"SQLite file, created if absent, or a database URL (default {Settings.data})",
-    )
-    options = parser.parse_args(arguments)
-    try:
-        settings = Settings.from_environment(**vars(options))
-    except SettingsError as error:
-        parser.error(str(error))
-    if not _is_loopback(settings.host):
-        logging.getLogger("uvicorn.error").warning(
-            "listening on %s, and there is no authentication: whoever reaches it can read and post",
-            settings.host,
+    logs.configure(settings)
+    options: dict[str, Any] = {
+        "host": settings.host,
+        "port": settings.port,
+        "access_log": False,
+        "log_config": None,
+        "server_header": False,
+        "timeout_graceful_shutdown": math.ceil(settings.drain_s),
+    }
+    if settings.workers == 1:
+        uvicorn.run(create_app(settings), **options)
+        return
+    with _shared_by_workers(settings):
+        uvicorn.run("api.__main__:application", factory=True, workers=settings.workers, **options)
+
+
+def application() -> FastAPI:
+    """What each of several workers serves, from the environment."""
+    settings = Settings.from_environment()
+    logs.configure(settings)
+    return create_app(settings)
+
+
+@contextmanager
+def _shared_by_workers(settings: Settings) -> Iterator[None]:
+    """Within it, processes that are started have the settings and one place for their counters."""
+    with TemporaryDirectory(prefix="decaysketch-metrics-") as directory:
+        variables = settings.to_environment() | {MULTIPROCESS_VARIABLE: directory}
+        earlier = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in earlier.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+@commands.command()
+def backup(path: Archive, config: Config = None, data: Data = None) -> None:
+    """Write everything as of one moment to one file; the aggregator may go on serving."""
+    settings = _settings(config=config, data=data)
+    with _reported():
+        written = backups.backup(settings.database_url, path)
+    for table in written:
+        typer.echo(f"{table.name}: {table.rows} rows")
+    typer.echo(f"wrote {path}, {path.stat().st_size} bytes")
+
+
+@commands.command()
+def restore(path: Archive, config: Config = None, data: Data = None) -> None:
+    """Fill an empty database from a backup. No aggregator may use that database meanwhile."""
+    settings = _settings(config=config, data=data)
+    with _reported():
+        restored = backups.restore(path, settings.database_url)
+    for table in restored:
+        typer.echo(f"{table.name}: {table.rows} rows")
+    typer.echo(f"restored {settings.place} from {path}")
+
+
+@commands.command()
+def check(config: Config = None, data: Data = None) -> None:
+    """Read the whole database and verify every sketch in it; status 1 if any is damaged."""
+    settings = _settings(config=config, data=data)
+    with _reported():
+        findings = backups.check(settings.database_url)
+    for stream in findings.streams:
+        typer.echo(
+            f"{stream.name}: {stream.snapshots} snapshots, {stream.posts} posts, "
+            f"{stream.bytes} bytes"
         )
-    uvicorn.run(create_app(settings), host=settings.host, port=settings.port, access_log=False)
-    return 0
+    for fault in findings.faults:
+        typer.echo(f"damaged: {fault}", err=True)
+    if findings.faults:
+        raise typer.Exit(1)
 
 
-def _is_loopback(host: str) -> bool:
+@commands.command()
+def settings() -> None:
+    """Write every setting, with default and domain, as a Markdown table."""
+    typer.echo(settings_table(), nl=False)
+
+
+def _settings(**options: Any) -> Settings:
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        return Settings.from_environment(**options)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """A refusal as one line and status 1."""
+    try:
+        yield
+    except backups.BackupError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command, ``serve`` if none is named; raises SystemExit with its status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or (given[0].startswith("-") and given[0] != "--help"):
+        given.insert(0, "serve")
+    commands(args=given, prog_name="python -m api")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

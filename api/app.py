@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
-from typing import Any
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import decaysketch
-from api import errors, routes
+from api import access, errors, logs, metrics, middleware, routes
+from api.aggregator import Aggregator, Limits
+from api.compute import Threads
+from api.description import describe
+from api.follower import ReplayError
+from api.journal.model import StorageError
+from api.journal.sql import SqlStorage
 from api.settings import Settings
-from api.store import Journal
-from api.streams import Aggregator, ReplayError, warm_up
+from api.stopping import told_to_stop
+from api.warmup import warm_up
 
 __all__ = ["create_app"]
 
-_log = logging.getLogger("uvicorn.error")  # where uvicorn tells of starting and stopping
+_log = logging.getLogger("api")
 
 _DESCRIPTION = """
 Time-decayed aggregates of observations that arrive duplicated, late and out of order.
@@ -42,7 +46,8 @@ Errors are RFC 9457 problems. Times and ages are integers in the `time_unit` of 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The aggregator as an ASGI application.
 
-    The journal is opened and replayed when the application starts, and closed when it stops.
+    The database is opened and read when the application starts. When it is told to stop it takes
+    nothing more, and what it has taken is acknowledged before it ends.
 
     Args:
         settings: from the environment if not given.
@@ -51,16 +56,28 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        warm_up()
-        try:
-            with closing(Journal(chosen.database_url)) as journal:
-                app.state.aggregator = Aggregator(journal)
-                streams = len(app.state.aggregator.streams())
-                _log.info("replayed %d streams from %s", streams, chosen.data)
+        async with AsyncExitStack() as stack:
+            try:
+                aggregator = await _open(app, chosen, stack)
+            except (StorageError, SQLAlchemyError, ReplayError) as error:
+                _log.critical("cannot start from %s: %s", chosen.place, error)
+                raise
+            app.state.closing = asyncio.Event()
+
+            def stop() -> None:
+                app.state.closing.set()
+                aggregator.stop()
+
+            with told_to_stop(stop):
                 yield
-        except (SQLAlchemyError, ReplayError) as error:
-            _log.critical("cannot start from %s: %s", chosen.data, error)
-            raise
+            stop()
+            try:
+                async with asyncio.timeout(chosen.drain_s):
+                    await aggregator.drain()
+            except TimeoutError:
+                _log.error(
+                    "posts that were not acknowledged are given up after %g s", chosen.drain_s
+                )
 
     app = FastAPI(
         title="decaysketch aggregator",
@@ -68,63 +85,37 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description=_DESCRIPTION,
         license_info={"name": "Apache-2.0"},
         openapi_tags=routes.TAGS,
+        docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
     app.state.settings = chosen
+    metrics.install(app)
     app.include_router(routes.router)
-    app.add_middleware(BodyLimit, limit_bytes=chosen.max_body_bytes)
+    middleware.install(app, chosen)
+    logs.install(app)
     errors.install(app)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """The description, with the schema of problems, which no route has as its own answer."""
-    if app.openapi_schema is None:
-        schema = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=app.description,
-            license_info=app.license_info,
-            tags=app.openapi_tags,
-            routes=app.routes,
-        )
-        definition = errors.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas = schema.setdefault("components", {}).setdefault("schemas", {})
-        schemas.update(definition.pop("$defs"))
-        schemas["Problem"] = definition
-        app.openapi_schema = schema
-    return app.openapi_schema
-
-
-class BodyLimit:
-    """Refuses a body that is too long as soon as that is known, and never holds more of it.
-
-    A declared length is believed; without one the bytes are counted as they come.
-    """
-
-    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
-        self.app = app
-        self.limit_bytes = limit_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        declared = Headers(scope=scope).get("content-length", "")
-        too_large = declared.isdecimal() and int(declared) > self.limit_bytes
-        taken_bytes = 0
-
-        async def receive_within_limit() -> Message:
-            nonlocal taken_bytes
-            if too_large:
-                raise errors.BodyTooLargeError(self.limit_bytes)
-            message = await receive()
-            taken_bytes += len(message.get("body", b""))
-            if taken_bytes > self.limit_bytes:
-                raise errors.BodyTooLargeError(self.limit_bytes)
-            return message
-
-        await self.app(scope, receive_within_limit, send)
+async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggregator:
+    """Open the database and read it; what ``stack`` closes is closed in reverse order."""
+    compute = Threads(settings.compute_threads)
+    stack.callback(compute.close)
+    await compute(warm_up)
+    aggregator = Aggregator(
+        await SqlStorage.open(settings.database_url),
+        compute,
+        limits=Limits.of(settings),
+        observer=app.state.metrics,
+    )
+    stack.push_async_callback(aggregator.close)
+    keys = create_async_engine(settings.database_url)
+    stack.push_async_callback(keys.dispose)
+    await access.start(app, settings, keys)
+    await aggregator.start()
+    app.state.aggregator = aggregator
+    _log.info("read %d streams from %s", len(aggregator.streams()), settings.place)
+    return aggregator

@@ -18,9 +18,11 @@ import sqlalchemy.exc
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from api.journal.model import StorageError
 from decaysketch.errors import (
     CorruptSketchError,
     DecaySketchError,
@@ -31,19 +33,36 @@ from decaysketch.errors import (
 
 __all__ = [
     "BodyTooLargeError",
+    "BusyError",
     "CapacityTooSmallError",
+    "ClockAheadError",
+    "ClosingError",
+    "CorruptEncodingError",
     "Fault",
+    "ForbiddenError",
+    "IncompatibleStreamsError",
     "IntervalConflictError",
     "InvalidRequestError",
+    "ObservationsOnlyError",
     "Problem",
     "ProblemResponse",
+    "SlowBodyError",
     "StreamConflictError",
+    "TooManyLiveClientsError",
+    "TooManyRequestsError",
+    "TooManyRowsError",
+    "TooManyStreamsError",
     "UnanswerableQueriesError",
+    "UnauthenticatedError",
+    "UnknownKeyError",
     "UnknownSourceError",
     "UnknownStreamError",
     "UnsupportedAggregateError",
+    "UnsupportedEncodingError",
     "UnsupportedMediaTypeError",
+    "answer_to",
     "install",
+    "presentable",
 ]
 
 PROBLEM_JSON = "application/problem+json"
@@ -151,6 +170,41 @@ def _interval(interval: tuple[int, int]) -> str:
     return f"[{interval[0]}, {interval[1]})"
 
 
+class ClockAheadError(ServiceError):
+    """Times of a sketch lie further past the clock of this machine than the stream allows."""
+
+    def __init__(self, stream: str, limit: int, skew_s: float, times: Mapping[str, int]) -> None:
+        listed = ", ".join(f"{field} is {time}" for field, time in times.items())
+        super().__init__(
+            f"{listed}; stream {stream!r} takes times up to {limit}, {skew_s:g} s past the clock "
+            "of this server",
+            [
+                Fault(field=field, reason="too far in the future", value=time, expected=limit)
+                for field, time in times.items()
+            ],
+        )
+
+
+class ObservationsOnlyError(ServiceError):
+    """A sketch was posted to a stream whose id key only this server knows."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"stream {stream!r} keeps its id key secret and takes no sketches; post observations "
+            f"to /v1/streams/{stream}/observations"
+        )
+
+
+class TooManyRowsError(ServiceError):
+    """A body has more observations than one post may have."""
+
+    def __init__(self, rows: int, limit: int) -> None:
+        super().__init__(
+            f"the body has {rows} observations or more; at most {limit} are taken in one post",
+            [Fault(field="observations", reason="too many", value=rows, expected=limit)],
+        )
+
+
 class UnsupportedAggregateError(ServiceError):
     """Some queries of a request ask for what the family of the stream does not have."""
 
@@ -177,12 +231,74 @@ class UnsupportedAggregateError(ServiceError):
 class UnanswerableQueriesError(ServiceError):
     """Some queries of a request ask for what the sketch has discarded at every level."""
 
-    def __init__(self, asked: int, refused: Mapping[int, UnanswerableQueryError]) -> None:
-        first, error = next(iter(refused.items()))
+    def __init__(self, asked: int, refused: Mapping[str, UnanswerableQueryError]) -> None:
+        field, error = next(iter(refused.items()))
         super().__init__(
-            f"{len(refused)} of {asked} queries cannot be answered; queries[{first}]: {error}",
-            [Fault(field=f"queries[{i}]", reason=str(error)) for i, error in refused.items()],
+            f"{len(refused)} of {asked} answers cannot be given; {field}: {error}",
+            [Fault(field=field, reason=str(error)) for field, error in refused.items()],
         )
+
+
+class IncompatibleStreamsError(ServiceError):
+    """Streams were to be asked as one that cannot be joined."""
+
+    def __init__(self, first: str, other: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
+        pairs = fields.items()
+        listed = "; ".join(f"{name} is {ours!r} and {theirs!r}" for name, (ours, theirs) in pairs)
+        super().__init__(
+            f"streams {first!r} and {other!r} cannot be joined: {listed}",
+            _differences(fields, f"differs between {first!r} (expected) and {other!r}"),
+        )
+
+
+class TooManyLiveClientsError(HTTPException):
+    """As many live connections are open as there may be."""
+
+    def __init__(self, most: int, retry_s: int) -> None:
+        super().__init__(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"{most} live connections are open, as many as there may be",
+            {"Retry-After": str(retry_s)},
+        )
+
+
+class RevokedSourceError(ServiceError):
+    """What a source posted was dropped, and it is refused."""
+
+    def __init__(self, stream: str, source: str) -> None:
+        super().__init__(
+            f"source {source!r} of stream {stream!r} was revoked; an administrator may reinstate it"
+        )
+
+
+class StaleTokenError(ServiceError):
+    """The stream that a token is of was deleted since."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"the token is of another stream of the name {stream!r}, which was deleted since"
+        )
+
+
+class BusyError(ServiceError):
+    """Too much waits to be written or merged."""
+
+    def __init__(self) -> None:
+        super().__init__("too much waits to be written; nothing was taken, send it again later")
+
+
+class ClosingError(ServiceError):
+    """This process is about to end."""
+
+    def __init__(self) -> None:
+        super().__init__("this server is stopping; nothing was taken, send it again")
+
+
+class NotCaughtUpError(ServiceError):
+    """This process has not read the post that a token is of."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(f"the post of token {token!r} has not arrived here in time; ask again")
 
 
 class InvalidRequestError(ServiceError):
@@ -211,6 +327,76 @@ class BodyTooLargeError(HTTPException):
         )
 
 
+class UnauthenticatedError(HTTPException):
+    """The route needs a key, and the request has none that is valid."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            HTTPStatus.UNAUTHORIZED,
+            "this needs a key that is valid: Authorization: Bearer ds_...",
+            {"WWW-Authenticate": "Bearer"},
+        )
+
+
+class ForbiddenError(HTTPException):
+    """The key is valid, and not for this."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(HTTPStatus.FORBIDDEN, detail)
+
+
+class TooManyRequestsError(HTTPException):
+    """The caller asks more often than it may."""
+
+    def __init__(self, rate_per_s: float, wait_s: float) -> None:
+        super().__init__(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"more than {rate_per_s:g} requests per second",
+            {"Retry-After": str(math.ceil(wait_s))},
+        )
+
+
+class SlowBodyError(HTTPException):
+    """The body did not arrive in time."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(
+            HTTPStatus.REQUEST_TIMEOUT,
+            f"the body did not arrive within {limit_s:g} s",
+            {"Connection": "close"},
+        )
+
+
+class UnsupportedEncodingError(HTTPException):
+    """The content encoding of the body is none that is taken."""
+
+    def __init__(self, given: str) -> None:
+        super().__init__(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"content-encoding is {_shortened(given)!r}; expected one of gzip, zstd, identity",
+        )
+
+
+class CorruptEncodingError(HTTPException):
+    """The body is not what its content encoding says."""
+
+    def __init__(self, encoding: str, reason: str) -> None:
+        super().__init__(
+            HTTPStatus.UNPROCESSABLE_ENTITY, f"the body is not sound {encoding}: {reason}"
+        )
+
+
+class TooManyStreamsError(ServiceError):
+    """There is no room for one more stream."""
+
+
+class UnknownKeyError(ServiceError):
+    """No key that the caller may manage has this prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(f"there is no key {prefix!r}")
+
+
 class _Kind(NamedTuple):
     status: HTTPStatus
     slug: str
@@ -225,8 +411,20 @@ TABLE: dict[type[Exception], _Kind] = {
     IncompatibleSketchError: _Kind(
         HTTPStatus.CONFLICT, "incompatible-sketch", "The sketch was built with other parameters"
     ),
+    IncompatibleStreamsError: _Kind(
+        HTTPStatus.CONFLICT, "incompatible-streams", "The streams cannot be joined"
+    ),
     CapacityTooSmallError: _Kind(
         HTTPStatus.CONFLICT, "capacity-too-small", "The sketch is coarser than the stream"
+    ),
+    ClockAheadError: _Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "clock-ahead", "Times lie in the future"
+    ),
+    ObservationsOnlyError: _Kind(
+        HTTPStatus.FORBIDDEN, "observations-only", "The stream takes no sketches"
+    ),
+    TooManyRowsError: _Kind(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-many-rows", "Too many observations"
     ),
     IntervalConflictError: _Kind(
         HTTPStatus.CONFLICT, "interval-conflict", "Numbers of this source came before"
@@ -258,9 +456,25 @@ TABLE: dict[type[Exception], _Kind] = {
         HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-request", "The request is malformed"
     ),
     UnknownStreamError: _Kind(HTTPStatus.NOT_FOUND, "unknown-stream", "No such stream"),
+    RevokedSourceError: _Kind(HTTPStatus.FORBIDDEN, "revoked-source", "The source was revoked"),
+    StaleTokenError: _Kind(
+        HTTPStatus.CONFLICT, "stale-token", "The token is of a stream that is no more"
+    ),
+    BusyError: _Kind(HTTPStatus.TOO_MANY_REQUESTS, "busy", "Too much waits to be written"),
+    ClosingError: _Kind(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "The server is stopping"),
+    NotCaughtUpError: _Kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "not-caught-up", "The post has not arrived here yet"
+    ),
+    TooManyStreamsError: _Kind(
+        HTTPStatus.CONFLICT, "too-many-streams", "No room for another stream"
+    ),
+    UnknownKeyError: _Kind(HTTPStatus.NOT_FOUND, "unknown-key", "No such key"),
     UnknownSourceError: _Kind(HTTPStatus.NOT_FOUND, "unknown-source", "No such source"),
     UnsupportedMediaTypeError: _Kind(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Not a body this route takes"
+    ),
+    StorageError: _Kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "journal-unavailable", "The journal is out of reach"
     ),
     sqlalchemy.exc.SQLAlchemyError: _Kind(
         HTTPStatus.SERVICE_UNAVAILABLE, "journal-unavailable", "The journal is out of reach"
@@ -268,9 +482,15 @@ TABLE: dict[type[Exception], _Kind] = {
 }
 
 # What may leave the process where the text of the exception may not.
+_TRANSIENT = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
+
+_UNWRITTEN = (
+    "the journal could not be read or written; nothing was acknowledged, and the same request may "
+    "be sent again"
+)
 _DETAILS: dict[type[Exception], str] = {
-    sqlalchemy.exc.SQLAlchemyError: "the journal could not be read or written; nothing was "
-    "acknowledged, and the same request may be sent again",
+    StorageError: _UNWRITTEN,
+    sqlalchemy.exc.SQLAlchemyError: _UNWRITTEN,
 }
 
 
@@ -297,13 +517,35 @@ def _respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Prob
 
 def install(app: FastAPI) -> None:
     """Make every error of ``app`` a problem."""
-    for exception in TABLE:
-        app.add_exception_handler(exception, _on_known)
-    app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(Exception, _on_unknown)
+    for exception in (*TABLE, HTTPException, Exception):
+        app.add_exception_handler(exception, _handle)
 
 
-def _on_known(_request: Request, error: Exception) -> ProblemResponse:
+def answer_to(error: Exception) -> ProblemResponse:
+    """The problem that ``error`` is, for what stands outside of the routes."""
+    if any(cls in TABLE for cls in type(error).__mro__):
+        return _known(error)
+    return _of_http(error) if isinstance(error, HTTPException) else _unknown()
+
+
+async def _handle(request: Request, error: Exception) -> ProblemResponse:
+    answer = answer_to(error)
+    if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        answer.headers["Allow"] = ", ".join(sorted(_methods_of(request)))
+    return answer
+
+
+def _methods_of(request: Request) -> set[str]:
+    """The methods of every route of the path; the router tells those of the first alone."""
+    return {
+        method
+        for route in iter_route_contexts(request.app.routes)
+        if route.path_regex.match(request.url.path)
+        for method in route.methods or ()
+    }
+
+
+def _known(error: Exception) -> ProblemResponse:
     ancestor = next(cls for cls in type(error).__mro__ if cls in TABLE)
     kind = TABLE[ancestor]
     faults = list(_faults(error))
@@ -320,12 +562,12 @@ def _on_known(_request: Request, error: Exception) -> ProblemResponse:
             status=kind.status,
             detail=_shortened(detail, 1000),
             errors=faults[:_FAULTS_SHOWN] or None,
-        )
+        ),
+        {"Retry-After": "1"} if kind.status in _TRANSIENT else None,
     )
 
 
-def _on_http(_request: Request, error: Exception) -> ProblemResponse:
-    assert isinstance(error, HTTPException)
+def _of_http(error: HTTPException) -> ProblemResponse:
     phrase = HTTPStatus(error.status_code).phrase
     return _respond(
         Problem(
@@ -335,7 +577,7 @@ def _on_http(_request: Request, error: Exception) -> ProblemResponse:
     )
 
 
-def _on_unknown(_request: Request, _error: Exception) -> ProblemResponse:
+def _unknown() -> ProblemResponse:
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     return _respond(
         Problem(
@@ -419,11 +661,11 @@ def _presentable_fault(fault: Fault) -> dict[str, Any]:
     content: dict[str, Any] = {"field": _shortened(fault.field), "reason": fault.reason}
     for name in ("value", "expected"):
         if (value := getattr(fault, name)) is not None:
-            content[name] = _presentable(value)
+            content[name] = presentable(value)
     return content
 
 
-def _presentable(value: Any) -> Any:
+def presentable(value: Any) -> Any:
     """A value that may come from anywhere, as something short that JSON has."""
     if isinstance(value, int):
         return value if value.bit_length() <= 128 else _shortened(str(value))

@@ -58,6 +58,16 @@ class Snapshot(ABC):
         """The latest time that the sketch was told; None where there is none."""
         return None
 
+    @property
+    @abstractmethod
+    def newest(self) -> int | None:
+        """The latest time of a row; None where there are none."""
+
+    @property
+    def reach(self) -> int:
+        """How far past the time of an observation a watermark may lie."""
+        return 0
+
     @abstractmethod
     def to_bytes(self) -> bytes:
         """The sketch on the wire."""
@@ -102,6 +112,11 @@ class _ChosenDecay(Snapshot):
     def watermarks(self) -> list[int | None]:
         return list(self._held.complete_since)
 
+    @property
+    def newest(self) -> int | None:
+        held = [state.times for state in self._held.states if len(state)]
+        return max((int(times[0]) for times in held), default=None)
+
     def to_bytes(self) -> bytes:
         return self._held.to_bytes()
 
@@ -133,12 +148,21 @@ class _OfState(Snapshot):
     def clock(self) -> int | None:
         return None if self._state.clock == NO_CLOCK else self._state.clock
 
+    @property
+    def newest(self) -> int | None:
+        return int(self._state.times[0]) if len(self) else None
+
 
 class _FixedDecay(_OfState):
     """Of an ``IntegralDecaySketch``."""
 
     def __init__(self, sketch: IntegralDecaySketch) -> None:
         self._state: IntegralState = sketch.state()
+
+    @property
+    def reach(self) -> int:
+        """Watermarks are times of expiry."""
+        return int(self._state.decay.steps(self._state.params.max_weight).ages[-1])
 
     @property
     def watermarks(self) -> list[int | None]:

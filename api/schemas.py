@@ -9,16 +9,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from fastapi import Path, Query
+from fastapi import Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, model_validator
 from pydantic_core import PydanticCustomError
 
 from decaysketch import SketchParams
 from decaysketch.asyncwindow import AsyncParams, MedianParams, SumParams
-from decaysketch.families import Recipe, recipe_from_dict
 
 __all__ = [
+    "SOURCE",
+    "AfterHeader",
     "DecayStream",
+    "HashedStream",
     "Health",
     "IntegralStream",
     "IntervalFirst",
@@ -26,8 +28,8 @@ __all__ = [
     "IntervalNext",
     "MedianStream",
     "MedianStreamParams",
-    "MergedSketch",
     "PostedSketch",
+    "PostedSketches",
     "SourceKey",
     "SourceState",
     "StreamCreation",
@@ -41,7 +43,7 @@ __all__ = [
 ]
 
 _LARGEST_NUMBER = (1 << 63) - 1
-_SOURCE = r"^[^\x00-\x1f\x7f-\x9f]{1,200}$"
+SOURCE = r"^[^\x00-\x1f\x7f-\x9f]{1,200}$"
 
 StreamName = Annotated[
     str,
@@ -51,11 +53,11 @@ StreamName = Annotated[
         examples=["ward-7"],
     ),
 ]
-SourceText = Annotated[str, Field(pattern=_SOURCE)]
+SourceText = Annotated[str, Field(pattern=SOURCE)]
 SourceKey = Annotated[
     str,
     Query(
-        pattern=_SOURCE,
+        pattern=SOURCE,
         description="Who sends: 1 to 200 characters without control characters.",
         examples=["gateway-3"],
     ),
@@ -72,6 +74,13 @@ IntervalFirst = Annotated[
 IntervalNext = Annotated[
     int | None,
     Query(alias="next", ge=0, le=_LARGEST_NUMBER, description="With `first`: one past the last."),
+]
+AfterHeader = Annotated[
+    str | None,
+    Header(
+        max_length=200,
+        description="Token of a post: wait until that post is in what is answered.",
+    ),
 ]
 
 
@@ -94,7 +103,7 @@ class StreamParams(RequestModel):
     id_mix: Literal["keyed", "none"] = Field(default="keyed")
     keyed_by: Literal["seed"] = Field(
         default="seed",
-        description="Streams keyed by a secret are not for this release: merging needs the key.",
+        description="By a secret of the sender's: not here, merging needs it. See `secret_ids`.",
     )
 
     @model_validator(mode="after")
@@ -144,23 +153,34 @@ class MedianStreamParams(_SamplerParams):
 
 
 class _Stream(RequestModel):
-    def to_recipe(self) -> Recipe[Any]:
-        """What the sketches of the stream share.
+    max_clock_skew_s: float | None = Field(
+        default=None,
+        ge=0,
+        description="Seconds that a time may lie ahead of the clock of this service; null: any. "
+        "The setting of the service where it is left out.",
+    )
 
-        Raises:
-            ParameterError: a decay outside its domain. To read one may take long.
-        """
-        return recipe_from_dict(self.model_dump())
+    def form(self) -> dict[str, Any]:
+        """What the sketches of the stream share, as ``recipe_from_dict`` reads it."""
+        return self.model_dump(exclude={"max_clock_skew_s", "secret_ids"})
 
 
-class DecayStream(_Stream):
+class HashedStream(_Stream):
+    secret_ids: bool = Field(
+        default=False,
+        description="Key the ids by a secret that this service draws and keeps: nobody can choose "
+        "ids that bias the sketch. Such a stream takes raw observations only.",
+    )
+
+
+class DecayStream(HashedStream):
     """A stream of `DecaySketch`: the decay is chosen by each query."""
 
     family: Literal["decay"] = "decay"
     params: StreamParams
 
 
-class IntegralStream(_Stream):
+class IntegralStream(HashedStream):
     """A stream of `IntegralDecaySketch`: one integral decay, which no query changes."""
 
     family: Literal["integral"]
@@ -242,11 +262,15 @@ class StreamSummary(BaseModel):
 
     name: str
     family: str = Field(description="Kind of its sketches.")
+    time_unit: str = Field(description="Unit of its times and ages.")
     created: datetime
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")
+    newest: int | None = Field(description="The latest time that it retains; null: it is empty.")
     sources: int = Field(description="How many sources have posted.")
-    posts: int = Field(description="Distinct sketches journaled; re-posts are not counted.")
+    posts: int = Field(description="Sketches journaled; what came again soon is not counted.")
+    posted_bytes: int = Field(description="Their bytes.")
+    last_received: datetime | None = Field(description="When the last of them came.")
 
 
 class StreamList(BaseModel):
@@ -261,7 +285,7 @@ class SourceState(BaseModel):
     source: str
     digest: str
     rows: int
-    posts: int = Field(description="Distinct sketches journaled.")
+    posts: int = Field(description="Sketches journaled.")
     posted_bytes: int = Field(description="Their bytes.")
     last_received: datetime = Field(description="When the last of them came.")
 
@@ -270,7 +294,9 @@ class StreamState(BaseModel):
     """A stream: what to build its sketches with, and what it holds."""
 
     name: str
+    incarnation: str = Field(description="Another one if the stream is deleted and made anew.")
     family: str = Field(description="Kind of its sketches.")
+    time_unit: str = Field(description="Unit of its times and ages.")
     created: datetime
     params: dict[str, Any] = Field(
         description="`to_dict()` of the library's parameters: a sensor builds "
@@ -284,8 +310,13 @@ class StreamState(BaseModel):
         description="Of the parameters: agrees exactly when two sketches, of one decay where that "
         "is fixed, may be merged."
     )
+    max_clock_skew_s: float | None = Field(
+        description="Seconds that a time may lie ahead of this service's clock; null: any."
+    )
+    secret_ids: bool = Field(description="It takes raw observations only.")
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")
+    newest: int | None = Field(description="The latest time that it retains; null: it is empty.")
     bytes: int = Field(description="Size of the merged sketch on the wire.")
     watermarks: list[int | None] = Field(
         description="For each level, the time up to which observations were discarded; null: none. "
@@ -295,16 +326,11 @@ class StreamState(BaseModel):
         description="The latest time that a sketch was told; null where none was, and in family "
         "`decay`, which has no clock."
     )
-    posts: int = Field(description="Distinct sketches journaled.")
+    posts: int = Field(description="Sketches journaled; what came again soon is not counted.")
     posted_bytes: int = Field(description="Their bytes.")
+    last_received: datetime | None = Field(description="When the last of them came.")
     sources: list[SourceState] = Field(description="In order of name.")
-
-
-class MergedSketch(BaseModel):
-    """The merged sketch of the (stream, source) that was posted to, after folding the post in."""
-
-    rows: int
-    digest: str
+    revoked: list[str] = Field(description="Sources that are refused, in order of name.")
 
 
 class IntervalModel(BaseModel):
@@ -317,15 +343,24 @@ class IntervalModel(BaseModel):
 class PostedSketch(BaseModel):
     """A sketch that is on disk now."""
 
-    stream: str
-    source: str
+    rows: int = Field(description="Observations in it.")
+    bytes: int = Field(description="Its size, as it came.")
+    duplicate: bool = Field(description="The journal holds the same bytes from this source.")
     interval: IntervalModel | None = Field(
         description="The numbers of the source that it was said to hold; null if nothing was said."
     )
-    rows: int = Field(description="Observations in the sketch that was posted.")
-    duplicate: bool = Field(description="The same bytes had been taken from this source before.")
-    changed: bool = Field(description="Whether the merged sketch of the source is another now.")
-    merged: MergedSketch
+
+
+class PostedSketches(BaseModel):
+    """What was posted is on disk now."""
+
+    stream: str
+    source: str
+    token: str = Field(
+        description="Names this post: a query that gives it as `after`, or a request with it as "
+        "header `Decaysketch-After`, is answered from a sketch that holds it, on any replica."
+    )
+    sketches: list[PostedSketch] = Field(description="In the order of the body.")
 
 
 class Health(BaseModel):

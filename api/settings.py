@@ -1,82 +1,356 @@
-"""What an operator may choose: one frozen, typed object, from the environment and the command line.
+"""What an operator may choose: one frozen, typed object.
 
-Each field is read from the environment variable ``DECAYSKETCH_<FIELD>``; an option given on the
-command line wins.
+A value comes from, the first that has it: the command line, the environment variable
+``DECAYSKETCH_<FIELD>``, the TOML file named by ``--config`` or ``DECAYSKETCH_CONFIG``, the default.
+``Settings(...)`` itself reads neither the environment nor a file, so that a test or an embedding
+program has exactly what it asked for.
+
+Every refusal names the setting as it was written, the value, and what was expected.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-__all__ = ["ENV_PREFIX", "Settings", "SettingsError"]
+from annotated_types import Ge, Le
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "ENV_PREFIX",
+    "Setting",
+    "Settings",
+    "SettingsError",
+    "settings_table",
+]
 
 ENV_PREFIX = "DECAYSKETCH_"
+CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
+
+_KIB, _MIB, _GIB, _TIB = (1 << shift for shift in (10, 20, 30, 40))
+_UNITS = {"": 1, "B": 1, "KIB": _KIB, "MIB": _MIB, "GIB": _GIB, "TIB": _TIB}
+_ASYNC_DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
 
 
 class SettingsError(ValueError):
     """A setting is outside its domain; the message names it, its value and what was expected."""
 
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"{name} {fault}")
+        self.name = name
+        self.fault = fault
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings of one aggregator process.
 
-    Args:
-        host: address to listen on. There is no authentication: keep it on loopback or behind a
-            proxy that has some.
-        port: TCP port to listen on.
-        data: path of the SQLite file, or a database URL as SQLAlchemy takes it.
-        max_body_bytes: longest request body; a longer one is refused (413) without being read.
-        max_queries: most queries in one request.
-    """
+def _as_bytes(value: Any) -> Any:
+    """``"256 MiB"`` -> 268435456; anything that is not such a text as it is."""
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d{1,18})\s*([A-Za-z]*)\s*", value)):
+        number, unit = match.groups()
+        if unit.upper() in _UNITS:
+            return int(number) * _UNITS[unit.upper()]
+    return value
 
-    host: str = "127.0.0.1"
-    port: int = 8000
-    data: str = "aggregator.sqlite3"
-    max_body_bytes: int = 32 * 1024 * 1024
-    max_queries: int = 1000
 
-    def __post_init__(self) -> None:
-        for name, low, high in (
-            ("port", 0, 65535),
-            ("max_body_bytes", 1, 1 << 31),
-            ("max_queries", 1, 1 << 20),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise SettingsError(f"{name} is {value}; expected an integer from {low} to {high}")
-        if not self.data:
-            raise SettingsError("data is empty; expected a path or a database URL")
+def _unset_as(word: str) -> BeforeValidator:
+    """Reads ``word`` as None, which neither the environment nor TOML can say."""
+    return BeforeValidator(lambda value: None if value == word else value)
+
+
+Bytes = Annotated[int, BeforeValidator(_as_bytes)]
+
+
+def _within(default: Any, low: float, high: float, description: str) -> Any:
+    return Field(default=default, ge=low, le=high, description=description)
+
+
+class Setting(NamedTuple):
+    """One row of the table in the documentation."""
+
+    name: str
+    variable: str
+    default: str
+    expected: str
+    description: str
+
+
+class Settings(BaseModel):
+    """Settings of one aggregator; equal on every worker of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address to listen on. Beyond loopback, keys are required unless `auth` is "
+        "off.",
+    )
+    port: int = _within(8000, 0, 65535, "TCP port to listen on; 0 takes a free one.")
+    data: str = Field(
+        default="aggregator.sqlite3",
+        min_length=1,
+        repr=False,
+        description="Path of a SQLite file, created if absent, or a URL: `sqlite:///PATH` or "
+        "`postgresql://USER:PASSWORD@HOST/DATABASE`. A URL may hold a password: give it by the "
+        "environment, not on the command line.",
+    )
+    workers: int = _within(
+        1, 1, 64, "Processes that serve. Each holds every stream in memory and folds the journal."
+    )
+
+    max_body_bytes: Bytes = _within(
+        32 * _MIB, 1, 2 * _GIB, "Longest request body as sent; a longer one is refused (413)."
+    )
+    max_inflated_bytes: Bytes = _within(
+        64 * _MIB, 1, 2 * _GIB, "Longest request body once inflated (gzip, zstd)."
+    )
+    max_json_bytes: Bytes = _within(
+        4 * _MIB, 1, 2 * _GIB, "Longest JSON body once inflated: parsed, it takes 30 times as much."
+    )
+    max_queries: int = _within(1000, 1, 1 << 20, "Most queries in one request.")
+    max_points: int = _within(2000, 1, 1 << 20, "Most times in one time series.")
+    max_rows: int = _within(100_000, 1, 1 << 27, "Most observations in one post of them.")
+    max_streams: int = _within(10_000, 1, 1 << 24, "Most streams.")
+    max_expressions: int = _within(
+        32, 0, 1 << 16, "Most decays and predicates given as expressions in one request."
+    )
+    live_clients: int = _within(100, 0, 1 << 16, "Most live connections to one worker.")
+
+    max_clock_skew_s: Annotated[float | None, _unset_as("off")] = _within(
+        300.0,
+        0,
+        1e9,
+        "How far past the clock of this machine the time of a post may lie, of streams that do not "
+        "say; `off`: any time.",
+    )
+
+    auth: Annotated[Literal["keys", "off"] | None, _unset_as("auto")] = Field(
+        default=None,
+        description="`keys`: a request needs a key; `off`: none does; `auto`: off on loopback, "
+        "keys elsewhere.",
+    )
+    rate_per_s: float = _within(
+        0.0, 0, 1e9, "Requests per second of one key (without keys: of one address); 0: any rate."
+    )
+    rate_burst: int = _within(
+        100, 1, 1 << 30, "Requests that may come at once before that rate counts."
+    )
+    read_timeout_s: float = _within(
+        30.0, 0.1, 3600, "Longest time for a request body to arrive; then 408."
+    )
+
+    queue_posts: int = _within(
+        1024, 1, 1 << 24, "Most posts waiting to be committed; beyond that 429."
+    )
+    queue_bytes: Bytes = _within(
+        256 * _MIB, 1, _TIB, "Most bytes waiting to be committed; beyond that 429."
+    )
+    poll_ms: int = _within(
+        200, 1, 60_000, "How often a worker looks for what other workers committed."
+    )
+    compact_rows: int = _within(
+        2000, 1, 1 << 30, "Journal rows since the last compaction that begin the next."
+    )
+    compact_bytes: Bytes = _within(
+        256 * _MIB, 1, _TIB, "Journal bytes since the last compaction that begin the next."
+    )
+    compute_threads: int = _within(2, 1, 256, "Threads of a worker that decode, merge and answer.")
+    drain_s: float = _within(
+        20.0,
+        0,
+        3600,
+        "Once told to stop, longest time for requests to end, then for the queue to be written.",
+    )
+
+    log_format: Annotated[Literal["json", "text"] | None, _unset_as("auto")] = Field(
+        default=None, description="`json`, `text`, or `auto`: text on a terminal, else JSON."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe line that is written."
+    )
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise _refusal(error) from None
+        _url(self.data)
+
+    # ------------------------------------------------------------------ what follows from them
 
     @property
     def database_url(self) -> str:
-        """``data`` as SQLAlchemy takes it."""
-        return self.data if "://" in self.data else f"sqlite:///{self.data}"
+        """``data`` as SQLAlchemy's asyncio engine takes it; holds the password if there is one."""
+        return _url(self.data).render_as_string(hide_password=False)
+
+    @property
+    def place(self) -> str:
+        """``data`` as it may be shown: without the password."""
+        return _url(self.data).render_as_string() if "://" in self.data else self.data
+
+    @property
+    def listens_on_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def requires_keys(self) -> bool:
+        """``auth``, decided."""
+        if self.auth is None:
+            return not self.listens_on_loopback
+        return self.auth == "keys"
+
+    # ------------------------------------------------------------------------ where they are from
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ, **options: Any) -> Self:
-        """Settings from the environment; ``options`` that are not None win.
+        """Settings from the environment and the file it names.
+
+        Args:
+            environment: instead of that of the process.
+            **options: what the command line says; None: it says nothing. ``config`` is the path of
+                the TOML file.
 
         Raises:
-            SettingsError: a value is outside its domain or not an integer where one is expected.
+            SettingsError: a value is outside its domain, the file is not there or not TOML, or it
+                has a key that is no setting.
         """
         chosen: dict[str, Any] = {}
-        for field in fields(cls):
-            variable = ENV_PREFIX + field.name.upper()
-            if options.get(field.name) is not None:
-                chosen[field.name] = options[field.name]
-            elif (text := environment.get(variable)) is not None:
-                chosen[field.name] = _parse(variable, text, type(field.default))
-        return cls(**chosen)
+        origins: dict[str, str] = {}
+        path = options.pop("config", None) or environment.get(CONFIG_VARIABLE)
+        if path:
+            for name, value in _read(Path(path)).items():
+                chosen[name], origins[name] = value, f"{name} in {path}"
+        for name in cls.model_fields:
+            variable = ENV_PREFIX + name.upper()
+            if (text := environment.get(variable)) is not None:
+                chosen[name], origins[name] = text, variable
+        for name, value in options.items():
+            if value is not None:
+                chosen[name], origins[name] = value, name
+        try:
+            return cls(**chosen)
+        except SettingsError as error:
+            raise SettingsError(origins.get(error.name, error.name), error.fault) from None
+
+    def to_environment(self) -> dict[str, str]:
+        """Variables that ``from_environment`` reads as these settings: how workers get them."""
+        return {
+            ENV_PREFIX + name.upper(): _text(name, getattr(self, name))
+            for name in type(self).model_fields
+        }
+
+    @classmethod
+    def table(cls) -> Iterator[Setting]:
+        """Every setting, in order, for the documentation."""
+        for name, field in cls.model_fields.items():
+            yield Setting(
+                name=name,
+                variable=ENV_PREFIX + name.upper(),
+                default=_text(name, field.default),
+                expected=_expected(name),
+                description=field.description or "",
+            )
 
 
-def _parse(variable: str, text: str, kind: type) -> str | int:
-    if kind is not int:
-        return text
+def settings_table() -> str:
+    """Every setting as a row of a Markdown table."""
+    lines = ["| setting | default | expected | |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| `{row.name}` | `{row.default}` | {row.expected} | {row.description} |"
+        for row in Settings.table()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _url(data: str) -> URL:
+    if "://" not in data:
+        return URL.create(_ASYNC_DRIVERS["sqlite"], database=data)
+    scheme = data.partition("://")[0]
     try:
-        return int(text)
-    except ValueError:
-        raise SettingsError(f"{variable} is {text!r}; expected an integer") from None
+        if scheme in _ASYNC_DRIVERS:
+            url = make_url(data)
+            return url.set(drivername=_ASYNC_DRIVERS[scheme])
+    except (ArgumentError, ValueError):
+        pass
+    raise SettingsError(
+        "data",
+        f"is a URL of {scheme!r} that cannot be read; expected a path, sqlite:///PATH or "
+        "postgresql://USER:PASSWORD@HOST/DATABASE",
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise SettingsError(
+            "config", f"is {str(path)!r}; expected a readable file: {error.strerror}"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError("config", f"is {str(path)!r}; expected TOML: {error}") from None
+
+
+def _refusal(error: ValidationError) -> SettingsError:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        return SettingsError(
+            name, f"is no setting; expected one of {', '.join(Settings.model_fields)}"
+        )
+    return SettingsError(name, f"is {first['input']!r}; expected {_expected(name)}")
+
+
+def _expected(name: str) -> str:
+    """The domain of a setting, in words."""
+    field: FieldInfo = Settings.model_fields[name]
+    words = [word for word, value in _WORDS.items() if name in value]
+    if (literals := _literals(field.annotation)) is not None:
+        return f"one of {', '.join([*literals, *words])}"
+    bounds = {type(each): each for each in field.metadata}
+    low, high = bounds.get(Ge), bounds.get(Le)
+    if low is None or high is None:
+        return "a text that is not empty"
+    kind = "an integer" if field.annotation is int else "a number"
+    domain = f"{kind} from {_shown(low.ge)} to {_shown(high.le)}"
+    if name.endswith("_bytes"):
+        domain += " (or such as 64 MiB)"
+    return " or ".join([domain, *words])
+
+
+# Which settings have a word for None.
+_WORDS = {"auto": ("auth", "log_format"), "off": ("max_clock_skew_s",)}
+
+
+def _literals(annotation: Any) -> list[str] | None:
+    for each in (annotation, *get_args(annotation)):
+        if getattr(each, "__origin__", None) is Literal:
+            return [str(value) for value in get_args(each)]
+    return None
+
+
+def _shown(bound: Any) -> str:
+    return f"{bound:g}" if isinstance(bound, float) else str(bound)
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None:
+        return next(word for word, names in _WORDS.items() if name in names)
+    return str(value)

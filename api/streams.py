@@ -1,57 +1,42 @@
-"""The merged sketches, in memory: one for each (stream, source), and their join when asked.
+"""The streams of this process, in memory: the merged sketches of their sources, and their join.
 
 The state is a function of the set of acknowledged posts, whatever their order and however often
-each came: it is what replaying the journal gives. A post is therefore folded *after* it is on disk,
-and a crash between the two loses nothing. What kind of sketch it is, its recipe knows.
+each came: it is what reading the journal gives. A source is kept apart from the others, because
+what was joined cannot be taken out again, and a source may have to be revoked.
 
-A sketch is not thread-safe and requests run on several threads. So nothing here is ever changed in
-place: folding makes a new ``Snapshot``, and whoever reads the old one goes on reading it. The
-lock of a stream is held while a post is folded, not while it is decoded, written or queried.
+Sketches here are immutable ``Snapshot`` objects, merging makes new ones: whoever reads an old one
+goes on reading it. The methods that change a stream are called from one thread, the event loop's;
+reading and merging may happen on any.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from api.errors import (
     CapacityTooSmallError,
-    StreamConflictError,
+    ObservationsOnlyError,
+    RevokedSourceError,
     UnknownSourceError,
     UnknownStreamError,
 )
 from api.families import Snapshot, join, snapshot_of
-from api.store import Entry, Interval, Journal, StreamRow
-from decaysketch import DecaySketchError, SketchParams, decay
-from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.families import Recipe, recipe_from_dict, recipe_of
+from api.journal.model import Revocation, Row, SourceKey, StreamRow, Totals
+from api.pile import Pile
+from decaysketch.families import Recipe, recipe_from_dict
 
-__all__ = ["Aggregator", "Posted", "ReplayError", "SourceInfo", "Stream", "warm_up"]
+__all__ = ["Held", "SourceInfo", "Stream", "Streams"]
 
-_REPLAY_ROWS = 2_000_000  # decoded rows that wait, at start-up, to be folded together
-_UNJOINED_KEPT = 64  # posts that wait for the next question, to be joined together
-_JOINS_KEPT = 16  # joins of some of the sources, kept until the stream changes
-
-
-class ReplayError(RuntimeError):
-    """A stream or an acknowledged post can no longer be read; starting without it would lose it
-    silently."""
+_JOINS_KEPT = 16  # joins of some of the sources, kept until one of them changes
 
 
 @dataclass(slots=True)
 class _Source:
-    merged: Snapshot
-    posts: int = 0
-    posted_bytes: int = 0
-    last_received_us: int = 0
-    waiting: list[Snapshot] = field(default_factory=list)
-
-    def count(self, posted_bytes: int, received_us: int) -> None:
-        self.posts += 1
-        self.posted_bytes += posted_bytes
-        self.last_received_us = max(self.last_received_us, received_us)
+    pile: Pile
+    totals: Totals = field(default_factory=Totals)
+    upto: int = 0  # its snapshot held the rows up to here
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +45,38 @@ class SourceInfo:
 
     source: str
     merged: Snapshot
-    posts: int
-    posted_bytes: int
-    last_received_us: int
+    totals: Totals
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
-    """What became of one post."""
+class Held:
+    """What a source has posted, as sketches whose join it is."""
 
-    rows: int
-    duplicate: bool
-    changed: bool
-    merged: Snapshot
+    parts: list[Snapshot]
+    totals: Totals
 
 
 class Stream:
-    """One stream: its recipe and the merged sketches of its sources. Thread-safe."""
+    """One stream: its recipe and what its sources have posted.
+
+    Args:
+        row: of the database.
+
+    Raises:
+        DecaySketchError: the recipe cannot be read.
+    """
 
     def __init__(self, row: StreamRow) -> None:
+        self.row = row
         self.id = row.id
         self.name = row.name
-        self.created_us = row.created_us
-        # Journals of releases that knew one family hold its parameters alone.
-        form = row.params if "family" in row.params else {"params": row.params}
-        self.recipe = recipe_from_dict(form)
-        self._lock = threading.Lock()
+        self.recipe: Recipe[Any] = recipe_from_dict(dict(row.recipe), id_key=row.id_key)
         self._nothing = snapshot_of(self.recipe.empty())
         self._sources: dict[str, _Source] = {}
-        self._join = self._nothing
-        self._unjoined: list[Snapshot] = []  # folded into a source, not yet into the join
-        self._partial_joins: dict[frozenset[str], Snapshot] = {}
+        self._all = Pile(self.recipe, self._nothing)
+        self._high: set[Pile] = set()  # of single sources, to be merged
+        self._revoked: dict[str, Revocation] = {}
+        self._partial_joins: dict[tuple[tuple[str, int], ...], _Join] = {}
 
     def decode(self, body: bytes) -> Snapshot:
         """The sketch in a body, checked against this stream.
@@ -106,212 +92,207 @@ class Stream:
             raise CapacityTooSmallError(self.name, ours, theirs)
         return snapshot_of(sketch)
 
-    def fold(
-        self, source: str, post: Snapshot, posted_bytes: int, received_us: int | None
-    ) -> Posted:
-        """Fold in a post that is on disk. ``received_us`` is None for a duplicate, which is folded
-        as well: that changes nothing, and whoever brought it first may not have come this far."""
-        with self._lock:
-            entry = self._source(source)
-            before = entry.merged
-            after = join(self.recipe, [before, post])
-            changed = after.digest != before.digest
-            if received_us is not None:
-                entry.count(posted_bytes, received_us)
-            if changed:
-                entry.merged = after
-                self._unjoined.append(post)
-                self._partial_joins.clear()
-                if len(self._unjoined) >= _UNJOINED_KEPT:
-                    self._join_all()
-            return Posted(len(post), received_us is None, changed, entry.merged)
+    def decode_post(self, body: bytes) -> Snapshot:
+        """The same, for a body that comes from outside.
 
-    def wait(self, source: str, post: Snapshot, posted_bytes: int, received_us: int) -> None:
-        """Take a post of the journal, to be folded by :meth:`settle`."""
-        with self._lock:
-            entry = self._source(source)
-            entry.waiting.append(post)
-            entry.count(posted_bytes, received_us)
+        Raises:
+            ObservationsOnlyError: the ids are keyed by a secret that only this service has.
+        """
+        if self.row.id_key is not None:
+            raise ObservationsOnlyError(self.name)
+        return self.decode(body)
 
-    def settle(self) -> None:
-        """Fold in everything that waits, each source by one k-way merge."""
-        with self._lock:
-            for entry in self._sources.values():
-                if entry.waiting:
-                    entry.merged = join(self.recipe, [entry.merged, *entry.waiting])
-                    entry.waiting.clear()
-                    self._unjoined.append(entry.merged)
-            self._partial_joins.clear()
-            self._join_all()
+    # ------------------------------------------------------------- what the journal says happened
+
+    def take(self, row: Row, post: Snapshot) -> None:
+        """Take a row of the journal; nothing is merged yet."""
+        source = self._source(row.source)
+        if row.seq > source.upto:
+            source.totals = source.totals.plus(row)
+            self._add(source, post)
+
+    def load(self, source: str, merged: Snapshot, totals: Totals, upto: int) -> None:
+        """Take a snapshot that holds every row of a source up to ``upto``."""
+        entry = self._source(source)
+        entry.totals, entry.upto = totals, upto
+        self._add(entry, merged)
+
+    def holds(self, source: str, seq: int) -> bool:
+        """Whether a snapshot that was loaded holds this row."""
+        entry = self._sources.get(source)
+        return entry is not None and seq <= entry.upto
+
+    def apply(self, revocation: Revocation) -> None:
+        """Refuse or admit a source; if that was not known, drop what it has posted."""
+        known = self._revoked.get(revocation.source)
+        self._revoked[revocation.source] = revocation
+        unknown = known is None or known.number != revocation.number
+        if unknown and self._sources.pop(revocation.source, None) is not None:
+            self._join_again()
+
+    def _add(self, source: _Source, sketch: Snapshot) -> None:
+        source.pile.add([sketch])
+        if source.pile is not self._all:
+            self._all.add([sketch])
+            if source.pile.is_high:
+                self._high.add(source.pile)
+
+    def _source(self, name: str) -> _Source:
+        if name not in self._sources:
+            # What a single source holds is what the stream holds.
+            pile = Pile(self.recipe, self._nothing) if self._sources else self._all
+            if len(self._sources) == 1:
+                self._all = Pile(self.recipe, self._nothing)
+                self._all.add(next(iter(self._sources.values())).pile.parts())
+            self._sources[name] = _Source(pile)
+        return self._sources[name]
+
+    def _join_again(self) -> None:
+        piles = [source.pile for source in self._sources.values()]
+        if len(piles) == 1:
+            self._all = piles[0]
+        else:
+            self._all = Pile(self.recipe, self._nothing)
+            for pile in piles:
+                self._all.add(pile.parts())
+
+    # ---------------------------------------------------------------------------------- reading
+
+    def admit(self, source: str) -> None:
+        """Raises RevokedSourceError: the source is refused."""
+        revocation = self._revoked.get(source)
+        if revocation is not None and revocation.active:
+            raise RevokedSourceError(self.name, source)
+
+    @property
+    def revoked(self) -> list[str]:
+        """Names of the sources that are refused, in order."""
+        return sorted(name for name, each in self._revoked.items() if each.active)
 
     def snapshot(self, sources: Collection[str] | None = None) -> Snapshot:
-        """The join of all sources, or of some.
+        """The join of all sources, or of some: of everything taken before the call, or more.
 
         Raises:
             UnknownSourceError: nothing came from one of ``sources``.
         """
-        with self._lock:
-            if sources is None:
-                return self._join_all()
-            wanted = frozenset(sources)
-            if unknown := wanted - self._sources.keys():
-                raise UnknownSourceError(self.name, unknown)
-            if wanted not in self._partial_joins:
-                if len(self._partial_joins) >= _JOINS_KEPT:
-                    self._partial_joins.pop(next(iter(self._partial_joins)))
-                self._partial_joins[wanted] = join(
-                    self.recipe, (self._sources[name].merged for name in wanted)
-                )
-            return self._partial_joins[wanted]
+        if sources is None:
+            return self._all.merged()
+        wanted = sorted(set(sources))
+        entries = {name: self._sources.get(name) for name in wanted}
+        if unknown := [name for name, entry in entries.items() if entry is None]:
+            raise UnknownSourceError(self.name, unknown)
+        merged = {name: entry.pile.merged() for name, entry in entries.items() if entry is not None}
+        if len(merged) == 1:
+            return merged[wanted[0]]
+        # A source's sketch is immutable, so its identity tells whether it is another one by now;
+        # it is kept alive by the join that is kept beside it.
+        key = tuple((name, id(each)) for name, each in merged.items())
+        kept = self._partial_joins.get(key)
+        if kept is None:
+            kept = _Join(join(self.recipe, merged.values()), tuple(merged.values()))
+            if len(self._partial_joins) >= _JOINS_KEPT:
+                self._partial_joins.pop(next(iter(self._partial_joins)), None)
+            self._partial_joins[key] = kept
+        return kept.sketch
 
     def sources(self) -> list[SourceInfo]:
-        """What is known of each source, in order of name."""
-        with self._lock:
-            return [
-                SourceInfo(
-                    name, entry.merged, entry.posts, entry.posted_bytes, entry.last_received_us
-                )
-                for name, entry in sorted(self._sources.items())
-            ]
+        """What is known of each source, in order of name. Merges what waits."""
+        return [
+            SourceInfo(name, entry.pile.merged(), entry.totals)
+            for name, entry in sorted(self._sources.items())
+        ]
 
-    def _source(self, name: str) -> _Source:
-        if name not in self._sources:
-            self._sources[name] = _Source(self._nothing)
-        return self._sources[name]
+    def totals(self) -> Totals:
+        """Of all sources together."""
+        every = [source.totals for source in list(self._sources.values())]
+        return Totals(
+            sum(each.posts for each in every),
+            sum(each.posted_bytes for each in every),
+            sum(each.rows for each in every),
+            max((each.last_received_us for each in every), default=0),
+        )
 
-    def _join_all(self) -> Snapshot:
-        if self._unjoined:
-            self._join = join(self.recipe, [self._join, *self._unjoined])
-            self._unjoined.clear()
-        return self._join
+    @property
+    def source_count(self) -> int:
+        """How many sources have posted."""
+        return len(self._sources)
+
+    def held(self, source: str) -> Held | None:
+        """What a source has posted, as of now: parts and totals of one moment."""
+        entry = self._sources.get(source)
+        return None if entry is None else Held(entry.pile.parts(), entry.totals)
+
+    @property
+    def unmerged(self) -> tuple[int, int]:
+        """How many posts wait to be merged into the join, and how many rows they hold."""
+        return self._all.waiting, self._all.waiting_rows
+
+    def waiting(self) -> Iterator[Pile]:
+        """Piles to be merged: the stream's own, and those of sources that have grown high since
+        this was asked last."""
+        if self._all.waiting:
+            yield self._all
+        high, self._high = self._high, set()
+        yield from high
 
 
-class Aggregator:
-    """All streams, over one journal.
+@dataclass(frozen=True, slots=True)
+class _Join:
+    sketch: Snapshot
+    of: tuple[Snapshot, ...]
 
-    Args:
-        journal: read once, here; written by :meth:`create` and :meth:`post`.
 
-    Raises:
-        ReplayError: the journal holds a stream or a post that cannot be read any more.
-    """
+class Streams:
+    """Every stream, by name and by id."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._lock = threading.Lock()
-        self._streams = {row.name: _open_again(row) for row in journal.streams()}
-        self._replay()
+    def __init__(self) -> None:
+        self._by_id: dict[int, Stream] = {}
+        self._by_name: dict[str, Stream] = {}
 
-    def _replay(self) -> None:
-        by_id = {stream.id: stream for stream in self._streams.values()}
-        waiting_rows = 0
-        for entry in self._journal.entries():
-            stream = by_id[entry.stream_id]
-            post = _decode_again(stream, entry)
-            stream.wait(entry.source, post, len(entry.body), entry.received_us)
-            waiting_rows += len(post)
-            if waiting_rows > _REPLAY_ROWS:
-                waiting_rows = 0
-                for each in by_id.values():
-                    each.settle()
-        for stream in by_id.values():
-            stream.settle()
-
-    def create(self, name: str, recipe: Recipe[Any]) -> tuple[Stream, bool]:
-        """The stream of this name, and whether it is new.
-
-        Raises:
-            StreamConflictError: it exists and is of another family, or has other parameters.
-            ParameterError: no sketch can be built with this.
-        """
-        recipe.empty()
-        with self._lock:
-            if name not in self._streams:
-                self._streams[name] = Stream(self._journal.create_stream(name, recipe.to_dict()))
-                return self._streams[name], True
-            stream = self._streams[name]
-        different = dict(_differences(stream.recipe.to_dict(), recipe.to_dict()))
-        if "family" in different:
-            different = {"family": different["family"]}
-        if different:
-            raise StreamConflictError(name, different)
-        return stream, False
-
-    def stream(self, name: str) -> Stream:
-        """The stream of this name.
+    def replace(self, rows: Iterable[StreamRow], revocations: Iterable[Revocation]) -> None:
+        """Make it these streams, with these revocations; streams that are known stay.
 
         Raises:
-            UnknownStreamError: there is none.
+            DecaySketchError: a recipe cannot be read.
         """
+        streams = {row.id: self._by_id.get(row.id) or Stream(row) for row in rows}
+        for revocation in revocations:
+            streams[revocation.stream_id].apply(revocation)
+        self._by_id = streams
+        self._by_name = {stream.name: stream for stream in streams.values()}
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter([self._by_name[name] for name in sorted(self._by_name)])
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __getitem__(self, name: str) -> Stream:
         try:
-            return self._streams[name]
+            return self._by_name[name]
         except KeyError:
             raise UnknownStreamError(name) from None
 
-    def streams(self) -> list[Stream]:
-        """Every stream, in order of name."""
-        with self._lock:
-            return [self._streams[name] for name in sorted(self._streams)]
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
 
-    def post(self, name: str, source: str, body: bytes, interval: Interval | None = None) -> Posted:
-        """Check a sketch, write it to the journal, fold it in; on return it is on disk.
+    def by_id(self, stream_id: int) -> Stream | None:
+        """The stream of this id, if there is one."""
+        return self._by_id.get(stream_id)
 
-        Args:
-            name, source, body: where to, from whom, and the sketch.
-            interval: the numbers of the source that it holds, if it says so.
-
-        Raises:
-            UnknownStreamError, CorruptSketchError, IncompatibleSketchError, CapacityTooSmallError,
-            IntervalConflictError: and nothing was changed.
-        """
-        stream = self.stream(name)
-        post = stream.decode(body)
-        received_us = self._journal.append(stream.id, source, body, interval)
-        return stream.fold(source, post, len(body), received_us)
+    def held(self, source: SourceKey) -> Held | None:
+        """What a source of any stream has posted."""
+        stream = self._by_id.get(source[0])
+        return None if stream is None else stream.held(source[1])
 
 
-def warm_up() -> None:
-    """Compile, or load from the cache, what requests run, so that none of them waits for it."""
-    params = SketchParams(max_weight=2, id_bits=8, capacity=8)
-    values, numbers = [1.0, 2.0], [1, 2]
-    examples: list[tuple[Recipe[Any], list[Any]]] = [
-        (recipe_of(params), [values, numbers, numbers, numbers]),
-        (recipe_of(params, decay.integral.window(5)), [values, numbers, numbers, numbers]),
-        (recipe_of(SumParams(max_sum=100, capacity=8)), [numbers, numbers]),
-        (recipe_of(MedianParams(max_count=100, capacity=8)), [values, numbers]),
-    ]
-    for recipe, columns in examples:
-        sketch = recipe.empty()
-        sketch.update(*columns)
-        stream = Stream(StreamRow(0, "warm-up", recipe.to_dict(), 0))
-        stream.fold("warm-up", stream.decode(sketch.to_bytes()), 0, 0)
-        stream.snapshot().samples(decay.window(5), 2)
-
-
-def _differences(
+def differences(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], within: str = ""
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """``params.seed: (ours, theirs)`` of every field in which two forms differ."""
     for name in sorted(ours.keys() | theirs.keys()):
         mine, other = ours.get(name), theirs.get(name)
         if name == "params":
-            yield from _differences(mine or {}, other or {}, "params.")
+            yield from differences(mine or {}, other or {}, "params.")
         elif mine != other:
             yield within + name, (mine, other)
-
-
-def _open_again(row: StreamRow) -> Stream:
-    try:
-        return Stream(row)
-    except DecaySketchError as error:
-        raise ReplayError(f"stream {row.name!r} cannot be opened: {error}") from error
-
-
-def _decode_again(stream: Stream, entry: Entry) -> Snapshot:
-    try:
-        return stream.decode(entry.body)
-    except (DecaySketchError, CapacityTooSmallError) as error:
-        raise ReplayError(
-            f"journal entry {entry.seq} (stream {stream.name!r}, source {entry.source!r}) cannot "
-            f"be read: {error}"
-        ) from error

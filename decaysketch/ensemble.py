@@ -156,7 +156,7 @@ def _without_rows(sample: Sample) -> Sample:
         "variances", "jumps",
     )  # fmt: skip
     empty = {name: getattr(sample, name)[:0] for name in columns}
-    return replace(sample, **empty, exact_rows=0)
+    return replace(sample, **empty, exact_rows=0, origin=None)
 
 
 def median_estimate(answers: Sequence[Estimate]) -> Estimate:

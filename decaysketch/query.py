@@ -31,7 +31,6 @@ from decaysketch.estimate import (
     Interval,
     check_confidence,
     contrast,
-    first_true,
     part_interval,
     rank_balance,
     share_interval,
@@ -63,6 +62,7 @@ Function = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 Predicate = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 
 _TIE = 1e-12  # ranks this close are one rank: sums of masses are rounded
+_PROBES = 32  # places of a search looked at together: one costs almost as much as all of them
 
 
 class HeavyHitter(NamedTuple):
@@ -421,8 +421,8 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
     if sample.exact:
         return _exact(sample, value, confidence, rows)
 
-    def balance(k: int) -> Interval:
-        """Interval of ``(1 - q) A - q C``: A the mass of the first k values, C of the others."""
+    def balance(k: npt.NDArray[np.intp]) -> Interval:
+        """Intervals of ``(1 - q) A - q C``: A the mass of the first k values, C of the others."""
         part = _Amount(below.exact[k], below.sampled[k], below.variance[k])
         rest = _Amount(
             below.exact[-1] - below.exact[k],
@@ -434,15 +434,26 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
 
     # The rank of the k-th value may reach q from `lowest` on, and surely does from `highest` on.
     slack = _TIE * weight
-    lowest = first_true(0, place + 1, lambda k: bool(balance(k).upper >= -slack))
-    highest = first_true(
-        place + 1, len(ranking.values) + 1, lambda k: bool(balance(k).lower >= -slack)
-    )
+    lowest = _first_true(0, place + 1, lambda k: balance(k).upper >= -slack)
+    highest = _first_true(place + 1, len(ranking.values) + 1, lambda k: balance(k).lower >= -slack)
     lower = float(ranking.values[lowest - 1]) if lowest > 0 else -math.inf
     upper = float(ranking.values[highest - 1]) if highest <= len(ranking.values) else math.inf
     z = float(ndtri(0.5 + 0.5 * confidence))
     stderr = (upper - lower) / (2.0 * z)  # what the interval amounts to
     return Estimate(value, lower, upper, stderr, confidence, False, rows, sample.collision_bias)
+
+
+def _first_true(start: int, stop: int, holds: Callable[[npt.NDArray[np.intp]], BoolArray]) -> int:
+    """The first of start..stop - 1 for which a condition holds that stays true; else stop."""
+    while start < stop:
+        probes = np.unique(np.linspace(start, stop - 1, _PROBES).astype(np.intp))
+        held = np.flatnonzero(holds(probes))
+        if not len(held):
+            return stop
+        first = int(held[0])
+        stop = int(probes[first])
+        start = int(probes[first - 1]) + 1 if first else stop
+    return stop
 
 
 def heavy_hitters(sample: Sample, phi: float, *, confidence: float = 0.95) -> list[HeavyHitter]:

@@ -30,8 +30,10 @@ __all__ = [
     "Aged",
     "Columns",
     "Cumulative",
+    "Origin",
     "Ranking",
     "Sample",
+    "Values",
     "check_answerable",
     "decay_weights",
     "masses_by",
@@ -134,6 +136,47 @@ class Columns(NamedTuple):
         )  # fmt: skip
 
 
+class Values:
+    """A column of value keys, decoded and put in order when that is first asked for.
+
+    That of a state serves every sample of the state, under any decay and at any time: to put it in
+    order takes O(n log n), to find the order of a sample in it O(n).
+
+    Args:
+        keys: int64[n]; see :mod:`decaysketch.observations`.
+        value_type: of the stream.
+    """
+
+    def __init__(self, keys: Int64Array, value_type: str) -> None:
+        self._keys, self._value_type = keys, value_type
+
+    @cached_property
+    def decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Values, 0 where missing, and where they are missing; read-only."""
+        values, missing = decode_values(self._keys, self._value_type)
+        values.setflags(write=False)
+        missing.setflags(write=False)
+        return values, missing
+
+    @cached_property
+    def _order(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+        distinct, number = np.unique(self.decoded[0], return_inverse=True)
+        return distinct, number
+
+    def distinct(
+        self, rows: slice, valued: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+        """Distinct values of a run of rows, of those of them that have one, rising; and of each of
+        these rows the number of its value. As ``np.unique(..., return_inverse=True)``."""
+        distinct, number = self._order
+        group = number[rows] if valued.all() else number[rows][valued]
+        present = np.zeros(len(distinct), dtype=np.bool_)
+        present[group] = True
+        if present.all():
+            return distinct, group
+        return distinct[present], (np.cumsum(present) - 1)[group]
+
+
 class Ranking(NamedTuple):
     """Masses by distinct value, values rising; rows without a value are left out."""
 
@@ -142,6 +185,13 @@ class Ranking(NamedTuple):
     exact: Float64Array  # exact mass of each value
     sampled: Float64Array
     variance: Float64Array  # of the sampled mass
+
+
+class Origin(NamedTuple):
+    """Where the rows of a sample come from: a run of the rows of a state."""
+
+    values: Values
+    rows: slice
 
 
 class Cumulative(NamedTuple):
@@ -176,6 +226,7 @@ class Sample:
             whether or not they hold rows. 0 where none is reached.
         thinning: ``1 - p / 2`` of that band.
         collision_bias: see :class:`~decaysketch.estimate.Estimate`.
+        origin: where the rows stand in their state, if they are a run of its rows.
     """
 
     params: SketchParams
@@ -195,6 +246,7 @@ class Sample:
     step: float
     thinning: float
     collision_bias: float
+    origin: Origin | None = None
 
     @property
     def exact(self) -> bool:
@@ -217,7 +269,10 @@ class Sample:
 
     @cached_property
     def _decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        return decode_values(self.value_keys, self.params.value_type)
+        if self.origin is None:
+            return decode_values(self.value_keys, self.params.value_type)
+        values, missing = self.origin.values.decoded
+        return values[self.origin.rows], missing[self.origin.rows]
 
     @property
     def values(self) -> npt.NDArray[Any]:
@@ -239,9 +294,13 @@ class Sample:
 
     @cached_property
     def ranking(self) -> Ranking:
-        """Masses by distinct value. O(n log n), once for a sample."""
+        """Masses by distinct value, once for a sample. O(n log n), or O(n) where the order of the
+        values of its state is known."""
         values, columns = self.valued
-        distinct, group = np.unique(values, return_inverse=True)
+        if self.origin is None:
+            distinct, group = np.unique(values, return_inverse=True)
+        else:
+            distinct, group = self.origin.values.distinct(self.origin.rows, ~self.missing)
         size, exact = len(distinct), columns.exact
         return Ranking(
             distinct,

@@ -45,6 +45,7 @@ from decaysketch.retained import RetainedRows
 from decaysketch.sample import Sample
 from decaysketch.snapshot import Estimator, Snapshot
 from decaysketch.state import SketchState, params_of_copies
+from decaysketch.verdicts import verdicts_of
 
 __all__ = ["DecaySketch", "SketchStats"]
 
@@ -208,6 +209,25 @@ class DecaySketch(Summarized):
             assert zero_weight == 0, "single observations are validated when they are given"
             self._fed += len(columns[0])
             self._pending.clear()  # last: should folding in fail, they can be folded in again
+
+    def verdicts(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+    ) -> npt.NDArray[np.int8]:
+        """What :meth:`update` with this batch would do with each row; nothing is changed.
+
+        Returns:
+            int8[n]: a :class:`~decaysketch.verdicts.Verdict` for each row.
+
+        Raises:
+            ObservationError: as :meth:`update`.
+
+        Complexity: O(rows held + rows of the batch).
+        """
+        return verdicts_of(self.states(), prepare(self.params, values, weights, timestamps, ids))
 
     # -------------------------------------------------------------------------------------- merge
 

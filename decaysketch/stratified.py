@@ -20,7 +20,14 @@ import numpy.typing as npt
 
 from decaysketch import minhit
 from decaysketch.decay import Decay
-from decaysketch.sample import Aged, Sample, check_answerable, decay_weights
+from decaysketch.sample import (
+    Aged,
+    Origin,
+    Sample,
+    Values,
+    check_answerable,
+    decay_weights,
+)
 from decaysketch.spread import hit_spread
 from decaysketch.state import SketchState
 
@@ -45,6 +52,7 @@ class Bands:
         probabilities: float64[b], ``p`` of its level.
         observations: estimated number of distinct observations that the sketch was fed, at all
             times.
+        values: of each row.
     """
 
     levels: npt.NDArray[np.int8]
@@ -56,6 +64,7 @@ class Bands:
     oldest: Int64Array
     probabilities: Float64Array
     observations: float
+    values: Values
 
     def largest_hit(self, decay: Decay, now: int) -> tuple[float, float]:
         """The largest mass ``g / p`` of a hit in the sampled bands that a decay reaches, whether
@@ -97,6 +106,7 @@ def bands_of(state: SketchState) -> Bands:
         oldest=marks[sampled],
         probabilities=probabilities[sampled],
         observations=float(np.sum(units / state.weights)),
+        values=Values(state.value_keys, params.value_type),
     )
 
 
@@ -154,4 +164,5 @@ def assemble(
         step=step,
         thinning=thinning,
         collision_bias=bands.observations / 2.0 ** (state.params.id_bits + 1),
+        origin=Origin(bands.values, rows),
     )

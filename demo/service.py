@@ -136,14 +136,15 @@ class Aggregator:
         return str(self._client.base_url)
 
     def post(self, source: str, blob: bytes) -> bool:
-        """Post a sketch; whether that changed anything."""
+        """Post a sketch; whether the journal did not hold it yet."""
         response = self._client.post(
             f"/v1/streams/{STREAM}/sketches",
             params={"source": source},
             content=blob,
             headers={"Content-Type": "application/octet-stream"},
         )
-        return bool(_checked(response).json()["changed"])
+        (posted,) = _checked(response).json()["sketches"]
+        return not posted["duplicate"]
 
     def merged_sketch(self) -> bytes:
         """The bytes of the merged sketch."""

@@ -288,9 +288,9 @@ def _post_again(
     random.Random(params.seed).shuffle(again)
     faults = []
     with report.step("Posting everything again, shuffled, twice") as advance:
-        changed = 0
+        new = 0
         for done, sketch in enumerate(again, start=1):
-            changed += aggregator.post(source_name(sketch.key), sketch.blob)
+            new += aggregator.post(source_name(sketch.key), sketch.blob)
             advance(done / len(again))
     with report.step("Asking everything again") as advance:
         after = aggregator.merged_sketch()
@@ -304,7 +304,7 @@ def _post_again(
     report.heading("Sent again, nothing changes")
     report.facts(
         [
-            ("re-posted", f"{len(again)} sketches, {changed} of them changed anything"),
+            ("re-posted", f"{len(again)} sketches, {new} of them new to the journal"),
             ("merged sketch", _same(after == before) + f" ({size(len(before))})"),
             ("answers", f"{_same(not different)} ({len(bodies)} bodies, "
              f"{size(sum(map(len, bodies.values())))})"),
@@ -312,8 +312,8 @@ def _post_again(
              "deliveries in one process, without gateways, Spark or HTTP"),
         ]
     )  # fmt: skip
-    if changed:
-        faults.append(f"{changed} re-posted sketches changed something")
+    if new:
+        faults.append(f"{new} re-posted sketches were journaled again")
     if after != before:
         faults.append("re-posting changed the bytes of the merged sketch")
     if different:

@@ -37,7 +37,7 @@ class Receipt:
 
     source: str
     size: int
-    changed: bool
+    new: bool
 
 
 class Publisher:
@@ -84,7 +84,7 @@ class Publisher:
             content=blob,
             headers={"content-type": "application/octet-stream"},
         )
-        return Receipt(source, len(blob), bool(answer.json()["changed"]))
+        return Receipt(source, len(blob), not answer.json()["sketches"][0]["duplicate"])
 
     def post_all(self, sketches: Iterable[StoredSketch]) -> list[Receipt]:
         """Post sketches under the names of their keys, with a bar of how many are done."""
@@ -157,16 +157,16 @@ def main(
         report = Table("source", "posted", "new to the aggregator")
         for receipt in receipts[:_SHOWN]:
             report.add_row(
-                receipt.source, human_bytes(receipt.size), "yes" if receipt.changed else "no"
+                receipt.source, human_bytes(receipt.size), "yes" if receipt.new else "no"
             )
         if len(receipts) > _SHOWN:
             report.add_row(f"and {len(receipts) - _SHOWN} more", "", "")
         console.print(report)
         total = sum(receipt.size for receipt in receipts)
-        changed = sum(receipt.changed for receipt in receipts)
+        new = sum(receipt.new for receipt in receipts)
         console.print(
             f"{len(receipts):,} sketches, {human_bytes(total)} posted to {stream}; "
-            f"{changed:,} of them were new"
+            f"{new:,} of them were new"
         )
 
 

@@ -31,6 +31,14 @@ def build(
     return sketch
 
 
+def posted(response: Response) -> dict[str, Any]:
+    """What was said to the one sketch of a post that was taken."""
+    assert response.status_code == 200, response.text
+    (sketch,) = response.json()["sketches"]
+    held: dict[str, Any] = sketch
+    return held
+
+
 def problem(response: Response, status: int, kind: str | None = None) -> dict[str, Any]:
     """The problem in a refusal, once its form is seen to be right."""
     content: dict[str, Any] = response.json()

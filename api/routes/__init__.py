@@ -4,17 +4,41 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.routes import queries, service, sketches, streams
+from api.routes import (
+    decays,
+    keys,
+    live,
+    observations,
+    page,
+    queries,
+    reference,
+    service,
+    sketches,
+    streams,
+)
 
 __all__ = ["TAGS", "router"]
 
 TAGS = [
     {"name": "streams", "description": "Parameters that the sketches of a stream share."},
     {"name": "sketches", "description": "Sketches in, the merged sketch out."},
+    {"name": "observations", "description": "Raw observations in, from thin devices."},
     {"name": "queries", "description": "Answers, each with an interval."},
+    {"name": "keys", "description": "Who may do what, on which streams."},
     {"name": "service", "description": "The process itself."},
 ]
 
 router = APIRouter()
-for part in (streams, sketches, queries, service):
+for part in (
+    streams,
+    sketches,
+    observations,
+    queries,
+    live,
+    decays,
+    keys,
+    service,
+    page,
+    reference,
+):
     router.include_router(part.router)

@@ -6,11 +6,21 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from api import schemas
+from api.aggregator import Aggregator
 from api.errors import PROBLEM_JSON, UnsupportedMediaTypeError
 from api.settings import Settings
-from api.streams import Aggregator
+from api.streams import Stream
 
-__all__ = ["TheAggregator", "TheSettings", "json_only", "problems", "require_media_type"]
+__all__ = [
+    "TheAggregator",
+    "TheSettings",
+    "TheStream",
+    "json_only",
+    "media_type",
+    "problems",
+    "require_media_type",
+]
 
 
 async def _aggregator(request: Request) -> Aggregator:
@@ -27,17 +37,28 @@ async def json_only(request: Request) -> None:
     require_media_type(request, "application/json")
 
 
-def require_media_type(request: Request, expected: str) -> None:
-    encoding = request.headers.get("content-encoding")
-    if encoding is not None and encoding.lower() != "identity":
-        raise UnsupportedMediaTypeError("content-encoding", encoding, "identity")
+def media_type(request: Request) -> str | None:
+    """What the body is said to be, without parameters."""
     given = request.headers.get("content-type")
-    if given is None or given.partition(";")[0].strip().lower() != expected:
-        raise UnsupportedMediaTypeError("content-type", given, expected)
+    return None if given is None else given.partition(";")[0].strip().lower()
+
+
+def require_media_type(request: Request, *expected: str) -> None:
+    """Raises UnsupportedMediaTypeError: the body is said to be none of these."""
+    if media_type(request) not in expected:
+        given = request.headers.get("content-type")
+        raise UnsupportedMediaTypeError("content-type", given, " or ".join(expected))
 
 
 TheAggregator = Annotated[Aggregator, Depends(_aggregator)]
 TheSettings = Annotated[Settings, Depends(_settings)]
+
+
+async def _stream(name: schemas.StreamName, aggregator: TheAggregator) -> Stream:
+    return await aggregator.find(name)
+
+
+TheStream = Annotated[Stream, Depends(_stream)]
 
 
 def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:

@@ -2,43 +2,155 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Annotated, Any
 
-from api import queries, schemas
-from api.errors import InvalidRequestError
-from api.routes.common import TheAggregator, TheSettings, json_only, problems
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 
-__all__ = ["router"]
+from api import schemas
+from api.access.guard import reads, reads_body_streams
+from api.queries import Desk, GroupRequest, QueryRequest, is_known, read_request
+from api.queries.answers import GroupResponse, QueryResponse
+from api.routes.common import json_only, problems
 
-router = APIRouter()
+__all__ = ["AskedInUrl", "TheDesk", "router"]
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    app.state.desk = Desk(app.state.aggregator, app.state.settings)
+    yield
+
+
+router = APIRouter(lifespan=_lifespan)
+
+
+async def _desk(request: Request) -> Desk:
+    desk: Desk = request.app.state.desk
+    return desk
+
+
+async def _asked(
+    request: Annotated[
+        str,
+        Query(
+            max_length=32_000,
+            description="The body of `POST /v1/streams/{name}/query`, as JSON.",
+            examples=['{"queries": [{"aggregate": "sum", "decay": {"kind": "none"}}]}'],
+        ),
+    ],
+) -> QueryRequest:
+    return read_request(request)
+
+
+TheDesk = Annotated[Desk, Depends(_desk)]
+AskedInUrl = Annotated[QueryRequest, Depends(_asked)]
+After = Annotated[
+    str | None,
+    Header(
+        alias="Decaysketch-After",
+        max_length=200,
+        description="The `token` of a post, as `after` in the request.",
+    ),
+]
+IfNoneMatch = Annotated[
+    str | None, Header(description="Entity tags of answers that the client has.")
+]
+
+_ANSWERED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "The answers are those that If-None-Match names; nothing was computed."}
+}
+_REFUSED = problems(
+    s403="The key may not read the stream.",
+    s404="No such stream, or nothing came from one of the sources.",
+    s409="`after` is of a stream that was deleted since.",
+    s413="The body is too long.",
+    s415="The body is not JSON.",
+    s422="A query is malformed or beyond a limit, names an aggregate that the family does not "
+    "have, or asks for what was discarded at every level.",
+    s503="What `after` names did not arrive here in time; ask again.",
+)
 
 
 @router.post(
     "/v1/streams/{name}/query",
     tags=["queries"],
     summary="Ask for decayed aggregates",
-    dependencies=[Depends(json_only)],
-    responses=problems(
-        s404="No such stream, or nothing came from one of the sources.",
-        s413="The body is too long.",
-        s415="The body is not JSON.",
-        s422="A query is malformed, names an aggregate that the family does not have, or asks for "
-        "what was discarded at every level.",
-    ),
+    dependencies=[Depends(reads), Depends(json_only)],
+    response_model=QueryResponse,
+    responses={**_ANSWERED, **_REFUSED},
 )
-def post_query(
+async def post_query(
     name: schemas.StreamName,
-    request: queries.QueryRequest,
-    aggregator: TheAggregator,
-    settings: TheSettings,
-) -> queries.QueryResponse:
-    """Any aggregate under any decay; nothing has to be declared beforehand. All queries of a
-    request are answered from one and the same sketch, in their order, or none is."""
-    if len(request.queries) > settings.max_queries:
-        raise InvalidRequestError(
-            f"queries has {len(request.queries)} entries; at most {settings.max_queries} are "
-            "taken in one request"
-        )
-    stream = aggregator.stream(name)
-    queries.check(stream, request)
-    return queries.answer(stream, stream.snapshot(request.sources), request)
+    request: QueryRequest,
+    desk: TheDesk,
+    after: After = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Any aggregate under any decay, at one time or at many; nothing has to be declared beforehand.
+    All queries of a request are answered from one and the same sketch, in their order, or none
+    is. The entity tag names sketch, queries and time."""
+    return await _respond(desk, [name], request, after, if_none_match)
+
+
+@router.get(
+    "/v1/streams/{name}/query",
+    tags=["queries"],
+    summary="Ask by a URL alone",
+    dependencies=[Depends(reads)],
+    response_model=QueryResponse,
+    responses={**_ANSWERED, **{s: _REFUSED[s] for s in (403, 404, 409, 422, 503)}},
+)
+async def get_query(
+    name: schemas.StreamName,
+    request: AskedInUrl,
+    desk: TheDesk,
+    after: After = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """The same questions and answers as by POST, for HTTP caches and links."""
+    return await _respond(desk, [name], request, after, if_none_match)
+
+
+@router.post(
+    "/v1/query",
+    tags=["queries"],
+    summary="Ask several streams as one",
+    dependencies=[Depends(reads_body_streams), Depends(json_only)],
+    response_model=GroupResponse,
+    responses={
+        **_ANSWERED,
+        **_REFUSED,
+        **problems(
+            s409="Two of the streams cannot be joined; every differing field is named. Or `after` "
+            "is of a stream that was deleted since."
+        ),
+    },
+)
+async def post_group_query(
+    request: GroupRequest,
+    desk: TheDesk,
+    after: After = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Answers of the join of the streams, as if all had been posted to one: an observation that
+    came to several of them counts once."""
+    return await _respond(desk, request.streams, request, after, if_none_match)
+
+
+async def _respond(
+    desk: Desk,
+    names: Sequence[str],
+    request: QueryRequest | GroupRequest,
+    after: str | None,
+    if_none_match: str | None,
+) -> Response:
+    if after is not None and request.after is None:
+        request = request.model_copy(update={"after": after})
+    planned = await desk.plan(names, request)
+    headers = {"ETag": planned.tag, "Cache-Control": "no-cache"}
+    if is_known(planned.tag, if_none_match):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(await desk.body(planned), media_type="application/json", headers=headers)

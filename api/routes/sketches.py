@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated
@@ -9,20 +10,23 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request, Response
 
 from api import schemas
+from api.access.guard import reads, writes
+from api.aggregator import Incoming
 from api.errors import Fault, InvalidRequestError
-from api.routes.common import TheAggregator, problems, require_media_type
-from api.store import Interval
+from api.ingest.skew import check_times
+from api.journal.model import Interval
+from api.routes.common import TheAggregator, TheStream, media_type, problems, require_media_type
+from api.streams import Stream
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-SKETCH_MEDIA_TYPE = "application/octet-stream"
+SKETCH = "application/octet-stream"
+SKETCHES = "application/vnd.decaysketch.sketches"
 
-
-async def _sketch_body(request: Request) -> bytes:
-    require_media_type(request, SKETCH_MEDIA_TYPE)
-    return await request.body()
+_LENGTH_BYTES = 4
+_MOST_SKETCHES = 10_000
 
 
 async def _interval(
@@ -46,80 +50,144 @@ async def _interval(
     return Interval(first, one_past)
 
 
-SketchBody = Annotated[bytes, Depends(_sketch_body)]
 TheInterval = Annotated[Interval | None, Depends(_interval)]
 
 
 @router.post(
     "/v1/streams/{name}/sketches",
     tags=["sketches"],
-    summary="Post a sketch",
-    response_description="The sketch is on disk and folded in.",
+    summary="Post sketches",
+    dependencies=[Depends(writes)],
+    response_description="The sketches are on disk; within milliseconds they are in every answer.",
     responses=problems(
+        s403="The source was revoked, or the stream takes raw observations only.",
         s404="No such stream.",
         s409="Of another family, built with other parameters, or of smaller capacity; both values "
         "are named. Or numbers of its interval came before, in another one or with other bytes.",
         s413="The body is too long.",
-        s415="The body is not application/octet-stream.",
-        s422="The bytes are damaged, or `source`, `first` or `next` is missing or outside its "
-        "domain.",
+        s415="The body is of another media type.",
+        s422="The bytes are damaged, a time lies in the future, or `source`, `first` or `next` is "
+        "missing or outside its domain.",
+        s429="Too much waits to be written; `Retry-After` says when to send it again.",
         s503="The journal is out of reach; nothing was acknowledged, send it again.",
     ),
     openapi_extra={
         "requestBody": {
             "required": True,
-            "description": "`to_bytes()` of a sketch, parameters embedded or by fingerprint.",
-            "content": {SKETCH_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+            "description": "One sketch as `to_bytes()` gives it, parameters embedded or by "
+            f"fingerprint; or, as `{SKETCHES}`, up to {_MOST_SKETCHES:,} of them, each behind its "
+            "length in bytes as 4 bytes, little-endian.",
+            "content": {
+                media: {"schema": {"type": "string", "format": "binary"}}
+                for media in (SKETCH, SKETCHES)
+            },
         }
     },
 )
-def post_sketch(
+async def post_sketches(
     name: schemas.StreamName,
     source: schemas.SourceKey,
     interval: TheInterval,
-    body: SketchBody,
+    request: Request,
     aggregator: TheAggregator,
-) -> schemas.PostedSketch:
-    """Once this is answered the sketch survives a crash. Post it as often as you like: what is
-    there already changes nothing."""
-    posted = aggregator.post(name, source, body, interval)
-    return schemas.PostedSketch(
+    stream: TheStream,
+) -> schemas.PostedSketches:
+    """Once this is answered the sketches survive a crash: all of the body, or none of it if one is
+    refused. Post them as often as you like: what is there already changes nothing."""
+    require_media_type(request, SKETCH, SKETCHES)
+    stream.admit(source)
+    body = await request.body()
+    bodies = [body] if media_type(request) == SKETCH else list(_split(body))
+    if interval is not None and len(bodies) != 1:
+        raise InvalidRequestError("an interval is of one sketch; the body has several")
+    now_us = aggregator.now_us()
+    sketches = await aggregator.compute(_decode, stream, bodies, interval, now_us)
+    receipt = await aggregator.post(stream, source, sketches)
+    return schemas.PostedSketches(
         stream=name,
         source=source,
-        interval=None if interval is None else schemas.IntervalModel(**asdict(interval)),
-        rows=posted.rows,
-        duplicate=posted.duplicate,
-        changed=posted.changed,
-        merged=schemas.MergedSketch(rows=len(posted.merged), digest=posted.merged.digest),
+        token=receipt.token,
+        sketches=[
+            schemas.PostedSketch(
+                rows=len(each.sketch),
+                bytes=len(each.body),
+                duplicate=duplicate,
+                interval=None
+                if each.interval is None
+                else schemas.IntervalModel(**asdict(each.interval)),
+            )
+            for each, duplicate in zip(sketches, receipt.duplicates, strict=True)
+        ],
     )
+
+
+def _split(body: bytes) -> Iterator[bytes]:
+    """The sketches of a body that holds several."""
+    position = count = 0
+    while position < len(body):
+        begin = position + _LENGTH_BYTES
+        end = begin + int.from_bytes(body[position:begin], "little")
+        if end > len(body):
+            raise InvalidRequestError(
+                f"sketch {count} of the body ends at byte {end}; the body ends at {len(body)}"
+            )
+        yield body[begin:end]
+        position, count = end, count + 1
+        if count > _MOST_SKETCHES:
+            raise InvalidRequestError(f"the body has more than {_MOST_SKETCHES} sketches")
+    if not count:
+        raise InvalidRequestError("the body has no sketch")
+
+
+def _decode(
+    stream: Stream, bodies: list[bytes], interval: Interval | None, now_us: int
+) -> list[Incoming]:
+    incoming = []
+    for body in bodies:
+        sketch = stream.decode_post(body)
+        check_times(
+            sketch,
+            stream=stream.name,
+            max_clock_skew_s=stream.row.max_clock_skew_s,
+            now_ns=now_us * 1000,
+        )
+        incoming.append(Incoming(body, sketch, interval))
+    return incoming
 
 
 @router.get(
     "/v1/streams/{name}/sketch",
     tags=["sketches"],
     summary="Download the merged sketch",
+    dependencies=[Depends(reads)],
     response_class=Response,
     responses={
         200: {
             "description": "`from_bytes` of the family reads it. The ETag is its digest.",
-            "content": {SKETCH_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+            "content": {SKETCH: {"schema": {"type": "string", "format": "binary"}}},
         },
         304: {"description": "It is the one that If-None-Match names."},
         **problems(
             s404="No such stream, or nothing came from that source.",
+            s409="The stream of the token was deleted since.",
             s422="The name or the source is outside its domain.",
+            s503="The post of the token has not arrived here in time.",
         ),
     },
 )
-def get_sketch(
+async def get_sketch(
     name: schemas.StreamName,
     aggregator: TheAggregator,
     source: schemas.SourceKey | None = None,
     if_none_match: Annotated[str | None, Header()] = None,
+    decaysketch_after: schemas.AfterHeader = None,
 ) -> Response:
     """Equal bytes for equal sets of posts, whatever happened on the way. `source`: of that source
     alone, instead of the join of all."""
-    merged = aggregator.stream(name).snapshot(None if source is None else [source])
+    if decaysketch_after is not None:
+        await aggregator.reached(decaysketch_after, [name])
+    stream = await aggregator.find(name)
+    merged = await aggregator.compute(stream.snapshot, None if source is None else [source])
     etag = f'"{merged.digest}"'
     headers = {
         "ETag": etag,
@@ -128,4 +196,5 @@ def get_sketch(
     known = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
     if etag in known or "*" in known:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(merged.to_bytes(), media_type=SKETCH_MEDIA_TYPE, headers=headers)
+    body = await aggregator.compute(merged.to_bytes)
+    return Response(body, media_type=SKETCH, headers=headers)

@@ -1,111 +1,190 @@
-"""Streams: what the sketches of each share."""
+"""Streams: what the sketches of each share, and who posts to them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from http import HTTPStatus
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Path, Response
 
 from api import schemas
-from api.routes.common import TheAggregator, json_only, problems
+from api.access.guard import Reads, administers, creates, reads
+from api.routes.common import TheAggregator, TheStream, json_only, problems
 from api.streams import Stream
 
 __all__ = ["router"]
 
 router = APIRouter()
 
+SourcePath = Annotated[str, Path(pattern=schemas.SOURCE, description="Name of the source.")]
+
 
 @router.put(
     "/v1/streams/{name}",
     tags=["streams"],
     summary="Create a stream",
-    dependencies=[Depends(json_only)],
+    dependencies=[Depends(creates), Depends(json_only)],
     status_code=HTTPStatus.OK,
     response_description="The stream existed with equal parameters.",
     responses={
         201: {"model": schemas.StreamState, "description": "The stream was created."},
         **problems(
             s409="The stream exists with another family or other parameters; every differing field "
-            "is named.",
+            "is named. Or there are as many streams as there may be.",
             s413="The body is too long.",
             s415="The body is not JSON.",
             s422="The name, a parameter or the decay is outside its domain.",
+            s503="The journal is out of reach; the stream may or may not be there.",
         ),
     },
 )
-def put_stream(
+async def put_stream(
     name: schemas.StreamName,
     creation: schemas.StreamCreation,
     aggregator: TheAggregator,
     response: Response,
 ) -> schemas.StreamState:
     """Idempotent: the same parameters again are answered with 200 and change nothing."""
-    stream, created = aggregator.create(name, creation.root.to_recipe())
+    chosen = creation.root
+    given = "max_clock_skew_s" in chosen.model_fields_set
+    stream, created = await aggregator.create(
+        name,
+        chosen.form(),
+        max_clock_skew_s=chosen.max_clock_skew_s if given else ...,
+        secret_ids=isinstance(chosen, schemas.HashedStream) and chosen.secret_ids,
+    )
     if created:
         response.status_code = HTTPStatus.CREATED
         response.headers["Location"] = f"/v1/streams/{name}"
-    return _state(stream)
+    return await aggregator.compute(_state, stream)
 
 
 @router.get("/v1/streams", tags=["streams"], summary="List the streams")
-def list_streams(aggregator: TheAggregator) -> schemas.StreamList:
-    """Every stream at a glance."""
-    return schemas.StreamList(streams=[_summary(stream) for stream in aggregator.streams()])
+async def list_streams(aggregator: TheAggregator, caller: Reads) -> schemas.StreamList:
+    """Every stream that the caller may see, at a glance."""
+    streams = [stream for stream in aggregator.streams() if caller.sees(stream.name)]
+    return schemas.StreamList(streams=await aggregator.compute(_summaries, streams))
 
 
 @router.get(
     "/v1/streams/{name}",
     tags=["streams"],
     summary="Read a stream",
+    dependencies=[Depends(reads)],
     responses=problems(s404="No such stream.", s422="The name is outside its domain."),
 )
-def get_stream(name: schemas.StreamName, aggregator: TheAggregator) -> schemas.StreamState:
+async def get_stream(
+    name: schemas.StreamName, aggregator: TheAggregator, stream: TheStream
+) -> schemas.StreamState:
     """The parameters to build sketches with, and what the stream holds."""
-    return _state(aggregator.stream(name))
+    return await aggregator.compute(_state, stream)
+
+
+@router.delete(
+    "/v1/streams/{name}",
+    tags=["streams"],
+    summary="Delete a stream",
+    dependencies=[Depends(administers)],
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(
+        s404="No such stream.",
+        s422="The name is outside its domain.",
+        s503="The journal is out of reach; the stream may or may not be there.",
+    ),
+)
+async def delete_stream(name: schemas.StreamName, aggregator: TheAggregator) -> None:
+    """With all that was posted to it. A stream of this name that is made anew is another one."""
+    await aggregator.delete(name)
+
+
+@router.post(
+    "/v1/streams/{name}/sources/{source:path}/revoke",
+    tags=["streams"],
+    summary="Revoke a source",
+    dependencies=[Depends(administers)],
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(
+        s404="No such stream.",
+        s422="The name or the source is outside its domain.",
+        s503="The journal is out of reach; it may or may not have happened.",
+    ),
+)
+async def revoke_source(
+    name: schemas.StreamName, source: SourcePath, aggregator: TheAggregator
+) -> None:
+    """Drop all that the source has posted, and refuse it from now on: the stream is as if it had
+    never been."""
+    await aggregator.revoke(name, source)
+
+
+@router.post(
+    "/v1/streams/{name}/sources/{source:path}/reinstate",
+    tags=["streams"],
+    summary="Reinstate a source",
+    dependencies=[Depends(administers)],
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(
+        s404="No such stream, or the source was not revoked.",
+        s422="The name or the source is outside its domain.",
+        s503="The journal is out of reach; it may or may not have happened.",
+    ),
+)
+async def reinstate_source(
+    name: schemas.StreamName, source: SourcePath, aggregator: TheAggregator
+) -> None:
+    """Admit a revoked source again; what it had posted stays dropped."""
+    await aggregator.reinstate(name, source)
+
+
+def _summaries(streams: list[Stream]) -> list[schemas.StreamSummary]:
+    return [_summary(stream) for stream in streams]
 
 
 def _summary(stream: Stream) -> schemas.StreamSummary:
-    sources = stream.sources()
     merged = stream.snapshot()
+    totals = stream.totals()
     return schemas.StreamSummary(
         name=stream.name,
         family=stream.recipe.family,
-        created=_utc(stream.created_us),
+        time_unit=stream.recipe.params.time_unit,
+        created=_utc(stream.row.created_us),
         digest=merged.digest,
         rows=len(merged),
-        sources=len(sources),
-        posts=sum(source.posts for source in sources),
+        newest=merged.newest,
+        sources=stream.source_count,
+        posts=totals.posts,
+        posted_bytes=totals.posted_bytes,
+        last_received=_utc(totals.last_received_us) if totals.posts else None,
     )
 
 
 def _state(stream: Stream) -> schemas.StreamState:
-    sources = stream.sources()
     merged = stream.snapshot()
+    summary = dict(_summary(stream))
+    del summary["sources"]  # a number there, a list here
     return schemas.StreamState(
-        name=stream.name,
-        family=stream.recipe.family,
-        created=_utc(stream.created_us),
+        **summary,
+        incarnation=stream.row.incarnation,
         params=stream.recipe.params.to_dict(),
         decay=stream.recipe.to_dict().get("decay"),
         fingerprint=stream.recipe.params.fingerprint.hex(),
-        digest=merged.digest,
-        rows=len(merged),
+        max_clock_skew_s=stream.row.max_clock_skew_s,
+        secret_ids=stream.row.id_key is not None,
         bytes=len(merged.to_bytes()),
         watermarks=merged.watermarks,
         clock=merged.clock,
-        posts=sum(source.posts for source in sources),
-        posted_bytes=sum(source.posted_bytes for source in sources),
+        revoked=stream.revoked,
         sources=[
             schemas.SourceState(
-                source=source.source,
-                digest=source.merged.digest,
-                rows=len(source.merged),
-                posts=source.posts,
-                posted_bytes=source.posted_bytes,
-                last_received=_utc(source.last_received_us),
+                source=each.source,
+                digest=each.merged.digest,
+                rows=len(each.merged),
+                posts=each.totals.posts,
+                posted_bytes=each.totals.posted_bytes,
+                last_received=_utc(each.totals.last_received_us),
             )
-            for source in sources
+            for each in stream.sources()
         ],
     )
 

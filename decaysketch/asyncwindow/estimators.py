@@ -34,7 +34,7 @@ from decaysketch.decay.functions import NoDecay, Window
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.observations import TIME_LIMIT
 from decaysketch.params import SketchParams
-from decaysketch.sample import Aged, Sample, check_answerable
+from decaysketch.sample import Aged, Sample, Values, check_answerable
 from decaysketch.state import SketchState
 from decaysketch.stratified import Bands
 
@@ -125,6 +125,7 @@ def strata_of(state: WindowState) -> Strata:
         levels=np.empty(0, np.int8), hits=np.empty(0, np.int64), inverse=_EMPTY, units=_EMPTY,
         spread=_EMPTY, newest=since[sampled - 1], oldest=since[sampled],
         probabilities=probabilities[sampled], observations=0.0,
+        values=Values(np.empty(0, np.int64), "int64"),
     )  # fmt: skip
     return Strata(
         _Part.of(state, sure, np.zeros(len(sure), np.int8)),

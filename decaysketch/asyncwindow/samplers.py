@@ -58,6 +58,7 @@ from decaysketch.observations import (
 from decaysketch.params import check_shrinks
 from decaysketch.sample import Sample
 from decaysketch.state import NO_WATERMARK
+from decaysketch.verdicts import Identified, compare
 from decaysketch.wire import asyncwindow as wire
 
 __all__ = ["MedianSampler", "Source", "SumSampler", "WindowStats", "merge"]
@@ -280,6 +281,40 @@ class Sampler(Summarized, Generic[P]):
             words = words if len(words) == 1 else words[in_time]
         taken = self._admit(value_keys, times, words, numbers)
         assert taken, "columns are validated above"
+
+    def verdicts(
+        self,
+        values: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        sequence: npt.ArrayLike,
+        *,
+        source: Any,
+    ) -> npt.NDArray[np.int8]:
+        """What :meth:`update` with these named elements would do with each; nothing is changed.
+
+        Returns:
+            int8[n]: a :class:`~decaysketch.verdicts.Verdict` for each row. A row that no window
+            reaches by the clock, or of value 0 in a sum, is below the watermark.
+
+        Raises:
+            ObservationError: as :meth:`update`.
+
+        Complexity: that of merging a sampler of the batch.
+        """
+        before, merged = self.state(), self.copy()
+        merged.update(values, timestamps, sequence, source=source)
+        times = integer_column("timestamps", timestamps)
+        keys = coins.element_keys(self.params, source, sequence).view(np.int64)
+        batch = self._identified(keys, self._value_keys(values), times)
+        old, new = (
+            self._identified(state.keys.view(np.int64), state.value_keys, state.times)
+            for state in (before, merged.state())
+        )
+        return compare(old, new, batch)
+
+    def _identified(self, keys: Int64Array, values: Int64Array, times: Int64Array) -> Identified:
+        """The value is part of the identity in a sum alone."""
+        return Identified(keys, values if self.params.weighted else times * 0, times, values)
 
     def _admit_fast(self, values: Any, timestamps: Any, sequence: Any, source: Any) -> bool:
         """Admit arrays that need no conversion; False, with nothing taken, for all others."""

@@ -30,6 +30,7 @@ from decaysketch.integral.tables import integral_plan
 from decaysketch.minhit._kernels import BLOCK
 from decaysketch.observations import Observations
 from decaysketch.params import SketchParams
+from decaysketch.verdicts import Identified
 
 __all__ = ["IntegralRows"]
 
@@ -263,6 +264,12 @@ class IntegralRows:
             self.params, self.decay, self.clock, bag.values[order], bag.weights[order],
             bag.times[order], bag.ids[order], self._marks.copy(),
         )  # fmt: skip
+
+    def identified(self) -> Identified:
+        """The rows held, in no order: views, until something is added. O(rows)."""
+        self.compact()
+        n, bag = self._rows, self._bag
+        return Identified(bag.ids[:n], bag.weights[:n], bag.times[:n], bag.values[:n])
 
     def held_by_level(self) -> tuple[Int64Array, Int64Array]:
         """For each level, how many rows expire there later than its watermark, and how many expire

@@ -33,6 +33,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, overload
 
+import numpy as np
 import numpy.typing as npt
 
 from decaysketch import query
@@ -52,6 +53,7 @@ from decaysketch.observations import (
 from decaysketch.params import SketchParams, check_shrinks
 from decaysketch.pending import ENOUGH, PendingRows
 from decaysketch.sample import Sample
+from decaysketch.verdicts import Identified, compare
 from decaysketch.wire import integral as wire
 
 __all__ = ["IntegralDecaySketch", "IntegralStats"]
@@ -195,6 +197,32 @@ class IntegralDecaySketch(Summarized):
         self._zero_weight += int((batch.weights == 0).sum())
         self._rows.admit(batch)
         self._forget_answers()
+
+    def verdicts(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+    ) -> npt.NDArray[np.int8]:
+        """What :meth:`update` with this batch would do with each row; nothing is changed.
+
+        Returns:
+            int8[n]: a :class:`~decaysketch.verdicts.Verdict` for each row. A row that has expired
+            by the clock, or whose initial weight is 0, is below the watermark.
+
+        Raises:
+            ObservationError: as :meth:`update`.
+
+        Complexity: that of merging a sketch of the batch.
+        """
+        batch = prepare(self.params, values, weights, timestamps, ids)
+        self._flush()
+        merged = IntegralRows(self.params, self.decay)
+        merged.absorb([self._rows])
+        merged.admit(batch)
+        rows = Identified(batch.ids, batch.weights, batch.timestamps, batch.value_keys)
+        return compare(self._rows.identified(), merged.identified(), rows)
 
     def _flush(self) -> None:
         """Fold in the single observations gathered so far; they were validated one by one."""

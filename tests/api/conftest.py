@@ -16,7 +16,8 @@ import pytest
 from fastapi.testclient import TestClient
 from service import PARAMS
 
-from api import Settings, create_app
+from api.app import create_app
+from api.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 

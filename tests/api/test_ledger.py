@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sqlite3
 import threading
@@ -12,14 +13,15 @@ from typing import Any
 
 import httpx2
 import pytest
-import sqlalchemy as sa
 from families import CASES, SUM, Case
 from fastapi.testclient import TestClient
-from service import NOW, OCTETS, problem
+from service import NOW, OCTETS, posted, problem
 
 import decaysketch
 from api.errors import IntervalConflictError
-from api.store import Interval, Journal
+from api.journal import log
+from api.journal.model import Head, Interval, NewPost, StorageError, StreamRow
+from api.journal.sql import SqlStorage
 from decaysketch.asyncwindow import SumSampler
 
 CASE: Case = CASES["sum"]
@@ -63,9 +65,9 @@ def test_intervals_that_do_not_meet_are_taken_in_any_order(
 ) -> None:
     sketches = [CASE.build(k, 200 * k) for k in range(4)]
     for k in (2, 0, 3, 1):
-        posted = post(numbered, sketches[k], first=200 * k, next=200 * k + 200).json()
-        assert posted["interval"] == {"first": 200 * k, "next": 200 * k + 200}
-        assert (posted["duplicate"], posted["changed"]) == (False, True)
+        taken = posted(post(numbered, sketches[k], first=200 * k, next=200 * k + 200))
+        assert taken["interval"] == {"first": 200 * k, "next": 200 * k + 200}
+        assert taken["duplicate"] is False
     assert everything(numbered)[1] == CASE.join(sketches).to_bytes()
     assert ledger(data) == [("tap-7", 200 * k, 200 * k + 200) for k in range(4)]
 
@@ -81,9 +83,7 @@ def test_a_replay_is_acknowledged_and_counts_nothing(
     for running in (client, start):
         client = running if isinstance(running, TestClient) else running()
         for _ in range(2):
-            again = post(client, sketch, first=0, next=200)
-            assert again.status_code == 200
-            assert (again.json()["duplicate"], again.json()["changed"]) == (True, False)
+            assert posted(post(client, sketch, first=0, next=200))["duplicate"] is True
         assert everything(client) == before
     assert ledger(data) == [("tap-7", 0, 200)]
 
@@ -153,7 +153,7 @@ def test_each_source_and_each_stream_has_its_own_numbers(numbered: TestClient, d
     for source in ("a", "b"):
         sampler = SumSampler(SUM, source=source)
         sampler.update([5] * 10, [NOW] * 10)
-        assert post(numbered, sampler, source, first=0, next=10).json()["changed"] is True
+        assert posted(post(numbered, sampler, source, first=0, next=10))["duplicate"] is False
     other = numbered.post(
         "/v1/streams/t/sketches",
         params={"source": "a", "first": 5, "next": 15},
@@ -175,12 +175,12 @@ def test_equal_bytes_may_be_of_two_intervals(numbered: TestClient, data: Path) -
 
 def test_a_post_without_an_interval_is_not_in_the_ledger(numbered: TestClient, data: Path) -> None:
     sketch = CASE.build(0, 0)
-    assert post(numbered, sketch).json()["interval"] is None
+    assert posted(post(numbered, sketch))["interval"] is None
     assert ledger(data) == []
-    said = post(numbered, sketch, first=0, next=200).json()  # it may still say so later
-    assert (said["duplicate"], said["changed"]) == (True, False)
+    said = posted(post(numbered, sketch, first=0, next=200))  # it may still say so later
+    assert said["duplicate"] is True
     assert ledger(data) == [("tap-7", 0, 200)]
-    assert post(numbered, sketch).json()["duplicate"] is True
+    assert posted(post(numbered, sketch))["duplicate"] is True
 
 
 def test_what_is_refused_for_another_reason_takes_no_numbers(
@@ -227,16 +227,16 @@ def test_the_largest_numbers(numbered: TestClient, data: Path) -> None:
 def test_an_interval_and_its_body_are_on_disk_together(
     numbered: TestClient, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> None:
-        raise sa.exc.OperationalError("insert", {}, sqlite3.OperationalError("disk full"))
+    async def fail(*_: Any) -> None:
+        raise StorageError("disk full")
 
     before = everything(numbered)
     with monkeypatch.context() as patch:
-        patch.setattr("api.store._is_journaled", fail)  # between the two
+        patch.setattr("api.journal.sql._Writer.insert_rows", fail)  # between the two
         problem(post(numbered, CASE.build(0, 0), first=0, next=200), 503, "journal-unavailable")
     assert ledger(data) == []
     assert everything(numbered) == before
-    assert post(numbered, CASE.build(1, 0), first=0, next=200).json()["changed"] is True
+    assert posted(post(numbered, CASE.build(1, 0), first=0, next=200))["duplicate"] is False
 
 
 def test_many_threads_one_interval(numbered: TestClient, data: Path) -> None:
@@ -271,7 +271,7 @@ def test_many_threads_one_body(numbered: TestClient, data: Path) -> None:
 
     def send() -> None:
         ready.wait()
-        duplicates.append(post(numbered, sketch, first=0, next=200).json()["duplicate"])
+        duplicates.append(posted(post(numbered, sketch, first=0, next=200))["duplicate"])
 
     threads = [threading.Thread(target=send) for _ in range(6)]
     for thread in threads:
@@ -283,34 +283,36 @@ def test_many_threads_one_body(numbered: TestClient, data: Path) -> None:
     assert ledger(data) == [("tap-7", 0, 200)]
 
 
-def test_two_journals_over_one_file(data: Path) -> None:
+def test_several_writers_of_one_file(data: Path) -> None:
     """Not only one process is held off: the file itself is."""
-    journals = [Journal(f"sqlite:///{data}") for _ in range(4)]
-    stream = journals[0].create_stream("s", CASE.creation)
-    outcomes: list[str] = []
-    ready = threading.Barrier(len(journals))
+    asyncio.run(_write_from_several(data))
 
-    def append(number: int) -> None:
+
+async def _write_from_several(data: Path) -> None:
+    journals = [await SqlStorage.open(f"sqlite:///{data}") for _ in range(4)]
+    row = StreamRow(0, "s", "x", CASE.creation, 0)
+    async with journals[0].writing() as tx:
+        stream = await log.create(tx, row)
+    assert stream is not None
+    taken = 0
+
+    async def append(number: int) -> None:
+        nonlocal taken
         for k in range(20):
-            ready.wait()
             interval = Interval(10 * k + number, 10 * k + number + 8)
-            try:
-                journals[number].append(stream.id, "a", bytes([number, k]), interval)
-                outcomes.append("taken")
-            except IntervalConflictError:
-                outcomes.append("refused")
+            new = NewPost(stream.id, "a", bytes([number, k]), 1, interval)
+            async with journals[number].writing() as tx:
+                (outcome,) = await log.append(tx, [new], 1, 0)
+            taken += not isinstance(outcome, IntervalConflictError)
 
-    threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    await asyncio.gather(*map(append, range(4)))
     rows = ledger(data)
-    assert len(outcomes) == 80
-    assert outcomes.count("taken") == len(rows) == len(list(journals[0].entries()))
+    async with journals[0].reading() as rx:
+        assert await rx.head() == Head(last=taken, catalog=1)
+    assert taken == len(rows)
     assert all(end <= begin for (_, _, end), (_, begin, _) in itertools.pairwise(rows))
     for journal in journals:
-        journal.close()
+        await journal.close()
 
 
 def test_killed_while_posting(

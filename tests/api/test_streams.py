@@ -72,11 +72,15 @@ def test_streams_are_listed_by_name(client: TestClient) -> None:
     assert listed[0] == {
         "name": "B-2_x",
         "family": "decay",
+        "time_unit": "s",
         "created": client.get("/v1/streams/B-2_x").json()["created"],
         "digest": client.get("/v1/streams/B-2_x").json()["digest"],
         "rows": 0,
+        "newest": None,
         "sources": 0,
         "posts": 0,
+        "posted_bytes": 0,
+        "last_received": None,
     }
 
 
@@ -141,9 +145,9 @@ def test_unknown_streams_and_paths(client: TestClient) -> None:
     assert "'nope'" in problem(client.get("/v1/streams/nope"), 404, "unknown-stream")["detail"]
     problem(client.get("/v1/streams/nope/sketch"), 404, "unknown-stream")
     problem(client.get("/v2"), 404)
-    refused = client.delete("/v1/streams/nope")
+    refused = client.patch("/v1/streams/nope")
     problem(refused, 405)
-    assert set(refused.headers["allow"].split(", ")) <= {"GET", "PUT"}
+    assert set(refused.headers["allow"].split(", ")) <= {"GET", "PUT", "DELETE"}
 
 
 def test_health(client: TestClient) -> None:

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 from starlette.testclient import TestClient
 
-from api import Settings, create_app
+from api.app import create_app
+from api.settings import Settings
 from decaysketch import SketchParams
 from demo import replicas
 from demo.case import Case

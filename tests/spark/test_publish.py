@@ -42,10 +42,10 @@ class TestWithTheAggregator:
             publisher.create_stream(recipe_of(PARAMS))
             publisher.create_stream(recipe_of(PARAMS))
             receipts = publisher.post_all(stored())
-            assert all(receipt.changed for receipt in receipts)
+            assert all(receipt.new for receipt in receipts)
             first = client.get("/v1/streams/ward-7/sketch").content
             again = publisher.post_all(stored())
-            assert not any(receipt.changed for receipt in again)
+            assert not any(receipt.new for receipt in again)
             assert client.get("/v1/streams/ward-7/sketch").content == first
             assert first == sketches_by_key(delivery_log(900), PARAMS, MAPPING)[()].to_bytes()
             with pytest.raises(JobError, match=r"refused: 409: .*seed"):
@@ -73,8 +73,8 @@ class TestWithTheAggregator:
         with TestClient(app) as client:
             publisher = Publisher(client, "ward-7")
             publisher.create_stream(recipe)
-            assert all(receipt.changed for receipt in publisher.post_all(stored))
-            assert not any(receipt.changed for receipt in publisher.post_all(stored))
+            assert all(receipt.new for receipt in publisher.post_all(stored))
+            assert not any(receipt.new for receipt in publisher.post_all(stored))
             whole = sketches_by_key(delivery_log(900), recipe, mapping)[()].to_bytes()
             assert client.get("/v1/streams/ward-7/sketch").content == whole
             with pytest.raises(JobError, match=r"refused: 409: "):
@@ -94,7 +94,8 @@ class Network:
         step = self.script.pop(0)
         if isinstance(step, Exception):
             raise step
-        return httpx2.Response(step, json={"changed": True, "detail": "a reason"})
+        answer = {"sketches": [{"duplicate": False}], "detail": "a reason"}
+        return httpx2.Response(step, json=answer)
 
     def publisher(self, attempts: int = 4) -> Publisher:
         client = httpx2.Client(
@@ -107,7 +108,7 @@ class TestWithABadNetwork:
     def test_what_may_pass_is_tried_again(self) -> None:
         network = Network(503, httpx2.ReadTimeout("late"), 429, 200)
         receipt = network.publisher().post("gateway 1/2", b"sketch")
-        assert (receipt.source, receipt.size, receipt.changed) == ("gateway 1/2", 6, True)
+        assert (receipt.source, receipt.size, receipt.new) == ("gateway 1/2", 6, True)
         assert network.waits == sorted(network.waits)
         assert len(network.waits) == 3
         [url] = {str(request.url) for request in network.requests}

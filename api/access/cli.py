@@ -1,0 +1,168 @@
+"""``python -m api keys``: the keys, from the command line, for whoever has the database.
+
+It works on the database itself, so the first key can be made before any server runs; running
+servers see each change within two seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from re import fullmatch
+from typing import Annotated, TypeVar
+
+import typer
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from api.access.keys import EVERY_STREAM, SCOPE_ENTRY, KeyRow, Role, mint, rotate
+from api.access.store import SqlKeyStore
+from api.settings import Settings, SettingsError
+
+__all__ = ["keys"]
+
+keys = typer.Typer(
+    help="Make, list, replace and revoke keys. Works on the database; no server need run.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="TOML file of settings.")]
+Data = Annotated[str | None, typer.Option(metavar="PATH", help="SQLite file, or a database URL.")]
+Prefix = Annotated[str, typer.Argument(help="The eight characters after ds_.")]
+_Result = TypeVar("_Result")
+
+
+@keys.command("mint")
+def mint_key(
+    role: Annotated[Role, typer.Option(help="What it is for.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="Name of a stream or a glob; may be repeated. Every stream if absent."),
+    ] = None,
+    label: Annotated[str, typer.Option(help="For people.")] = "",
+    expires_days: Annotated[
+        float | None, typer.Option(min=0, max=36_500, help="Valid for so long; for ever if absent.")
+    ] = None,
+    max_streams: Annotated[
+        int | None, typer.Option(min=0, help="It creates none while its scope has so many.")
+    ] = None,
+    config: Config = None,
+    data: Data = None,
+) -> None:
+    """Make a key and write it out, once: what is kept does not tell it."""
+    chosen = scope or [EVERY_STREAM]
+    for entry in chosen:
+        if not fullmatch(SCOPE_ENTRY, entry):
+            raise typer.BadParameter(f"scope {entry!r} is no name of a stream and no glob")
+    if len(label) > 200:
+        raise typer.BadParameter(f"label has {len(label)} characters; at most 200 are taken")
+    if role is Role.ADMIN and max_streams is not None:
+        raise typer.BadParameter("an admin key makes other keys: max_streams would not hold")
+    now_us = _now_us()
+    row, token = mint(
+        role=role,
+        scope=chosen,
+        label=label,
+        now_us=now_us,
+        expires_us=None if expires_days is None else now_us + int(expires_days * 86_400e6),
+        max_streams=max_streams,
+    )
+    _with_store(config, data, lambda store: store.put(row))
+    typer.echo(token)
+
+
+@keys.command("list")
+def list_keys(config: Config = None, data: Data = None) -> None:
+    """Prefix, role, scope, created, expires and label of each key."""
+    rows = _with_store(config, data, lambda store: store.all())
+    for line in _lines(rows):
+        typer.echo(line)
+
+
+@keys.command("revoke")
+def revoke_key(prefix: Prefix, config: Config = None, data: Data = None) -> None:
+    """Take a key back. Running servers refuse it within two seconds."""
+    if not _with_store(config, data, lambda store: store.delete(prefix)):
+        raise typer.BadParameter(f"there is no key {prefix!r}")
+
+
+@keys.command("rotate")
+def rotate_key(
+    prefix: Prefix,
+    grace_s: Annotated[
+        float, typer.Option(min=0, max=30 * 86_400, help="How long the old secret is taken.")
+    ] = 3600,
+    config: Config = None,
+    data: Data = None,
+) -> None:
+    """Give a key a new secret and write it out, once."""
+
+    async def replace(store: SqlKeyStore) -> str | None:
+        row = next((row for row in await store.all() if row.prefix == prefix), None)
+        if row is None:
+            return None
+        changed, token = rotate(row, _now_us(), int(grace_s * 1e6))
+        return token if await store.replace(changed) else None
+
+    token = _with_store(config, data, replace)
+    if token is None:
+        raise typer.BadParameter(f"there is no key {prefix!r}")
+    typer.echo(token)
+
+
+def _with_store(
+    config: str | None, data: str | None, act: Callable[[SqlKeyStore], Awaitable[_Result]]
+) -> _Result:
+    async def run() -> _Result:
+        url = make_url(Settings.from_environment(config=config, data=data).database_url)
+        if url.drivername == "sqlite":
+            url = url.set(drivername="sqlite+aiosqlite")
+        engine = create_async_engine(url)
+        try:
+            store = SqlKeyStore(engine)
+            await store.create()
+            return await act(store)
+        finally:
+            await engine.dispose()
+
+    try:
+        return asyncio.run(run())
+    except (SettingsError, SQLAlchemyError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _lines(rows: Iterable[KeyRow]) -> list[str]:
+    table = [("prefix", "role", "created", "expires", "scope", "label")]
+    table += [
+        (
+            row.prefix,
+            row.role.value,
+            _date(row.created_us),
+            _date(row.expires_us),
+            " ".join(row.scope),
+            row.label,
+        )
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
+    ]
+
+
+def _date(time_us: int | None) -> str:
+    return (
+        "-" if time_us is None else f"{datetime.fromtimestamp(time_us / 1e6, UTC):%Y-%m-%d %H:%M}Z"
+    )
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,120 @@
+"""The keys in memory, at most two seconds behind the store.
+
+A key that any replica revokes is refused by every replica within ``STALE_S``. While the database
+cannot be read the keys known are taken for ``OUTAGE_S`` more, then every request is refused (503):
+a revocation is never out of effect for longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from fastapi import FastAPI
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api.access.keys import ANYONE, Caller, KeyRow, Role, mint, prefix_of
+from api.access.store import KeyStore, SqlKeyStore
+from api.settings import Settings
+
+__all__ = ["OUTAGE_S", "STALE_S", "KeyRing", "start"]
+
+STALE_S = 2.0
+OUTAGE_S = 60.0
+
+_log = logging.getLogger("api.access")
+
+_NO_KEY, _ = mint(role=Role.READ, scope=(), now_us=0, expires_us=0)
+
+
+class KeyRing:
+    """Recognises callers.
+
+    Args:
+        store: where the keys are.
+        required: whether a request needs a key; if not, everyone may do everything.
+    """
+
+    def __init__(self, store: KeyStore, *, required: bool) -> None:
+        self.store = store
+        self.required = required
+        self._rows: dict[str, KeyRow] = {}
+        self._read_at = self._tried_at = float("-inf")
+        self._reading = asyncio.Lock()
+        self._last_used_us: dict[str, int] = {}
+
+    async def recognise(self, token: str | None) -> Caller | None:
+        """The caller that this key proves; None: it proves none, or there is no key.
+
+        An unknown prefix takes as long as a known one with the wrong secret.
+
+        Raises:
+            SQLAlchemyError: the keys could not be read for longer than ``OUTAGE_S``.
+        """
+        if not self.required:
+            return ANYONE
+        prefix = None if token is None else prefix_of(token)
+        if token is None or prefix is None:
+            return None
+        await self._refresh()
+        now_us = time.time_ns() // 1000
+        row = self._rows.get(prefix, _NO_KEY)
+        if not row.proves(token, now_us):
+            return None
+        self._last_used_us[prefix] = now_us
+        return Caller(role=row.role, scope=row.scope, prefix=prefix, max_streams=row.max_streams)
+
+    async def rows(self) -> list[KeyRow]:
+        """Every key, as the store has them now."""
+        await self.reload()
+        return list(self._rows.values())
+
+    def last_used_us(self, prefix: str) -> int | None:
+        """When this process last recognised the key; it is not written to disk."""
+        return self._last_used_us.get(prefix)
+
+    async def reload(self) -> None:
+        """Read the keys again, now."""
+        self._tried_at = time.monotonic()
+        self._rows = {row.prefix: row for row in await self.store.all()}
+        self._read_at = self._tried_at
+        self._last_used_us = {
+            prefix: used for prefix, used in self._last_used_us.items() if prefix in self._rows
+        }
+
+    async def _refresh(self) -> None:
+        if time.monotonic() - self._tried_at < STALE_S and self._is_fresh_enough():
+            return
+        async with self._reading:
+            if time.monotonic() - self._tried_at < STALE_S and self._is_fresh_enough():
+                return
+            try:
+                await self.reload()
+            except SQLAlchemyError:
+                if not self._is_fresh_enough():
+                    raise
+                _log.warning("the keys could not be read again; those known are taken meanwhile")
+
+    def _is_fresh_enough(self) -> bool:
+        return time.monotonic() - self._read_at < OUTAGE_S
+
+
+async def start(app: FastAPI, settings: Settings, engine: AsyncEngine) -> KeyRing:
+    """Open the keys of this database and decide, for as long as the application runs, whether a
+    request needs one: where ``auth`` says so or, where it says nothing, beyond loopback and on
+    loopback as soon as there is any key when the application starts."""
+    store = SqlKeyStore(engine)
+    await store.create()
+    minted = bool(await store.all())
+    required = settings.requires_keys or (settings.auth is None and minted)
+    if required and not minted:
+        _log.warning("there is no key yet, and every request needs one: `python -m api keys mint`")
+    if not required:
+        _log.warning(
+            "no key is asked for: whoever reaches %s can read, post and delete", settings.host
+        )
+    ring = KeyRing(store, required=required)
+    app.state.keys = ring
+    return ring

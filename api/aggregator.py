@@ -1,0 +1,441 @@
+"""The aggregator: one process's view of the streams, over a database that others may share.
+
+A post is decoded and checked, journaled together with others that arrive at the time, acknowledged
+when it is on stable storage, and merged afterwards. Every process over one database comes to the
+same bytes, since merging is idempotent and commutative and each takes every row of the journal.
+Who must read what he wrote, on whichever process, names the token that he was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, Self
+
+from api.compactor import Compactor
+from api.compute import Compute
+from api.errors import (
+    BusyError,
+    IntervalConflictError,
+    InvalidRequestError,
+    NotCaughtUpError,
+    StaleTokenError,
+    StreamConflictError,
+    TooManyStreamsError,
+    UnknownSourceError,
+    UnknownStreamError,
+)
+from api.families import Snapshot
+from api.follower import Follower
+from api.journal import log
+from api.journal.committer import Committer, Outcome, Submission
+from api.journal.model import Interval, NewPost, StorageError, StreamRow
+from api.journal.storage import Storage
+from api.observer import Observer
+from api.settings import Settings
+from api.streams import Stream, Streams, differences
+from decaysketch.families import Recipe, recipe_from_dict
+
+__all__ = ["Aggregator", "Incoming", "Limits", "Receipt"]
+
+_log = logging.getLogger(__name__)
+
+_FOLD_PAUSE_S = 0.02  # between merges, so that several posts are merged at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of what one process does."""
+
+    queue_posts: int = 1024
+    queue_bytes: int = 256 << 20
+    backlog_rows: int = 50_000_000
+    poll_s: float = 0.2
+    compact_rows: int = 2000
+    compact_bytes: int = 256 << 20
+    compact_every_s: float = 1.0
+    wait_s: float = 10.0
+    max_streams: int = 10_000
+    max_clock_skew_s: float | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """As an operator has chosen."""
+        return cls(
+            queue_posts=settings.queue_posts,
+            queue_bytes=settings.queue_bytes,
+            poll_s=settings.poll_ms / 1000,
+            compact_rows=settings.compact_rows,
+            compact_bytes=settings.compact_bytes,
+            max_streams=settings.max_streams,
+            max_clock_skew_s=settings.max_clock_skew_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A sketch that was decoded and checked, with the bytes it came as."""
+
+    body: bytes
+    sketch: Snapshot
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Sketches are on stable storage."""
+
+    token: str
+    duplicates: list[bool]  # of each: the journal held the same bytes from this source
+
+
+class Aggregator:
+    """All streams, over one database.
+
+    Args:
+        storage: the database; closed by :meth:`close`.
+        compute: runs what takes the processor long.
+        now_us: the clock, in microseconds since 1970 UTC.
+        limits: bounds.
+        observer: told what happens.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        compute: Compute,
+        *,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        limits: Limits | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.compute = compute
+        self.observer = observer or Observer()
+        self._limits = limits or Limits()
+        self._storage = storage
+        self.now_us = now_us
+        self._streams = Streams()
+        self._unfolded: set[Stream] = set()
+        self._grown = asyncio.Event()
+        self._follower = Follower(storage, self._streams, compute, self.observer, self._took)
+        self._committer = Committer(
+            storage,
+            now_us=now_us,
+            committed=self._committed,
+            check_again=self._check_again,
+            queue_posts=self._limits.queue_posts,
+            queue_bytes=self._limits.queue_bytes,
+            observer=self.observer,
+        )
+        self._compactor = Compactor(
+            storage,
+            self._streams,
+            self._follower,
+            compute,
+            self.observer,
+            most_rows=self._limits.compact_rows,
+            most_bytes=self._limits.compact_bytes,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ------------------------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Read the database, then follow it.
+
+        Raises:
+            StorageError: it is out of reach.
+            ReplayError: it holds what cannot be read.
+        """
+        await self._follower.catch_up()
+        for coroutine in (
+            self._committer.run(),
+            self._follower.follow(self._limits.poll_s),
+            self._compactor.watch(self._limits.compact_every_s),
+            self._fold(),
+        ):
+            task = asyncio.create_task(coroutine)
+            task.add_done_callback(_report_failure)
+            self._tasks.append(task)
+
+    def stop(self) -> None:
+        """Take no more posts."""
+        self._committer.stop()
+
+    async def drain(self) -> None:
+        """Take no more posts; return when all that were taken are acknowledged."""
+        await self._committer.drain()
+
+    async def close(self) -> None:
+        """Stop, and close the database."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._storage.close()
+
+    async def ready(self) -> dict[str, bool | str]:
+        """What must hold for this process to serve, and whether it does."""
+        writable = False
+        with contextlib.suppress(StorageError, TimeoutError):
+            async with asyncio.timeout(1.0), self._storage.writing() as tx:
+                await tx.lock_head()
+                writable = True
+        return {
+            "journal_writable": writable,
+            "following": bool(self._tasks) and not any(task.done() for task in self._tasks),
+            "backlog_bounded": self.backlog_rows < self._limits.backlog_rows,
+            "accepting": not self._committer.closing,
+        }
+
+    # --------------------------------------------------------------------------------- streams
+
+    def streams(self) -> list[Stream]:
+        """Every stream, in order of name."""
+        return list(self._streams)
+
+    def stream(self, name: str) -> Stream:
+        """The stream of this name, as far as this process knows.
+
+        Raises:
+            UnknownStreamError: there is none.
+        """
+        return self._streams[name]
+
+    async def find(self, name: str) -> Stream:
+        """The stream of this name, even if another process has only just created it.
+
+        Raises:
+            UnknownStreamError: there is none.
+            StorageError: this process knows of none, and cannot look.
+        """
+        if name not in self._streams:
+            await self._follower.catch_up()
+        return self._streams[name]
+
+    async def create(
+        self,
+        name: str,
+        form: Mapping[str, Any],
+        *,
+        max_clock_skew_s: float | EllipsisType | None = ...,
+        secret_ids: bool = False,
+    ) -> tuple[Stream, bool]:
+        """The stream of this name, and whether it is new.
+
+        Args:
+            name: of the stream.
+            form: its recipe, as ``Recipe.to_dict`` gives it.
+            max_clock_skew_s: seconds that a time may lie ahead of the clock; None: any; ``...``: as
+                the limits say, or as it is.
+            secret_ids: whether its ids are keyed by a secret, drawn here.
+
+        Raises:
+            StreamConflictError: it exists and is of another family, or has other parameters.
+            ParameterError: no sketch can be built with this.
+            TooManyStreamsError: there are as many as may be.
+            StorageError: the database is out of reach.
+        """
+        if name not in self._streams:
+            await self._follower.catch_up()
+        if name not in self._streams:
+            if len(self._streams) >= self._limits.max_streams:
+                raise TooManyStreamsError(
+                    f"there are {len(self._streams)} streams, as many as this server takes"
+                )
+            id_key = secrets.token_bytes(32) if secret_ids else None
+            recipe = await self.compute(_recipe, form, id_key)
+            row = StreamRow(
+                id=0,
+                name=name,
+                incarnation=secrets.token_hex(8),
+                recipe=recipe.to_dict(),
+                created_us=self.now_us(),
+                max_clock_skew_s=self._limits.max_clock_skew_s
+                if max_clock_skew_s is ...
+                else max_clock_skew_s,
+                id_key=id_key,
+            )
+            created = await self._change(lambda tx: log.create(tx, row))
+            if created is not None:
+                return self._streams[name], True
+        stream = self._streams[name]
+        id_key = None if not secret_ids else stream.row.id_key or secrets.token_bytes(32)
+        recipe = await self.compute(_recipe, form, id_key)
+        different = dict(differences(stream.recipe.to_dict(), recipe.to_dict()))
+        if "family" in different:
+            different = {"family": different["family"]}
+        if max_clock_skew_s not in (..., stream.row.max_clock_skew_s):
+            different["max_clock_skew_s"] = stream.row.max_clock_skew_s, max_clock_skew_s
+        if different:
+            raise StreamConflictError(name, different)
+        return stream, False
+
+    async def delete(self, name: str) -> None:
+        """Delete a stream and all that was posted to it.
+
+        Raises:
+            UnknownStreamError: there is none.
+        """
+        stream = await self.find(name)
+        if not await self._change(lambda tx: log.delete(tx, stream.id)):
+            raise UnknownStreamError(name)
+
+    async def revoke(self, name: str, source: str) -> None:
+        """Drop all that a source has posted, and refuse it from now on."""
+        stream = await self.find(name)
+        await self._change(lambda tx: log.revoke(tx, (stream.id, source)))
+
+    async def reinstate(self, name: str, source: str) -> None:
+        """Admit a revoked source again, empty.
+
+        Raises:
+            UnknownSourceError: it was not refused.
+        """
+        stream = await self.find(name)
+        if not await self._change(lambda tx: log.reinstate(tx, (stream.id, source))):
+            raise UnknownSourceError(name, [source])
+
+    async def _change(self, transaction: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+        async with self._storage.writing() as tx:
+            result = await transaction(tx)
+        await self._follower.catch_up()
+        return result
+
+    # ----------------------------------------------------------------------------------- posts
+
+    async def post(self, stream: Stream, source: str, sketches: Sequence[Incoming]) -> Receipt:
+        """Journal checked sketches, all of them or none; on return they are on stable storage.
+
+        Raises:
+            RevokedSourceError: the source is refused.
+            IntervalConflictError: numbers of its interval came before otherwise.
+            BusyError, ClosingError: not now.
+            StorageError: they may or may not have been written; sending them again is right.
+        """
+        stream.admit(source)
+        if self.backlog_rows > self._limits.backlog_rows:
+            raise BusyError
+        posts = [
+            NewPost(stream.id, source, each.body, len(each.sketch), each.interval)
+            for each in sketches
+        ]
+        decoded = [each.sketch for each in sketches]
+        try:
+            outcomes = await self._committer.submit(posts, decoded, self._follower.catalog)
+        except UnknownStreamError:  # deleted since it was found
+            raise UnknownStreamError(stream.name) from None
+        for outcome in outcomes:
+            if isinstance(outcome, IntervalConflictError):
+                raise outcome
+        journaled = [each for each in outcomes if not isinstance(each, IntervalConflictError)]
+        new = [each.row for each in journaled if each.row is not None]
+        if new:
+            size, rows = sum(len(row.body) for row in new), sum(row.rows for row in new)
+            self.observer.posted(stream.name, source, len(new), size, rows)
+        return Receipt(
+            token=f"{stream.name}:{stream.row.incarnation}:{max(each.seq for each in journaled)}",
+            duplicates=[each.row is None for each in journaled],
+        )
+
+    def _committed(self, submission: Submission, outcomes: list[Outcome]) -> None:
+        rows = [
+            (outcome.row, sketch)
+            for outcome, sketch in zip(outcomes, submission.sketches, strict=True)
+            if not isinstance(outcome, IntervalConflictError) and outcome.row is not None
+        ]
+        if rows:
+            self._follower.committed(rows, submission.catalog)
+
+    async def _check_again(self, submission: Submission) -> int:
+        await self._follower.catch_up()
+        for post in submission.posts:
+            stream = self._streams.by_id(post.stream_id)
+            if stream is None:
+                raise UnknownStreamError(str(post.stream_id))
+            stream.admit(post.source)
+        return self._follower.catalog
+
+    async def reached(self, token: str, among: Collection[str]) -> None:
+        """Wait until the post that a token is of was taken here.
+
+        Args:
+            token: of a post to one of the streams ``among``.
+            among: names of streams that the caller may read; of others a token must tell nothing.
+
+        Raises:
+            InvalidRequestError: not a token, or of another stream.
+            StaleTokenError: its stream was deleted since.
+            NotCaughtUpError: it takes too long.
+        """
+        name, _, rest = token.partition(":")
+        incarnation, _, number = rest.partition(":")
+        if not (number.isascii() and number.isdecimal() and len(number) < 20):
+            raise InvalidRequestError(f"{token[:200]!r} is not a token of a post")
+        if name not in among:
+            raise InvalidRequestError(f"the token is of a post to {name!r}, which is not asked")
+        if (await self.find(name)).row.incarnation != incarnation:
+            await self._follower.catch_up()  # it may have been made anew elsewhere
+            if self.stream(name).row.incarnation != incarnation:
+                raise StaleTokenError(name)
+        try:
+            async with asyncio.timeout(self._limits.wait_s):
+                await self._follower.reached(int(number))
+        except TimeoutError:
+            raise NotCaughtUpError(token) from None
+
+    # --------------------------------------------------------------------------------- folding
+
+    @property
+    def backlog(self) -> int:
+        """Posts taken that are not merged into the sketch of their stream yet."""
+        return sum(stream.unmerged[0] for stream in self._unfolded)
+
+    @property
+    def backlog_rows(self) -> int:
+        """Rows that they hold."""
+        return sum(stream.unmerged[1] for stream in self._unfolded)
+
+    async def compact(self) -> int:
+        """Compact now; how many rows of the journal were deleted."""
+        return await self._compactor.compact()
+
+    def _took(self, stream: Stream) -> None:
+        self._unfolded.add(stream)
+        self._grown.set()
+
+    async def _fold(self) -> None:
+        """Merge what was taken, so that no query has to."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._grown.wait()
+            self._grown.clear()
+            for stream in list(self._unfolded):
+                for pile in list(stream.waiting()):
+                    began, posts = loop.time(), pile.waiting
+                    await self.compute(pile.merged)
+                    self.observer.folded(posts, loop.time() - began)
+                if not stream.unmerged[0]:
+                    self._unfolded.discard(stream)
+            self.observer.backlog(self.backlog)
+            await asyncio.sleep(_FOLD_PAUSE_S)
+
+
+def _report_failure(task: asyncio.Task[None]) -> None:
+    """None of the tasks ends by itself; without it this process is not ready any more."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.critical("a task has failed; this process must be restarted", exc_info=error)
+
+
+def _recipe(form: Mapping[str, Any], id_key: bytes | None) -> Recipe[Any]:
+    """The recipe of a form, keyed by a secret if there is one; a sketch can be built with it."""
+    if id_key is not None:
+        form = dict(form) | {"params": dict(form["params"]) | {"keyed_by": "secret"}}
+    recipe = recipe_from_dict(form, id_key=id_key)
+    recipe.empty()
+    return recipe

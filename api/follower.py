@@ -1,0 +1,254 @@
+"""Following the journal: this process's streams are what the journal holds up to a cursor.
+
+Several processes may write one database. Each takes its own commits as they are, and reads the rows
+of the others from the journal. The invariant, whoever writes, compacts, crashes or revokes:
+
+    the streams in memory are the join of all rows, and of nothing else, up to the cursor.
+
+Rows are taken in the order of their numbers, and numbers become visible in order, so one cursor
+tells all. Rows that a compaction deleted before they were read are in snapshots; a snapshot is a
+join, so taking in one that holds more than was missing is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from api.compute import Compute
+from api.errors import CapacityTooSmallError
+from api.families import Snapshot
+from api.journal.model import Head, Row, SnapshotRow, SourceKey, StorageError
+from api.journal.storage import Reader, Storage
+from api.observer import Observer
+from api.streams import Stream, Streams
+from decaysketch import DecaySketchError
+
+__all__ = ["Follower", "ReplayError"]
+
+_log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 8 * 1024 * 1024
+
+
+class ReplayError(RuntimeError):
+    """A stream or an acknowledged post can no longer be read; going on without it would lose it
+    silently."""
+
+
+class Follower:
+    """Reads what the database holds and this process does not.
+
+    Args:
+        storage: read from.
+        streams: changed by nobody else.
+        compute: runs the decoding.
+        observer: told of lags and reloads.
+        taken: told of each stream that something was added to.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        streams: Streams,
+        compute: Compute,
+        observer: Observer,
+        taken: Callable[[Stream], None],
+    ) -> None:
+        self._storage = storage
+        self._streams = streams
+        self._compute = compute
+        self._observer = observer
+        self._taken = taken
+        self._seen = Head()  # as of the last time that everything was read
+        self._catalog = 0
+        self._cursor = 0
+        self._taken_bytes = 0
+        self._own: dict[int, tuple[Row, Snapshot]] = {}  # committed here, beyond the cursor
+        self._reading = asyncio.Lock()
+        self._asked = asyncio.Event()
+        self._advanced = asyncio.Event()
+
+    @property
+    def cursor(self) -> int:
+        """Number of the row up to which everything was taken."""
+        return self._cursor
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of the rows that were taken so far."""
+        return self._taken_bytes
+
+    @property
+    def catalog(self) -> int:
+        """Number of the catalog that the streams are of."""
+        return self._catalog
+
+    @property
+    def head(self) -> Head:
+        """The head of the database as it was read last."""
+        return self._seen
+
+    def committed(self, rows: Sequence[tuple[Row, Snapshot]], catalog: int) -> None:
+        """Take rows that this process has committed, as soon as all before them are taken.
+
+        Args:
+            rows: by rising number.
+            catalog: at which they were committed. Under a later one they may have been revoked
+                since, and are read from the journal, if they are there.
+        """
+        if catalog != self._catalog:
+            self._asked.set()
+            return
+        for row, sketch in rows:
+            if row.seq == self._cursor + 1 and not self._reading.locked():
+                self._take(row, sketch)
+                self._advance(row.seq)
+            elif row.seq > self._cursor:
+                self._own[row.seq] = row, sketch
+                self._asked.set()
+
+    async def reached(self, number: int) -> None:
+        """Wait until everything up to a number is taken."""
+        while self._cursor < number:
+            self._asked.set()
+            await self._advanced.wait()
+
+    async def follow(self, poll_s: float) -> None:
+        """Look for news every ``poll_s`` seconds, and when somebody waits for them."""
+        while True:
+            try:
+                async with asyncio.timeout(poll_s):
+                    await self._asked.wait()
+            except TimeoutError:
+                pass
+            self._asked.clear()
+            try:
+                await self.catch_up()
+            except StorageError as error:
+                _log.warning("cannot read the journal, will try again: %s", error)
+                await asyncio.sleep(poll_s)
+            except ReplayError as error:
+                _log.critical("cannot follow the journal, will try again: %s", error)
+                await asyncio.sleep(max(poll_s, 1.0))
+
+    async def catch_up(self) -> Head:
+        """Take everything that the database holds now; its head.
+
+        Raises:
+            StorageError: the database is out of reach. What was taken stays taken.
+            ReplayError: something cannot be read.
+        """
+        async with self._reading:
+            async with self._storage.reading() as rx:
+                head = await rx.head()
+                if head.catalog != self._catalog:
+                    await self._read_catalog(rx, head.catalog)
+                if head.deleted > self._cursor:
+                    await self._read_snapshots(rx)
+                self._observer.lag(head.last - self._cursor)
+                await self._read_rows(rx, head.last)
+            self._seen = head
+        return head
+
+    async def _read_catalog(self, rx: Reader, number: int) -> None:
+        rows, revocations = await rx.streams(), await rx.revocations()
+        try:
+            self._streams.replace(rows, revocations)
+        except DecaySketchError as error:
+            raise ReplayError(f"a stream cannot be opened: {error}") from error
+        # Rows of a source that was revoked in between are in the database no more.
+        self._own.clear()
+        self._catalog = number
+
+    async def _read_snapshots(self, rx: Reader) -> None:
+        loaded: set[SourceKey] = set()
+        torn: dict[SourceKey, int] = {}
+        async for snapshot in rx.snapshots(self._cursor):
+            source = snapshot.stream_id, snapshot.source
+            if source in loaded:
+                continue
+            stream = self._stream(snapshot.stream_id)
+            try:
+                sketch = await self._compute(_decode_snapshot, stream, snapshot)
+            except ReplayError as error:
+                _log.error("%s: taking the one before it and the journal", error)
+                self._observer.torn()
+                torn[source] = torn.get(source, 0) + 1
+                if torn[source] > 1:
+                    raise
+                continue
+            stream.load(snapshot.source, sketch, snapshot.totals, snapshot.upto)
+            self._taken(stream)
+            loaded.add(source)
+        self._observer.reloaded()
+
+    async def _read_rows(self, rx: Reader, last: int) -> None:
+        while self._cursor < last:
+            own = self._own.pop(self._cursor + 1, None)
+            if own is not None:
+                self._take(*own)
+                self._advance(self._cursor + 1)
+                continue
+            upto = min(last, min(self._own, default=last + 1) - 1)
+            rows = await rx.rows(self._cursor, upto, _CHUNK_BYTES)
+            wanted = [(self._stream(row.stream_id), row) for row in rows]
+            sketches = await self._compute(_decode_rows, wanted)
+            for row, sketch in zip(rows, sketches, strict=True):
+                if sketch is not None:
+                    self._take(row, sketch)
+            complete = sum(len(row.body) for row in rows) < _CHUNK_BYTES
+            self._advance(upto if complete else rows[-1].seq)
+            # Some of these may have been committed here while they were read.
+            self._own = {seq: own for seq, own in self._own.items() if seq > self._cursor}
+
+    def _take(self, row: Row, sketch: Snapshot) -> None:
+        stream = self._stream(row.stream_id)
+        stream.take(row, sketch)
+        self._taken_bytes += len(row.body)
+        self._taken(stream)
+
+    def _stream(self, stream_id: int) -> Stream:
+        stream = self._streams.by_id(stream_id)
+        if stream is None:
+            raise ReplayError(f"the journal holds rows of stream {stream_id}, which is not there")
+        return stream
+
+    def _advance(self, cursor: int) -> None:
+        self._cursor = cursor
+        waiting, self._advanced = self._advanced, asyncio.Event()
+        waiting.set()
+
+
+def _decode_rows(rows: Sequence[tuple[Stream, Row]]) -> list[Snapshot | None]:
+    """The sketch in each row; None where a snapshot holds it."""
+    return [
+        None if stream.holds(row.source, row.seq) else _decode_row(stream, row)
+        for stream, row in rows
+    ]
+
+
+def _decode_row(stream: Stream, row: Row) -> Snapshot:
+    try:
+        return stream.decode(row.body)
+    except (DecaySketchError, CapacityTooSmallError) as error:
+        raise ReplayError(
+            f"row {row.seq} of the journal (stream {stream.name!r}, source {row.source!r}) cannot "
+            f"be read: {error}"
+        ) from error
+
+
+def _decode_snapshot(stream: Stream, snapshot: SnapshotRow) -> Snapshot:
+    try:
+        if not snapshot.intact:
+            raise ReplayError(
+                f"snapshot {snapshot.generation} of stream {stream.name!r}, source "
+                f"{snapshot.source!r} is not what was written"
+            )
+        return stream.decode(snapshot.body)
+    except (DecaySketchError, CapacityTooSmallError) as error:
+        raise ReplayError(
+            f"snapshot {snapshot.generation} of stream {stream.name!r}, source "
+            f"{snapshot.source!r} cannot be read: {error}"
+        ) from error

@@ -1,0 +1,210 @@
+"""Observations as an Arrow IPC stream: columns value, weight, time and id.
+
+The bytes come from anybody. Only plain columns are taken: no dictionaries, extensions or nested
+types, and no compressed buffers, which a few bytes could make gigabytes of (``Content-Encoding``
+compresses a body within bounds). Then no buffer is larger than the body, and each batch is
+validated in full before a value of it is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from api.errors import Fault, InvalidRequestError, TooManyRowsError
+from api.ingest.columns import EXACT_IN_FLOAT, FIELDS, Form, Key, Raw, Refusal, fault_of_key
+
+__all__ = ["read_arrow"]
+
+_MOST_BATCHES = 1024
+_LONGEST_SCHEMA_BYTES = 1 << 16
+_CONTINUATION = 0xFFFFFFFF
+_HEADER_FIELD, _COMPRESSION_FIELD = 2, 3  # of the flatbuffers Message and RecordBatch
+
+Mask = npt.NDArray[np.bool_]
+
+
+def read_arrow(body: bytes, form: Form) -> Raw:
+    """Read an IPC stream.
+
+    Raises:
+        InvalidRequestError: not a stream that was written in full, or columns of other names or
+            types.
+        TooManyRowsError: more rows than one post may have.
+    """
+    try:
+        batches = _batches(body, form)
+    except (pa.ArrowException, OSError, ValueError, MemoryError, struct.error) as error:
+        raise InvalidRequestError(
+            f"the body is no Arrow IPC stream: {error}",
+            [Fault(field="body", reason="not an Arrow IPC stream")],
+        ) from None
+    return _columns(batches, form)
+
+
+def _batches(body: bytes, form: Form) -> list[pa.RecordBatch]:
+    if len(body) >= 8:
+        marker, length = struct.unpack_from("<Ii", body)
+        length = length if marker == _CONTINUATION else marker
+        if length > _LONGEST_SCHEMA_BYTES:
+            raise ValueError(f"the schema has {length} bytes, at most {_LONGEST_SCHEMA_BYTES}")
+    reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(body))
+    first = _next(reader)
+    if first is None or first.type != "schema":
+        raise ValueError("it does not begin with a schema")
+    schema = pa.ipc.read_schema(first)
+    _check_schema(schema, form)
+    batches: list[pa.RecordBatch] = []
+    rows = 0
+    while (message := _next(reader)) is not None:
+        if message.type != "record batch":
+            raise ValueError(f"a message of type {message.type!r}; expected record batches")
+        if len(batches) == _MOST_BATCHES:
+            raise ValueError(f"more than {_MOST_BATCHES} record batches")
+        if _is_compressed(message.metadata.to_pybytes()):
+            raise ValueError("its buffers are compressed; compress the body instead")
+        batch = pa.ipc.read_record_batch(message, schema)
+        rows += batch.num_rows
+        if rows > form.max_rows:
+            raise TooManyRowsError(rows, form.max_rows)
+        batch.validate(full=True)
+        batches.append(batch)
+    return batches
+
+
+def _next(reader: pa.ipc.MessageReader) -> pa.ipc.Message | None:
+    try:
+        return reader.read_next_message()
+    except StopIteration:
+        return None
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether the record batch of a flatbuffer Message has the field ``compression``.
+
+    The reader has verified the flatbuffer; positions beyond its end raise struct.error.
+    """
+    (root,) = struct.unpack_from("<I", metadata)
+    header = _field(metadata, root, _HEADER_FIELD)
+    if header is None:
+        raise ValueError("a message without a header")
+    (offset,) = struct.unpack_from("<I", metadata, header)
+    return _field(metadata, header + offset, _COMPRESSION_FIELD) is not None
+
+
+def _field(metadata: bytes, table: int, number: int) -> int | None:
+    """Position of a field of a flatbuffer table; None where it is absent."""
+    (back,) = struct.unpack_from("<i", metadata, table)
+    vtable = table - back
+    (size,) = struct.unpack_from("<H", metadata, vtable)
+    entry = 4 + 2 * number
+    if entry + 2 > size:
+        return None
+    (offset,) = struct.unpack_from("<H", metadata, vtable + entry)
+    return table + offset if offset else None
+
+
+def _check_schema(schema: pa.Schema, form: Form) -> None:
+    is_key = [pa.types.is_string, pa.types.is_large_string, pa.types.is_binary,
+              pa.types.is_large_binary] if form.weighs else []  # fmt: skip
+    numbers = [pa.types.is_integer] + ([] if form.integers else [_is_float])
+    expected = {
+        "value": (numbers, "integers" if form.integers else "float64, float32 or integers"),
+        "weight": ([pa.types.is_integer], "integers"),
+        "time": ([pa.types.is_integer], "integers, in the stream's time_unit"),
+        "id": (
+            [pa.types.is_integer, *is_key],
+            "integers, text or binary" if is_key else "integers",
+        ),
+    }
+    repeated = {name for name, count in Counter(schema.names).items() if count > 1}
+    faults = [Fault(field=name, reason="several columns of this name") for name in sorted(repeated)]
+    for field in schema:
+        if field.name not in expected:
+            text = f"one of {', '.join(FIELDS)}"
+            faults.append(Fault(field=field.name, reason="unknown column", expected=text))
+        elif not any(suits(field.type) for suits in expected[field.name][0]):
+            text = expected[field.name][1]
+            given = str(field.type)
+            faults.append(
+                Fault(field=field.name, reason="of another type", value=given, expected=text)
+            )
+    absent = [name for name in ("time", "id") if name not in schema.names]
+    faults += [Fault(field=name, reason="there is no such column") for name in absent]
+    if faults:
+        listed = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
+        raise InvalidRequestError(f"the columns are not those of observations: {listed}", faults)
+
+
+def _is_float(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_float64(kind) or pa.types.is_float32(kind))
+
+
+def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
+    rows = sum(batch.num_rows for batch in batches)
+    good = np.ones(rows, dtype=bool)
+    refusals: list[Refusal] = []
+
+    def refuse(at_fault: Mask, name: str, reason: str, column: Any, expected: Any = None) -> None:
+        for row in np.flatnonzero(at_fault & good).tolist():
+            value = None if column is None else column[row]
+            refusals.append(Refusal(row, name, reason, value, expected))
+        good[at_fault] = False
+
+    values, missing = _numbers(batches, "value", rows, 0)
+    if not form.integers and values.dtype.kind in "iu":
+        inexact = (values > EXACT_IN_FLOAT) | (values < -EXACT_IN_FLOAT)
+        refuse(inexact, "value", "not exact as float64", values.tolist(), "at most 2^53")
+    if values.dtype == np.uint64:
+        refuse(values >= 1 << 63, "value", "beyond 64 bits", values.tolist())
+    integers = {}
+    for name, default in (("weight", 1), ("time", 0), ("id", 0)):
+        if name == "id" and batches and not pa.types.is_integer(batches[0].schema.field(name).type):
+            continue
+        column, absent = _numbers(batches, name, rows, default)
+        if batches and name in batches[0].schema.names:
+            refuse(absent, name, "missing", None)
+        if column.dtype == np.uint64:
+            refuse(column >= 1 << 63, name, "beyond 64 bits", column.tolist())
+        integers[name] = column.astype(np.int64)
+    texts: list[Any] = []
+    if "id" not in integers:
+        integers["id"] = np.zeros(rows, dtype=np.int64)
+        texts = [text for batch in batches for text in batch.column("id").to_pylist()]
+        refuse(np.array([text is None for text in texts], dtype=bool), "id", "missing", None)
+        for row in np.flatnonzero(good).tolist():
+            if reason := fault_of_key((texts[row],)):
+                refusals.append(Refusal(row, "id", reason, texts[row]))
+                good[row] = False
+    keys: dict[int, Key] = {}
+    if texts:
+        places = enumerate(np.flatnonzero(good).tolist())
+        keys = {place: (texts[row],) for place, row in places}
+    return Raw(
+        rows,
+        np.flatnonzero(good),
+        values[good].astype(np.int64 if form.integers else np.float64),
+        missing[good],
+        integers["weight"][good],
+        integers["time"][good],
+        integers["id"][good],
+        keys,
+        refusals,
+    )
+
+
+def _numbers(
+    batches: list[pa.RecordBatch], name: str, rows: int, default: int
+) -> tuple[npt.NDArray[Any], Mask]:
+    """A column of numbers with ``default`` where it is null, and where it is null."""
+    if not batches or name not in batches[0].schema.names:
+        return np.full(rows, default, dtype=np.int64), np.ones(rows, dtype=bool)
+    columns = [batch.column(name) for batch in batches]
+    filled = [column.fill_null(default).to_numpy(zero_copy_only=False) for column in columns]
+    nulls = [column.is_null().to_numpy(zero_copy_only=False) for column in columns]
+    return np.concatenate(filled), np.concatenate(nulls)

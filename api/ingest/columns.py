@@ -1,0 +1,249 @@
+"""Raw observations as columns, checked row by row: what is wrong with one refuses that one alone.
+
+A reader (JSON, Arrow) brings rows into the columns of :class:`Raw` and refuses what has the wrong
+type; bounds are checked here, for all readers alike.
+
+Ids
+    An integer below ``2^id_bits`` is the id itself. Anything else is a key: text, bytes, or several
+    parts, text or integers. Its id is ``decaysketch.observation_ids(part, part, ...)`` of the
+    stream's parameters, the same that a sensor computes which builds sketches. The source that
+    posts is not part of it: copies of a message that come by other paths are copies.
+Samplers
+    Elements have numbers, not keys: with the source that posts, a number names an element for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch import SketchParams, observation_ids
+from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch.hashing import MAX_KEY_BYTES
+from decaysketch.observations import TIME_LIMIT
+
+__all__ = [
+    "EXACT_IN_FLOAT",
+    "FIELDS",
+    "INT64_LIMIT",
+    "MAX_KEY_PARTS",
+    "Batch",
+    "Columns",
+    "Form",
+    "Key",
+    "Raw",
+    "Refusal",
+    "check",
+    "fault_of_key",
+]
+
+FIELDS = ("value", "weight", "time", "id")
+INT64_LIMIT = 1 << 63
+MAX_KEY_PARTS = 4
+EXACT_IN_FLOAT = 1 << 53
+
+Int64Array = npt.NDArray[np.int64]
+Key = tuple[str | bytes | int, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the observations of a stream must look like.
+
+    Attributes:
+        params: of the stream.
+        source: who posts.
+        latest: the latest time that is taken; None: any.
+        max_rows: most observations of one post.
+    """
+
+    params: SketchParams | SumParams | MedianParams
+    source: str
+    latest: int | None
+    max_rows: int
+
+    @property
+    def integers(self) -> bool:
+        """Whether values are integers."""
+        return self.params.value_type == "int64"
+
+    @property
+    def weighs(self) -> bool:
+        """Whether observations have weights, and keys for ids."""
+        return isinstance(self.params, SketchParams)
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether a value may not be missing."""
+        return not self.weighs
+
+    @property
+    def max_weight(self) -> int:
+        """Largest weight."""
+        return self.params.max_weight if isinstance(self.params, SketchParams) else 1
+
+    @property
+    def values(self) -> tuple[int, int] | None:
+        """Bounds of values, where there are any."""
+        return (1, self.params.max_sum) if isinstance(self.params, SumParams) else None
+
+    @property
+    def max_id(self) -> int:
+        """Largest integer that is an id."""
+        if isinstance(self.params, SketchParams):
+            return (1 << self.params.id_bits) - 1
+        return INT64_LIMIT - 1
+
+
+class Refusal(NamedTuple):
+    """A row that was not taken, by the first fault found."""
+
+    row: int
+    field: str
+    reason: str
+    value: Any = None
+    expected: Any = None
+
+
+@dataclass
+class Raw:
+    """Rows of the right types, beside those that were refused.
+
+    Attributes:
+        rows: how many there were in the body.
+        positions: which row of the body each is.
+        values: 0 where missing.
+        keys: of those whose id is a key; their ``ids`` mean nothing.
+    """
+
+    rows: int
+    positions: Int64Array
+    values: npt.NDArray[Any]
+    missing: npt.NDArray[np.bool_]
+    weights: Int64Array
+    times: Int64Array
+    ids: Int64Array
+    keys: dict[int, Key] = field(default_factory=dict)  # by place in the columns
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+class Columns(NamedTuple):
+    """Observations that a sketch of the stream takes."""
+
+    values: npt.NDArray[Any]  # masked where missing
+    weights: Int64Array
+    times: Int64Array
+    ids: Int64Array
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a body held.
+
+    Attributes:
+        rows: observations in the body.
+        columns: those that are taken.
+        positions: which row of the body each of these is.
+        refusals: the others, in order.
+    """
+
+    rows: int
+    columns: Columns
+    positions: Int64Array
+    refusals: list[Refusal]
+
+
+class _Checks:
+    """Rows that are good so far, and refusals of the others."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.good = np.ones(len(raw.positions), dtype=bool)
+        self.refusals = list(raw.refusals)
+        self._positions = raw.positions
+
+    def refuse(
+        self,
+        at_fault: npt.NDArray[np.bool_],
+        name: str,
+        column: npt.NDArray[Any] | None,
+        reason: str,
+        expected: Any,
+    ) -> None:
+        places = np.flatnonzero(at_fault & self.good).tolist()
+        for place in places:
+            value = None if column is None else column[place].item()
+            row = int(self._positions[place])
+            self.refusals.append(Refusal(row, name, reason, value, expected))
+        self.good[places] = False
+
+
+def check(raw: Raw, form: Form) -> Batch:
+    """Check the bounds of every row; keys become ids. O(rows)."""
+    checks = _Checks(raw)
+    if form.needs_values:
+        checks.refuse(raw.missing, "value", None, "missing", "a number")
+    if form.values is not None:
+        low, high = form.values
+        outside = (raw.values < low) | (raw.values > high)
+        checks.refuse(outside, "value", raw.values, "out of bounds", f"{low} to {high}")
+    if form.integers:
+        lowest = raw.values == -INT64_LIMIT
+        checks.refuse(lowest, "value", raw.values, "stands for a missing value", "above -2^63")
+    else:
+        checks.refuse(~np.isfinite(raw.values), "value", raw.values, "not finite", "a number")
+    outside = (raw.weights < 1) | (raw.weights > form.max_weight)
+    checks.refuse(outside, "weight", raw.weights, "out of bounds", f"1 to {form.max_weight}")
+    outside = (raw.times < -TIME_LIMIT) | (raw.times > TIME_LIMIT)
+    checks.refuse(outside, "time", raw.times, "out of bounds", "at most 2^62 in magnitude")
+    if form.latest is not None:
+        late = raw.times > form.latest
+        checks.refuse(late, "time", raw.times, "too far in the future", form.latest)
+    plain = np.ones(len(raw.ids), dtype=bool)
+    plain[list(raw.keys)] = False
+    outside = plain & ((raw.ids < 0) | (raw.ids > form.max_id))
+    checks.refuse(outside, "id", raw.ids, "out of bounds", f"0 to {form.max_id}")
+
+    ids = raw.ids.copy()
+    if isinstance(form.params, SketchParams):
+        for places, parts in _by_kind(raw.keys):
+            ids[places] = observation_ids(*parts, params=form.params)
+    values = np.ma.masked_array(raw.values, mask=raw.missing) if raw.missing.any() else raw.values
+    columns = (values, raw.weights, raw.times, ids)
+    return Batch(
+        raw.rows,
+        Columns(*(column[checks.good] for column in columns)),
+        raw.positions[checks.good],
+        sorted(checks.refusals),
+    )
+
+
+def _by_kind(keys: dict[int, Key]) -> Iterable[tuple[list[int], list[Any]]]:
+    """Keys of equal kinds of parts together: their places, and a column for each part."""
+    kinds: dict[tuple[type, ...], list[int]] = {}
+    for place, key in keys.items():
+        kinds.setdefault(tuple(map(type, key)), []).append(place)
+    for kind, places in kinds.items():
+        parts: list[Any] = []
+        for number, part in enumerate(kind):
+            column = [keys[place][number] for place in places]
+            parts.append(np.array(column, dtype=np.int64 if part is int else object))
+        yield places, parts
+
+
+def fault_of_key(key: Key) -> str | None:
+    """What is wrong with a key whose parts have the right types."""
+    for part in key:
+        if isinstance(part, int):
+            if not -INT64_LIMIT <= part < INT64_LIMIT:
+                return "beyond 64 bits"
+        elif not part:
+            return "empty"
+        elif len(part) * 4 > MAX_KEY_BYTES:
+            data = part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass")
+            if len(data) > MAX_KEY_BYTES:
+                return f"{len(data)} bytes long, at most {MAX_KEY_BYTES} are allowed"
+    return None

@@ -1,0 +1,209 @@
+"""Group commit: posts that arrive together are committed together.
+
+Syncing a disk takes as long for one post as for a hundred. While one transaction is under way posts
+gather; the next one takes them all. A post is acknowledged when its transaction has ended, never
+before. Both the queue and a transaction are bounded; who comes when the queue is full is told to
+come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceError
+from api.families import Snapshot
+from api.journal import log
+from api.journal.log import Journaled
+from api.journal.model import CatalogChangedError, NewPost, StorageError
+from api.journal.storage import Storage
+from api.observer import Observer
+
+__all__ = ["Committer", "Outcome", "Submission"]
+
+Outcome = Journaled | IntervalConflictError
+
+_log = logging.getLogger(__name__)
+
+_TRANSACTION_BYTES = 16 * 1024 * 1024
+_CATALOG_TRIES = 8
+
+
+@dataclass(eq=False, slots=True)
+class Submission:
+    """The posts of one request: in one transaction, all of them or none.
+
+    Attributes:
+        posts: what is to be journaled.
+        sketches: what was decoded from each.
+        catalog: number of the catalog that they were checked against.
+    """
+
+    posts: Sequence[NewPost]
+    sketches: Sequence[Snapshot]
+    catalog: int
+    done: asyncio.Future[list[Outcome]] = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the posts."""
+        return sum(len(post.body) for post in self.posts)
+
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class Committer:
+    """The one writer of posts in this process.
+
+    Args:
+        storage: written to.
+        now_us: the clock.
+        committed: told the outcome of each submission, before it is acknowledged.
+        check_again: told a submission whose catalog is not the present one; gives the number of the
+            catalog that it is right for now, or raises ServiceError.
+        queue_posts, queue_bytes: bounds of what waits.
+        observer: told of each transaction.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        now_us: Callable[[], int],
+        committed: Callable[[Submission, list[Outcome]], None],
+        check_again: Callable[[Submission], Awaitable[int]],
+        queue_posts: int,
+        queue_bytes: int,
+        observer: Observer,
+    ) -> None:
+        self._storage = storage
+        self._now_us = now_us
+        self._committed = committed
+        self._check_again = check_again
+        self._queue_posts = queue_posts
+        self._queue_bytes = queue_bytes
+        self._observer = observer
+        self._queue: deque[Submission] = deque()
+        self._posts = self._bytes = 0  # in the queue or under way
+        self._arrived = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._closing = False
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more is taken."""
+        return self._closing
+
+    async def submit(
+        self, posts: Sequence[NewPost], sketches: Sequence[Snapshot], catalog: int
+    ) -> list[Outcome]:
+        """Commit posts; on return they are on stable storage.
+
+        Raises:
+            BusyError: too much waits.
+            ClosingError: this process is about to end.
+            StorageError: they may or may not have been committed.
+        """
+        if self._closing:
+            raise ClosingError
+        done: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        submission = Submission(posts, sketches, catalog, done)
+        size = submission.size
+        if self._posts and (
+            self._posts + len(posts) > self._queue_posts or self._bytes + size > self._queue_bytes
+        ):
+            raise BusyError
+        self._queue.append(submission)
+        self._posts += len(posts)
+        self._bytes += size
+        self._empty.clear()
+        self._arrived.set()
+        return await done
+
+    async def run(self) -> None:
+        """Commit what arrives, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            batch = self._next_batch()
+            try:
+                await self._commit(batch)
+            finally:
+                self._posts -= sum(len(each.posts) for each in batch)
+                self._bytes -= sum(each.size for each in batch)
+                if not self._queue:
+                    self._arrived.clear()
+                    self._empty.set()
+
+    def stop(self) -> None:
+        """Take nothing more."""
+        self._closing = True
+
+    async def drain(self) -> None:
+        """Take nothing more, and wait until all that was taken is committed."""
+        self.stop()
+        await self._empty.wait()
+
+    def _next_batch(self) -> list[Submission]:
+        batch = [self._queue.popleft()]
+        size = batch[0].size
+        while self._queue and size + self._queue[0].size <= _TRANSACTION_BYTES:
+            batch.append(self._queue.popleft())
+            size += batch[-1].size
+        return batch
+
+    async def _commit(self, batch: list[Submission]) -> None:
+        """One transaction; every submission of the batch is acknowledged or fails."""
+        loop = asyncio.get_running_loop()
+        for _ in range(_CATALOG_TRIES):
+            batch = [each for each in batch if not each.done.done()]
+            if not batch:
+                return
+            began = loop.time()
+            try:
+                outcomes = await self._write(batch)
+            except CatalogChangedError:
+                await self._check_all_again(batch)
+                continue
+            except StorageError as error:
+                for each in batch:
+                    each.fail(error)
+                return
+            except Exception as error:
+                _log.exception("a transaction of %d requests failed", len(batch))
+                for each in batch:
+                    each.fail(error)
+                return
+            size = sum(each.size for each in batch)
+            self._observer.committed(len(outcomes), size, loop.time() - began)
+            self._acknowledge(batch, outcomes)
+            return
+        for each in batch:
+            each.fail(BusyError())
+
+    async def _write(self, batch: list[Submission]) -> list[Outcome]:
+        posts = [post for each in batch for post in each.posts]
+        catalog = min(each.catalog for each in batch)
+        async with self._storage.writing() as tx:
+            return await log.append(tx, posts, catalog, self._now_us())
+
+    async def _check_all_again(self, batch: list[Submission]) -> None:
+        for each in batch:
+            try:
+                each.catalog = await self._check_again(each)
+            except (ServiceError, StorageError) as error:
+                each.fail(error)
+
+    def _acknowledge(self, batch: list[Submission], outcomes: list[Outcome]) -> None:
+        begin = 0
+        for each in batch:
+            own = outcomes[begin : begin + len(each.posts)]
+            begin += len(each.posts)
+            self._committed(each, own)  # first, so that who is acknowledged may ask at once
+            if not each.done.done():
+                each.done.set_result(own)

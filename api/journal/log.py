@@ -1,0 +1,174 @@
+"""The transactions that change the database. Each holds the head from its first statement on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from api.errors import IntervalConflictError
+from api.journal.model import (
+    CatalogChangedError,
+    Head,
+    NewPost,
+    Revocation,
+    Row,
+    SnapshotRow,
+    SourceKey,
+    StreamRow,
+    SupersededError,
+)
+from api.journal.storage import Writer
+
+__all__ = ["Journaled", "append", "compact", "create", "delete", "reinstate", "revoke"]
+
+_OVERLAPS_NAMED = 10  # intervals that came before, in one refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Journaled:
+    """What became of one post: its row, or None if the journal held it already."""
+
+    seq: int  # reading the journal up to here, one reads the post
+    row: Row | None
+
+
+async def append(
+    tx: Writer, posts: Sequence[NewPost], catalog: int, now_us: int
+) -> list[Journaled | IntervalConflictError]:
+    """Append posts, each at most once, in their order.
+
+    A post may say which numbers of its source it holds. The ledger keeps these, for ever, and those
+    of one source never overlap.
+
+    Args:
+        tx: a fresh transaction.
+        posts: checked against the catalog of that number.
+        catalog: number of the catalog.
+        now_us: time of receipt.
+
+    Returns:
+        For each post what became of it; those refused for their interval stand beside the others.
+
+    Raises:
+        CatalogChangedError: the catalog is another one; the posts are to be checked again.
+    """
+    head = await tx.lock_head()
+    if head.catalog != catalog:
+        raise CatalogChangedError
+    known = await tx.known({post.key for post in posts})
+    results: list[Journaled | IntervalConflictError] = []
+    rows: list[Row] = []
+    last = head.last
+    for post in posts:
+        try:
+            if post.interval is not None:
+                await _enter(tx, post)
+        except IntervalConflictError as conflict:
+            results.append(conflict)
+            continue
+        if post.key in known:
+            results.append(Journaled(last, None))
+            continue
+        known.add(post.key)
+        last += 1
+        row = Row(last, post.stream_id, post.source, post.digest, post.body, post.rows, now_us)
+        rows.append(row)
+        results.append(Journaled(last, row))
+    if rows:
+        await tx.insert_rows(rows)
+        await tx.set_head(replace(head, last=last))
+    return results
+
+
+async def _enter(tx: Writer, post: NewPost) -> None:
+    """Enter the interval of a post into the ledger, unless it is there with the same body."""
+    assert post.interval is not None
+    overlapping = await tx.overlapping(
+        (post.stream_id, post.source), post.interval, _OVERLAPS_NAMED
+    )
+    if not overlapping:
+        await tx.insert_interval(post)
+    elif overlapping != [(post.interval, post.digest)]:
+        given = (post.interval.first, post.interval.next)
+        found = [(interval.first, interval.next) for interval, _digest in overlapping]
+        raise IntervalConflictError(post.source, given, found)
+
+
+async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
+    """Write snapshots of some sources, and delete what an older, intact snapshot of each holds.
+
+    A snapshot is written beside the one before, and only what *that* one holds is deleted, once it
+    was read back: one torn snapshot of a source loses nothing, since the one before and the rows
+    after that are there. A torn one is deleted itself.
+
+    Args:
+        tx: a fresh transaction.
+        known: head at which the snapshots were made: each holds all rows of its source up to its
+            ``upto``.
+        snapshots: at most one of each source; ``generation`` is the one after ``known``'s.
+
+    Returns:
+        How many rows were deleted.
+
+    Raises:
+        SupersededError: another compaction, or a change of the catalog, came in between.
+    """
+    head = await tx.lock_head()
+    if (head.generation, head.catalog) != (known.generation, known.catalog):
+        raise SupersededError
+    deleted, count = head.deleted, 0
+    for snapshot in snapshots:
+        source = snapshot.stream_id, snapshot.source
+        previous = await tx.newest_snapshot(source)
+        if previous is not None and previous.intact:
+            count += await tx.delete_rows(source, previous.upto)
+            await tx.delete_snapshots(source, (0, previous.generation))
+            deleted = max(deleted, previous.upto)
+        elif previous is not None:
+            await tx.delete_snapshots(source, (previous.generation, previous.generation + 1))
+        await tx.insert_snapshot(snapshot)
+    await tx.set_head(replace(head, deleted=deleted, generation=head.generation + 1))
+    return count
+
+
+async def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
+    """Add a stream; its row, or None if one of this name is there."""
+    head = await tx.lock_head()
+    if any(each.name == stream.name for each in await tx.streams()):
+        return None
+    created = await tx.insert_stream(stream)
+    await _count_change(tx, head)
+    return created
+
+
+async def delete(tx: Writer, stream_id: int) -> bool:
+    """Delete a stream and all it holds; False if there is none."""
+    head = await tx.lock_head()
+    if all(each.id != stream_id for each in await tx.streams()):
+        return False
+    await tx.delete_stream(stream_id)
+    await _count_change(tx, head)
+    return True
+
+
+async def revoke(tx: Writer, source: SourceKey) -> None:
+    """Delete all that a source has posted, and refuse it from now on."""
+    head = await tx.lock_head()
+    await tx.delete_source(source)
+    await tx.put_revocation(Revocation(*source, number=head.catalog + 1, active=True))
+    await _count_change(tx, head)
+
+
+async def reinstate(tx: Writer, source: SourceKey) -> bool:
+    """Admit a source again, empty; False if it was not refused."""
+    head = await tx.lock_head()
+    for each in await tx.revocations():
+        if (each.stream_id, each.source) == source and each.active:
+            await tx.put_revocation(replace(each, active=False))
+            await _count_change(tx, head)
+            return True
+    return False
+
+
+async def _count_change(tx: Writer, head: Head) -> None:
+    await tx.set_head(replace(head, catalog=head.catalog + 1))

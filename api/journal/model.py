@@ -1,0 +1,168 @@
+"""The rows of the database, as values. Times are microseconds since 1970 UTC."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+__all__ = [
+    "CatalogChangedError",
+    "Head",
+    "Interval",
+    "NewPost",
+    "PostKey",
+    "Revocation",
+    "Row",
+    "SnapshotRow",
+    "SourceKey",
+    "StorageError",
+    "StreamRow",
+    "SupersededError",
+    "Totals",
+]
+
+SourceKey = tuple[int, str]  # id of a stream, name of a source
+PostKey = tuple[int, str, bytes]  # and SHA-256 of a body
+
+
+class StorageError(RuntimeError):
+    """The database could not be read or written. What was asked for may or may not have happened;
+    asking again is always right."""
+
+
+class CatalogChangedError(Exception):
+    """Streams or revocations are others than the writer knows of. Nothing was written."""
+
+
+class SupersededError(Exception):
+    """Somebody else compacted, or changed the catalog, in between. Nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The one row that every writer holds while it writes.
+
+    Attributes:
+        last: number of the newest row of the journal ever committed.
+        deleted: no row above this number was ever deleted by a compaction.
+        generation: number of compactions.
+        catalog: number of changes to streams and revocations.
+    """
+
+    last: int = 0
+    deleted: int = 0
+    generation: int = 0
+    catalog: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRow:
+    """A stream as it was created.
+
+    Attributes:
+        id: never used twice, even if the stream is deleted and made anew.
+        incarnation: a random word, another one when it is made anew.
+        recipe: ``Recipe.to_dict()``.
+        max_clock_skew_s: seconds that a time may lie ahead of this service's clock; None: any.
+        id_key: secret key of the ids, where the stream holds one.
+    """
+
+    id: int
+    name: str
+    incarnation: str
+    recipe: Mapping[str, Any]
+    created_us: int
+    max_clock_skew_s: float | None = None
+    id_key: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A source whose posts were dropped; while ``active`` it is refused."""
+
+    stream_id: int
+    source: str
+    number: int  # of the catalog, when it was revoked: tells one revocation from the next
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The numbers ``first <= n < next`` of a source."""
+
+    first: int
+    next: int
+
+
+@dataclass(frozen=True)
+class NewPost:
+    """A checked post that is to be journaled."""
+
+    stream_id: int
+    source: str
+    body: bytes = field(repr=False)
+    rows: int
+    interval: Interval | None = None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the body."""
+        return hashlib.sha256(self.body).digest()
+
+    @property
+    def key(self) -> PostKey:
+        """Tells a post from the same one, sent again."""
+        return self.stream_id, self.source, self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One acknowledged post."""
+
+    seq: int
+    stream_id: int
+    source: str
+    digest: bytes
+    body: bytes = field(repr=False)
+    rows: int
+    received_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a source has posted, as far as it was journaled."""
+
+    posts: int = 0
+    posted_bytes: int = 0
+    rows: int = 0
+    last_received_us: int = 0
+
+    def plus(self, row: Row) -> Totals:
+        """With one more post."""
+        return Totals(
+            self.posts + 1,
+            self.posted_bytes + len(row.body),
+            self.rows + row.rows,
+            max(self.last_received_us, row.received_us),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRow:
+    """The merged sketch of all rows of a source with a number up to ``upto``."""
+
+    stream_id: int
+    source: str
+    generation: int
+    upto: int
+    digest: bytes  # SHA-256 of the body
+    body: bytes = field(repr=False)
+    totals: Totals
+
+    @property
+    def intact(self) -> bool:
+        """Whether the body is the one that was written."""
+        return hashlib.sha256(self.body).digest() == self.digest

@@ -1,0 +1,597 @@
+"""SQLite and PostgreSQL, by SQLAlchemy's asyncio engines.
+
+What each is told, so that a committed transaction is on stable storage and nothing waits for ever:
+
+- SQLite: write-ahead log, ``synchronous=FULL``. Who writes takes the one lock of the database as
+  the transaction begins; who reads has a snapshot and blocks nobody. The log is written back here
+  and not by SQLite's own rule: only by who holds the lock of writers, since in versions before
+  3.51.3 a checkpoint beside a commit can lose what was committed; and waiting a little for readers,
+  since as long as there is one of them at every moment the log never starts anew by itself.
+- PostgreSQL: READ COMMITTED with the row of the head locked to write, REPEATABLE READ READ ONLY to
+  read, ``synchronous_commit`` not off. The server ends statements, waits for locks and idle
+  transactions that last too long.
+
+Whatever goes wrong is a ``StorageError`` with the database's own short words, and the connection it
+went wrong on is thrown away: the next transaction has another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only
+
+from api.journal import tables
+from api.journal.migration import migrate
+from api.journal.model import (
+    Head,
+    Interval,
+    NewPost,
+    PostKey,
+    Revocation,
+    Row,
+    SnapshotRow,
+    SourceKey,
+    StorageError,
+    StreamRow,
+    Totals,
+)
+
+__all__ = ["SqlStorage"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg"}
+
+# Seconds.
+_CONNECT_S = 5
+_LOCK_S = 10  # until somebody else's transaction ends
+_LOCK_PAUSE_S = 0.003  # SQLite: between two looks for that
+_STATEMENT_S = 30  # PostgreSQL
+_IDLE_WRITER_S = 30  # PostgreSQL: a transaction that holds the head and asks nothing
+_IDLE_READER_S = 600
+_ANSWER_S = 40.0  # any of them, should the database be silent altogether
+_OPEN_S = 3600.0  # creating the tables, or reading every post of the release before
+
+_READERS = 8  # connections
+_KEYS_ASKED = 256  # in one statement
+_SIZES_READ = 1024  # in one statement
+_SNAPSHOT_BYTES = 8 * 1024 * 1024  # read at once, unless one source has more
+
+_PAGE_SIZE = 8192  # of a new SQLite file
+_LOG_BYTES = 16 * 1024 * 1024  # of SQLite, from which on it is written back
+_CHECKPOINT_WAIT_MS = 200  # for readers; writers wait as well
+_CHECKPOINT_PAUSE_S = 1.0  # after readers were in the way
+
+
+class SqlStorage:
+    """A database by its URL: ``sqlite:///PATH`` or ``postgresql://...``. Made by :meth:`open`."""
+
+    def __init__(self, url: str) -> None:
+        given = sa.make_url(url)
+        self._url = given.set(drivername=_DRIVERS.get(given.drivername, given.drivername))
+        if self._url.drivername not in _DRIVERS.values():
+            raise StorageError(f"{given.drivername!r} is no database this release can use")
+        engine = _sqlite if self._is_sqlite else _postgresql
+        self._writers = engine(self._url, writes=True)
+        self._readers = engine(self._url, writes=False)
+        self._next_checkpoint_s = 0.0
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """Connect; create the tables, or bring those of the release before up to date.
+
+        Raises:
+            StorageError: the database is out of reach, does not promise what is needed, or its
+                tables are of another version.
+        """
+        storage = cls(url)
+        try:
+            async with asyncio.timeout(_OPEN_S):
+                await storage._prepare()
+        except TimeoutError:
+            await storage.close()
+            raise StorageError(f"the tables were not ready after {_OPEN_S:g} s") from None
+        except BaseException:
+            await storage.close()
+            raise
+        return storage
+
+    async def close(self) -> None:
+        await self._writers.dispose()
+        await self._readers.dispose()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[_Reader]:
+        async with _transaction(self._readers) as connection:
+            yield _Reader(connection)
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[_Writer]:
+        async with _transaction(self._writers, self._write_back) as connection:
+            yield _Writer(connection)
+
+    @property
+    def _is_sqlite(self) -> bool:
+        return self._url.get_backend_name() == "sqlite"
+
+    async def _prepare(self) -> None:
+        deadline = time.monotonic() + _LOCK_S
+        while True:
+            try:
+                async with _transaction(self._writers) as connection:
+                    if not self._is_sqlite:
+                        await connection.run_sync(_require_durability)
+                    with _as_storage_error():
+                        await connection.run_sync(tables.prepare, migrate)
+                return
+            except StorageError as error:
+                # Turning to a write-ahead log does not wait for others that do the same.
+                if "database is locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.05)
+
+    async def _write_back(self, connection: AsyncConnection) -> None:
+        """Write the log of SQLite back into the file if it has grown long, before a transaction."""
+        if not self._is_sqlite or time.monotonic() < self._next_checkpoint_s:
+            return
+        try:
+            length = Path(f"{self._url.database}-wal").stat().st_size
+        except FileNotFoundError:
+            return
+        if length < _LOG_BYTES:
+            return
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        await driver.execute(f"PRAGMA busy_timeout={_CHECKPOINT_WAIT_MS}")
+        ((busy, *_pages),) = await driver.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+        await driver.execute("PRAGMA busy_timeout=0")
+        if busy:
+            self._next_checkpoint_s = time.monotonic() + _CHECKPOINT_PAUSE_S
+
+
+# ---------------------------------------------------------------------------------------- engines
+
+
+def _sqlite(url: sa.URL, *, writes: bool) -> AsyncEngine:
+    engine = create_async_engine(
+        url,
+        pool_size=1 if writes else _READERS,
+        max_overflow=0,
+        pool_timeout=_LOCK_S,
+        connect_args={"timeout": _LOCK_S},
+        hide_parameters=True,
+    )
+
+    def set_up(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver begins nothing by itself
+        cursor = connection.cursor()
+        for pragma in (
+            f"page_size={_PAGE_SIZE}",
+            "journal_mode=WAL",
+            "wal_autocheckpoint=0",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            f"query_only={'OFF' if writes else 'ON'}",
+            f"busy_timeout={0 if writes else _LOCK_S * 1000}",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    def begin(connection: sa.Connection) -> None:
+        if writes:
+            _take_the_lock(connection)
+        else:
+            connection.exec_driver_sql("BEGIN")
+
+    sa.event.listen(engine.sync_engine, "connect", set_up)
+    sa.event.listen(engine.sync_engine, "begin", begin)
+    return engine
+
+
+def _take_the_lock(connection: sa.Connection) -> None:
+    """Begin to write. SQLite itself looks for the lock less and less often, so that one of several
+    busy processes may never get it; and its wait cannot be broken off."""
+    deadline = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        except sa.exc.OperationalError as error:
+            if not _is_locked(error) or time.monotonic() > deadline:
+                raise
+            await_only(asyncio.sleep(_LOCK_PAUSE_S))
+        else:
+            return
+
+
+def _is_locked(error: sa.exc.OperationalError) -> bool:
+    code = getattr(error.orig, "sqlite_errorcode", 0)
+    return bool(code & 0xFF == sqlite3.SQLITE_BUSY)
+
+
+def _postgresql(url: sa.URL, *, writes: bool) -> AsyncEngine:
+    session = {
+        "statement_timeout": f"{_STATEMENT_S}s",
+        "lock_timeout": f"{_LOCK_S}s",
+        "idle_in_transaction_session_timeout": f"{_IDLE_WRITER_S if writes else _IDLE_READER_S}s",
+        "default_transaction_read_only": "off" if writes else "on",
+    }
+    given = url.query.get("options", "")
+    options = [given if isinstance(given, str) else " ".join(given)]
+    options += [f"-c {name}={value}" for name, value in session.items()]
+    engine = create_async_engine(
+        url,
+        isolation_level="READ COMMITTED" if writes else "REPEATABLE READ",
+        pool_size=1 if writes else _READERS,
+        max_overflow=0,
+        pool_timeout=_LOCK_S,
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": _CONNECT_S,
+            "options": " ".join(options).strip(),
+            "application_name": "decaysketch",
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 30_000,
+        },
+        hide_parameters=True,
+    )
+
+    def set_up(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute("SHOW synchronous_commit")
+        if cursor.fetchone() == ("off",):
+            cursor.execute("SET SESSION synchronous_commit = on")
+        cursor.close()
+        connection.commit()
+
+    if writes:
+        sa.event.listen(engine.sync_engine, "connect", set_up)
+    return engine
+
+
+def _require_durability(connection: sa.Connection) -> None:
+    if connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "off":
+        raise StorageError("synchronous_commit is off and could not be set")
+    if connection.exec_driver_sql("SHOW fsync").scalar() == "off":
+        _log.warning("fsync is off in PostgreSQL: acknowledged posts do not survive a power loss")
+
+
+# ------------------------------------------------------------------------------------- transactions
+
+
+@contextmanager
+def _as_storage_error() -> Iterator[None]:
+    """What the driver or the pool raises, as ``StorageError``."""
+    try:
+        yield
+    except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
+        raise StorageError(_cause(error)) from None
+
+
+def _cause(error: Exception) -> str:
+    """The first line of what the database said; statements and their parameters are not in it."""
+    if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
+        said = getattr(getattr(error.orig, "diag", None), "message_primary", None)
+        text = said or str(error.orig)
+    elif isinstance(error, sqlite3.Error):
+        text = str(error)
+    elif isinstance(error, sa.exc.TimeoutError):
+        text = f"no connection was free within {_LOCK_S} s"
+    elif isinstance(error, TimeoutError):
+        text = f"the database did not answer within {_ANSWER_S:g} s"
+    else:
+        text = type(error).__name__
+    return text.strip().partition("\n")[0]
+
+
+async def _answered(asked: Awaitable[T]) -> T:
+    with _as_storage_error():
+        async with asyncio.timeout(_ANSWER_S):
+            return await asked
+
+
+async def _nothing(_connection: AsyncConnection) -> None:
+    pass
+
+
+@asynccontextmanager
+async def _transaction(
+    engine: AsyncEngine, first: Callable[[AsyncConnection], Awaitable[None]] = _nothing
+) -> AsyncIterator[AsyncConnection]:
+    """A transaction; committed at the end, rolled back if an exception leaves it.
+
+    Args:
+        engine: of which a connection is taken.
+        first: what to do with the connection before the transaction begins.
+    """
+    connection = engine.connect()
+    await _answered(connection.start())
+    try:
+        await _answered(first(connection))
+        await _answered(connection.begin())
+        yield connection
+        await _answered(connection.commit())
+    except (StorageError, asyncio.CancelledError):
+        # What it is in the middle of is unknown.
+        await _answered(connection.invalidate())
+        raise
+    finally:
+        await _answered(connection.close())
+
+
+# -------------------------------------------------------------------------------------- statements
+
+_head = sa.select(
+    tables.head.c.last, tables.head.c.deleted, tables.head.c.generation, tables.head.c.catalog
+)
+_streams = sa.select(tables.streams).order_by(tables.streams.c.id)
+_revocations = sa.select(tables.revocations).order_by(
+    tables.revocations.c.stream_id, tables.revocations.c.source
+)
+_j = tables.journal.c
+_row_columns = (_j.seq, _j.stream_id, _j.source, _j.digest, _j.body, _j.rows, _j.received_us)
+_in_range = sa.and_(_j.seq > sa.bindparam("after"), _j.seq <= sa.bindparam("upto"))
+_sizes = (
+    sa.select(_j.seq, sa.func.length(_j.body)).where(_in_range).order_by(_j.seq).limit(_SIZES_READ)
+)
+_rows = sa.select(*_row_columns).where(_in_range).order_by(_j.seq)
+_known = sa.select(_j.stream_id, _j.source, _j.digest).where(
+    sa.tuple_(_j.stream_id, _j.source, _j.digest).in_(sa.bindparam("keys", expanding=True))
+)
+_journaled_sources = (
+    sa.select(_j.stream_id, _j.source)
+    .where(_j.seq <= sa.bindparam("upto"))
+    .distinct()
+    .order_by(_j.stream_id, _j.source)
+)
+
+_s = tables.snapshots.c
+_snapshots = sa.select(tables.snapshots).order_by(_s.stream_id, _s.source, _s.generation.desc())
+_snapshot_sizes = (
+    sa.select(_s.stream_id, _s.source, sa.func.sum(sa.func.length(_s.body)))
+    .where(_s.upto > sa.bindparam("after"))
+    .group_by(_s.stream_id, _s.source)
+    .order_by(_s.stream_id, _s.source)
+)
+_snapshots_between = _snapshots.where(
+    _s.upto > sa.bindparam("after"),
+    sa.tuple_(_s.stream_id, _s.source)
+    >= sa.tuple_(sa.bindparam("from_id", type_=_s.stream_id.type), sa.bindparam("from_source")),
+    sa.tuple_(_s.stream_id, _s.source)
+    <= sa.tuple_(sa.bindparam("to_id", type_=_s.stream_id.type), sa.bindparam("to_source")),
+)
+
+
+def _of(table: sa.Table, source: SourceKey) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.stream_id == source[0], table.c.source == source[1])
+
+
+class _Reader:
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def head(self) -> Head:
+        return await self._read_head(_head)
+
+    async def streams(self) -> list[StreamRow]:
+        return [
+            StreamRow(
+                row.id,
+                row.name,
+                row.incarnation,
+                json.loads(row.recipe),
+                row.created_us,
+                row.max_clock_skew_s,
+                row.id_key,
+            )
+            for row in await self._all(_streams)
+        ]
+
+    async def revocations(self) -> list[Revocation]:
+        return [Revocation(*row) for row in await self._all(_revocations)]
+
+    async def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
+        last, size, more = after, 0, True
+        while size < limit_bytes and more:
+            page = await self._all(_sizes, {"after": last, "upto": upto})
+            more = len(page) == _SIZES_READ
+            for seq, length in page:
+                last, size = seq, size + length
+                if size >= limit_bytes:
+                    break
+        if last == after:
+            return []
+        return [Row(*row) for row in await self._all(_rows, {"after": after, "upto": last})]
+
+    async def journaled_sources(self, upto: int) -> list[SourceKey]:
+        return [(row[0], row[1]) for row in await self._all(_journaled_sources, {"upto": upto})]
+
+    async def snapshots(self, after: int) -> AsyncIterator[SnapshotRow]:
+        sizes = await self._all(_snapshot_sizes, {"after": after})
+        for first, last in _portions(sizes):
+            for row in await self._all(
+                _snapshots_between,
+                {
+                    "after": after,
+                    "from_id": first[0],
+                    "from_source": first[1],
+                    "to_id": last[0],
+                    "to_source": last[1],
+                },
+            ):
+                yield _snapshot(row)
+
+    async def _read_head(self, query: sa.Select[*tuple[Any, ...]]) -> Head:
+        found = await self._all(query)
+        if not found:
+            raise StorageError("the head of the journal is missing")
+        return Head(*found[0])
+
+    async def _all(
+        self, query: sa.Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
+    ) -> Sequence[Any]:
+        return (await _answered(self._connection.execute(query, values))).all()
+
+
+def _portions(sizes: Sequence[Any]) -> Iterator[tuple[SourceKey, SourceKey]]:
+    """First and last of sources whose bodies are read together."""
+    first: SourceKey | None = None
+    total = 0
+    for number, (stream_id, source, size) in enumerate(sizes):
+        first = first or (stream_id, source)
+        total += int(size)  # PostgreSQL sums to a decimal
+        if total >= _SNAPSHOT_BYTES or number == len(sizes) - 1:
+            yield first, (stream_id, source)
+            first, total = None, 0
+
+
+def _snapshot(row: Any) -> SnapshotRow:
+    return SnapshotRow(
+        row.stream_id,
+        row.source,
+        row.generation,
+        row.upto,
+        row.digest,
+        row.body,
+        Totals(row.posts, row.posted_bytes, row.rows, row.last_received_us),
+    )
+
+
+class _Writer(_Reader):
+    async def lock_head(self) -> Head:
+        return await self._read_head(_head.with_for_update())
+
+    async def set_head(self, head: Head) -> None:
+        await self._do(tables.head.update().values(asdict(head)))
+
+    async def known(self, keys: Collection[PostKey]) -> set[PostKey]:
+        asked, known = list(keys), set[PostKey]()
+        for begin in range(0, len(asked), _KEYS_ASKED):
+            some = asked[begin : begin + _KEYS_ASKED]
+            known.update(
+                (row[0], row[1], row[2]) for row in await self._all(_known, {"keys": some})
+            )
+        return known
+
+    async def overlapping(
+        self, source: SourceKey, interval: Interval, limit: int
+    ) -> list[tuple[Interval, bytes]]:
+        columns, of_source = tables.ledger.c, _of(tables.ledger, source)
+        # They are disjoint, so of those that begin before only the last may reach in: no long scan.
+        last_before = (
+            sa.select(sa.func.max(columns.first))
+            .where(of_source, columns.first <= interval.first)
+            .scalar_subquery()
+        )
+        found = await self._all(
+            sa.select(columns.first, columns.next, columns.digest)
+            .where(
+                of_source,
+                columns.first >= sa.func.coalesce(last_before, interval.first),
+                columns.first < interval.next,
+                columns.next > interval.first,
+            )
+            .order_by(columns.first)
+            .limit(limit)
+        )
+        return [(Interval(row[0], row[1]), row[2]) for row in found]
+
+    async def insert_interval(self, post: NewPost) -> None:
+        assert post.interval is not None
+        await self._do(
+            tables.ledger.insert().values(
+                stream_id=post.stream_id,
+                source=post.source,
+                first=post.interval.first,
+                next=post.interval.next,
+                digest=post.digest,
+            )
+        )
+
+    async def insert_rows(self, rows: Sequence[Row]) -> None:
+        names = [column.name for column in _row_columns]
+        await self._do(
+            tables.journal.insert(), [{name: getattr(row, name) for name in names} for row in rows]
+        )
+
+    async def insert_stream(self, stream: StreamRow) -> StreamRow:
+        result = await self._do(
+            tables.streams.insert().values(
+                name=stream.name,
+                incarnation=stream.incarnation,
+                recipe=json.dumps(dict(stream.recipe), sort_keys=True),
+                created_us=stream.created_us,
+                max_clock_skew_s=stream.max_clock_skew_s,
+                id_key=stream.id_key,
+            )
+        )
+        assert result.inserted_primary_key is not None
+        return replace(stream, id=result.inserted_primary_key[0])
+
+    async def delete_stream(self, stream_id: int) -> None:
+        for table in (tables.journal, tables.snapshots, tables.ledger, tables.revocations):
+            await self._do(table.delete().where(table.c.stream_id == stream_id))
+        await self._do(tables.streams.delete().where(tables.streams.c.id == stream_id))
+
+    async def delete_source(self, source: SourceKey) -> None:
+        for table in (tables.journal, tables.snapshots, tables.ledger):
+            await self._do(table.delete().where(_of(table, source)))
+
+    async def put_revocation(self, revocation: Revocation) -> None:
+        source = revocation.stream_id, revocation.source
+        await self._do(tables.revocations.delete().where(_of(tables.revocations, source)))
+        await self._do(tables.revocations.insert().values(_fields(revocation)))
+
+    async def newest_snapshot(self, source: SourceKey) -> SnapshotRow | None:
+        found = await self._all(_snapshots.where(_of(tables.snapshots, source)).limit(1))
+        return _snapshot(found[0]) if found else None
+
+    async def insert_snapshot(self, snapshot: SnapshotRow) -> None:
+        fields = _fields(snapshot)
+        fields.update(_fields(fields.pop("totals")))
+        await self._do(tables.snapshots.insert().values(fields))
+
+    async def delete_snapshots(self, source: SourceKey, generations: tuple[int, int]) -> None:
+        low, high = generations
+        await self._do(
+            tables.snapshots.delete().where(
+                _of(tables.snapshots, source), _s.generation >= low, _s.generation < high
+            )
+        )
+
+    async def delete_rows(self, source: SourceKey, upto: int) -> int:
+        result = await self._do(
+            tables.journal.delete().where(_of(tables.journal, source), _j.seq <= upto)
+        )
+        return result.rowcount
+
+    async def _do(self, statement: Any, values: Any = None) -> sa.CursorResult[Any]:
+        result: sa.CursorResult[Any] = await _answered(self._connection.execute(statement, values))
+        return result
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    """Attributes of a frozen row, by name; unlike ``asdict`` nothing is copied."""
+    return {name: getattr(row, name) for name in row.__slots__}

@@ -1,0 +1,171 @@
+"""The tables, and how they come to be in a database.
+
+Bodies stand last in their rows: SQLite reads a row from its beginning, and what stands before a
+body is read without it. Text is compared byte by byte, so an index does not depend on a locale of
+the operating system. Times are microseconds since 1970 UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+
+from api.journal.model import StorageError
+
+__all__ = [
+    "VERSION",
+    "head",
+    "journal",
+    "ledger",
+    "metadata",
+    "prepare",
+    "revocations",
+    "snapshots",
+    "streams",
+]
+
+VERSION = 1
+
+_CREATION_LOCK = 0x6465636179  # "decay"; PostgreSQL: held by who creates the tables
+
+metadata = sa.MetaData(
+    naming_convention={  # other names than PostgreSQL gives by itself, which releases before had
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+_Key = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+_Digest = sa.LargeBinary(32)
+
+
+def _stream_key(*, primary: bool = False) -> sa.Column[Any]:
+    return sa.Column(
+        "stream_id",
+        _Key,
+        sa.ForeignKey("streams.id"),
+        primary_key=primary,
+        autoincrement=False,
+        nullable=False,
+    )
+
+
+schema_version = sa.Table(
+    "schema_version",
+    metadata,
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+)
+
+head = sa.Table(
+    "head",
+    metadata,
+    sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1", "one_row"), primary_key=True),
+    sa.Column("last", sa.BigInteger, nullable=False),
+    sa.Column("deleted", sa.BigInteger, nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("catalog", sa.BigInteger, nullable=False),
+)
+
+streams = sa.Table(
+    "streams",
+    metadata,
+    sa.Column("id", _Key, sa.Identity(always=False), primary_key=True),
+    sa.Column("name", _Text, nullable=False, unique=True),
+    sa.Column("incarnation", _Text, nullable=False),
+    sa.Column("recipe", sa.Text, nullable=False),  # as JSON
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("max_clock_skew_s", sa.Double),
+    sa.Column("id_key", sa.LargeBinary),
+    sqlite_autoincrement=True,  # an id is never used twice
+)
+
+journal = sa.Table(
+    "journal",
+    metadata,
+    sa.Column("seq", _Key, primary_key=True, autoincrement=False),
+    _stream_key(),
+    sa.Column("source", _Text, nullable=False),
+    sa.Column("digest", _Digest, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("received_us", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.UniqueConstraint("stream_id", "source", "digest"),
+)
+
+snapshots = sa.Table(
+    "snapshots",
+    metadata,
+    _stream_key(primary=True),
+    sa.Column("source", _Text, primary_key=True),
+    sa.Column("generation", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("upto", sa.BigInteger, nullable=False),
+    sa.Column("digest", _Digest, nullable=False),
+    sa.Column("posts", sa.BigInteger, nullable=False),
+    sa.Column("posted_bytes", sa.BigInteger, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("last_received_us", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+
+ledger = sa.Table(
+    "ledger",
+    metadata,
+    _stream_key(primary=True),
+    sa.Column("source", _Text, primary_key=True),
+    sa.Column("first", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("next", sa.BigInteger, nullable=False),  # one past the last
+    sa.Column("digest", _Digest, nullable=False),  # of the body
+    sa.CheckConstraint("first < next", "not_empty"),
+)
+
+revocations = sa.Table(
+    "revocations",
+    metadata,
+    _stream_key(primary=True),
+    sa.Column("source", _Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("active", sa.Boolean, nullable=False),
+)
+
+
+def prepare(connection: sa.Connection, migrate: Callable[[sa.Connection], None]) -> None:
+    """Create the tables if they are not there, or see that they are of this version.
+
+    Args:
+        connection: in a writing transaction of its own.
+        migrate: called for a database that has streams but no version.
+
+    Raises:
+        StorageError: the tables are of another version.
+    """
+    if connection.dialect.name == "postgresql":
+        # Two that create one table at the same time fail there, whether or not it "exists".
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
+    present = sa.inspect(connection).get_table_names()
+    if schema_version.name not in present:
+        if streams.name in present:
+            migrate(connection)
+        else:
+            create(connection)
+    found = connection.execute(sa.select(schema_version.c.version)).scalars().all()
+    if found != [VERSION]:
+        raise StorageError(f"the tables are of version {found}; this release reads {[VERSION]}")
+
+
+def create(connection: sa.Connection) -> None:
+    """The tables, with a head that has written nothing."""
+    metadata.create_all(connection)
+    if connection.dialect.name == "postgresql":
+        for table in (journal, snapshots):  # sketches are packed: compressing them gains nothing
+            connection.execute(
+                sa.DDL("ALTER TABLE %(fullname)s ALTER COLUMN body SET STORAGE EXTERNAL").against(
+                    table
+                )
+            )
+    connection.execute(head.insert().values(id=1, last=0, deleted=0, generation=0, catalog=0))
+    connection.execute(schema_version.insert().values(version=VERSION))

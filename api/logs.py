@@ -1,0 +1,163 @@
+"""What the process says: one line per event, as JSON or for a terminal.
+
+Every line of the process goes through one formatter, uvicorn's included. A request is one line,
+written when its answer has ended: id, method, template of the route (never the path, and never the
+query string), status, duration, bytes, the public prefix of the key, the stream. No body, no
+secret and no header is ever written. Control characters are escaped, so that no text from outside
+can begin a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, TextIO
+
+from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.request_id import HEADER, REQUEST_ID
+from api.settings import Settings
+
+__all__ = ["JsonFormatter", "RequestLog", "TextFormatter", "configure", "install"]
+
+_requests = logging.getLogger("api.requests")
+_QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds, for ever
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What a line says beside its message; ``extra={"fields": {...}}`` of the call."""
+    fields = dict(getattr(record, "fields", {}))
+    if (identity := REQUEST_ID.get()) is not None:
+        fields = {"request_id": identity, **fields}
+    return fields
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, ASCII only."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, Any] = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, separators=(",", ":"))
+
+
+class TextFormatter(logging.Formatter):
+    """A line for whoever reads over the shoulder of the process; an exception follows below."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        said = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        text = _printable(
+            f"{at} {record.levelname.lower():7} {record.getMessage()} {said}".rstrip()
+        )
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
+
+
+def configure(settings: Settings, stream: TextIO | None = None) -> None:
+    """Send every line of the process to ``stream`` (the standard error stream), in one format."""
+    sink = sys.stderr if stream is None else stream
+    form = settings.log_format or ("text" if sink.isatty() else "json")
+    handler = logging.StreamHandler(sink)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    level = settings.log_level.upper()
+    logging.basicConfig(level="WARNING", handlers=[handler], force=True)
+    for name in ("api", "uvicorn"):
+        logging.getLogger(name).setLevel(level)
+    for name in ("uvicorn", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    paths = logging.getLogger("uvicorn.access")  # would write query strings
+    paths.handlers.clear()
+    paths.propagate = False
+    logging.captureWarnings(True)
+
+
+def install(app: FastAPI) -> None:
+    """Write a line for every request, and count it; to be added last, outside everything else."""
+    app.add_middleware(RequestLog)
+
+
+class RequestLog:
+    """One line and one count per request, by ``app.state.metrics``."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status, received_bytes, sent_bytes = 0, 0, 0
+        identity: str | None = None
+
+        async def counting_receive() -> Message:
+            nonlocal received_bytes
+            message = await receive()
+            received_bytes += len(message.get("body", b""))
+            return message
+
+        async def counting_send(message: Message) -> None:
+            nonlocal identity, status, sent_bytes
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                identity = Headers(raw=message["headers"]).get(HEADER)
+            sent_bytes += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self.app(scope, counting_receive, counting_send)
+        except Exception:
+            status = status or HTTPStatus.INTERNAL_SERVER_ERROR.value
+            raise
+        finally:
+            REQUEST_ID.set(identity)  # until its task has ended: the server may still have to say
+            _record(scope, status, time.perf_counter() - began, received_bytes, sent_bytes)
+
+
+def _record(scope: Scope, status: int, seconds: float, received: int, sent: int) -> None:
+    """Status 0: the client was gone before there was an answer."""
+    route = getattr(scope.get("route"), "path", "")
+    scope["app"].state.metrics.requested(scope["method"], route, status, seconds, received, sent)
+    level = logging.DEBUG if route in _QUIET_ROUTES and status < 400 else logging.INFO
+    if not _requests.isEnabledFor(level):
+        return
+    caller = scope.get("state", {}).get("caller")
+    fields = {
+        "method": scope["method"],
+        "route": route or None,
+        "status": status,
+        "duration_ms": round(1000 * seconds, 3),
+        "received_bytes": received,
+        "sent_bytes": sent,
+        "key": getattr(caller, "prefix", None),
+        "stream": scope.get("path_params", {}).get("name") if route else None,
+    }
+    said = {name: value for name, value in fields.items() if value is not None}
+    _requests.log(level, "request", extra={"fields": said})

@@ -1,0 +1,273 @@
+"""What stands before the routes, outermost first.
+
+- ``Envelope``: every answer has the id of its request and the headers that tell browsers what they
+  may do with it, an error of our own included.
+- ``Entrance``: recognises the caller and counts its requests. The body of whom nobody knows is
+  refused with its first bytes.
+- ``Body``: a body arrives within its time and is inflated within its bounds; the routes see the
+  plain bytes and never more of them than is allowed.
+
+A refusal of a body is raised where the body is read, so that a route which reads none is not
+concerned, and an unknown path stays a 404.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import time
+from collections.abc import AsyncIterator
+from email.message import Message as HeaderText
+from http import HTTPStatus
+
+from fastapi import FastAPI
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api import errors, inflation
+from api.access.rates import Rates, address_of
+from api.access.ring import KeyRing
+from api.request_id import HEADER, REQUEST_ID, accepted_or_new
+from api.settings import Settings
+
+__all__ = ["Body", "Entrance", "Envelope", "install"]
+
+# Bodies that are read as they are; of every other at most ``max_json_bytes`` are taken.
+_BULK_TYPES = {
+    "application/octet-stream",
+    "application/vnd.apache.arrow.stream",
+    "application/vnd.decaysketch.sketches",
+    "application/x-ndjson",
+}
+_UNCOUNTED = {"/healthz", "/readyz"}
+_PORT = re.compile(r":[0-9]*$")
+_LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
+
+_SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def install(app: FastAPI, settings: Settings) -> None:
+    """Put all of this before ``app``; what it still adds afterwards stands outside."""
+    app.add_middleware(
+        Body,
+        limit_bytes=settings.max_body_bytes,
+        inflated_bytes=settings.max_inflated_bytes,
+        json_bytes=settings.max_json_bytes,
+        timeout_s=settings.read_timeout_s,
+    )
+    app.add_middleware(
+        Entrance,
+        rates=Rates(settings.rate_per_s, settings.rate_burst),
+        local_names_only=settings.auth is None and settings.listens_on_loopback,
+    )
+    app.add_middleware(Envelope)
+
+
+class Envelope:
+    """The id of the request, and security headers where the answer has none of its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = accepted_or_new(Headers(scope=scope).get(HEADER))
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                headers[HEADER] = request_id
+                for name, value in _SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        token = REQUEST_ID.set(request_id)
+        try:
+            await self.app(scope, receive, send_with_headers)
+        except Exception as error:
+            if not started:
+                await errors.answer_to(error)(scope, receive, send_with_headers)
+            raise  # for the log of the server
+        finally:
+            REQUEST_ID.reset(token)
+
+
+class Entrance:
+    """``scope["state"]["caller"]``: who asks, or None; and no more often than it may.
+
+    Args:
+        app: what stands behind; ``app.state.keys`` recognises callers.
+        rates: of each key, and of each address without one.
+        local_names_only: on a loopback server that asks for no key, a request from this machine
+            must call it by a name of this machine. A web page that points a name of its own at
+            127.0.0.1 could otherwise read the answers.
+    """
+
+    def __init__(self, app: ASGIApp, rates: Rates, *, local_names_only: bool) -> None:
+        self.app = app
+        self.rates = rates
+        self.local_names_only = local_names_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            await self._admit(scope)
+        except (HTTPException, SQLAlchemyError) as error:
+            await errors.answer_to(error)(scope, receive, send)
+            return
+
+        async def receive_from_the_known() -> Message:
+            message = await receive()
+            if scope["state"]["caller"] is None and (
+                message.get("body") or message.get("more_body")
+            ):
+                raise errors.UnauthenticatedError()
+            return message
+
+        await self.app(scope, receive_from_the_known, send)
+
+    async def _admit(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        keys: KeyRing = scope["app"].state.keys
+        client = scope["client"][0] if scope.get("client") else "unknown"
+        if self.local_names_only and not keys.required and _is_loopback(client):
+            name = headers.get("host", "")
+            if _PORT.sub("", name) not in _LOCAL_NAMES:
+                raise HTTPException(
+                    HTTPStatus.MISDIRECTED_REQUEST, f"this server is not called {name[:100]!r}"
+                )
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        caller = await keys.recognise(token.strip() if scheme.lower() == "bearer" else None)
+        scope.setdefault("state", {})["caller"] = caller
+        if scope["path"] in _UNCOUNTED:
+            return
+        prefix = None if caller is None else caller.prefix
+        bucket = f"key {prefix}" if prefix else address_of(client)
+        if wait_s := self.rates.wait_s(bucket, time.monotonic()):
+            raise errors.TooManyRequestsError(self.rates.rate_per_s, wait_s)
+
+
+class Body:
+    """Bounds the body in bytes as sent, in bytes as inflated, and in time.
+
+    A declared length is believed; without one the bytes are counted as they come. At most one
+    chunk of the server and one piece of ``inflation.PIECE_BYTES`` are held here.
+
+    Args:
+        app: what stands behind.
+        limit_bytes: most bytes as sent.
+        inflated_bytes: most bytes once inflated.
+        json_bytes: most bytes, inflated, of a body that is not one of the bulk media types.
+        timeout_s: from the first read to the last byte.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limit_bytes: int,
+        inflated_bytes: int,
+        json_bytes: int,
+        timeout_s: float,
+    ) -> None:
+        self.app = app
+        self.limit_bytes = limit_bytes
+        self.inflated_bytes = inflated_bytes
+        self.json_bytes = json_bytes
+        self.timeout_s = timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = MutableHeaders(scope=scope)
+        coding = ",".join(headers.getlist("content-encoding")).strip().lower()
+        bulk = _media_type(headers.get("content-type", "")) in _BULK_TYPES
+        plain = coding in ("", "identity")
+        inflated_bytes = self.inflated_bytes if bulk else min(self.json_bytes, self.inflated_bytes)
+        limit_bytes = min(self.limit_bytes, inflated_bytes) if plain else self.limit_bytes
+        declared = headers.get("content-length", "")
+        if not plain:
+            # What the routes see is the plain body.
+            del headers["content-encoding"]
+            del headers["content-length"]
+        body: AsyncIterator[bytes] | None = None
+        received = False
+
+        def begin() -> AsyncIterator[bytes]:
+            if not plain and coding not in inflation.CODINGS:
+                raise errors.UnsupportedEncodingError(coding)
+            if declared.isdecimal() and int(declared) > limit_bytes:
+                raise errors.BodyTooLargeError(limit_bytes)
+            sent = self._sent(receive, limit_bytes)
+            return sent if plain else inflation.inflate(sent, coding, inflated_bytes)
+
+        async def receive_within_bounds() -> Message:
+            nonlocal body, received
+            if received:
+                return await receive()
+            body = body or begin()
+            try:
+                piece = await anext(body, None)
+            except _DisconnectedError:
+                return {"type": "http.disconnect"}
+            received = piece is None
+            return {"type": "http.request", "body": piece or b"", "more_body": not received}
+
+        await self.app(scope, receive_within_bounds, send)
+
+    async def _sent(self, receive: Receive, limit_bytes: int) -> AsyncIterator[bytes]:
+        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        taken_bytes = 0
+        more = True
+        while more:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise errors.SlowBodyError(self.timeout_s) from None
+            if message["type"] == "http.disconnect":
+                raise _DisconnectedError
+            chunk = message.get("body", b"")
+            taken_bytes += len(chunk)
+            if taken_bytes > limit_bytes:
+                raise errors.BodyTooLargeError(limit_bytes)
+            more = message.get("more_body", False)
+            if chunk:
+                yield chunk
+
+
+class _DisconnectedError(Exception):
+    """The client is gone."""
+
+
+def _media_type(content_type: str) -> str:
+    text = HeaderText()
+    text["content-type"] = content_type
+    return text.get_content_type() if content_type else ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

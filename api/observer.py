@@ -1,0 +1,39 @@
+"""What happens inside, told to whoever counts it."""
+
+from __future__ import annotations
+
+__all__ = ["Observer"]
+
+
+class Observer:
+    """Is told; does nothing with it. Metrics override what they count."""
+
+    def posted(self, stream: str, source: str, bodies: int, size: int, rows: int) -> None:
+        """Sketches were acknowledged that the journal did not hold."""
+
+    def refused(self, stream: str, reason: str, count: int = 1) -> None:
+        """Something was refused."""
+
+    def observations(self, stream: str, source: str, verdict: str, rows: int) -> None:
+        """What became of raw observations."""
+
+    def committed(self, posts: int, size: int, seconds: float) -> None:
+        """A transaction of the journal ended well."""
+
+    def folded(self, posts: int, seconds: float) -> None:
+        """Posts were merged, by one k-way merge."""
+
+    def backlog(self, posts: int) -> None:
+        """Posts that wait to be merged."""
+
+    def lag(self, rows: int) -> None:
+        """Rows of the journal that were not read when looking for news."""
+
+    def compacted(self, seconds: float, rows: int) -> None:
+        """Snapshots were written and rows deleted."""
+
+    def reloaded(self) -> None:
+        """Snapshots were read: at the start, or because a compaction overtook this process."""
+
+    def torn(self) -> None:
+        """A snapshot could not be read; the one before it and the journal stood in."""

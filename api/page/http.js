@@ -1,0 +1,100 @@
+// Requests to the aggregator that served this page: the key, problems, and the newest question first.
+
+const KEY = "decaysketch-key";
+
+// An RFC 9457 problem; `faults` are the fields it names.
+export class Problem extends Error {
+  constructor(status, body, retryAfter) {
+    super(body?.detail || body?.title || `the aggregator answered ${status}`);
+    this.status = status;
+    this.faults = body?.errors ?? [];
+    this.retryAfterMs = 1000 * (Number(retryAfter) || 1);
+  }
+}
+
+export const key = {
+  get held() { return sessionStorage.getItem(KEY); },
+  keep(text) { sessionStorage.setItem(KEY, text); },
+  forget() { sessionStorage.removeItem(KEY); },
+};
+
+// GET, or POST where there is a body. Throws Problem, AbortError, or TypeError where nobody answers.
+export async function request(path, body, signal) {
+  const headers = { Accept: "application/json" };
+  if (key.held) headers.Authorization = `Bearer ${key.held}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const response = await fetch(path, {
+    method: body === undefined ? "GET" : "POST",
+    headers, signal, cache: "no-store", credentials: "omit", redirect: "error",
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const content = await response.json().catch(() => null);
+  if (!response.ok) throw new Problem(response.status, content, response.headers.get("retry-after"));
+  return content;
+}
+
+export const streamPath = (name, rest = "") => `/v1/streams/${encodeURIComponent(name)}${rest}`;
+
+const PATIENCE_MS = 800;
+
+// Asks one question at a time, and of those that come meanwhile the newest alone. A request that
+// keeps a newer one waiting for much longer than the last one took is aborted. Not earlier: a server
+// computes what was aborted to its end, and while a thumb is dragged any answer on the way is welcome.
+export class Newest {
+  #waiting = null;
+  #running = null;
+  #patience = PATIENCE_MS;
+  #timer = 0;
+
+  // ask(signal, ...arguments) -> promise; shown(answer, ms, ...arguments); failed(error)
+  constructor(ask, shown, failed) {
+    Object.assign(this, { ask, shown, failed });
+  }
+
+  // `debounceMs`: wait so long for a newer one before the first is sent.
+  put(args, debounceMs = 0) {
+    this.#waiting = args;
+    clearTimeout(this.#timer);
+    if (this.#running) {
+      const { controller, since } = this.#running;
+      const left = since + this.#patience - performance.now();
+      this.#timer = setTimeout(() => controller.abort(), Math.max(0, left));
+    } else {
+      this.#timer = setTimeout(() => this.#send(), debounceMs);
+    }
+  }
+
+  // Drops what is asked and what waits: their answers would be of something else.
+  cancel() {
+    clearTimeout(this.#timer);
+    this.#waiting = null;
+    this.#running?.controller.abort();
+    this.#running = null;
+  }
+
+  async #send() {
+    const args = this.#waiting;
+    const run = { controller: new AbortController(), since: performance.now() };
+    this.#waiting = null;
+    this.#running = run;
+    try {
+      const answer = await this.ask(run.controller.signal, ...args);
+      if (this.#running !== run) return;
+      const took = performance.now() - run.since;
+      this.#patience = Math.max(PATIENCE_MS, 4 * took);
+      this.shown(answer, took, ...args);
+    } catch (error) {
+      if (this.#running !== run) return;
+      if (error.name === "AbortError") this.#patience *= 2;
+      else if (error.status === 429) this.#again(args, error.retryAfterMs);
+      else this.failed(error, ...args);
+    }
+    clearTimeout(this.#timer);
+    this.#running = null;
+    if (this.#waiting) this.#send();
+  }
+
+  #again(args, afterMs) {
+    setTimeout(() => { if (!this.#running && !this.#waiting) this.put(args); }, afterMs);
+  }
+}

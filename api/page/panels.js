@@ -1,0 +1,121 @@
+// Answers as figures, bars and tables.
+
+import { number, percent, share, told } from "./units.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined) made.setAttribute(key, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+function svg(name, attributes, ...children) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+const at = (share) => `${(100 * Math.min(1, Math.max(0, share))).toFixed(3)}%`;
+
+const badge = () => element("strong", { class: "exact" }, "exact");
+
+export function bounds(estimate, write = (value) => told(estimate, value)) {
+  const { lower, upper, exact } = estimate;
+  if (exact) return badge();
+  if (lower === null && upper === null) return element("span", {}, "no interval");
+  return element("span", {}, `${lower === null ? "−∞" : write(lower)} – ${upper === null ? "∞" : write(upper)}`);
+}
+
+// The band around the value, on a track that reaches at least 10 % to either side.
+function track({ value, lower, upper }) {
+  const reach = Math.max(Math.abs(value) * 0.1, 1.15 * Math.max((upper ?? value) - value, value - (lower ?? value)), 1e-300);
+  const place = (each) => 0.5 + (each - value) / (2 * reach);
+  const from = place(lower ?? -Infinity);
+  const to = place(upper ?? Infinity);
+  return svg("svg", { class: "track", "aria-hidden": "true" },
+    svg("line", { class: "rail", x1: "0%", x2: "100%", y1: 7, y2: 7 }),
+    svg("rect", { class: "band", x: at(from), width: at(Math.min(1, to) - Math.max(0, from)), y: 2, height: 10, rx: 2 }),
+    svg("line", { class: "middle", x1: "50%", x2: "50%", y1: 0, y2: 14 }));
+}
+
+// figures: [{id, label, estimate}]. The nodes stay, so that a figure changes and does not blink.
+export function showFigures(host, figures, meta) {
+  const shape = figures.map((each) => each.id).join();
+  if (host.dataset.shape !== shape) {
+    host.dataset.shape = shape;
+    host.replaceChildren(...figures.map((each) => element("section", { class: "panel figure", "data-figure": each.id },
+      element("h3", {}, each.label), element("p", { class: "value" }), element("div", { class: "error-band" }))));
+  }
+  figures.forEach(({ estimate }, i) => {
+    const card = host.children[i];
+    Object.assign(card.dataset, {
+      value: estimate.value ?? "", lower: estimate.lower ?? "", upper: estimate.upper ?? "",
+      exact: estimate.exact, now: meta.now, decay: meta.decay,
+    });
+    const empty = estimate.value === null;
+    card.querySelector(".value").textContent = told(estimate);
+    const spread = estimate.exact || empty || !estimate.value || !(estimate.upper > estimate.lower) || estimate.lower === null
+      ? null : (estimate.upper - estimate.lower) / 2 / Math.abs(estimate.value);
+    card.querySelector(".error-band").replaceChildren(...(empty
+      ? [element("p", { class: "bounds" }, "no observation has weight")]
+      : [...(estimate.exact ? [] : [track(estimate)]),
+        element("p", { class: "bounds" }, bounds(estimate),
+          ...(spread === null ? [] : [element("span", { class: "spread-of" }, `± ${percent(spread)}`)]))]));
+  });
+}
+
+function bar({ value, lower, upper, exact }, longest) {
+  const drawn = svg("svg", { class: "bar", "aria-hidden": "true" },
+    svg("rect", { class: "share", x: "0%", y: 5, width: at(value / longest), height: 14, rx: 2 }));
+  if (!exact) {
+    const [from, to] = [at((lower ?? 0) / longest), at((upper ?? 1) / longest)];
+    drawn.append(
+      svg("line", { class: "whisker", x1: from, x2: to, y1: 12, y2: 12 }),
+      svg("line", { class: "whisker", x1: from, x2: from, y1: 7, y2: 17 }),
+      svg("line", { class: "whisker", x1: to, x2: to, y1: 7, y2: 17 }));
+  }
+  return drawn;
+}
+
+const SHOWN = 12;
+
+export function showHitters(host, hitters, phi) {
+  host.dataset.count = hitters.length;
+  if (!hitters.length) {
+    host.replaceChildren(element("p", { class: "hint" }, `No value holds more than ${percent(phi)} of the decayed weight.`));
+    return;
+  }
+  const shown = hitters.slice(0, SHOWN);
+  const longest = Math.max(...shown.map(({ frequency }) => frequency.exact ? frequency.value : Math.min(1, frequency.upper ?? 1)));
+  const rows = shown.map(({ value, frequency }) => element("tr", { "data-value": value, "data-share": frequency.value },
+    element("th", { scope: "row", class: "number" }, number(value)),
+    element("td", { class: "bar-cell" }, bar(frequency, longest)),
+    element("td", { class: "number" }, share(frequency.value)),
+    element("td", { class: "number interval" }, bounds(frequency, share))));
+  const head = element("tr", {}, element("th", { scope: "col", class: "number" }, "Value"),
+    element("td", {}), element("th", { scope: "col", class: "number" }, "Share"),
+    element("th", { scope: "col", class: "number interval" }, "Interval"));
+  const parts = [element("table", { class: "hitters" }, element("thead", {}, head), element("tbody", {}, ...rows))];
+  if (hitters.length > SHOWN) parts.push(element("p", { class: "hint" }, `and ${hitters.length - SHOWN} more`));
+  host.replaceChildren(...parts);
+}
+
+// Fills a <details> with a table, once it is open: most readers never open it.
+export function showTable(details, caption, columns, rows) {
+  const fill = () => {
+    details.querySelector(".scroll")?.remove();
+    const table = element("table", {},
+      element("caption", { class: "hidden" }, caption),
+      element("thead", {}, element("tr", {}, ...columns.map((name) => element("th", { scope: "col", class: "number" }, name)))),
+      element("tbody", {}, ...rows.map(([first, ...rest]) => element("tr", {},
+        element("th", { scope: "row" }, first), ...rest.map((cell) => element("td", { class: "number" }, cell))))));
+    details.append(element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `${caption}, as a table` }, table));
+  };
+  details.ontoggle = () => { if (details.open) fill(); };
+  if (details.open) fill();
+}

@@ -1,0 +1,87 @@
+// Which questions a family of sketches answers, and how they are asked.
+
+import { request, streamPath } from "./http.js";
+
+const QUANTILES = [0.1, 0.5, 0.9];
+const NAMES = { 0.1: "p10", 0.5: "p50", 0.9: "p90" };
+
+// Of each family: the number it mainly counts, and whether it tells of values.
+const FAMILIES = {
+  decay: { scalars: ["count", "mean"], values: true },
+  integral: { scalars: ["count", "mean"], values: true },
+  median: { scalars: ["count", "mean"], values: true },
+  sum: { scalars: ["count", "sum"], values: false },
+};
+const LABELS = { count: "Decayed count", mean: "Decayed mean", sum: "Decayed sum" };
+
+export const familyOf = (stream) => FAMILIES[stream.family] ?? { scalars: ["count"], values: false };
+
+// What the series of a stream without values is of.
+export const seriesOf = (stream) => (familyOf(stream).values ? "count" : familyOf(stream).scalars.at(-1));
+
+export const seriesLabel = (stream) => LABELS[seriesOf(stream)];
+
+// Everything about one time: [{id, label, estimate}], the heavy hitters and the time.
+export async function askFigures(stream, { decay, now, confidence, phi }, signal) {
+  const { scalars, values } = familyOf(stream);
+  const common = { confidence, ...(decay && { decay }), ...(now !== null && { now }) };
+  const queries = scalars.map((aggregate) => ({ aggregate, ...common }));
+  if (values) {
+    queries.push({ aggregate: "quantile", q: QUANTILES, ...common });
+    queries.push({ aggregate: "heavy_hitters", phi, ...common });
+  }
+  const { answers, digest } = await request(streamPath(stream.name, "/query"), { queries }, signal);
+  const figures = scalars.map((id, i) => ({ id, label: LABELS[id], estimate: answers[i].estimate }));
+  const quantiles = answers.find((each) => each.aggregate === "quantile")?.quantiles ?? [];
+  for (const { q, estimate } of quantiles) {
+    figures.push({ id: NAMES[q], label: q === 0.5 ? "Median" : NAMES[q], estimate });
+  }
+  const hitters = answers.find((each) => each.aggregate === "heavy_hitters")?.heavy_hitters ?? null;
+  return { figures, hitters, now: answers[0].now, digest };
+}
+
+// The same over times: {times, count: [estimate], quantiles: {p10: [estimate], ...} or null}.
+export async function askSeries(stream, { decay, times, confidence }, signal) {
+  const common = { confidence, times, ...(decay && { decay }) };
+  const queries = [{ aggregate: seriesOf(stream), ...common }];
+  if (familyOf(stream).values) queries.push({ aggregate: "quantile", q: QUANTILES, ...common });
+  const { answers } = await request(streamPath(stream.name, "/query"), { queries }, signal);
+  const [count, quantile] = answers.map((each) => each.points);
+  return {
+    times: count.map((point) => point.now),
+    count: count.map((point) => point.estimate),
+    quantiles: quantile
+      ? Object.fromEntries(QUANTILES.map((q, i) => [NAMES[q], quantile.map((point) => point.quantiles[i].estimate)]))
+      : null,
+  };
+}
+
+// The decayed count over times, for a glance.
+export async function askCounts(stream, { decay, times, confidence }) {
+  const queries = [{ aggregate: "count", decay, times, confidence }];
+  const { answers } = await request(streamPath(stream.name, "/query"), { queries });
+  return answers[0].points.map((point) => point.estimate);
+}
+
+// The least of some lengths that holds nearly every observation at a time, or null. Lengths that the
+// sketch does not answer for are left out.
+export async function dataSpan(stream, lengths, now, signal) {
+  const ask = (widths) => {
+    const at = now === null ? {} : { now };
+    const queries = widths.map((width) => ({ aggregate: "count", decay: { kind: "window", width }, ...at }));
+    return request(streamPath(stream.name, "/query"), { queries }, signal);
+  };
+  let asked = lengths;
+  let answers;
+  try {
+    ({ answers } = await ask(asked));
+  } catch (error) {
+    const refused = new Set((error.faults ?? []).map(({ field }) => Number(/^queries\[(\d+)\]/.exec(field)?.[1])));
+    asked = lengths.filter((_, i) => !refused.has(i));
+    if (!refused.size || !asked.length) throw error;
+    ({ answers } = await ask(asked));
+  }
+  const counts = answers.map((each) => each.estimate.value);
+  const all = counts.at(-1);
+  return all > 0 ? asked[counts.findIndex((each) => each >= 0.99 * all)] : null;
+}

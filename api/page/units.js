@@ -1,0 +1,134 @@
+// Times, durations and numbers as people read them.
+//
+// The page reckons in seconds where the stream's `time_unit` has a wall clock, and in the unit itself
+// elsewhere; `Unit` converts.
+
+const SECONDS = { ns: 1e-9, us: 1e-6, ms: 1e-3, s: 1, m: 60, min: 60, h: 3600, d: 86400 };
+const SPANS = [
+  ["y", 31557600], ["d", 86400], ["h", 3600], ["min", 60], ["s", 1], ["ms", 1e-3], ["µs", 1e-6],
+  ["ns", 1e-9],
+];
+const WRITTEN = {
+  ns: 1e-9, us: 1e-6, "µs": 1e-6, ms: 1e-3, s: 1, sec: 1, second: 1, seconds: 1, m: 60, min: 60,
+  minute: 60, minutes: 60, h: 3600, hour: 3600, hours: 3600, d: 86400, day: 86400, days: 86400,
+  w: 604800, week: 604800, weeks: 604800, y: 31557600, year: 31557600, years: 31557600,
+};
+
+const significant = (digits) => new Intl.NumberFormat("en", { maximumSignificantDigits: digits });
+const SHORT = significant(3);
+const FOUR = significant(4);
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+// Four digits that mean something, and every digit of a whole part.
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e12 || size < 1e-4)) return value.toExponential(3).replace("e", " e");
+  return size >= 1000 ? WHOLE.format(value) : FOUR.format(value);
+}
+
+// As many digits as the interval leaves meaning to: two of its half width.
+export function told({ value, lower, upper, exact }, written = value) {
+  const half = (upper - lower) / 2;
+  if (exact || lower === null || upper === null || written === null || !(half > 0)) return number(written);
+  const decimals = Math.min(8, Math.max(0, 1 - Math.floor(Math.log10(half))));
+  if (Math.abs(written) >= 1e12 || (written !== 0 && Math.abs(written) < 1e-4)) return number(written);
+  return written.toLocaleString("en", { minimumFractionDigits: Math.min(decimals, 6), maximumFractionDigits: decimals });
+}
+
+export const short = (value) => SHORT.format(value);
+export const percent = (share) => `${SHORT.format(100 * share)}\u00a0%`;
+
+const THREE = new Intl.NumberFormat("en", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
+
+// The same with its zeros, for columns.
+export const share = (part) => `${part === 1 ? "100" : THREE.format(100 * part)}\u00a0%`;
+
+export class Unit {
+  constructor(name) {
+    this.name = name;
+    this.seconds = SECONDS[name] ?? null;
+    this.scale = this.seconds ?? 1; // of the unit, in what the page reckons in
+  }
+
+  get hasClock() { return this.seconds !== null; }
+
+  // From the page's reckoning to the stream's whole numbers, and back.
+  toStream(time) { return Math.round(time / this.scale); }
+  fromStream(time) { return time * this.scale; }
+
+  clock() { return Date.now() / 1000; }
+
+  duration(length) {
+    if (!this.hasClock) return `${SHORT.format(length)}\u00a0${this.name}`;
+    const [name, size] = SPANS.find(([, each]) => length >= each * 0.9995) ?? SPANS.at(-1);
+    return `${SHORT.format(length / size)}\u00a0${name}`;
+  }
+
+  // "90", "1.5 h", "2 days"; null where it is not a positive length. A bare number is of the unit.
+  parseDuration(text) {
+    const found = /^\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-zµ]*)\s*$/iu.exec(text);
+    if (!found) return null;
+    const word = found[2];
+    let size = WRITTEN[word] ?? WRITTEN[word.toLowerCase()];
+    if (word === "" || word === this.name) size = this.scale;
+    else if (!this.hasClock) return null;
+    const length = Number(found[1]) * size;
+    return Number.isFinite(length) && length > 0 ? length : null;
+  }
+
+  time(at) {
+    if (!this.hasClock) return `${WHOLE.format(at)} ${this.name}`;
+    const date = new Date(at * 1000);
+    if (Number.isNaN(date.getTime())) return `${number(this.toStream(at))} ${this.name}`;
+    return date.toISOString().slice(0, 19).replace("T", " ");
+  }
+
+  // What `time` writes, or a bare integer of the unit; null where it is neither.
+  parseTime(text) {
+    const plain = text.trim();
+    if (/^-?[0-9]+$/.test(plain) && !(this.hasClock && plain.length === 4)) {
+      return this.fromStream(Number(plain));
+    }
+    if (!this.hasClock) {
+      const bare = plain.replace(this.name, "").replace(/[,\s]/g, "");
+      return /^-?[0-9]+$/.test(bare) ? Number(bare) : null;
+    }
+    const found = /^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[ T]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?))?Z?$/.exec(plain);
+    const at = found ? Date.parse(`${found[1]}T${found[2] ?? "00:00"}Z`) : NaN;
+    return Number.isNaN(at) ? null : at / 1000;
+  }
+
+  // Lengths that people think in, rising.
+  get niceLengths() { return this.hasClock ? NICE : POWERS; }
+}
+
+const steps = (size, ...counts) => counts.map((count) => count * size);
+const NICE = [
+  ...steps(1e-3, 1, 10, 100), ...steps(1, 1, 2, 5, 10, 30), ...steps(60, 1, 2, 5, 10, 20, 30),
+  ...steps(3600, 1, 2, 3, 6, 12), ...steps(86400, 1, 2, 3, 7, 14, 30, 60, 90, 180),
+  ...steps(31557600, 1, 2, 5, 10),
+];
+const POWERS = Array.from({ length: 40 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3));
+
+export const AGE_TICKS = [1e-3, 1, 60, 3600, 86400, 2592000, 31557600, 315576000];
+
+const DATE = { timeZone: "UTC", month: "short", day: "numeric" };
+const HOUR = { timeZone: "UTC", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+
+// Labels of instants along an axis: the day where it changes, else no more than the steps need.
+export function timeLabels(instants, step) {
+  const write = (options) => new Intl.DateTimeFormat("en", options);
+  const [year, day] = [write({ timeZone: "UTC", year: "numeric" }), write(DATE)];
+  const hour = write(step < 60 ? { ...HOUR, second: "2-digit" } : HOUR);
+  let before = "";
+  return instants.map((instant) => {
+    const date = new Date(instant * 1000);
+    if (step >= 28 * 86400) return step >= 360 * 86400 ? year.format(date) : `${day.format(date)}\n${year.format(date)}`;
+    if (step >= 86400) return day.format(date);
+    const today = day.format(date);
+    const label = today === before ? hour.format(date) : `${hour.format(date)}\n${today}`;
+    before = today;
+    return label;
+  });
+}

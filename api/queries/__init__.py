@@ -1,0 +1,19 @@
+"""Queries and answers as they travel, and how one is turned into the other.
+
+- ``decays``: how a request says how weights fall with age
+- ``requests``: what may be asked
+- ``answers``: what is answered
+- ``groups``: several streams asked as one
+- ``evaluation``: a request checked against the stream, its clock read, its answers computed
+- ``caching``: answers that were given, and their names
+- ``reading`` / ``desk``: a request out of a URL; and the way from there to the answer
+"""
+
+from __future__ import annotations
+
+from api.queries.caching import is_known
+from api.queries.desk import Desk
+from api.queries.reading import read_request
+from api.queries.requests import GroupRequest, QueryRequest
+
+__all__ = ["Desk", "GroupRequest", "QueryRequest", "is_known", "read_request"]

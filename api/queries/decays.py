@@ -1,0 +1,117 @@
+"""Decays as they travel.
+
+Their domains are the library's business: each model builds the library's decay, and what that
+refuses is reported at the place in the request. All but expressions are built while the request is
+read. To read and check the text of an expression may take 50 ms, so that is done later, where it
+holds up nobody else (``evaluation``, and the route of curves).
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from api.schemas import RequestModel
+from decaysketch import decay as decays
+from decaysketch.decay.parse import MAX_TEXT
+
+__all__ = ["AnyDecay", "AnyNumber", "DecayModel", "ExpressionDecay", "NonNegative", "Positive"]
+
+
+def _number(value: Any) -> int | float:
+    """A finite JSON number, an integer kept as one: ages may need all 63 bits."""
+    if not isinstance(value, bool) and isinstance(value, (int, float)):
+        with suppress(OverflowError):  # an integer beyond every double
+            if math.isfinite(value):
+                return value
+    raise PydanticCustomError("finite_number", "Input should be a finite number")
+
+
+def _number_of(**schema: Any) -> Any:
+    return WithJsonSchema({"type": "number"} | schema)
+
+
+AnyNumber = Annotated[int | float, PlainValidator(_number), _number_of()]
+NonNegative = Annotated[int | float, PlainValidator(_number), _number_of(minimum=0)]
+Positive = Annotated[int | float, PlainValidator(_number), _number_of(exclusiveMinimum=0)]
+
+
+class DecayModel(RequestModel):
+    """Base of the decays."""
+
+    def to_library(self) -> decays.Decay:
+        """The library's decay, which checks the domain of every field.
+
+        Raises:
+            ParameterError: a field is outside its domain.
+        """
+        return decays.from_dict(self.model_dump(exclude_none=True))
+
+
+class _CheckedDecay(DecayModel):
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.to_library()
+        return self
+
+
+class WindowDecay(_CheckedDecay):
+    """Weight 1 up to an age of `width`, inclusive, then 0."""
+
+    kind: Literal["window"]
+    width: NonNegative
+
+
+class ExponentialDecay(_CheckedDecay):
+    """`exp(-rate * age)`, or `2^(-age / half_life)`: give one of the two."""
+
+    kind: Literal["exponential"]
+    rate: Positive | None = None
+    half_life: Positive | None = None
+
+
+class PolynomialDecay(_CheckedDecay):
+    """`(1 + age / scale)^-exponent`."""
+
+    kind: Literal["polynomial"]
+    exponent: Positive
+    scale: Positive = 1
+
+
+class NoDecay(_CheckedDecay):
+    """Weight 1 at every age."""
+
+    kind: Literal["none"]
+
+
+class PiecewiseDecay(_CheckedDecay):
+    """The weight of the first step whose age is not exceeded; `beyond` after the last."""
+
+    kind: Literal["piecewise"]
+    steps: list[Annotated[list[NonNegative], Field(min_length=2, max_length=2)]] = Field(
+        min_length=1, max_length=1000, description="`[age, weight]`, ages rising, weights not."
+    )
+    beyond: NonNegative = 0
+
+
+class ExpressionDecay(DecayModel):
+    """What a text says of the age `x`: finite, >= 0, and not rising. It is read, never executed."""
+
+    kind: Literal["expression"]
+    text: str = Field(
+        min_length=1,
+        max_length=MAX_TEXT,
+        description="`+ - * / // **`, decimal numbers, `e`, `pi`; `exp log ln sqrt floor ceil min "
+        "max`; `where(x <= 60, then, otherwise)`.",
+        examples=["1/(1 + log(1 + x/60))"],
+    )
+
+
+AnyDecay = Annotated[
+    WindowDecay | ExponentialDecay | PolynomialDecay | NoDecay | PiecewiseDecay | ExpressionDecay,
+    Field(discriminator="kind", description="How the weight of an observation falls with its age."),
+]

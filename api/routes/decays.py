@@ -1,0 +1,89 @@
+"""Decays before they are used: whether it is one, and what it looks like."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+import numpy as np
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from api.access.guard import reads
+from api.errors import Fault, InvalidRequestError
+from api.queries.decays import AnyDecay, NonNegative
+from api.routes.common import TheAggregator, json_only, problems
+from api.schemas import RequestModel
+from decaysketch.decay import Expression
+from decaysketch.errors import ParameterError
+
+__all__ = ["CurveRequest", "CurveResponse", "router"]
+
+router = APIRouter()
+
+_OLDEST = 1 << 63
+
+
+class Ages(RequestModel):
+    """Ages at equal distances, from `start` to `stop`, both of them."""
+
+    start: NonNegative = 0
+    stop: NonNegative
+    points: Annotated[int, Field(ge=2, le=2000)] = 200
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if not 0 <= self.start < self.stop <= _OLDEST:
+            raise PydanticCustomError(
+                "no_range",
+                "start is {start} and stop is {stop}; expected 0 <= start < stop <= 2^63",
+                {"start": self.start, "stop": self.stop},
+            )
+        return self
+
+
+class CurveRequest(RequestModel):
+    """A decay, and the ages at which to show it."""
+
+    decay: AnyDecay
+    ages: Ages
+
+
+class CurveResponse(BaseModel):
+    """A decay that was found to be one."""
+
+    text: str = Field(description="The decay, an expression in its normal form.")
+    ages: list[float]
+    weights: list[float] = Field(description="At each age: finite, >= 0, not rising.")
+
+
+@router.post(
+    "/v1/decays/curve",
+    tags=["queries"],
+    summary="Try a decay",
+    dependencies=[Depends(reads), Depends(json_only)],
+    responses=problems(
+        s413="The body is too long.",
+        s415="The body is not JSON.",
+        s422="It is no decay; the problem says why. Or the ages are malformed.",
+    ),
+)
+async def post_curve(request: CurveRequest, aggregator: TheAggregator) -> CurveResponse:
+    """Whether it is a decay, as every query checks it, and its weights at some ages."""
+    return await aggregator.compute(_curve, request)
+
+
+def _curve(request: CurveRequest) -> CurveResponse:
+    try:
+        decay = request.decay.to_library()
+        ages = np.linspace(request.ages.start, request.ages.stop, request.ages.points)
+        weights = decay(ages)
+    except ParameterError as error:
+        raise InvalidRequestError(
+            f"decay: {error}", [Fault(field="decay", reason=str(error))]
+        ) from None
+    return CurveResponse(
+        text=decay.text if isinstance(decay, Expression) else repr(decay),
+        ages=ages.tolist(),
+        weights=weights.tolist(),
+    )

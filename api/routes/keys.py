@@ -1,0 +1,225 @@
+"""Keys: who may do what, on which streams."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Depends, Path, Request
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from api.access.guard import Administers
+from api.access.keys import SCOPE_ENTRY, Caller, KeyRow, Role, covers, mint, rotate
+from api.access.ring import KeyRing
+from api.errors import ForbiddenError, UnknownKeyError
+from api.routes.common import json_only, problems
+from api.schemas import RequestModel
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["keys"])
+
+_YEAR_S = 365 * 86_400
+
+Prefix = Annotated[
+    str, Path(pattern="^[a-z2-7]{8}$", description="The eight characters after `ds_`.")
+]
+ScopeEntry = Annotated[str, Field(pattern=SCOPE_ENTRY)]
+
+
+async def _ring(request: Request) -> KeyRing:
+    ring: KeyRing = request.app.state.keys
+    return ring
+
+
+TheKeys = Annotated[KeyRing, Depends(_ring)]
+
+
+class KeyCreation(RequestModel):
+    """A key to be made."""
+
+    role: Role = Field(
+        strict=False, description="`read` < `write` < `admin`; each includes those before it."
+    )
+    scope: list[ScopeEntry] = Field(
+        min_length=1,
+        max_length=100,
+        description="Names of streams, or globs: `*`, `?`, `[a-z]`. `*` alone is every stream.",
+        examples=[["ward-*"]],
+    )
+    label: str = Field(default="", max_length=200, description="For people.")
+    expires_in_s: int | None = Field(
+        default=None, ge=1, le=100 * _YEAR_S, description="Valid for so long; null: for ever."
+    )
+    max_streams: int | None = Field(
+        default=None,
+        ge=0,
+        le=1 << 32,
+        description="It creates no stream while its scope has so many; null: no such limit. Not of "
+        "role `admin`, which could make itself another key.",
+    )
+
+    @model_validator(mode="after")
+    def _a_limit_that_holds(self) -> Self:
+        if self.role is Role.ADMIN and self.max_streams is not None:
+            raise PydanticCustomError(
+                "no_limit_of_admin", "max_streams is not for role admin, which can make other keys"
+            )
+        return self
+
+
+class KeyRotation(RequestModel):
+    """How a key gets its new secret."""
+
+    grace_s: int = Field(
+        default=3600,
+        ge=0,
+        le=30 * 86_400,
+        description="How long the old secret is still taken. 0 if it was stolen.",
+    )
+
+
+class KeyState(BaseModel):
+    """What is known of a key; the secret is not."""
+
+    prefix: str
+    label: str
+    role: Role
+    scope: list[str]
+    max_streams: int | None
+    created: datetime
+    expires: datetime | None
+    previous_secret_until: datetime | None = Field(
+        description="After a rotation: how long the secret before it is taken."
+    )
+    last_used: datetime | None = Field(
+        description="As far as the process that answers knows, since it started."
+    )
+
+
+class NewKey(KeyState):
+    """A key, the only time that it is shown."""
+
+    key: str = Field(description="Keep it: it cannot be read again.")
+
+
+class KeyList(BaseModel):
+    """Keys whose scope is within that of the caller, in order of creation."""
+
+    keys: list[KeyState]
+
+
+@router.post(
+    "/v1/keys",
+    summary="Make a key",
+    status_code=HTTPStatus.CREATED,
+    dependencies=[Depends(json_only)],
+    responses=problems(
+        s413="The body is too long.",
+        s415="The body is not JSON.",
+        s422="A field is outside its domain.",
+    ),
+)
+async def post_key(creation: KeyCreation, caller: Administers, ring: TheKeys) -> NewKey:
+    """The scope must be within that of the key that asks."""
+    for entry in creation.scope:
+        if not covers(caller.scope, entry):
+            raise ForbiddenError(f"scope {entry!r} is not within the scope of this key")
+    now_us = _now_us()
+    row, token = mint(
+        role=creation.role,
+        scope=creation.scope,
+        label=creation.label,
+        now_us=now_us,
+        expires_us=_after(now_us, creation.expires_in_s),
+        max_streams=creation.max_streams,
+    )
+    await ring.store.put(row)
+    await ring.reload()
+    return NewKey(key=token, **_fields(row, ring))
+
+
+@router.get("/v1/keys", summary="List the keys")
+async def list_keys(caller: Administers, ring: TheKeys) -> KeyList:
+    """No secret is among them."""
+    rows = [row for row in await ring.rows() if _manages(caller, row)]
+    return KeyList(keys=[KeyState(**_fields(row, ring)) for row in rows])
+
+
+@router.delete(
+    "/v1/keys/{prefix}",
+    summary="Revoke a key",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(
+        s404="No key of this prefix, or its scope is not within that of the key that asks.",
+        s422="The prefix is not eight characters.",
+    ),
+)
+async def delete_key(prefix: Prefix, caller: Administers, ring: TheKeys) -> None:
+    """Refused from now on here, and within two seconds by every other replica."""
+    await _managed(prefix, caller, ring)
+    await ring.store.delete(prefix)
+    await ring.reload()
+
+
+@router.post(
+    "/v1/keys/{prefix}/rotate",
+    summary="Give a key a new secret",
+    dependencies=[Depends(json_only)],
+    responses=problems(
+        s404="No key of this prefix, or its scope is not within that of the key that asks.",
+        s413="The body is too long.",
+        s415="The body is not JSON.",
+        s422="The prefix or the time is outside its domain.",
+    ),
+)
+async def rotate_key(
+    prefix: Prefix, rotation: KeyRotation, caller: Administers, ring: TheKeys
+) -> NewKey:
+    """Role, scope and expiry stay. The secret before the last rotation is taken no longer."""
+    row = await _managed(prefix, caller, ring)
+    changed, token = rotate(row, _now_us(), rotation.grace_s * 1_000_000)
+    if not await ring.store.replace(changed):
+        raise UnknownKeyError(prefix)
+    await ring.reload()
+    return NewKey(key=token, **_fields(changed, ring))
+
+
+def _manages(caller: Caller, row: KeyRow) -> bool:
+    return all(covers(caller.scope, entry) for entry in row.scope)
+
+
+async def _managed(prefix: str, caller: Caller, ring: KeyRing) -> KeyRow:
+    for row in await ring.rows():
+        if row.prefix == prefix and _manages(caller, row):
+            return row
+    raise UnknownKeyError(prefix)
+
+
+def _fields(row: KeyRow, ring: KeyRing) -> dict[str, Any]:
+    return {
+        "prefix": row.prefix,
+        "label": row.label,
+        "role": row.role,
+        "scope": list(row.scope),
+        "max_streams": row.max_streams,
+        "created": _utc(row.created_us),
+        "expires": _utc(row.expires_us),
+        "previous_secret_until": _utc(row.previous_until_us),
+        "last_used": _utc(ring.last_used_us(row.prefix)),
+    }
+
+
+def _utc(time_us: int | None) -> datetime | None:
+    return None if time_us is None else datetime.fromtimestamp(time_us / 1e6, UTC)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _after(now_us: int, seconds: int | None) -> int | None:
+    return None if seconds is None else now_us + seconds * 1_000_000

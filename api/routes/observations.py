@@ -1,0 +1,182 @@
+"""Raw observations in, a verdict on each of them out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
+
+from api import schemas
+from api.access.guard import writes
+from api.errors import presentable
+from api.ingest.columns import Form, Refusal
+from api.ingest.skew import latest_time
+from api.ingest.take import READERS, Taken, take
+from api.routes.common import (
+    TheAggregator,
+    TheSettings,
+    TheStream,
+    media_type,
+    problems,
+    require_media_type,
+)
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+_REFUSALS_LISTED = 1000
+_Verdict = Literal["retained", "already_retained", "below_watermark", "refused"]
+_NAMES: tuple[_Verdict, ...] = get_args(_Verdict)
+
+
+class RefusedRow(BaseModel):
+    """An observation that was not taken."""
+
+    row: int = Field(description="Which of the body, from 0; empty lines do not count.")
+    field: str = Field(description="The field at fault; `observation` for the row as a whole.")
+    reason: str = Field(description="What is wrong with it.")
+    value: Any = Field(default=None, description="What was given (shortened if long).")
+    expected: Any = Field(default=None, description="What it should be.")
+
+
+class PostedObservations(BaseModel):
+    """What became of the observations of one post."""
+
+    stream: str
+    source: str
+    token: str | None = Field(
+        description="A query that names it sees these observations; null where none was taken."
+    )
+    duplicate: bool = Field(
+        description="The same set of observations had been taken from this source before."
+    )
+    rows: int = Field(description="Observations in the body.")
+    retained: int = Field(description="New to what the source has posted, and held.")
+    already_retained: int = Field(description="Held before, or copies of others of this body.")
+    below_watermark: int = Field(description="Taken and too old to be held.")
+    refused: int = Field(description="Not taken.")
+    verdicts: list[_Verdict] | None = Field(
+        default=None, description="Of each observation, in order; with `verdicts=rows`."
+    )
+    refusals: list[RefusedRow] = Field(
+        description=f"Observations that were refused, the first {_REFUSALS_LISTED} of them."
+    )
+
+
+_ROW = {
+    "type": "object",
+    "required": ["time", "id"],
+    "properties": {
+        "value": {"type": ["number", "null"]},
+        "weight": {"type": "integer", "default": 1},
+        "time": {"type": "integer"},
+        "id": {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array"}]},
+    },
+}
+_EXAMPLE = {"observations": [{"value": 21.5, "weight": 3, "time": 1700000000, "id": "t-7/4711"}]}
+
+
+@router.post(
+    "/v1/streams/{name}/observations",
+    tags=["observations"],
+    summary="Post raw observations",
+    dependencies=[Depends(writes)],
+    response_description="Those that were taken are on stable storage.",
+    responses=problems(
+        s403="The source was revoked.",
+        s404="No such stream.",
+        s413="The body is too long, or has too many observations.",
+        s415="The body is neither JSON, NDJSON nor an Arrow stream.",
+        s422="The body as a whole cannot be read, or `source` is missing or outside its domain.",
+        s429="Too much waits to be written; send it again after Retry-After.",
+        s503="The journal is out of reach; nothing was acknowledged, send it again.",
+    ),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "Observations: one document, an object a line, or Arrow columns.",
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["observations"],
+                        "properties": {"observations": {"type": "array", "items": _ROW}},
+                    },
+                    "example": _EXAMPLE,
+                },
+                "application/x-ndjson": {"schema": _ROW},
+                "application/vnd.apache.arrow.stream": {
+                    "schema": {"type": "string", "format": "binary"}
+                },
+            },
+        }
+    },
+)
+async def post_observations(
+    name: schemas.StreamName,
+    source: schemas.SourceKey,
+    request: Request,
+    aggregator: TheAggregator,
+    stream: TheStream,
+    settings: TheSettings,
+    verdicts: Annotated[
+        Literal["rows", "counts"],
+        Query(description="`rows`: a verdict on each observation; `counts`: how many of each."),
+    ] = "rows",
+) -> PostedObservations:
+    """For devices too thin to build a sketch. Sound observations are taken even if others of the
+    body are refused. Posting them again, in any grouping, changes nothing."""
+    require_media_type(request, *READERS)
+    stream.admit(source)
+    params, row = stream.recipe.params, stream.row
+    latest = latest_time(params.time_unit, row.max_clock_skew_s, aggregator.now_us() * 1000)
+    form = Form(params, source, latest, settings.max_rows)
+    reader = READERS[media_type(request) or ""]
+    taken = await aggregator.compute(take, stream, reader, await request.body(), form)
+    receipt = None
+    if taken.incoming is not None:
+        receipt = await aggregator.post(stream, source, [taken.incoming])
+    counts = _counts(taken)
+    for verdict, rows in counts.items():
+        if rows:
+            aggregator.observer.observations(name, source, verdict, rows)
+    for field, rows in _refused_by_field(taken).items():
+        aggregator.observer.refused(name, f"observation-{field}", rows)
+    return PostedObservations(
+        stream=name,
+        source=source,
+        token=None if receipt is None else receipt.token,
+        duplicate=receipt is not None and receipt.duplicates == [True],
+        rows=taken.batch.rows,
+        **counts,
+        verdicts=[_NAMES[code] for code in taken.verdicts.tolist()] if verdicts == "rows" else None,
+        refusals=[_presented(each) for each in taken.batch.refusals[:_REFUSALS_LISTED]],
+    )
+
+
+def _counts(taken: Taken) -> dict[_Verdict, int]:
+    found = np.bincount(taken.verdicts, minlength=len(_NAMES)).tolist()
+    return dict(zip(_NAMES, found, strict=True))
+
+
+def _refused_by_field(taken: Taken) -> dict[str, int]:
+    fields: dict[str, int] = {}
+    for refusal in taken.batch.refusals:
+        fields[refusal.field] = fields.get(refusal.field, 0) + 1
+    return fields
+
+
+def _presented(refusal: Refusal) -> RefusedRow:
+    value = None if refusal.value is None else presentable(refusal.value)
+    if isinstance(value, str):  # JSON lets text have halves of surrogate pairs
+        value = value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return RefusedRow(
+        row=refusal.row,
+        field=refusal.field,
+        reason=refusal.reason,
+        value=value,
+        expected=refusal.expected,
+    )

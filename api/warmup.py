@@ -1,0 +1,29 @@
+"""Compile, or load from the cache, what requests run, so that none of them waits for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.families import join, snapshot_of
+from decaysketch import SketchParams, decay
+from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch.families import Recipe, recipe_of
+
+__all__ = ["warm_up"]
+
+
+def warm_up() -> None:
+    """Build, read, merge and ask one small sketch of each family."""
+    params = SketchParams(max_weight=2, id_bits=8, capacity=8)
+    values, numbers = [1.0, 2.0], [1, 2]
+    examples: list[tuple[Recipe[Any], list[Any]]] = [
+        (recipe_of(params), [values, numbers, numbers, numbers]),
+        (recipe_of(params, decay.integral.window(5)), [values, numbers, numbers, numbers]),
+        (recipe_of(SumParams(max_sum=100, capacity=8)), [numbers, numbers]),
+        (recipe_of(MedianParams(max_count=100, capacity=8)), [values, numbers]),
+    ]
+    for recipe, columns in examples:
+        sketch = recipe.empty()
+        sketch.update(*columns)
+        read = snapshot_of(recipe.decode(sketch.to_bytes()))
+        join(recipe, [snapshot_of(recipe.empty()), read]).samples(decay.window(5), 2)

@@ -1,0 +1,32 @@
+"""The program ``decaysketch`` (extra ``cli``): build, merge, query and inspect sketches in files.
+
+decaysketch build LOG... --out FILE [--by KEYS]       sketches from Parquet, CSV, NDJSON or Arrow
+decaysketch merge SKETCH... --out FILE                one of several
+decaysketch query SKETCH AGGREGATE... [--decay ...]   answers with their intervals
+decaysketch inspect SKETCH...                         what a file holds
+decaysketch serve-check URL                           is an aggregator well
+"""
+
+from __future__ import annotations
+
+import typer
+
+from decaysketch.cli.build import build
+from decaysketch.cli.serve_check import serve_check
+from decaysketch.cli.sketches import inspect, merge, query
+
+__all__ = ["app", "main"]
+
+# Local variables stay out of tracebacks: one of them may be a secret.
+app = typer.Typer(
+    add_completion=False, pretty_exceptions_show_locals=False, no_args_is_help=True,
+    help="Duplicate-insensitive, time-decayed sketches of observations, in files.",
+)  # fmt: skip
+for _command in (build, merge, query, inspect):
+    app.command()(_command)
+app.command("serve-check")(serve_check)
+
+
+def main() -> None:
+    """Run the program with the arguments of the command line."""
+    app()

@@ -1,0 +1,227 @@
+"""``decaysketch build``: sketches from files of observations."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from decaysketch.batch import ColumnMapping, KeyedBuilder
+from decaysketch.cli.output import (
+    AsJson,
+    CommandError,
+    human_bytes,
+    number,
+    report,
+    reporting_errors,
+    show,
+)
+from decaysketch.cli.recipes import (
+    ApiKeyFile,
+    IdKeyFile,
+    TimeoutS,
+    api_client,
+    read_id_key,
+    recipe_from_options,
+    recipe_from_server,
+)
+from decaysketch.cli.tables import FORMATS, batches, format_of
+from decaysketch.errors import ObservationError
+from decaysketch.families import Recipe
+
+__all__ = ["build", "file_name"]
+
+_SHOWN = 20  # keys in the table
+_LONGEST_NAME = 180
+_SAMPLED = ("sum", "median")  # families whose elements are named by source and sequence
+
+
+def build(
+    logs: Annotated[list[Path], typer.Argument(help="Parquet, CSV, NDJSON or Arrow files.")],
+    out: Annotated[
+        Path, typer.Option(help="The sketch file; with --by the folder of sketches, one a key.")
+    ],
+    by: Annotated[str, typer.Option(help="Key columns, with commas: a sketch for each key.")] = "",
+    format: Annotated[
+        str | None, typer.Option(help=f"{', '.join(FORMATS)}; by suffix if not given.")
+    ] = None,
+    time_column: Annotated[str, typer.Option(help="When the thing happened.")] = "time",
+    fallback_time_column: Annotated[
+        str | None, typer.Option(help="Taken where that is null.")
+    ] = None,
+    column_unit: Annotated[
+        str | None,
+        typer.Option(help="Unit of times that are plain numbers; the stream's if not given."),
+    ] = None,
+    id_columns: Annotated[
+        str, typer.Option(help="Columns that together identify an observation, with commas.")
+    ] = "id",
+    source_column: Annotated[
+        str, typer.Option(help="Who sent the element; families sum and median.")
+    ] = "source",
+    sequence_column: Annotated[
+        str, typer.Option(help="Integers by which a source numbers its elements; likewise.")
+    ] = "sequence",
+    value_column: Annotated[str, typer.Option(help="The measured number; '' for none.")] = "value",
+    weight_column: Annotated[
+        str | None, typer.Option(help="Integer weights; every weight is 1 if not given.")
+    ] = None,
+    family: Annotated[str, typer.Option(help="decay, integral, sum or median.")] = "decay",
+    params: Annotated[
+        Path | None, typer.Option(help="Parameters as JSON, in place of the options below.")
+    ] = None,
+    from_server: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="URL STREAM", help="Take them from a stream of an aggregator."),
+    ] = None,
+    decay: Annotated[str | None, typer.Option(help="Family integral: the decay as JSON.")] = None,
+    max_weight: Annotated[int | None, typer.Option(help="Largest weight.")] = None,
+    id_bits: Annotated[int | None, typer.Option(help="Ids are below 2^id_bits.")] = None,
+    capacity: Annotated[int | None, typer.Option(help="Observations kept at each level.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Fixes the hash function.")] = None,
+    time_unit: Annotated[str | None, typer.Option(help="Unit of the sketch's times.")] = None,
+    value_type: Annotated[str | None, typer.Option(help="float64 or int64.")] = None,
+    max_sum: Annotated[int | None, typer.Option(help="Family sum: largest sum.")] = None,
+    max_count: Annotated[int | None, typer.Option(help="Family median: most elements.")] = None,
+    max_window: Annotated[int | None, typer.Option(help="Families sum, median.")] = None,
+    id_key_file: IdKeyFile = None,
+    api_key_file: ApiKeyFile = None,
+    timeout_s: TimeoutS = 30.0,
+    now: Annotated[
+        int | None, typer.Option(help="A time to tell sketches that have a clock.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build sketches from files, in any order, with any copies in them."""
+    with reporting_errors():
+        keys = _names(by)
+        if out.exists() and not overwrite:
+            raise CommandError(f"{out} is there already; replace it with --overwrite")
+        id_key = read_id_key(id_key_file)
+        options = {
+            "max_weight": max_weight, "id_bits": id_bits, "capacity": capacity, "seed": seed,
+            "time_unit": time_unit, "value_type": value_type, "max_sum": max_sum,
+            "max_count": max_count, "max_window": max_window,
+        }  # fmt: skip
+        recipe: Recipe[Any]
+        if from_server is not None:
+            if (
+                params is not None
+                or decay is not None
+                or any(v is not None for v in options.values())
+            ):
+                raise CommandError("--from-server gives all parameters; give no others")
+            with api_client(from_server[0], api_key_file, timeout_s) as client:
+                recipe = recipe_from_server(client, from_server[1], id_key)
+        else:
+            if params is None and family not in _SAMPLED and max_weight is None:
+                options["max_weight"] = 1
+            recipe = recipe_from_options(family, params, decay, id_key, options)
+        sampled = recipe.family in _SAMPLED
+        mapping = ColumnMapping(
+            time=time_column,
+            ids=() if sampled else _names(id_columns),
+            source=source_column if sampled else None,
+            sequence=sequence_column if sampled else None,
+            value=value_column or None,
+            weight=weight_column,
+            fallback_time=fallback_time_column,
+            time_unit=column_unit,
+        )
+        builder = KeyedBuilder(recipe, mapping, keys, now=now)
+        _read(builder, logs, format)
+        _write(builder, out, as_json)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _read(builder: KeyedBuilder, logs: list[Path], format: str | None) -> None:
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rows]:,} rows"),
+        TimeElapsedColumn(), console=report, transient=True,
+        disable=not report.is_terminal,
+    )  # fmt: skip
+    sizes = [max(path.stat().st_size, 1) for path in logs]
+    with bar:
+        task = bar.add_task("reading", total=sum(sizes), rows=0)
+        rows_read = 0
+        for position, (path, size) in enumerate(zip(logs, sizes, strict=True)):
+            before = sum(sizes[:position])
+
+            def progress(share: float, before: int = before, size: int = size) -> None:
+                bar.update(task, completed=before + share * size)
+
+            first_row = 0
+            chosen = format or format_of(path)
+            if chosen not in FORMATS:
+                raise CommandError(f"--format is {chosen!r}; expected one of {', '.join(FORMATS)}")
+            for batch in batches(path, chosen, builder.columns, progress):
+                try:
+                    builder.add(batch)
+                except ObservationError as fault:
+                    raise CommandError(f"{path}, rows from {first_row}: {fault}") from None
+                first_row += batch.num_rows
+                rows_read += batch.num_rows
+                bar.update(task, rows=rows_read)
+
+
+def file_name(key: tuple[Any, ...]) -> str:
+    """The name of the file of a key: its parts, quoted, with commas; a hash where that is long."""
+    name = ",".join(map(_file_name_part, key))
+    if len(name) > _LONGEST_NAME:
+        name = hashlib.sha256(name.encode()).hexdigest()
+    return f"{name}.sketch"
+
+
+def _file_name_part(part: Any) -> str:
+    if part is None:
+        return "%null"  # no text is quoted so
+    text = part.hex() if isinstance(part, bytes) else str(part)
+    return quote(text, safe="").replace(".", "%2E") or "%empty"
+
+
+def _write(builder: KeyedBuilder, out: Path, as_json: bool) -> None:
+    table = Table(*builder.keys, "rows read", "held", "bytes", "digest")
+    written = []
+    if builder.keys:
+        out.mkdir(parents=True, exist_ok=True)
+        for stale in (*out.glob("*.sketch"), out / "index.json"):
+            stale.unlink(missing_ok=True)
+    elif not builder.sketches:
+        builder.sketches[()] = builder.recipe.empty(builder.now)
+    for key, sketch in builder.sketches.items():
+        blob = sketch.to_bytes()
+        path = out / file_name(key) if builder.keys else out
+        path.write_bytes(blob)
+        rows = int(builder.counts[key][0]) if key in builder.counts else 0
+        plain = [part if isinstance(part, int | str) or part is None else str(part) for part in key]
+        written.append(
+            {
+                "key": plain, "file": str(path), "rows": rows, "held": len(sketch),
+                "bytes": len(blob), "digest": sketch.digest(),
+            }
+        )  # fmt: skip
+        if len(written) <= _SHOWN:
+            shown = [str(part) for part in plain]
+            cells = (
+                number(rows),
+                number(len(sketch)),
+                human_bytes(len(blob)),
+                sketch.digest()[:12],
+            )
+            table.add_row(*shown, *cells)
+    content = {"recipe": builder.recipe.to_dict(), "keys": list(builder.keys), "sketches": written}
+    if builder.keys:
+        (out / "index.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    if len(written) > _SHOWN:
+        table.caption = f"and {len(written) - _SHOWN:,} more"
+    show(as_json, content, table)

@@ -1,0 +1,69 @@
+"""What the programs print, and how they fail: one line that says what is wrong, and status 1.
+
+Reports and progress go to stderr, results to stdout: tables for people, or JSON with ``--json``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from decaysketch.errors import DecaySketchError
+
+__all__ = ["AsJson", "CommandError", "human_bytes", "number", "report", "reporting_errors", "show"]
+
+#: stderr; stdout is for results that another program may read.
+report = Console(stderr=True, highlight=False)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, for programs.")]
+
+
+class CommandError(Exception):
+    """A program cannot do what it was asked to; the message is for the person who asked."""
+
+
+@contextmanager
+def reporting_errors() -> Iterator[None]:
+    """End the program with one line where the fault is in its input, not in the program."""
+    try:
+        yield
+    except (CommandError, DecaySketchError, OSError) as fault:
+        report.print(Text.assemble(("error: ", "bold red"), str(fault)), soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+def show(as_json: bool, content: Any, *tables: Table) -> None:
+    """Print a result: ``content`` as JSON, or else the tables."""
+    if as_json:
+        typer.echo(json.dumps(_finite(content), indent=1))
+        return
+    console = Console(highlight=False)
+    for table in tables:
+        console.print(table)
+
+
+def _finite(content: Any) -> Any:
+    """JSON has no infinity: null stands for whatever is not finite."""
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def number(value: float) -> str:
+    """A number for people to read."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def human_bytes(size: int) -> str:
+    """A number of bytes for people to read."""
+    return f"{size / 1e6:,.2f} MB" if size >= 100_000 else f"{size:,} B"

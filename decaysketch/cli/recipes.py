@@ -1,0 +1,163 @@
+"""What the options of a program say: what a sketch is built with, decays, and secrets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import httpx2
+import typer
+
+from decaysketch import decay as decays
+from decaysketch.cli.output import CommandError
+from decaysketch.decay import Decay
+from decaysketch.families import FAMILIES, Recipe, recipe_from_dict
+
+__all__ = [
+    "ApiKeyFile",
+    "IdKeyFile",
+    "TimeoutS",
+    "api_client",
+    "parse_decay",
+    "read_id_key",
+    "recipe_from_options",
+    "recipe_from_server",
+]
+
+IdKeyFile = Annotated[
+    Path | None,
+    typer.Option(help="File that holds the stream's secret id key, 16 to 64 bytes in hex."),
+]
+ApiKeyFile = Annotated[
+    Path | None, typer.Option(help="File that holds a key of the server's; never an argument.")
+]
+TimeoutS = Annotated[float, typer.Option(min=0.1, help="Patience for one answer, in seconds.")]
+
+_OBSERVED = ("max_weight", "id_bits", "capacity", "seed", "time_unit", "value_type")
+_PARAMS = {
+    "decay": _OBSERVED,
+    "integral": _OBSERVED,
+    "sum": ("max_sum", "max_window", "capacity", "seed", "time_unit"),
+    "median": ("max_count", "max_window", "capacity", "seed", "time_unit", "value_type"),
+}
+
+
+def read_id_key(path: Path | None) -> bytes | None:
+    """The secret in a file; the key itself is never an argument, which other users could see."""
+    if path is None:
+        return None
+    try:
+        return bytes.fromhex(path.read_text(encoding="ascii"))
+    except ValueError:
+        raise CommandError(f"{path} does not hold a key in hexadecimal digits") from None
+
+
+def recipe_from_options(
+    family: str,
+    params_file: Path | None,
+    decay: str | None,
+    id_key: bytes | None,
+    options: dict[str, Any],
+) -> Recipe[Any]:
+    """The recipe of a family.
+
+    Args:
+        family: its name.
+        params_file: JSON, either parameters or ``{"family", "params", "decay"}``; None: they are in
+            ``options``.
+        decay: an integral decay as JSON, for the family integral.
+        id_key: the stream's secret, where it has one.
+        options: every parameter of any family; None where not given.
+
+    Raises:
+        CommandError: a file without JSON, or an option that has no use.
+        ParameterError: a value outside its domain, or a missing one.
+    """
+    if family not in _PARAMS:
+        raise CommandError(f"--family is {family!r}; expected one of {', '.join(FAMILIES)}")
+    given = {name: value for name, value in options.items() if value is not None}
+    form: dict[str, Any] = {"family": family, "params": given}
+    if params_file is not None:
+        if given:
+            raise CommandError(f"{_option(next(iter(given)))} has no use beside --params")
+        fields = _json_object(params_file.read_text(encoding="utf-8"), str(params_file))
+        form = fields if "params" in fields else {"family": family, "params": fields}
+    else:
+        for name in given:
+            if name not in _PARAMS[family]:
+                raise CommandError(f"{_option(name)} has no use for the family {family}")
+        if id_key is not None:
+            given["keyed_by"] = "secret"
+    if decay is not None:
+        form["decay"] = _json_object(decay, "--decay")
+    return recipe_from_dict(form, id_key=id_key)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _json_object(text: str, place: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except ValueError as fault:
+        raise CommandError(f"{place} is not JSON: {fault}") from None
+    if not isinstance(fields, dict):
+        raise CommandError(f"{place} is {fields!r}; expected an object")
+    return fields
+
+
+def api_client(url: str, key_file: Path | None, timeout_s: float) -> httpx2.Client:
+    """A client of an aggregator."""
+    headers = {}
+    if key_file is not None:
+        headers["authorization"] = f"Bearer {key_file.read_text(encoding='ascii').strip()}"
+    return httpx2.Client(base_url=url, headers=headers, timeout=timeout_s)
+
+
+def recipe_from_server(client: httpx2.Client, stream: str, id_key: bytes | None) -> Recipe[Any]:
+    """What a stream of an aggregator is built with."""
+    try:
+        answer = client.get(f"/v1/streams/{quote(stream, safe='')}")
+        fields = answer.json()
+    except (httpx2.HTTPError, ValueError) as fault:
+        raise CommandError(f"{client.base_url} does not answer: {fault}") from None
+    if answer.status_code != 200:
+        raise CommandError(
+            f"{client.base_url} answers {answer.status_code}: {fields.get('detail')}"
+        )
+    form = {
+        name: fields[name] for name in ("family", "params", "decay") if fields.get(name) is not None
+    }
+    return recipe_from_dict(form, id_key=id_key)
+
+
+def parse_decay(text: str) -> Decay:
+    """``exponential:half_life=3600``, ``none``, or JSON as an aggregator takes it.
+
+    Raises:
+        CommandError: neither of them.
+        ParameterError: a decay outside its domain.
+    """
+    if text.lstrip().startswith("{"):
+        return decays.from_dict(_json_object(text, "--decay"))
+    kind, _, listed = text.partition(":")
+    fields: dict[str, Any] = {"kind": kind.strip()}
+    for part in filter(None, listed.split(",")):
+        name, equals, value = part.partition("=")
+        try:
+            fields[name.strip()] = _number(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise CommandError(f"--decay {text!r}: {part!r} is not name=number")
+    return decays.from_dict(fields)
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

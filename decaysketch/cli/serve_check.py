@@ -1,0 +1,116 @@
+"""``decaysketch serve-check``: is an aggregator there, ready, quick, and its clock right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote
+
+import httpx2
+import typer
+from rich.table import Table
+
+from decaysketch.cli.output import AsJson, reporting_errors, show
+from decaysketch.cli.recipes import ApiKeyFile, TimeoutS, api_client
+
+__all__ = ["serve_check"]
+
+
+class Check(NamedTuple):
+    """What one look at the server gave."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def serve_check(
+    url: Annotated[str, typer.Argument(help="The aggregator, such as http://localhost:8000.")],
+    api_key_file: ApiKeyFile = None,
+    timeout_s: TimeoutS = 10.0,
+    max_latency_s: Annotated[float, typer.Option(help="A slower query is a fault.")] = 5.0,
+    max_clock_s: Annotated[float, typer.Option(help="A larger difference of clocks is.")] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Check an aggregator; exit status 0 if all is well, 1 if not."""
+    with reporting_errors(), api_client(url, api_key_file, timeout_s) as client:
+        checks = [
+            _checked("health", lambda: _status(client, "/healthz")),
+            _checked("ready", lambda: _status(client, "/readyz")),
+            _checked("streams", lambda: _streams(client)),
+            _checked("query", lambda: _query(client, max_latency_s)),
+            _checked("clock", lambda: _clock(client, max_clock_s)),
+        ]
+        table = Table("check", "", "what was found")
+        for check in checks:
+            table.add_row(check.name, "ok" if check.ok else "[red]fault[/red]", check.detail)
+        well = all(check.ok for check in checks)
+        content = {"url": url, "ok": well, "checks": [check._asdict() for check in checks]}
+        show(as_json, content, table)
+        if not well:
+            raise typer.Exit(1)
+
+
+def _checked(name: str, look: Callable[[], tuple[bool, str]]) -> Check:
+    try:
+        return Check(name, *look())
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError) as fault:
+        return Check(name, False, f"{type(fault).__name__}: {fault}")
+
+
+def _status(client: httpx2.Client, path: str) -> tuple[bool, str]:
+    answer = client.get(path)
+    return answer.status_code == 200, f"{answer.status_code}: {answer.text[:200]}"
+
+
+def _list(client: httpx2.Client) -> list[dict[str, Any]]:
+    answer = client.get("/v1/streams")
+    if answer.status_code != 200:
+        raise ValueError(f"{answer.status_code}: {answer.text[:200]}")
+    streams: list[dict[str, Any]] = answer.json()["streams"]
+    return streams
+
+
+def _streams(client: httpx2.Client) -> tuple[bool, str]:
+    streams = _list(client)
+    rows = sum(stream["rows"] for stream in streams)
+    return True, f"{len(streams):,} streams, {rows:,} rows held"
+
+
+def _query(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
+    """The time of a count of everything, in the stream that holds most."""
+    streams = _list(client)
+    if not streams:
+        return True, "no stream to ask"
+    name = max(streams, key=lambda stream: stream["rows"])["name"]
+    path = f"/v1/streams/{quote(name, safe='')}"
+    state = client.get(path).json()
+    asked: dict[str, Any] = {"aggregate": "count", "now": state.get("clock") or 0}
+    if "max_window" in state["params"]:
+        asked["decay"] = {"kind": "window", "width": state["params"]["max_window"]}
+    elif state.get("decay") is None:
+        asked["decay"] = {"kind": "none"}
+    started = time.monotonic()
+    answer = client.post(f"{path}/query", json={"queries": [asked]})
+    took_s = time.monotonic() - started
+    return (
+        answer.status_code == 200 and took_s <= limit_s,
+        f"stream {name!r}, {answer.status_code} after {1000 * took_s:.1f} ms",
+    )
+
+
+def _clock(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
+    """The difference to the server's Date, which is of whole seconds, rounded down."""
+    before = datetime.now(UTC)
+    said = parsedate_to_datetime(client.get("/healthz").headers["date"])
+    after = datetime.now(UTC)
+    middle = before + (after - before) / 2
+    ahead_s = (said - middle).total_seconds() + 0.5
+    error_s = 0.5 + (after - before).total_seconds() / 2
+    return (
+        abs(ahead_s) - error_s <= limit_s,
+        f"the server is {ahead_s:+.1f} s ahead, give or take {error_s:.1f} s",
+    )

@@ -1,0 +1,245 @@
+"""``decaysketch merge``, ``query`` and ``inspect``: of files that hold the bytes of a sketch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import track
+from rich.table import Table
+
+from decaysketch import decay as decays
+from decaysketch import families
+from decaysketch.batch import merge_blobs
+from decaysketch.cli.output import (
+    AsJson,
+    CommandError,
+    human_bytes,
+    number,
+    report,
+    reporting_errors,
+    show,
+)
+from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
+from decaysketch.estimate import Estimate
+from decaysketch.families import Sketch
+from decaysketch.predicate import Predicate
+
+__all__ = ["inspect", "merge", "query"]
+
+_SHOWN = 20  # groups or heavy hitters in a table
+
+
+def _open(path: Path, id_key: bytes | None) -> Sketch:
+    try:
+        return families.decode(path.read_bytes(), id_key=id_key)
+    except ValueError as fault:
+        raise CommandError(f"{path}: {fault}") from None
+
+
+def merge(
+    sketches: Annotated[list[Path], typer.Argument(help="Sketch files, or folders of them.")],
+    out: Annotated[Path, typer.Option(help="File to write the merged sketch to.")],
+    id_key_file: IdKeyFile = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Merge sketches of one stream into one; copies and order do not matter."""
+    with reporting_errors():
+        if out.exists() and not overwrite:
+            raise CommandError(f"{out} is there already; replace it with --overwrite")
+        id_key = read_id_key(id_key_file)
+        paths = [
+            path
+            for given in sketches
+            for path in (sorted(given.glob("*.sketch")) if given.is_dir() else [given])
+        ]
+        if not paths:
+            raise CommandError(f"no sketch files in {', '.join(map(str, sketches))}")
+        hidden = not report.is_terminal
+        shown = track(paths, "merging", console=report, transient=True, disable=hidden)
+        blob = merge_blobs((path.read_bytes() for path in shown), id_key=id_key)
+        out.write_bytes(blob)
+        facts = {"file": str(out), "merged": len(paths), **_facts(out, id_key)}
+        show(as_json, facts, _two_columns(facts))
+
+
+def inspect(
+    sketches: Annotated[list[Path], typer.Argument(help="Sketch files.")],
+    id_key_file: IdKeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what sketches are: family, parameters, rows, watermarks, bytes, digest."""
+    with reporting_errors():
+        id_key = read_id_key(id_key_file)
+        all_facts = [{"file": str(path), **_facts(path, id_key)} for path in sketches]
+        show(as_json, all_facts, *map(_two_columns, all_facts))
+
+
+def _facts(path: Path, id_key: bytes | None) -> dict[str, Any]:
+    sketch = _open(path, id_key)
+    size, stats = path.stat().st_size, sketch.stats()
+    complete: tuple[int | None, ...] = getattr(stats, "complete_since", ()) or getattr(
+        stats, "complete_from", ()
+    )
+    fixed = getattr(sketch, "decay", None)
+    return {
+        "family": families.family_of(path.read_bytes()),
+        "params": sketch.params.to_dict(),
+        **({} if fixed is None else {"decay": fixed.to_dict()}),
+        "fingerprint": sketch.params.fingerprint.hex(),
+        "rows": len(sketch),
+        "levels": len(complete),
+        "watermarks": list(complete),
+        "oldest": stats.oldest,
+        "newest": stats.newest,
+        "clock": getattr(sketch, "clock", None),
+        "bytes": size,
+        "bytes_per_row": round(size / max(len(sketch), 1), 2),
+        "digest": sketch.digest(),
+    }
+
+
+def _two_columns(facts: dict[str, Any]) -> Table:
+    table = Table(show_header=False)
+    for name, value in facts.items():
+        if name == "watermarks":
+            kept = [mark for mark in value if mark is not None]
+            text = f"{len(kept)} of {len(value)} levels: {kept}" if kept else "none: all is held"
+        elif name == "bytes":
+            text = human_bytes(value)
+        elif name in ("params", "decay"):
+            text = ", ".join(f"{key}={each}" for key, each in value.items())
+        else:
+            text = number(value) if isinstance(value, int) else str(value)
+        table.add_row(name, text)
+    return table
+
+
+# -------------------------------------------------------------------------------------------- query
+
+
+def query(
+    sketch: Annotated[Path, typer.Argument(help="A sketch file.")],
+    aggregates: Annotated[
+        list[str],
+        typer.Argument(
+            help="sum, count, total, mean, variance, median, quantile:0.5,0.99, rank:20, "
+            "heavy_hitters:0.02, group_by, selectivity:'v > 3 and w >= 2'."
+        ),
+    ],
+    decay: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="none, window:width=60, exponential:half_life=3600, "
+            "polynomial:exponent=1,scale=60, or JSON. May be given several times."
+        ),
+    ] = None,
+    decay_expression: Annotated[
+        list[str] | None, typer.Option(help="A decay as a text, such as '1/(1 + x/60)'.")
+    ] = None,
+    now: Annotated[
+        str, typer.Option(help="Time of the question: an integer, or latest: the newest held.")
+    ] = "latest",
+    confidence: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
+    id_key_file: IdKeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a sketch for aggregates under one or more decays; each answer has its interval."""
+    with reporting_errors():
+        opened = _open(sketch, read_id_key(id_key_file))
+        chosen: list[tuple[str, tuple[Any, ...]]] = [
+            (text, (parse_decay(text),)) for text in decay or ()
+        ]
+        chosen += [(text, (decays.expression(text),)) for text in decay_expression or ()]
+        if hasattr(opened, "decay"):
+            if chosen:
+                raise CommandError("the decay of this sketch is fixed; give none")
+            chosen = [("its own", ())]
+        time = _time(opened, now)
+        answers: list[dict[str, Any]] = []
+        table = Table("aggregate", "decay", "value", "lower", "upper", "exact", "rows")
+        for name, arguments in chosen or [("none", (decays.none(),))]:
+            for aggregate in aggregates:
+                for label, extra, estimate in _ask(opened, aggregate, arguments, time, confidence):
+                    answers.append(
+                        {"aggregate": label, "decay": name, **extra, **estimate.to_dict()}
+                    )
+                    interval = (estimate.value, estimate.lower, estimate.upper)
+                    exact = "yes" if estimate.exact else ""
+                    table.add_row(label, name, *map(number, interval), exact, number(estimate.rows))
+        table.caption = f"now {time} {opened.params.time_unit}, {100 * confidence:.4g} % intervals"
+        show(as_json, {"now": time, "answers": answers}, table)
+
+
+def _time(sketch: Sketch, text: str) -> int:
+    if text != "latest":
+        try:
+            return int(text)
+        except ValueError:
+            raise CommandError(f"--now is {text!r}; expected an integer or latest") from None
+    times = [sketch.stats().newest, getattr(sketch, "clock", None)]
+    known = [time for time in times if time is not None]
+    if not known:
+        raise CommandError("the sketch holds nothing, so there is no latest time; give --now")
+    return max(known)
+
+
+Answers = list[tuple[str, dict[str, Any], Estimate]]
+
+
+def _ask(
+    sketch: Any, aggregate: str, decay: tuple[Any, ...], now: int, confidence: float
+) -> Answers:
+    """The answers to one aggregate: label, what else belongs to it, estimate."""
+    name, _, argument = aggregate.partition(":")
+    method = getattr(sketch, {"median": "quantile"}.get(name, name), None)
+    if name not in _ARGUMENTS or method is None:
+        known = [n for n in _ARGUMENTS if hasattr(sketch, {"median": "quantile"}.get(n, n))]
+        raise CommandError(
+            f"aggregate is {name!r}; expected one of {', '.join(known)} for a "
+            f"{type(sketch).__name__}"
+        )
+    try:
+        leading = _ARGUMENTS[name](argument)
+    except ValueError as fault:
+        raise CommandError(f"aggregate {aggregate!r}: {fault}") from None
+    found = method(*leading, *decay, now=now, confidence=confidence)
+    match name:
+        case "quantile":
+            return [(f"quantile {q:g}", {"q": q}, e) for q, e in zip(*leading, found, strict=True)]
+        case "heavy_hitters":
+            return [
+                (f"share of {number(each.value)}", {"value_of": each.value}, each.frequency)
+                for each in found[:_SHOWN]
+            ]
+        case "group_by":
+            return [
+                (f"{part} of {number(each.value)}", {"value_of": each.value}, getattr(each, part))
+                for each in found[:_SHOWN]
+                for part in ("sum", "count")
+            ]
+    return [(aggregate, {}, found)]
+
+
+def _none(argument: str) -> tuple[()]:
+    if argument:
+        raise ValueError(f"it takes no argument, not {argument!r}")
+    return ()
+
+
+def _median(argument: str) -> tuple[float]:
+    _none(argument)
+    return (0.5,)
+
+
+_ARGUMENTS: dict[str, Callable[[str], tuple[Any, ...]]] = {
+    **dict.fromkeys(("sum", "count", "total", "mean", "variance", "group_by"), _none),
+    "median": _median,
+    "quantile": lambda text: ([float(part) for part in text.split(",")],),
+    "rank": lambda text: (float(text),),
+    "heavy_hitters": lambda text: (float(text),),
+    "selectivity": lambda text: (Predicate(text),),
+}

@@ -1,0 +1,113 @@
+"""Files of observations, read a batch at a time: Parquet, CSV, NDJSON and Arrow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from decaysketch.cli.output import CommandError
+
+__all__ = ["FORMATS", "batches", "format_of"]
+
+FORMATS = ("parquet", "csv", "ndjson", "arrow")
+_OF_SUFFIX = {
+    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson",
+    ".json": "ndjson", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrow",
+}  # fmt: skip
+_COMPRESSED = re.compile(r"\.(gz|bz2|zst)$")
+_ROWS = 1 << 17
+
+
+def format_of(path: Path) -> str:
+    """The format that a suffix says.
+
+    Raises:
+        CommandError: it says none.
+    """
+    suffix = Path(_COMPRESSED.sub("", path.name)).suffix.lower()
+    if suffix not in _OF_SUFFIX:
+        raise CommandError(
+            f"cannot tell the format of {path} by its suffix; say which with --format: "
+            f"{', '.join(FORMATS)}"
+        )
+    return _OF_SUFFIX[suffix]
+
+
+def batches(
+    path: Path, format: str, columns: Sequence[str], progress: Callable[[float], None]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, of these columns at least.
+
+    Args:
+        path: the file; CSV and NDJSON may be compressed (.gz, .bz2, .zst).
+        format: one of :data:`FORMATS`.
+        columns: columns that are needed.
+        progress: told the share of the file that was read, as far as that is known.
+
+    Raises:
+        CommandError: a column is missing, or the file is not what its format says.
+    """
+    try:
+        for batch in _READERS[format](path, list(columns), progress):
+            for name in columns:
+                if name not in batch.schema.names:
+                    listed = ", ".join(batch.schema.names)
+                    raise CommandError(f"{path} has no column {name!r}; it has {listed}")
+            yield batch
+    except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
+        raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
+    progress(1.0)
+
+
+def _parquet(path: Path, columns: list[str], progress: Any) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        there = [name for name in columns if name in file.schema_arrow.names]
+        if len(there) < len(columns):
+            yield _nothing(file)
+        read, rows = 0, max(file.metadata.num_rows, 1)
+        for batch in file.iter_batches(_ROWS, columns=there):
+            yield batch
+            read += batch.num_rows
+            progress(read / rows)
+
+
+def _nothing(file: Any) -> pa.RecordBatch:
+    """No rows of every column, for the message that names them."""
+    return pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
+
+
+def _csv(path: Path, columns: list[str], _: Any) -> Iterator[pa.RecordBatch]:
+    yield from pyarrow.csv.open_csv(path)
+
+
+def _ndjson(path: Path, columns: list[str], _: Any) -> Iterator[pa.RecordBatch]:
+    with pa.input_stream(str(path)) as stream:  # opened so that it is inflated
+        yield from pyarrow.json.open_json(stream)
+
+
+def _arrow(path: Path, columns: list[str], progress: Any) -> Iterator[pa.RecordBatch]:
+    with pa.memory_map(str(path)) as source:
+        if source.read(6) == b"ARROW1":
+            with pyarrow.ipc.open_file(source) as file:
+                for number in range(file.num_record_batches):
+                    yield file.get_batch(number)
+                    progress((number + 1) / file.num_record_batches)
+        else:
+            source.seek(0)
+            with pyarrow.ipc.open_stream(source) as stream:
+                for batch in stream:
+                    yield batch
+                    progress(source.tell() / max(source.size(), 1))
+
+
+_READERS: dict[str, Callable[..., Iterator[pa.RecordBatch]]] = {
+    "parquet": _parquet, "csv": _csv, "ndjson": _ndjson, "arrow": _arrow
+}  # fmt: skip

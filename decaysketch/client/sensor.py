@@ -1,0 +1,561 @@
+"""Sensors: what a device or gateway feeds, and what brings it to an aggregator.
+
+Both classes are a transport around one :class:`~decaysketch.client.core.Core`: ``Sensor`` sends
+from a thread of its own, ``AsyncSensor`` from a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+import numpy.typing as npt
+
+from decaysketch.client.core import Core, Policy, Request, Wait
+from decaysketch.client.delivery import Answer
+from decaysketch.client.errors import ClientError
+from decaysketch.client.status import Event, Status
+from decaysketch.errors import ParameterError
+from decaysketch.families import Recipe
+
+__all__ = ["AsyncSensor", "Sensor"]
+
+_LONGEST_ANSWER_BYTES = 16 * 1024 * 1024  # the description of a stream lists its sources
+
+
+class _Face:
+    """What both sensors have: everything but the network."""
+
+    _client: Any
+
+    @staticmethod
+    def _make_client(**options: Any) -> Any:
+        raise NotImplementedError
+
+    def __init__(
+        self,
+        url: str,
+        stream: str,
+        source: str,
+        *,
+        spool: str | os.PathLike[str],
+        api_key: str | None = None,
+        numbered: bool = False,
+        recipe: Recipe[Any] | None = None,
+        id_key: bytes | None = None,
+        flush_rows: int = Policy.flush_rows,
+        flush_bytes: int = Policy.flush_bytes,
+        flush_age_s: float = Policy.flush_age_s,
+        timeout_s: float = 30.0,
+        max_spool_bytes: int = Policy.max_spool_bytes,
+        max_post_bytes: int = Policy.max_post_bytes,
+        backoff_s: float = Policy.backoff_s,
+        max_backoff_s: float = Policy.max_backoff_s,
+        on_event: Callable[[Event], None] | None = None,
+        trust_env: bool = True,
+        transport: Any = None,
+    ) -> None:
+        """Open the spool; nothing is sent before the sensor is started.
+
+        Args:
+            url: the aggregator, such as ``http://localhost:8000``.
+            stream: name of the stream; it must exist.
+            source: name of this sender, which no other sender of the stream may have.
+            spool: directory of this sensor alone; made if it is not there.
+            api_key: sent as a bearer token.
+            numbered: of the families sum and median: the sensor numbers the elements itself and
+                posts intervals of numbers, each of which the aggregator takes exactly once.
+            recipe: what the stream is built with, where that is known; otherwise the server is
+                asked once, and the answer kept in the spool.
+            id_key: the stream's secret, where its ids are keyed by one.
+            flush_rows: make a delta of so many observations,
+            flush_bytes: or of so many bytes (by the last delta's bytes for an observation),
+            flush_age_s: or when the first of them was given so many seconds ago.
+            timeout_s: patience for one answer, and of ``start``, ``flush`` and ``close``.
+            max_spool_bytes: where the spool has grown to this, updates are refused.
+            max_post_bytes: deltas that wait are merged up to this size.
+            backoff_s, max_backoff_s: see :class:`decaysketch.client.delivery.Backoff`.
+            on_event: called with each :class:`~decaysketch.client.Event`, from the sending thread.
+            trust_env: whether proxies and certificates are taken from the environment.
+            transport: of httpx2, in place of the network.
+
+        Raises:
+            SpoolInUseError: another sensor has the spool.
+            ClientError: the spool is of another stream or source.
+            ParameterError: an argument outside its domain.
+        """
+        if not timeout_s > 0:
+            raise ParameterError(f"timeout_s is {timeout_s!r}; expected more than 0")
+        policy = Policy(
+            flush_rows=flush_rows,
+            flush_bytes=flush_bytes,
+            flush_age_s=flush_age_s,
+            max_spool_bytes=max_spool_bytes,
+            max_post_bytes=max_post_bytes,
+            backoff_s=backoff_s,
+            max_backoff_s=max_backoff_s,
+        )
+        self._timeout_s = timeout_s
+        headers = {"accept-encoding": "identity", "user-agent": "decaysketch"}
+        if api_key is not None:
+            headers["authorization"] = f"Bearer {api_key}"
+        self._client = self._make_client(
+            base_url=url, headers=headers, timeout=timeout_s, trust_env=trust_env,
+            transport=transport,
+        )  # fmt: skip
+        self._core = Core(
+            stream, source, spool, policy,
+            numbered=numbered, recipe=recipe, id_key=id_key, on_event=on_event,
+        )  # fmt: skip
+        self._prepare()
+
+    def _prepare(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def recipe(self) -> Recipe[Any]:
+        """What the stream is built with; its ``params`` are what ``ds.observation_ids`` needs.
+
+        Raises:
+            StreamUnknownError: the sensor has not been started, and never was on this spool.
+        """
+        return self._core.recipe
+
+    @property
+    def next_number(self) -> int | None:
+        """Number of the next element, where the sensor numbers them: after a crash, read your log
+        from here."""
+        return self._core.status().next_number
+
+    def _update(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+        now: int | None,
+        not_after: int | None,
+    ) -> int:
+        arguments = {"values": values, "weights": weights, "timestamps": timestamps, "ids": ids}
+        return self._core.update(
+            _with_given(arguments, now=now, not_after=not_after), elements=False
+        )
+
+    def _update_elements(
+        self,
+        values: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        sequence: npt.ArrayLike | None,
+        not_after: int | None,
+    ) -> int:
+        arguments: dict[str, Any] = {"values": values, "timestamps": timestamps}
+        given = _with_given(arguments, sequence=sequence, not_after=not_after)
+        return self._core.update(given, elements=True)
+
+    def advance(self, now: int) -> None:
+        """Tell the sketches the time, in the stream's unit, where the family has a clock."""
+        self._core.advance(now)
+
+    def status(self) -> Status:
+        """How things stand, at once."""
+        return self._core.status()
+
+    def adopt(self) -> int:
+        """Go on with a stream that was created again with other parameters.
+
+        What was not sent was built with the old ones and is moved to ``rejected/``.
+
+        Returns:
+            How many deltas were set aside.
+
+        Raises:
+            ClientError: the stream is not known to be another one.
+        """
+        return self._core.adopt()
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        return {} if request.content is None else {"content-type": "application/octet-stream"}
+
+
+def _with_given(arguments: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    return arguments | {name: value for name, value in optional.items() if value is not None}
+
+
+class _Reading:
+    """The body of an answer, of bounded length and within a bounded time."""
+
+    def __init__(self, deadline: float) -> None:
+        self.body = bytearray()
+        self._deadline = deadline
+
+    def add(self, part: bytes) -> None:
+        self.body += part
+        if len(self.body) > _LONGEST_ANSWER_BYTES:
+            raise httpx2.RemoteProtocolError(
+                f"the answer is longer than {_LONGEST_ANSWER_BYTES} bytes"
+            )
+        if time.monotonic() > self._deadline:
+            raise httpx2.ReadTimeout("the answer took too long")
+
+    def answer(self, status: int, headers: Mapping[str, str]) -> Answer:
+        return Answer(
+            status, {name.lower(): value for name, value in headers.items()}, bytes(self.body)
+        )
+
+
+class Sensor(_Face):
+    """Feeds one stream from one source, and posts in the background.
+
+    Used as a context: entering starts it, leaving flushes it. Thread-safe.
+
+    Example::
+
+        with Sensor("http://localhost:8000", "ward-7", "gateway-3", spool="spool") as sensor:
+            sensor.update([20.5], 1, [1_700_000_000], [17])
+    """
+
+    @staticmethod
+    def _make_client(**options: Any) -> httpx2.Client:
+        return httpx2.Client(**options)
+
+    def _prepare(self) -> None:
+        self._woken = threading.Event()
+        self._core.wake = self._woken.set
+        self._progress = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> Self:
+        """Learn what the stream is built with, unless the spool tells, and start sending.
+
+        Raises:
+            StreamUnknownError: the server could not tell within ``timeout_s``.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while not self._core.known:
+            look = self._core.look()
+            self._core.settle(look, self._send(look))
+            pause = self._core.retry_in_s
+            if self._core.known or self._core.paused or time.monotonic() + pause > deadline:
+                break
+            time.sleep(pause)
+        _ = self.recipe
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name=f"decaysketch {self._core.source}", daemon=True
+            )
+            self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            step = self._core.next_step()
+            if isinstance(step, Request):
+                self._core.settle(step, self._send(step))
+            with self._progress:
+                self._progress.notify_all()
+            if step is None:
+                return
+            if isinstance(step, Wait):
+                self._woken.wait(step.seconds)
+
+    def _send(self, request: Request) -> Answer | Exception:
+        reading = _Reading(time.monotonic() + self._timeout_s)
+        try:
+            with self._client.stream(
+                request.method, request.path, params=request.params, content=request.content,
+                headers=self._headers(request),
+            ) as response:  # fmt: skip
+                for part in response.iter_raw():
+                    reading.add(part)
+            return reading.answer(response.status_code, response.headers)
+        except (httpx2.HTTPError, OSError) as fault:
+            return fault
+
+    def update(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+        *,
+        now: int | None = None,
+        not_after: int | None = None,
+        durable: bool = False,
+    ) -> int:
+        """Feed observations, of a stream of the family decay or integral; their number.
+
+        Never waits for the network. A crash loses what was not synced: give ``durable=True``, or
+        call :meth:`sync` after several updates.
+
+        Args:
+            values, weights, timestamps, ids, now, not_after: as ``update`` of the sketch takes.
+            durable: on disk when this returns.
+
+        Raises:
+            ObservationError: a row is refused; nothing of the batch was taken.
+            SpoolFullError: the spool is at its limit; nothing of the batch was taken.
+            ClientError: the stream is of another family, or the sensor is closed.
+            OSError: with ``durable``: the disk refused; the rows were taken, in memory.
+        """
+        rows = self._update(values, weights, timestamps, ids, now, not_after)
+        if durable:
+            self.sync()
+        return rows
+
+    def update_elements(
+        self,
+        values: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        sequence: npt.ArrayLike | None = None,
+        *,
+        not_after: int | None = None,
+        durable: bool = False,
+    ) -> int:
+        """Feed elements, of a stream of the family sum or median; their number.
+
+        Args:
+            values, timestamps, not_after: as ``update`` of the sampler takes.
+            sequence: the numbers of the elements in this source; None where the sensor numbers
+                them (``numbered=True``), from :attr:`next_number` on.
+            durable: on disk when this returns.
+
+        Raises:
+            See :meth:`update`.
+        """
+        rows = self._update_elements(values, timestamps, sequence, not_after)
+        if durable:
+            self.sync()
+        return rows
+
+    def sync(self) -> None:
+        """Have everything that was given on disk when this returns.
+
+        Raises:
+            OSError: the disk refused; what was given is kept in memory.
+        """
+        self._core.sync()
+
+    def flush(self, timeout_s: float | None = None) -> Status:
+        """Post everything that was given, and wait until it is acknowledged.
+
+        Tries at once, whatever the backoff, unless the server named a time. Returns early where
+        delivery is paused.
+
+        Args:
+            timeout_s: how long to wait; None: ``timeout_s`` of the sensor.
+
+        Returns:
+            How things stand then: ``done`` says whether all was acknowledged (or refused:
+            ``rejected``).
+
+        Raises:
+            ClientError: the sensor is not running.
+            OSError: the disk refused.
+        """
+        core, thread = self._core, self._thread
+        if thread is None or not thread.is_alive():
+            raise ClientError("the sensor is not running")
+        target, attempts = core.seal(), core.attempts
+        core.hurry()
+
+        def ended() -> bool:
+            stuck = core.paused is not None and core.attempts > attempts
+            return core.settled(target) or stuck or not thread.is_alive()
+
+        with self._progress:
+            self._progress.wait_for(ended, self._timeout_s if timeout_s is None else timeout_s)
+        return core.status()
+
+    def close(self, timeout_s: float | None = None) -> Status:
+        """Flush for so long, stop sending, and let the spool go; what is left waits there."""
+        try:
+            if self._thread is not None and self._thread.is_alive():
+                self.flush(timeout_s)
+        finally:
+            try:
+                self._core.close()
+            finally:
+                self._woken.set()
+                if self._thread is not None:
+                    self._thread.join(self._timeout_s)
+                self._client.close()
+        return self._core.status()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncSensor(_Face):
+    """A :class:`Sensor` that sends from a task of the running event loop.
+
+    ``update`` is a plain method and waits for nothing; the disk is worked by threads. Arguments and
+    meaning of everything are those of :class:`Sensor`.
+
+    Example::
+
+        async with AsyncSensor("http://localhost:8000", "ward-7", "gw-3", spool="spool") as sensor:
+            sensor.update([20.5], 1, [1_700_000_000], [17])
+            await sensor.sync()
+    """
+
+    @staticmethod
+    def _make_client(**options: Any) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(**options)
+
+    def _prepare(self) -> None:
+        self._woken = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> Self:
+        """See :meth:`Sensor.start`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
+        while not self._core.known:
+            look = self._core.look()
+            result = await self._send(look)
+            await asyncio.to_thread(self._core.settle, look, result)
+            pause = self._core.retry_in_s
+            if self._core.known or self._core.paused or loop.time() + pause > deadline:
+                break
+            await asyncio.sleep(pause)
+        _ = self.recipe
+        if self._task is None:
+
+            def wake() -> None:
+                loop.call_soon_threadsafe(self._woken.set)
+
+            self._core.wake = wake
+            self._task = asyncio.create_task(self._run())
+        return self
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            step = await asyncio.to_thread(self._core.next_step)
+            if isinstance(step, Request):
+                result = await self._send(step)
+                await asyncio.to_thread(self._core.settle, step, result)
+            self._progress.set()
+            self._progress = asyncio.Event()
+            if step is None:
+                return
+            if isinstance(step, Wait):
+                try:
+                    async with asyncio.timeout(step.seconds):
+                        await self._woken.wait()
+                except TimeoutError:
+                    continue
+
+    async def _send(self, request: Request) -> Answer | Exception:
+        reading = _Reading(time.monotonic() + self._timeout_s)
+        try:
+            async with self._client.stream(
+                request.method, request.path, params=request.params, content=request.content,
+                headers=self._headers(request),
+            ) as response:  # fmt: skip
+                async for part in response.aiter_raw():
+                    reading.add(part)
+            return reading.answer(response.status_code, response.headers)
+        except (httpx2.HTTPError, OSError) as fault:
+            return fault
+
+    def update(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+        *,
+        now: int | None = None,
+        not_after: int | None = None,
+    ) -> int:
+        """See :meth:`Sensor.update`; durable once :meth:`sync` has returned."""
+        return self._update(values, weights, timestamps, ids, now, not_after)
+
+    def update_elements(
+        self,
+        values: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        sequence: npt.ArrayLike | None = None,
+        *,
+        not_after: int | None = None,
+    ) -> int:
+        """See :meth:`Sensor.update_elements`; durable once :meth:`sync` has returned."""
+        return self._update_elements(values, timestamps, sequence, not_after)
+
+    async def sync(self) -> None:
+        """See :meth:`Sensor.sync`."""
+        await asyncio.to_thread(self._core.sync)
+
+    async def flush(self, timeout_s: float | None = None) -> Status:
+        """See :meth:`Sensor.flush`."""
+        core, task = self._core, self._task
+        if task is None or task.done():
+            raise ClientError("the sensor is not running")
+        attempts = core.attempts
+        target = await asyncio.to_thread(core.seal)
+        core.hurry()
+        try:
+            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
+                while not (
+                    core.settled(target)
+                    or (core.paused is not None and core.attempts > attempts)
+                    or task.done()
+                ):
+                    progress = asyncio.ensure_future(self._progress.wait())
+                    await asyncio.wait([progress, task], return_when=asyncio.FIRST_COMPLETED)
+                    progress.cancel()
+        except TimeoutError:
+            return core.status()
+        return core.status()
+
+    async def close(self, timeout_s: float | None = None) -> Status:
+        """See :meth:`Sensor.close`."""
+        try:
+            if self._task is not None and not self._task.done():
+                await self.flush(timeout_s)
+        finally:
+            try:
+                await asyncio.to_thread(self._core.close)
+            finally:
+                self._core.wake = lambda: None
+                if self._task is not None:
+                    self._woken.set()
+                    await self._task
+                await self._client.aclose()
+        return self._core.status()
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await self.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,65 @@
+"""What a sensor says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["Event", "Status"]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How things stand with what a sensor was given.
+
+    Attributes:
+        unsynced_rows: observations in memory alone; a crash loses them.
+        synced_rows: observations on disk that are in no delta yet.
+        pending_deltas: deltas that wait to be acknowledged.
+        pending_bytes: their size, and that of the log.
+        spool_bytes: size of all that is in the spool, what was set aside included.
+        rejected: deltas set aside because the server refused them, in ``rejected/``.
+        damaged: things set aside because they could not be read, in ``damaged/``.
+        paused: why nothing is sent although there is something to send; None: nothing is wrong.
+        last_error: the last failure since the last acknowledgement; None: there was none.
+        last_token: ``token`` of the last acknowledgement: a query that names it sees that post.
+        posts: posts acknowledged since the start.
+        posted_bytes: sum of their sizes.
+        failed_bytes: sizes of posts that failed or of which nobody knows.
+        next_number: number of the next element, where the sensor numbers them; else None.
+    """
+
+    unsynced_rows: int
+    synced_rows: int
+    pending_deltas: int
+    pending_bytes: int
+    spool_bytes: int
+    rejected: int
+    damaged: int
+    paused: str | None
+    last_error: str | None
+    last_token: str | None
+    posts: int
+    posted_bytes: int
+    failed_bytes: int
+    next_number: int | None
+
+    @property
+    def done(self) -> bool:
+        """Everything that was given is acknowledged, or was set aside."""
+        return not (self.unsynced_rows or self.synced_rows or self.pending_deltas)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in the background.
+
+    Attributes:
+        kind: "acknowledged", "failed" (will be tried again), "paused", "rejected", "damaged".
+        detail: what, in one sentence.
+        fields: what the server said, where it said something.
+    """
+
+    kind: Literal["acknowledged", "failed", "paused", "rejected", "damaged"]
+    detail: str
+    fields: dict[str, Any] | None = None

@@ -1,0 +1,346 @@
+"""Predicates over value and weight, from a text: ``v > 3 and w >= 2``.
+
+Texts arrive over networks. A text is never executed: it is held against a list of characters and of
+words, Python's grammar is read without running it (``ast.parse``), and of the tree that this gives
+only the nodes listed here are taken, each as an operation on NumPy columns. Length, depth, the
+number of operations, digits and exponents are limited, so time and memory are too.
+
+=======================================  =========================================================
+``v``, ``w``, decimal numbers            the value and the weight of an observation
+``+  -  *  /  //  %  **``                ``//`` and ``%`` round down, as Python's do; an exponent is
+                                         a number of at most 64 in magnitude
+``abs  min  max``                        of one number; of one or more
+``<  <=  >  >=  ==  !=``                 also in chains, ``2 <= v < 5``
+``and  or  not``                         of truth values
+=======================================  =========================================================
+
+Numbers and truth values are kept apart: ``v and w``, ``1 + (v > 2)`` and ``v + 1`` as a whole are
+refused.
+
+Every text has an answer for every observation. Arithmetic is that of float64, in which what is too
+large is infinite. Division by zero (``/``, ``//``, ``%``, and 0 to a negative power) gives no
+number, as does what has no real value, ``(-8) ** 0.5``, and whatever is computed from that. A
+comparison with no number is false, ``!=`` as well; so ``not (v / w > 2)`` holds where ``v / w`` is
+none. Where values are integers, comparing ``v`` or ``w`` itself with a whole number is exact, even
+beyond 2^53.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.errors import ParameterError
+
+__all__ = ["MAX_DEPTH", "MAX_EXPONENT", "MAX_OPERATIONS", "MAX_TEXT", "Predicate"]
+
+MAX_TEXT = 500
+"""Characters of a text."""
+
+MAX_DEPTH = 50
+"""Operations within operations."""
+
+MAX_OPERATIONS = 64
+"""Operations of a text: each is a pass over the columns."""
+
+MAX_EXPONENT = 64
+"""Magnitude of an exponent."""
+
+_MAX_DIGITS = 78  # as in the texts of decays
+_UNLISTED = re.compile(r"[^0-9A-Za-z.+\-*/%(),<>=! ]")
+_NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_WORD = re.compile(r"[A-Za-z][0-9A-Za-z]*")
+_WORDS = ("v", "w", "and", "or", "not", "abs", "min", "max")
+
+Float64Array = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+Number = Any  # a float, or float64 for each row
+Truth = Any  # a bool, or bool for each row
+
+
+class _Columns(NamedTuple):
+    """Columns as they were given, and in float64."""
+
+    exact: dict[str, npt.NDArray[Any]]
+    floats: dict[str, Float64Array]
+
+
+_Arithmetic = Callable[[_Columns], Number]
+_Condition = Callable[[_Columns], Truth]
+
+
+class Predicate:
+    """A text over ``v`` and ``w`` as a function of the columns of values and weights.
+
+    Two are equal where their texts are. May be pickled, and called from any thread.
+
+    Args:
+        text: at most :data:`MAX_TEXT` characters, as the table of this module lists them.
+
+    Raises:
+        ParameterError: anything else; the message names it, and the character where it begins.
+
+    Example:
+        >>> Predicate("2 <= v / w < 5 or not v > 0")([6.0, 20.0, -1.0], [3, 2, 1]).tolist()
+        [True, False, True]
+    """
+
+    __slots__ = ("_holds", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._holds = _Reader(text).whole()
+
+    def __call__(self, values: npt.ArrayLike, weights: npt.ArrayLike) -> BoolArray:
+        """Where it holds. O(operations * n).
+
+        Args:
+            values, weights: integers or real numbers, of one shape.
+        """
+        exact = {"v": np.asarray(values), "w": np.asarray(weights)}
+        floats = {name: column.astype(np.float64, copy=False) for name, column in exact.items()}
+        with np.errstate(all="ignore"):
+            held = self._holds(_Columns(exact, floats))
+        return np.array(np.broadcast_to(held, exact["v"].shape), dtype=np.bool_)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Predicate) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash((Predicate, self.text))
+
+    def __repr__(self) -> str:
+        return f"Predicate({self.text!r})"
+
+    def __reduce__(self) -> tuple[type[Predicate], tuple[str]]:
+        return Predicate, (self.text,)
+
+
+# -------------------------------------------------------------------------------------- operations
+
+
+def _or_none(result: Number, defined: Truth) -> Number:
+    """NaN, which is no number, where a result is not defined."""
+    return np.where(defined, result, np.nan)
+
+
+def _power(base: Number, exponent: float) -> Number:
+    return _or_none(np.power(base, exponent), np.not_equal(base, 0.0) | (exponent >= 0.0))
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.Div: lambda a, b: _or_none(np.divide(a, b), np.not_equal(b, 0.0)),
+    ast.FloorDiv: lambda a, b: _or_none(np.floor_divide(a, b), np.not_equal(b, 0.0)),
+    ast.Mod: lambda a, b: _or_none(np.remainder(a, b), np.not_equal(b, 0.0)),
+}
+_RELATIONS: dict[type[ast.cmpop], Callable[[Number, Number], Truth]] = {
+    ast.Lt: np.less,
+    ast.LtE: np.less_equal,
+    ast.Gt: np.greater,
+    ast.GtE: np.greater_equal,
+    ast.Eq: np.equal,
+    ast.NotEq: lambda a, b: np.less(a, b) | np.greater(a, b),  # false where one is no number
+}
+_EXTREMES: dict[str, Callable[[Number, Number], Number]] = {"max": np.maximum, "min": np.minimum}
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+class _Reader:
+    """Python's tree, node by node, as functions of columns."""
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise ParameterError(f"the predicate is of type {type(text).__name__}; expected a text")
+        if len(text) > MAX_TEXT:
+            raise ParameterError(
+                f"the predicate has {len(text)} characters; expected at most {MAX_TEXT}"
+            )
+        self.before = len(text) - len(text.lstrip(" "))
+        self.text = text.strip(" ")
+        self.operations = 0
+        if not self.text:
+            raise ParameterError("the predicate is empty")
+
+    def whole(self) -> _Condition:
+        self._check_words()
+        try:
+            body = ast.parse(self.text, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            reason, place = "too deep", ""
+            if isinstance(error, SyntaxError):
+                reason = error.msg
+                place = f" at character {self.before + (error.offset or len(self.text) + 1) - 1}"
+            raise ParameterError(
+                f"the predicate {self.text!r} cannot be read{place}: {reason}"
+            ) from None
+        return self._condition(body, MAX_DEPTH)
+
+    def _check_words(self) -> None:
+        """Characters and words, before Python's own reader sees them.
+
+        It warns of numbers that run into words, and reads 0x10, 1_0 and 1j as numbers.
+        """
+        text, at = self.text, 0
+        if bad := _UNLISTED.search(text):
+            raise ParameterError(
+                f"the predicate has {bad.group()!r} at character {self.before + bad.start()}; "
+                "expected letters, digits, spaces and + - * / % ( ) , . < > = !"
+            )
+        while at < len(text):
+            start = at
+            if number := _NUMBER.match(text, at):
+                at = number.end()
+                if at < len(text) and (text[at].isalnum() or text[at] == "."):
+                    raise self._refusal(
+                        start, repr(text[start : at + 1]), "a decimal number, then an operator"
+                    )
+            elif word := _WORD.match(text, at):
+                at = word.end()
+                if word.group() not in _WORDS:
+                    raise self._refusal(start, repr(word.group()), f"one of {', '.join(_WORDS)}")
+            else:
+                at += 1
+
+    def _condition(self, node: ast.expr, depth: int) -> _Condition:
+        """A truth value, at most ``depth`` operations deep."""
+        self._enter(node, depth)
+        match node:
+            case ast.BoolOp(op=operator, values=parts):
+                self._count(len(parts) - 2)
+                conditions = [self._condition(part, depth - 1) for part in parts]
+                join = np.logical_and if isinstance(operator, ast.And) else np.logical_or
+                return lambda columns: _folded(join, [each(columns) for each in conditions])
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                negated = self._condition(operand, depth - 1)
+                return lambda columns: np.logical_not(negated(columns))
+            case ast.Compare():
+                return self._comparison(node, depth - 1)
+        raise self._unexpected(node, "a truth value, such as a comparison")
+
+    def _comparison(self, node: ast.Compare, depth: int) -> _Condition:
+        self._count(len(node.ops) - 1)
+        for operator in node.ops:
+            if type(operator) not in _RELATIONS:
+                raise self._unexpected(node, "a comparison by <, <=, >, >=, == or !=")
+        parts = [node.left, *node.comparators]
+        sides = [self._side(part, depth) for part in parts]
+        relations = [_RELATIONS[type(operator)] for operator in node.ops]
+
+        def holds(columns: _Columns) -> Truth:
+            numbers = [side(columns) for side in sides]
+            pairs = zip(relations, numbers, numbers[1:], strict=False)
+            return _folded(np.logical_and, [relation(a, b) for relation, a, b in pairs])
+
+        return holds
+
+    def _side(self, node: ast.expr, depth: int) -> _Arithmetic:
+        """One side of a comparison: columns and whole numbers as they are, which is exact."""
+        match node:
+            case ast.Name(id=("v" | "w") as name):
+                return lambda columns: columns.exact[name]
+            case ast.Constant(value=int() as whole) if not isinstance(whole, bool):
+                self._literal(node)
+                return lambda _columns: whole
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as whole)) if (
+                not isinstance(whole, bool)
+            ):
+                self._literal(node.operand)
+                return lambda _columns: -whole
+        return self._number(node, depth)
+
+    def _number(self, node: ast.expr, depth: int) -> _Arithmetic:
+        """A number, at most ``depth`` operations deep."""
+        self._enter(node, depth)
+        match node:
+            case ast.Constant():
+                number = self._literal(node)
+                return lambda _columns: number
+            case ast.Name(id=("v" | "w") as name):
+                return lambda columns: columns.floats[name]
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                negated = self._number(operand, depth - 1)
+                return lambda columns: np.negative(negated(columns))
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self._number(operand, depth - 1)
+            case ast.BinOp(op=ast.Pow()):
+                base, exponent = self._number(node.left, depth - 1), self._exponent(node.right)
+                return lambda columns: _power(base(columns), exponent)
+            case ast.BinOp(op=operator) if type(operator) in _OPERATORS:
+                apply = _OPERATORS[type(operator)]
+                left, right = (self._number(each, depth - 1) for each in (node.left, node.right))
+                return lambda columns: apply(left(columns), right(columns))
+            case ast.Call(func=ast.Name(id="abs"), args=[operand], keywords=[]):
+                signed = self._number(operand, depth - 1)
+                return lambda columns: np.abs(signed(columns))
+            case ast.Call(func=ast.Name(id=name), args=[_, *_] as parts, keywords=[]) if (
+                name in _EXTREMES
+            ):
+                self._count(len(parts) - 2)
+                join, operands = _EXTREMES[name], [self._number(each, depth - 1) for each in parts]
+                return lambda columns: _folded(join, [each(columns) for each in operands])
+        raise self._unexpected(node, "a number, v, w, arithmetic, abs of one number, min or max")
+
+    def _exponent(self, node: ast.expr) -> float:
+        sign, digits = 1.0, node
+        while isinstance(digits, ast.UnaryOp) and isinstance(digits.op, (ast.USub, ast.UAdd)):
+            sign = -sign if isinstance(digits.op, ast.USub) else sign
+            digits = digits.operand
+        number = self._literal(digits) if isinstance(digits, ast.Constant) else math.inf
+        if number > MAX_EXPONENT:
+            raise self._unexpected(
+                node, f"an exponent that is a number from -{MAX_EXPONENT} to {MAX_EXPONENT}"
+            )
+        return sign * number
+
+    def _literal(self, node: ast.expr) -> float:
+        source = self._source(node)
+        if _NUMBER.fullmatch(source) is None:
+            raise self._unexpected(node, "a decimal number")
+        digits, _, power = source.lower().partition("e")
+        if len(digits) > _MAX_DIGITS or len(power) > 4 or not math.isfinite(float(source)):
+            raise self._unexpected(node, f"a number of at most {_MAX_DIGITS} digits, below 1e308")
+        return float(source)
+
+    def _enter(self, node: ast.expr, depth: int) -> None:
+        if depth < 0:
+            raise self._refusal(
+                node.col_offset, f"more than {MAX_DEPTH} operations within each other", "fewer"
+            )
+        if not isinstance(node, (ast.Constant, ast.Name)):
+            self._count(1)
+
+    def _count(self, operations: int) -> None:
+        self.operations += operations
+        if self.operations > MAX_OPERATIONS:
+            raise ParameterError(
+                f"the predicate has more than {MAX_OPERATIONS} operations; expected at most that"
+            )
+
+    def _source(self, node: ast.expr) -> str:
+        return ast.get_source_segment(self.text, node) or ""
+
+    def _unexpected(self, node: ast.expr, expected: str) -> ParameterError:
+        return self._refusal(node.col_offset, repr(self._source(node)), expected)
+
+    def _refusal(self, at: int, found: str, expected: str) -> ParameterError:
+        return ParameterError(
+            f"the predicate has {found} at character {self.before + at}; expected {expected}"
+        )
+
+
+def _folded(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
+    result = parts[0]
+    for part in parts[1:]:
+        result = join(result, part)
+    return result

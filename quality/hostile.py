@@ -1,0 +1,362 @@
+"""``python -m quality.hostile``: what bodies that nobody's encoder wrote do to the decoder.
+
+Sound sketches of every family are damaged at random: bits flipped, ends cut off, pieces of others
+spliced in, numbers made extreme. Four times in five the checksum is put right afterwards, so that
+the rules behind it are reached. Each body must be refused by an error of the library or be taken;
+what is taken must have bytes that read back to themselves. The first part does this in processes
+of its own, by the million; the second posts some thousands to a server. Counted are the outcomes,
+the slowest body and how memory grew. The status is 1 if anything crashed, hung or came out wrong;
+the seed and the number of the body, which are printed, make it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import socket
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import httpx2
+import numpy as np
+
+from decaysketch import SketchParams, decay
+from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.errors import DecaySketchError
+from decaysketch.families import Recipe, recipe_of
+
+__all__ = ["damaged", "main", "sound"]
+
+_CHUNK: Final = 20_000
+_LONGEST_CHUNK_S: Final = 300.0
+_HEADER_BYTES: Final = 16
+_EXTREMES: Final = [
+    b"\xff" * 8,
+    b"\x00" * 8,
+    b"\xff" * 9 + b"\x01",  # the largest varint
+    b"\x80" * 12,  # a varint that does not end
+    struct.pack("<q", -(1 << 63)),
+    struct.pack("<I", 1 << 31),
+]
+
+
+@dataclass
+class Tally:
+    """What happened to the bodies of one run."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    worst_s: float = 0.0
+    worst_body: str = ""
+    grown_bytes: int = 0
+
+    def add(self, other: Tally) -> None:
+        self.outcomes += other.outcomes
+        self.faults += other.faults
+        self.grown_bytes = max(self.grown_bytes, other.grown_bytes)
+        if other.worst_s > self.worst_s:
+            self.worst_s, self.worst_body = other.worst_s, other.worst_body
+
+
+@cache
+def recipes() -> dict[str, Recipe[Any]]:
+    """A stream of each family; one more with two hash functions."""
+    params = SketchParams(max_weight=9, id_bits=16, capacity=16)
+    twice = SketchParams(max_weight=9, id_bits=16, capacity=8, copies=2, value_type="int64")
+    return {
+        "decay": recipe_of(params),
+        "copies": recipe_of(twice),
+        "integral": recipe_of(params, decay.integral.exponential(half_life=20)),
+        "sum": recipe_of(SumParams(max_sum=10_000, capacity=8)),
+        "median": recipe_of(MedianParams(max_count=1000, capacity=8)),
+    }
+
+
+@cache
+def sound() -> list[tuple[str, bytes]]:
+    """``(name of the recipe, bytes)``: empty, small, full, and past the first watermarks."""
+    draw = np.random.default_rng(20_090_401)
+    bodies = []
+    for name, recipe in recipes().items():
+        for rows in (0, 1, 5, 60, 400):
+            sketch: Any
+            times = np.sort(draw.integers(0, 200, rows))
+            if name == "sum":
+                sketch = SumSampler(recipe.params, source="s")  # or its name is drawn anew
+                sketch.update(draw.integers(1, 9, rows), times)
+            elif name == "median":
+                sketch = MedianSampler(recipe.params, source="s")
+                sketch.update(draw.normal(20, 5, rows), times)
+            else:
+                sketch = recipe.empty()
+                values = draw.integers(0, 40, rows)
+                sketch.update(values, draw.integers(1, 10, rows), times, np.arange(rows))
+            bodies.append((name, sketch.to_bytes()))
+            if name in ("decay", "copies", "integral"):  # the samplers have one form
+                bodies.append((name, sketch.to_bytes(embed_params=False)))
+    return bodies
+
+
+def damaged(seed: int) -> Iterator[tuple[str, bytes]]:
+    """``(name of the recipe to read it with, body)`` without end, the same for the same seed."""
+    draw = random.Random(seed)
+    bodies = sound()
+    while True:
+        name, original = draw.choice(bodies)
+        body = bytearray(original)
+        for _ in range(draw.choice((1, 1, 1, 2, 4))):
+            draw.choice(_DAMAGES)(draw, body)
+        if draw.random() < 0.7:
+            body[:_HEADER_BYTES] = original[:_HEADER_BYTES]
+        if draw.random() < 0.8 and len(body) > 4:
+            body[-4:] = struct.pack("<I", zlib.crc32(body[:-4]))
+        yield name, bytes(body)
+
+
+def _flip(draw: random.Random, body: bytearray) -> None:
+    for _ in range(draw.choice((1, 1, 2, 8))):
+        if body:
+            body[draw.randrange(len(body))] ^= 1 << draw.randrange(8)
+
+
+def _cut(draw: random.Random, body: bytearray) -> None:
+    del body[draw.randrange(len(body) + 1) :]
+
+
+def _splice(draw: random.Random, body: bytearray) -> None:
+    _, other = draw.choice(sound())
+    at, start = draw.randrange(len(body) + 1), draw.randrange(len(other) + 1)
+    length = draw.randrange(len(other) - start + 1)
+    replaced = length if draw.random() < 0.5 else draw.randrange(len(body) - at + 1)
+    body[at : at + replaced] = other[start : start + length]
+
+
+def _extreme(draw: random.Random, body: bytearray) -> None:
+    number = draw.choice(_EXTREMES)
+    at = draw.randrange(len(body) + 1)
+    body[at : at + draw.choice((0, 1, len(number)))] = number
+
+
+def _repeat(draw: random.Random, body: bytearray) -> None:
+    at = draw.randrange(len(body) + 1)
+    body[at:at] = body[at : at + draw.randrange(64)] * draw.randrange(1, 20)
+
+
+def _noise(draw: random.Random, body: bytearray) -> None:
+    at = draw.randrange(len(body) + 1)
+    length = draw.randrange(1, 33)
+    body[at : at + length] = draw.randbytes(length)
+
+
+_DAMAGES: Final[list[Callable[[random.Random, bytearray], None]]] = [
+    _flip,
+    _flip,
+    _cut,
+    _splice,
+    _extreme,
+    _repeat,
+    _noise,
+]
+
+# ------------------------------------------------------------------------------- in this process
+
+
+def _decode(recipe: Recipe[Any], body: bytes) -> str:
+    """The outcome; an AssertionError if something that is taken is not sound."""
+    try:
+        sketch = recipe.decode(body)
+    except DecaySketchError as error:
+        return type(error).__name__
+    written = sketch.to_bytes()
+    assert recipe.decode(written).to_bytes() == written, "it does not read back to itself"
+    return "taken"
+
+
+def _run(seed: int, bodies: int) -> Tally:
+    tally = Tally()
+    known = recipes()
+    for recipe in known.values():
+        recipe.decode(recipe.empty().to_bytes())
+    before = _peak_bytes()
+    for number, (name, body) in enumerate(islice(damaged(seed), bodies)):
+        began = time.perf_counter()
+        try:
+            outcome = _decode(known[name], body)
+        except Exception as error:  # whatever is not a refusal is what is looked for
+            outcome = f"FAULT {type(error).__name__}"
+            tally.faults.append(f"seed {seed}, body {number}, {name}: {error!r}: {body.hex()}")
+        elapsed_s = time.perf_counter() - began
+        tally.outcomes[outcome] += 1
+        if elapsed_s > tally.worst_s:
+            tally.worst_s = elapsed_s
+            tally.worst_body = f"seed {seed}, body {number}, {name}, {len(body)} bytes"
+    tally.grown_bytes = _peak_bytes() - before
+    return tally
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _warm_up() -> None:
+    """Whatever compiles or is loaded late, before memory and times count."""
+    _run(seed=-1, bodies=500)
+
+
+def decode_all(bodies: int, seed: int, processes: int) -> Tally:
+    """Decode so many damaged bodies; a process that dies or hangs is a fault."""
+    total = Tally()
+    with ProcessPoolExecutor(processes, initializer=_warm_up) as pool:
+        sizes = [min(_CHUNK, bodies - at) for at in range(0, bodies, _CHUNK)]
+        chunks = {pool.submit(_run, seed + i, size): seed + i for i, size in enumerate(sizes)}
+        deadline_s = _LONGEST_CHUNK_S * max(1, len(chunks) // processes + 1)
+        try:
+            for chunk in as_completed(chunks, timeout=deadline_s):
+                if error := chunk.exception():
+                    total.faults.append(f"seed {chunks[chunk]}: {error!r}")
+                else:
+                    total.add(chunk.result())
+        except TimeoutError:
+            hung = [chunks[chunk] for chunk in chunks if not chunk.done()]
+            total.faults.append(f"seeds {hung}: not done within {deadline_s:g} s")
+            for process in pool._processes.values():
+                process.kill()
+    return total
+
+
+# ------------------------------------------------------------------------------------ over HTTP
+
+
+@contextmanager
+def _server(data: Path) -> Iterator[tuple[int, httpx2.Client]]:
+    """A server over a fresh database: its process and a client."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "api", "--port", str(port), "--data", str(data)]
+    with data.with_suffix(".log").open("ab") as log:
+        process = subprocess.Popen([*command, "--auth", "off"], stdout=log, stderr=log)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
+                deadline = time.monotonic() + 120
+                while not _serves(client):
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        raise RuntimeError(data.with_suffix(".log").read_text())
+                    time.sleep(0.1)
+                yield process.pid, client
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _serves(client: httpx2.Client) -> bool:
+    try:
+        return client.get("/healthz").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def _resident_bytes(process: int) -> int:
+    return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(process)])) * 1024
+
+
+def post_all(bodies: int, seed: int) -> Tally:
+    """Post so many damaged bodies to a server; anything but an answer below 500 is a fault."""
+    tally = Tally()
+    with TemporaryDirectory() as folder, _server(Path(folder) / "a.sqlite3") as (process, client):
+        for name, recipe in recipes().items():
+            created = client.put(f"/v1/streams/{name}", json=recipe.to_dict())
+            if created.status_code != 201:
+                raise RuntimeError(created.text)
+        for name, body in sound():
+            _post(client, name, body)
+        before = _resident_bytes(process)
+        for number, (name, body) in enumerate(islice(damaged(seed), bodies)):
+            began = time.perf_counter()
+            answer = _post(client, name, body)
+            elapsed_s = time.perf_counter() - began
+            tally.outcomes[f"{answer.status_code} {_kind(answer)}".strip()] += 1
+            if answer.status_code >= 500:
+                tally.faults.append(f"seed {seed}, body {number}, {name}: {answer.text}")
+            if elapsed_s > tally.worst_s:
+                tally.worst_s = elapsed_s
+                tally.worst_body = f"seed {seed}, body {number}, {name}, {len(body)} bytes"
+        tally.grown_bytes = _resident_bytes(process) - before
+        for name in recipes():
+            state = client.get(f"/v1/streams/{name}/sketch")
+            if state.status_code != 200:
+                tally.faults.append(f"stream {name} afterwards: {state.text}")
+    return tally
+
+
+def _post(client: httpx2.Client, name: str, body: bytes) -> httpx2.Response:
+    return client.post(
+        f"/v1/streams/{name}/sketches",
+        params={"source": "hostile"},
+        content=body,
+        headers={"content-type": "application/octet-stream"},
+    )
+
+
+def _kind(answer: httpx2.Response) -> str:
+    if answer.status_code == 200:
+        return ""
+    kind: str = answer.json()["type"]
+    return kind.rpartition(":")[2]
+
+
+# ---------------------------------------------------------------------------------------- command
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m quality.hostile", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--bodies", type=int, default=100_000, help="decoded in processes")
+    parser.add_argument("--posts", type=int, default=2000, help="posted to a server")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args(arguments)
+    faults = 0
+    for title, bodies, run in (
+        ("decoder", options.bodies, partial(decode_all, processes=options.processes)),
+        ("server", options.posts, post_all),
+    ):
+        if bodies == 0:
+            continue
+        began = time.perf_counter()
+        tally = run(bodies, seed=options.seed)
+        _report(title, bodies, time.perf_counter() - began, tally)
+        faults += len(tally.faults)
+    return 1 if faults else 0
+
+
+def _report(title: str, bodies: int, elapsed_s: float, tally: Tally) -> None:
+    print(f"{title}: {bodies} bodies in {elapsed_s:.1f} s")
+    for outcome, count in tally.outcomes.most_common():
+        print(f"  {count:>9}  {outcome}")
+    print(f"  slowest: {1000 * tally.worst_s:.1f} ms ({tally.worst_body})")
+    print(f"  memory grew by {tally.grown_bytes / (1 << 20):.1f} MiB")
+    for fault in tally.faults[:20]:
+        print(f"  FAULT {fault}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""``python -m api``: what the command line makes of its words."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from service import OCTETS, PARAMS, build
+
+from api import __main__ as commands
+from api.settings import Settings
+
+Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What uvicorn was asked to serve, instead of serving it."""
+    calls: list[dict[str, Any]] = []
+
+    def run(app: FastAPI | str, **options: Any) -> None:
+        settings = app.state.settings if isinstance(app, FastAPI) else Settings.from_environment()
+        calls.append(options | {"app": app, "settings": settings, "environment": dict(os.environ)})
+
+    monkeypatch.setattr("uvicorn.run", run)
+    monkeypatch.setattr("api.logs.configure", lambda settings: None)
+    return calls
+
+
+def status_of(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as left:
+        commands.main([str(argument) for argument in arguments])
+    return int(left.value.code or 0)
+
+
+@pytest.mark.parametrize("command", [[], ["serve"]])
+def test_without_a_command_it_serves(
+    served: list[dict[str, Any]], command: list[str], tmp_path: Path
+) -> None:
+    data = tmp_path / "x.sqlite3"
+    assert status_of(*command, "--port", 8123, "--data", data, "--log-level", "error") == 0
+    (call,) = served
+    assert (call["host"], call["port"]) == ("127.0.0.1", 8123)
+    assert (call["access_log"], call["log_config"]) == (False, None)
+    assert call["timeout_graceful_shutdown"] == 20
+    assert call["settings"] == Settings(port=8123, data=str(data), log_level="error")
+
+
+def test_workers_read_their_settings_from_the_environment(
+    served: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DECAYSKETCH_MAX_QUERIES", "7")
+    file = tmp_path / "settings.toml"
+    file.write_text('workers = 3\nmax_clock_skew_s = "off"\n')
+    before = dict(os.environ)
+    assert status_of("--config", file, "--host", "0.0.0.0") == 0
+    (call,) = served
+    assert call["app"] == "api.__main__:application"
+    assert (call["workers"], call["factory"]) == (3, True)
+    assert call["settings"] == Settings(
+        workers=3, host="0.0.0.0", max_queries=7, max_clock_skew_s=None
+    )
+    assert call["environment"]["PROMETHEUS_MULTIPROC_DIR"]
+    assert dict(os.environ) == before
+
+
+def test_outside_their_domain(
+    served: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of("--port", 99999) == 2
+    assert "port is '99999'; expected an integer from 0 to 65535" in capsys.readouterr().err
+    assert status_of("check", "--config", "absent.toml") == 2
+    assert "config is 'absent.toml'; expected a readable file" in capsys.readouterr().err
+    assert served == []
+
+
+def test_a_word_that_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("sevre") == 2
+    assert "No such command 'sevre'" in capsys.readouterr().err
+
+
+def fill(client: httpx2.Client) -> bytes:
+    """A stream with two posts; its merged sketch."""
+    client.put("/v1/streams/s", json={"params": PARAMS.to_dict()}).raise_for_status()
+    for seed in (1, 2):
+        posted = client.post(
+            "/v1/streams/s/sketches",
+            params={"source": f"a{seed}"},
+            content=build(seed).to_bytes(),
+            headers=OCTETS,
+        )
+        posted.raise_for_status()
+    return merged(client, {"decaysketch-after": posted.json()["token"]})
+
+
+def merged(client: httpx2.Client, headers: dict[str, str] | None = None) -> bytes:
+    answer = client.get("/v1/streams/s/sketch", headers=headers or {})
+    answer.raise_for_status()
+    return answer.content
+
+
+def test_a_backup_of_a_running_aggregator_restored(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, path, other = (tmp_path / name for name in ("data.sqlite3", "backup", "other.sqlite3"))
+    with server(data) as (_process, client):
+        sketch = fill(client)
+        assert status_of("backup", path, "--data", data) == 0
+        said = capsys.readouterr().out
+        assert "journal: 2 rows" in said
+        assert f"wrote {path}, {path.stat().st_size} bytes" in said
+    assert status_of("restore", path, "--data", other) == 0
+    assert f"restored {other} from {path}" in capsys.readouterr().out
+    assert status_of("check", "--data", other) == 0
+    assert capsys.readouterr().out.startswith("s: 0 snapshots, 2 posts, ")
+    with server(other) as (_process, client):
+        assert merged(client) == sketch
+    assert status_of("restore", path, "--data", data) == 1
+    assert "the database is not empty" in capsys.readouterr().err
+
+
+def test_damage_is_found(server: Server, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with server(data) as (_process, client):
+        fill(client)
+    with sqlite3.connect(data) as connection:
+        connection.execute("UPDATE journal SET body = zeroblob(10) WHERE seq = 2")
+    connection.close()
+    assert status_of("check", "--data", data) == 1
+    assert "damaged: journal row 2 of s, source 'a2': the body has" in capsys.readouterr().err
+
+
+def test_told_to_stop(server: Server, data: Path) -> None:
+    """It leaves at once when idle, and writes JSON where nobody looks on."""
+    with server(data) as (process, client):
+        fill(client)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) in (0, -signal.SIGTERM)
+    lines = [json.loads(line) for line in data.with_suffix(".log").read_text().splitlines()]
+    assert "Application shutdown complete." in [line["message"] for line in lines]
+    routes = [line["route"] for line in lines if line["message"] == "request"]
+    assert routes.count("/v1/streams/{name}/sketches") == 2
+
+
+def test_two_workers(server: Server, data: Path) -> None:
+    """A post that one has taken, the other answers from; their counters are added."""
+    with server(data, "--workers", "2") as (process, client):
+        try:
+            sketch = fill(client)
+            for _ in range(20):
+                client.get("/v1/streams", headers={"connection": "close"}).raise_for_status()
+            text = client.get("/metrics").text
+            resident = [line for line in text.splitlines() if "resident_memory_bytes{" in line]
+            assert len(resident) == 2
+            assert 'decaysketch_posts_total{stream="s"} 2.0' in text
+            listed = 'method="GET",route="/v1/streams",status="200"'
+            assert f"decaysketch_http_requests_total{{{listed}}} 20.0" in text
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    with server(data) as (_process, client):
+        assert merged(client) == sketch

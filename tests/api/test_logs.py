@@ -1,0 +1,207 @@
+"""What the process says: one line per event, and nothing that is secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.testclient import TestClient
+from starlette.responses import StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api import logs, metrics
+from api.request_id import HEADER, REQUEST_ID
+from api.settings import Settings
+
+
+@pytest.fixture
+def sink() -> Iterator[io.StringIO]:
+    """Where the lines of this process go; logging is as it was afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    levels = {name: logging.getLogger(name).level for name in ("api", "uvicorn")}
+    sink = io.StringIO()
+    yield sink
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, earlier in levels.items():
+        logging.getLogger(name).setLevel(earlier)
+
+
+class Identify:
+    """Names a request as the middleware of the application does, and a caller."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def named(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"].append((HEADER.lower().encode(), b"r-1"))
+            await send(message)
+
+        scope.setdefault("state", {})["caller"] = type("Caller", (), {"prefix": "abcd1234"})()
+        token = REQUEST_ID.set("r-1")
+        try:
+            await self.app(scope, receive, named)
+        finally:
+            REQUEST_ID.reset(token)
+
+
+@pytest.fixture
+def client(sink: io.StringIO) -> TestClient:
+    return _client(sink, log_format="json")
+
+
+def _client(sink: io.StringIO, **chosen: Any) -> TestClient:
+    logs.configure(Settings(**chosen), sink)
+    app = FastAPI()
+
+    @app.post("/v1/streams/{name}/sketches")
+    async def post(name: str, request: Request) -> dict[str, int]:
+        logging.getLogger("api.streams").info("decoding")
+        return {"taken": len(await request.body())}
+
+    @app.get("/healthz")
+    async def healthz() -> None: ...
+
+    @app.get("/broken")
+    async def broken() -> None:
+        raise RuntimeError("at fault")
+
+    @app.get("/long")
+    async def long() -> StreamingResponse:
+        async def parts() -> AsyncIterator[bytes]:
+            for _ in range(3):
+                yield b"12345"
+
+        return StreamingResponse(parts())
+
+    metrics.install(app)
+    app.add_middleware(Identify)
+    logs.install(app)
+    return TestClient(app, raise_server_exceptions=False)
+
+
+def lines(sink: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in sink.getvalue().splitlines()]
+
+
+def test_a_request_is_one_line(client: TestClient, sink: io.StringIO) -> None:
+    client.post(
+        "/v1/streams/s/sketches?source=pump&key=ds_secret",
+        content=b"secret body",
+        headers={"Authorization": "Bearer ds_secret"},
+    )
+    decoding, line = lines(sink)
+    assert decoding["message"] == "decoding"
+    assert decoding["request_id"] == "r-1"
+    assert line.pop("time").endswith("Z")
+    assert 0 < line.pop("duration_ms") < 60_000
+    assert line == {
+        "level": "info",
+        "logger": "api.requests",
+        "message": "request",
+        "request_id": "r-1",
+        "method": "POST",
+        "route": "/v1/streams/{name}/sketches",
+        "status": 200,
+        "received_bytes": 11,
+        "sent_bytes": len('{"taken":11}'),
+        "key": "abcd1234",
+        "stream": "s",
+    }
+    assert "secret" not in sink.getvalue()
+    assert "pump" not in sink.getvalue()
+
+
+def test_a_request_is_counted(client: TestClient) -> None:
+    client.post("/v1/streams/s/sketches", content=b"12345")
+    client.get("/somewhere/else")
+    assert isinstance(client.app, FastAPI)
+    text = client.app.state.metrics.exposition().decode()
+    route = 'method="POST",route="/v1/streams/{name}/sketches",status="200"'
+    assert f"decaysketch_http_requests_total{{{route}}} 1.0" in text
+    other = 'method="GET",route="(other)",status="404"'
+    assert f"decaysketch_http_requests_total{{{other}}} 1.0" in text
+    assert "decaysketch_http_received_bytes_total 5.0" in text
+
+
+def test_a_path_that_no_route_has_is_not_repeated(client: TestClient, sink: io.StringIO) -> None:
+    client.get("/v1/guess/secret")
+    (line,) = lines(sink)
+    assert line["status"] == 404
+    assert "route" not in line
+    assert "secret" not in sink.getvalue()
+
+
+def test_bytes_of_an_answer_in_parts(client: TestClient, sink: io.StringIO) -> None:
+    client.get("/long")
+    assert lines(sink)[-1]["sent_bytes"] == 15
+
+
+def test_an_error_of_our_own(client: TestClient, sink: io.StringIO) -> None:
+    assert client.get("/broken").status_code == 500
+    assert lines(sink)[-1]["status"] == 500
+
+
+def test_what_is_asked_every_few_seconds_is_quiet(sink: io.StringIO) -> None:
+    _client(sink, log_format="json").get("/healthz")
+    assert lines(sink) == []
+    _client(sink, log_format="json", log_level="debug").get("/healthz")
+    assert [line["route"] for line in lines(sink)] == ["/healthz"]
+
+
+def test_an_exception_stays_in_its_line(sink: io.StringIO) -> None:
+    logs.configure(Settings(log_format="json"), sink)
+    try:
+        raise ValueError("first\nsecond")
+    except ValueError:
+        logging.getLogger("uvicorn.error").exception("failed\nbadly")
+    (line,) = lines(sink)
+    assert (line["level"], line["message"]) == ("error", "failed\nbadly")
+    assert "ValueError: first\nsecond" in line["exception"]
+
+
+def test_text_for_a_terminal(sink: io.StringIO) -> None:
+    client = _client(sink, log_format="text")
+    client.post("/v1/streams/s%0A23:59:59%20error%20forged%1b[2J/sketches")
+    *_, line = sink.getvalue().splitlines()
+    assert "info    request request_id=r-1 method=POST route=/v1/streams/{name}/sketches" in line
+    assert "key=abcd1234 stream=s\\n23:59:59 error forged\\x1b[2J" in line
+
+
+def test_the_level(sink: io.StringIO) -> None:
+    logs.configure(Settings(log_format="text", log_level="error"), sink)
+    logging.getLogger("uvicorn.error").warning("not this")
+    logging.getLogger("api.streams").error("but this")
+    assert sink.getvalue().count("\n") == 1
+    assert sink.getvalue().endswith("error   but this\n")
+
+
+def test_lines_of_uvicorn_have_the_same_form() -> None:
+    """In a process of its own: uvicorn must not have configured logging before."""
+    program = (
+        "import logging, uvicorn\n"
+        "from api import logs\n"
+        "from api.settings import Settings\n"
+        "uvicorn.Config('x:y')\n"
+        "logs.configure(Settings())\n"
+        "logging.getLogger('uvicorn.error').info('Started')\n"
+        "logging.getLogger('uvicorn.access').info('GET /?key=secret')\n"
+        "assert not logging.getLogger('uvicorn.access').hasHandlers()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["message"] == "Started"
+    assert json.loads(line)["logger"] == "uvicorn.error"

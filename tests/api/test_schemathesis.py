@@ -1,0 +1,99 @@
+"""The description against the server: whatever is made from it gets an answer that it allows.
+
+``DECAYSKETCH_EXAMPLES=1000`` makes so many requests for each operation instead of a few.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from api.access.keys import Role, mint
+from api.access.store import SqlKeyStore
+from api.app import create_app
+from api.settings import Settings
+
+EXAMPLES = int(os.environ.get("DECAYSKETCH_EXAMPLES", "10"))
+ROW, TOKEN = mint(role=Role.ADMIN, scope=["*"], now_us=0)
+
+# Domains of parameters are checked by the library; the description does not say all of them.
+EXCLUDED = [positive_data_acceptance]
+
+
+@schemathesis.serializer(
+    "application/vnd.apache.arrow.stream", "application/vnd.decaysketch.sketches"
+)
+def as_bytes(context: schemathesis.SerializationContext, value: Any) -> bytes:
+    return bytes(value) if isinstance(value, bytes) else str(value).encode()
+
+
+@schemathesis.serializer("application/x-ndjson")
+def as_lines(context: schemathesis.SerializationContext, value: Any) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+schema = schemathesis.openapi.from_dict(create_app(Settings(auth="keys")).openapi()).exclude(
+    operation_id="get_live"  # an answer that does not end
+)
+
+
+@schema.auth()
+class Bearer:
+    """The key of an admin, where a request is to have one that is valid."""
+
+    def get(self, case: schemathesis.Case, context: schemathesis.AuthContext) -> str:
+        return TOKEN
+
+    def set(self, case: schemathesis.Case, data: str, context: schemathesis.AuthContext) -> None:
+        case.headers["Authorization"] = f"Bearer {data}"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a server over sockets that knows the key."""
+    data = tmp_path_factory.mktemp("schemathesis") / "aggregator.sqlite3"
+    asyncio.run(_put_key(f"sqlite+aiosqlite:///{data}"))
+    app = create_app(Settings(data=str(data), auth="keys", host="0.0.0.0", read_timeout_s=5))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+async def _put_key(database: str) -> None:
+    engine = create_async_engine(database)
+    store = SqlKeyStore(engine)
+    await store.create()
+    await store.put(ROW)
+    await engine.dispose()
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_answers_are_as_described(case: schemathesis.Case, url: str) -> None:
+    case.call_and_validate(base_url=url, excluded_checks=EXCLUDED)

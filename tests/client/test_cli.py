@@ -1,0 +1,391 @@
+"""The program, as a person runs it: files in, files and answers out, one line where it fails."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+from client.faults import Aggregator, free_port
+from typer.testing import CliRunner
+
+import decaysketch as ds
+from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch.batch import ColumnMapping, sketches_by_key
+from decaysketch.cli import app
+from decaysketch.cli.build import file_name
+from decaysketch.families import recipe_of
+
+PARAMS = ds.SketchParams(max_weight=9, id_bits=40, capacity=100, seed=5, time_unit="s")
+OPTIONS = ["--max-weight", "9", "--capacity", "100", "--seed", "5", "--weight-column", "weight"]
+MAPPING = ColumnMapping(time="time", ids=("id",), value="value", weight="weight")
+
+
+def log(rows: int = 1000) -> pa.Table:
+    draw = np.random.default_rng(1)
+    return pa.table(
+        {
+            "time": draw.integers(0, 5_000, rows),
+            "id": [f"m-{k}" for k in draw.integers(0, 600, rows)],
+            "value": np.round(draw.normal(20, 5, rows), 1),
+            "weight": draw.integers(1, 10, rows),
+            "path": [("north", "south", "a/b.c")[k] for k in draw.integers(0, 3, rows)],
+            "source": [f"t-{k}" for k in draw.integers(0, 3, rows)],
+            "sequence": draw.integers(0, 500, rows),
+        }
+    )
+
+
+def write(table: pa.Table, path: Path) -> Path:
+    suffixes = path.suffixes
+    if suffixes[0] == ".parquet":
+        pq.write_table(table, path, row_group_size=300)
+    elif suffixes[0] == ".csv":
+        pyarrow.csv.write_csv(table, path)
+    elif suffixes[0] == ".arrow":
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, 300)
+    elif suffixes[0] == ".arrows":
+        with pa.ipc.new_stream(path, table.schema) as stream:
+            stream.write_table(table, 300)
+    else:
+        lines = "".join(json.dumps(row) + "\n" for row in table.to_pylist()).encode()
+        path.write_bytes(gzip.compress(lines) if suffixes[-1] == ".gz" else lines)
+    return path
+
+
+def run(*arguments: Any, status: int = 0) -> Any:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == status, result.output
+    return result
+
+
+def run_json(*arguments: Any) -> Any:
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+def failure(*arguments: Any) -> str:
+    """The one line of a failure."""
+    line = run(*arguments, status=1).stderr
+    assert line.startswith("error: ")
+    assert line.count("\n") == 1
+    return str(line).strip()
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    out = tmp_path / "all.sketch"
+    run("build", write(log(), tmp_path / "log.parquet"), "--out", out, *OPTIONS)
+    return out
+
+
+# -------------------------------------------------------------------------------------------- build
+
+
+@pytest.mark.parametrize(
+    "name", ["log.parquet", "log.csv", "log.ndjson", "log.jsonl.gz", "log.arrow", "log.arrows"]
+)
+def test_every_format_gives_the_same_sketch(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "all.sketch"
+    result = run_json("build", write(log(), tmp_path / name), "--out", out, *OPTIONS)
+    [expected] = sketches_by_key(log(), PARAMS, MAPPING).values()
+    assert out.read_bytes() == expected.to_bytes()
+    [written] = result["sketches"]
+    assert written == {
+        "key": [], "file": str(out), "rows": 1000, "held": len(expected),
+        "bytes": len(out.read_bytes()), "digest": expected.digest(),
+    }  # fmt: skip
+
+
+def test_several_files_and_copies_of_them_give_the_same_sketch(tmp_path: Path, built: Path) -> None:
+    parts = [
+        write(log()[:700], tmp_path / "a.csv"), write(log()[300:], tmp_path / "b.parquet")
+    ]  # fmt: skip
+    out = tmp_path / "again.sketch"
+    run("build", *parts, parts[0], "--out", out, *OPTIONS)
+    assert out.read_bytes() == built.read_bytes()
+
+
+def test_one_sketch_for_each_key(tmp_path: Path, built: Path) -> None:
+    out = tmp_path / "by"
+    arguments = ("build", tmp_path / "log.parquet", "--out", out, "--by", "path", *OPTIONS)
+    assert "north" in run(*arguments).stdout
+    expected = sketches_by_key(log(), PARAMS, MAPPING, ["path"])
+    index = json.loads((out / "index.json").read_text())
+    found = {tuple(each["key"]): Path(each["file"]).read_bytes() for each in index["sketches"]}
+    assert found == {key: sketch.to_bytes() for key, sketch in expected.items()}
+    assert (out / "a%2Fb%2Ec.sketch").exists()
+    assert "is there already" in failure(*arguments)
+    merged = tmp_path / "merged.sketch"
+    assert run_json("merge", out, "--out", merged)["merged"] == 3
+    assert merged.read_bytes() == built.read_bytes()
+    run(*arguments, "--overwrite")
+
+
+def test_file_names_tell_keys_apart() -> None:
+    keys = [("a,b",), ("a", "b"), (None,), ("",), ("%null",), (".",), ("..",), (1,), (b"\1",)]
+    names = [file_name(key) for key in keys]
+    assert len(set(names)) == len(keys)
+    assert all("/" not in name and not name.startswith(".") for name in names)
+    assert len(file_name(("x" * 1000,))) < 100
+
+
+def test_parameters_from_a_file(tmp_path: Path, built: Path) -> None:
+    for content in (PARAMS.to_dict(), recipe_of(PARAMS).to_dict()):
+        params, out = tmp_path / "params.json", tmp_path / "other.sketch"
+        params.write_text(json.dumps(content))
+        run(
+            "build", tmp_path / "log.parquet", "--out", out, "--params", params,
+            "--weight-column", "weight", "--overwrite",
+        )  # fmt: skip
+        assert out.read_bytes() == built.read_bytes()
+
+
+def test_other_families(tmp_path: Path) -> None:
+    path, out = write(log(), tmp_path / "log.parquet"), tmp_path / "x.sketch"
+    fixed = '{"kind": "window", "width": 900}'
+    run(
+        "build",
+        path,
+        "--out",
+        out,
+        *OPTIONS,
+        "--family",
+        "integral",
+        "--decay",
+        fixed,
+        "--now",
+        4800,
+    )
+    recipe = recipe_of(PARAMS, ds.decay.integral.window(900))
+    [expected] = sketches_by_key(log(), recipe, MAPPING, now=4800).values()
+    assert out.read_bytes() == expected.to_bytes()
+    assert run_json("query", out, "sum")["answers"][0]["decay"] == "its own"
+    elements = ColumnMapping(time="time", source="source", sequence="sequence", value="value")
+    run(
+        "build", path, "--out", out, "--family", "median", "--max-count", 10**6,
+        "--max-window", 5000, "--capacity", 100, "--overwrite",
+    )  # fmt: skip
+    median = MedianParams(max_count=10**6, max_window=5000, capacity=100)
+    [sampler] = sketches_by_key(log(), median, elements).values()
+    assert out.read_bytes() == sampler.to_bytes()
+    [answer] = run_json("query", out, "median", "--decay", "window:width=900", "--now", 4900)[
+        "answers"
+    ]
+    truth = sampler.quantile(0.5, ds.decay.window(900), now=4900)
+    assert answer["value"] == truth.value
+    run(
+        "build", path, "--out", out, "--family", "sum", "--max-sum", 10**6, "--max-window", 5000,
+        "--capacity", 100, "--value-column", "weight", "--overwrite",
+    )  # fmt: skip
+    facts = run_json("inspect", out)[0]
+    assert facts["family"] == "sum"
+    assert facts["params"] == SumParams(max_sum=10**6, max_window=5000, capacity=100).to_dict()
+    assert "expected one of sum, count, selectivity for a SumSampler" in failure(
+        "query", out, "mean"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--id-columns", "nothing"], "log.csv has no column 'nothing'; it has time, id, value"),
+        (["--format", "parquet"], "log.csv cannot be read as parquet"),
+        (["--format", "xml"], "--format is 'xml'; expected one of parquet, csv, ndjson, arrow"),
+        (["--max-sum", "5"], "--max-sum has no use for the family decay"),
+        (["--family", "x"], "--family is 'x'; expected one of decay, integral, sum, median"),
+        (["--family", "median"], "capacity is missing"),
+        (["--max-weight", "5"], "weight[0] is 9; expected 0 to 5 (max_weight)"),
+        (["--decay", "{"], "--decay is not JSON"),
+        (["--decay", "3"], "--decay is 3; expected an object"),
+        (["--capacity", "0"], "capacity is 0"),
+        (["--from-server", "http://127.0.0.1:1", "s"], "--from-server gives all parameters"),
+    ],
+)
+def test_build_refuses_in_one_line(tmp_path: Path, options: list[str], message: str) -> None:
+    table = log(50).set_column(3, "weight", pa.array([9] * 50))
+    path, out = write(table, tmp_path / "log.csv"), tmp_path / "x.sketch"
+    base = [] if "median" in options else ["--max-weight", "9", "--weight-column", "weight"]
+    assert message in failure("build", path, "--out", out, *base, *options)
+    assert not out.exists()
+
+
+def test_build_refuses_a_file_that_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("?")
+    assert "cannot tell the format" in failure("build", tmp_path / "log", "--out", tmp_path / "x")
+    assert "No such file" in failure("build", tmp_path / "no.csv", "--out", tmp_path / "x")
+    (tmp_path / "bad.parquet").write_text("?")
+    assert "cannot be read as parquet" in failure(
+        "build", tmp_path / "bad.parquet", "--out", tmp_path / "x"
+    )
+
+
+# ------------------------------------------------------------------------- query, inspect and merge
+
+
+def test_query_answers_as_the_library_does(built: Path) -> None:
+    sketch = ds.DecaySketch.from_bytes(built.read_bytes())
+    decay, now = ds.decay.exponential(half_life=3600), 4_800
+    answers = run_json(
+        "query", built, "sum", "count", "total", "mean", "variance", "median", "quantile:0.5,0.9",
+        "rank:20", "selectivity:v > 20 and w >= 2", "--decay", "exponential:half_life=3600",
+        "--now", now, "--confidence", 0.9,
+    )["answers"]  # fmt: skip
+    options: dict[str, Any] = {"now": now, "confidence": 0.9}
+    expected = [
+        getattr(sketch, name)(decay, **options)
+        for name in ("sum", "count", "total", "mean", "variance")
+    ]
+    expected += [sketch.quantile(0.5, decay, **options)]
+    expected += sketch.quantile([0.5, 0.9], decay, **options)
+    expected += [sketch.rank(20, decay, **options)]
+    expected += [sketch.selectivity(lambda v, w: (v > 20) & (w >= 2), decay, **options)]
+    assert [each["value"] for each in answers] == [each.value for each in expected]
+    assert [each["upper"] for each in answers] == [each.upper for each in expected]
+    assert [each["exact"] for each in answers] == [each.exact for each in expected]
+    assert [each["aggregate"] for each in answers][-4:] == [
+        "quantile 0.5", "quantile 0.9", "rank:20", "selectivity:v > 20 and w >= 2"
+    ]  # fmt: skip
+
+
+def test_query_under_several_decays(built: Path) -> None:
+    sketch = ds.DecaySketch.from_bytes(built.read_bytes())
+    given = ["none", "window:width=60", '{"kind": "polynomial", "exponent": 1.5, "scale": 60}']
+    arguments = [part for text in given for part in ("--decay", text)]
+    result = run_json("query", built, "count", *arguments, "--decay-expression", "1/(1 + x/60)")
+    newest = sketch.stats().newest
+    assert result["now"] == newest
+    decays = [
+        ds.decay.none(), ds.decay.window(60), ds.decay.polynomial(1.5, scale=60),
+        ds.decay.expression("1/(1 + x/60)"),
+    ]  # fmt: skip
+    assert [each["value"] for each in result["answers"]] == [
+        sketch.count(decay, now=newest).value for decay in decays
+    ]
+    assert [each["decay"] for each in result["answers"]] == [*given, "1/(1 + x/60)"]
+
+
+def test_query_by_value(built: Path) -> None:
+    sketch = ds.DecaySketch.from_bytes(built.read_bytes())
+    now = sketch.stats().newest
+    answers = run_json("query", built, "heavy_hitters:0.02", "group_by")["answers"]
+    hitters = sketch.heavy_hitters(0.02, ds.decay.none(), now=now)
+    groups = sketch.group_by(ds.decay.none(), now=now)[:20]
+    assert [each["value_of"] for each in answers] == [h.value for h in hitters[:20]] + [
+        g.value for g in groups for _ in range(2)
+    ]
+    assert answers[-1]["value"] == groups[-1].count.value
+
+
+def test_query_as_a_table_marks_what_is_exact(built: Path) -> None:
+    lines = run("query", built, "count", "--decay", "window:width=5").stdout.splitlines()
+    [row] = [line for line in lines if line.startswith("│ count")]
+    assert "yes" in row
+    assert any("95 % intervals" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mode"], "aggregate is 'mode'; expected one of sum, count"),
+        (["sum:3"], "it takes no argument, not '3'"),
+        (["rank:x"], "aggregate 'rank:x': could not convert string to float"),
+        (["selectivity:__import__('os')"], "aggregate"),
+        (["sum", "--now", "noon"], "--now is 'noon'; expected an integer or latest"),
+        (["sum", "--decay", "window:60"], "--decay 'window:60': '60' is not name=number"),
+        (["sum", "--decay", "rot:rate=1"], "kind"),
+        (["sum", "--decay-expression", "x"], "x"),
+        (["sum", "--confidence", "2"], "confidence is 2"),
+    ],
+)
+def test_query_refuses_in_one_line(built: Path, arguments: list[str], message: str) -> None:
+    assert message in failure("query", built, *arguments)
+
+
+def test_query_of_nothing_needs_a_time(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.sketch"
+    empty.write_bytes(ds.DecaySketch(PARAMS).to_bytes())
+    assert "holds nothing" in failure("query", empty, "count")
+    [answer] = run_json("query", empty, "count", "mean", "--now", 5)["answers"][:1]
+    assert answer["value"] == 0
+
+
+def test_inspect(built: Path) -> None:
+    sketch = ds.DecaySketch.from_bytes(built.read_bytes())
+    [facts] = run_json("inspect", built)
+    stats, size = sketch.stats(), built.stat().st_size
+    assert facts == {
+        "file": str(built), "family": "decay", "params": PARAMS.to_dict(),
+        "fingerprint": PARAMS.fingerprint.hex(), "rows": stats.rows,
+        "levels": len(stats.complete_since), "watermarks": list(stats.complete_since),
+        "oldest": stats.oldest, "newest": stats.newest, "clock": None, "bytes": size,
+        "bytes_per_row": round(size / stats.rows, 2), "digest": sketch.digest(),
+    }  # fmt: skip
+    assert sketch.digest()[:20] in run("inspect", built).stdout
+
+
+def test_damaged_and_unlike_sketches(tmp_path: Path, built: Path) -> None:
+    damaged, other = tmp_path / "damaged.sketch", tmp_path / "other.sketch"
+    damaged.write_bytes(built.read_bytes()[:-1])
+    assert f"{damaged}: " in failure("inspect", damaged)
+    other.write_bytes(ds.DecaySketch(ds.SketchParams(max_weight=3)).to_bytes())
+    out = tmp_path / "merged.sketch"
+    assert "max_weight" in failure("merge", built, other, "--out", out)
+    (tmp_path / "nothing").mkdir()
+    assert "no sketch files" in failure("merge", tmp_path / "nothing", "--out", out)
+    assert not out.exists()
+
+
+def test_secret_ids(tmp_path: Path) -> None:
+    path, key, out = write(log(), tmp_path / "log.csv"), tmp_path / "key", tmp_path / "x.sketch"
+    key.write_text("00" * 16)
+    run("build", path, "--out", out, *OPTIONS, "--id-key-file", key)
+    secret = ds.SketchParams(max_weight=9, capacity=100, seed=5, id_key=bytes(16))
+    [expected] = sketches_by_key(log(), secret, MAPPING).values()
+    assert out.read_bytes() == expected.to_bytes()
+    assert "key" in failure("inspect", out)
+    assert run_json("inspect", out, "--id-key-file", key)[0]["rows"] == len(expected)
+    key.write_text("zz")
+    assert "hexadecimal" in failure("inspect", out, "--id-key-file", key)
+
+
+# --------------------------------------------------------------------------------------- the server
+
+
+def test_with_a_server(served: Aggregator, tmp_path: Path, built: Path) -> None:
+    served.create("s", params=PARAMS.to_dict())
+    out = tmp_path / "other.sketch"
+    run(
+        "build", tmp_path / "log.parquet", "--out", out, "--from-server", served.url, "s",
+        "--weight-column", "weight",
+    )  # fmt: skip
+    assert out.read_bytes() == built.read_bytes()
+    posted = served.client.post(
+        "/v1/streams/s/sketches?source=a", content=out.read_bytes(),
+        headers={"content-type": "application/octet-stream"},
+    )  # fmt: skip
+    assert posted.status_code == 200
+    result = run_json("serve-check", served.url)
+    assert result["ok"]
+    assert [check["name"] for check in result["checks"]] == [
+        "health", "ready", "streams", "query", "clock"
+    ]  # fmt: skip
+    assert "stream 's', 200 after" in result["checks"][3]["detail"]
+    refused = ("--out", tmp_path / "y", "--from-server", served.url, "t")
+    assert "404: there is no stream 't'" in failure("build", tmp_path / "log.parquet", *refused)
+    assert run("serve-check", served.url, "--max-latency-s", 0, status=1)
+
+
+def test_without_a_server() -> None:
+    result = CliRunner().invoke(app, ["serve-check", f"http://127.0.0.1:{free_port()}", "--json"])
+    assert result.exit_code == 1
+    content = json.loads(result.stdout)
+    assert not content["ok"]
+    assert {check["ok"] for check in content["checks"]} == {False}

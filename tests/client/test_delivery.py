@@ -1,0 +1,113 @@
+"""What each answer means, and how long a sensor waits."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decaysketch.client.delivery import (
+    LONGEST_RETRY_AFTER_S,
+    Answer,
+    Backoff,
+    Later,
+    Paused,
+    Refused,
+    Taken,
+    judge,
+)
+
+OURS = {"stream": "s", "source": "a"}
+
+
+def answer(status: int, body: Any = None, **headers: str) -> Answer:
+    return Answer(
+        status, {k.replace("_", "-"): v for k, v in headers.items()}, json.dumps(body).encode()
+    )
+
+
+def test_acknowledgement_names_stream_and_source() -> None:
+    said = {**OURS, "token": "s:1:7"}
+    assert judge(answer(200, said), OURS) == Taken(said)
+    for other in ({**OURS, "source": "b"}, {"stream": "s"}, [], "ok", None):
+        outcome = judge(answer(200, other), OURS)
+        assert isinstance(outcome, Later)
+        assert "it is no answer of the aggregator" in outcome.reason
+
+
+@pytest.mark.parametrize("status", [301, 408, 425, 429, 500, 502, 503, 504])
+def test_answers_that_may_be_others_tomorrow(status: int) -> None:
+    assert judge(answer(status), OURS) == Later(f"{status}: no detail")
+    assert judge(answer(status, retry_after="7"), OURS) == Later(f"{status}: no detail", 7.0)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_answers_about_the_sender(status: int) -> None:
+    assert judge(answer(status, {"detail": "no"}), OURS) == Paused(f"{status}: no")
+
+
+def test_answers_about_the_stream() -> None:
+    for kind in ("incompatible-sketch", "capacity-too-small", "source-revoked"):
+        problem = {"type": f"urn:decaysketch:problem:{kind}", "detail": "seed: 1 != 2"}
+        assert judge(answer(409, problem), OURS) == Paused("409: seed: 1 != 2")
+
+
+@pytest.mark.parametrize("status", [400, 409, 413, 415, 422])
+def test_answers_about_the_body(status: int) -> None:
+    problem = {"type": "urn:decaysketch:problem:corrupt-sketch", "detail": "no sketch", "x": 1}
+    outcome = judge(answer(status, problem), OURS)
+    assert outcome == Refused({**problem, "status": status})
+    assert outcome.reason == f"{status}: no sketch"
+
+
+@given(st.integers(100, 599), st.binary(max_size=40), st.text(max_size=20))
+def test_no_answer_is_too_strange(status: int, body: bytes, retry_after: str) -> None:
+    outcome = judge(Answer(status, {"retry-after": retry_after}, body), OURS)
+    if isinstance(outcome, Later):
+        assert 0 <= outcome.after_s <= LONGEST_RETRY_AFTER_S
+    assert not isinstance(outcome, Taken)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0.25", 0.25), (" 12 ", 12), ("1e99", 3600), ("-3", 0), ("nan", 0), ("inf", 0), ("soon", 0)],
+)
+def test_retry_after_in_seconds(text: str, expected: float) -> None:
+    assert judge(answer(503, retry_after=text), OURS) == Later("503: no detail", expected)
+
+
+def test_retry_after_as_a_date() -> None:
+    moment = datetime.now(UTC) + timedelta(seconds=100)
+    outcome = judge(answer(503, retry_after=format_datetime(moment, usegmt=True)), OURS)
+    assert isinstance(outcome, Later)
+    assert 90 < outcome.after_s <= 100
+
+
+def test_backoff_doubles_its_bound_up_to_the_cap() -> None:
+    class Most(random.Random):
+        def uniform(self, low: float, high: float) -> float:
+            assert low == 0
+            return high
+
+    backoff = Backoff(0.5, 6, Most())
+    assert [backoff.next_s() for _ in range(6)] == [0.5, 1, 2, 4, 6, 6]
+    backoff.reset()
+    assert backoff.next_s() == 0.5
+    backoff.failures = 10**6
+    assert backoff.next_s() == 6
+
+
+def test_backoff_is_spread_over_all_of_it() -> None:
+    waits = []
+    for seed in range(400):
+        backoff = Backoff(8, 8, random.Random(seed))
+        waits.append(backoff.next_s())
+    assert min(waits) < 0.5
+    assert max(waits) > 7.5
+    assert 3.5 < sum(waits) / len(waits) < 4.5

@@ -1,0 +1,63 @@
+"""A small application behind the doors of the aggregator, to try the doors alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import PlainTextResponse
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from api import access, errors, middleware
+from api.access import Reads, Writes
+from api.request_id import REQUEST_ID
+from api.routes import keys
+from api.settings import Settings
+
+
+def doorway(data: Path, **settings: Any) -> FastAPI:
+    """``/v1/streams/{name}`` to read, ``/v1/streams/{name}/body`` to write; the routes of keys."""
+    chosen = Settings(data=str(data), **settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        engine = create_async_engine(f"sqlite+aiosqlite:///{data}")
+        await access.start(app, chosen, engine)
+        yield
+        await engine.dispose()
+
+    app = FastAPI(lifespan=lifespan)
+    app.state.settings = chosen
+    app.include_router(keys.router)
+
+    @app.get("/v1/streams/{name}")
+    async def read(name: str, caller: Reads) -> dict[str, str]:
+        return {"name": name, "role": caller.role}
+
+    @app.post("/v1/streams/{name}/body")
+    async def write(name: str, request: Request, _caller: Writes) -> dict[str, Any]:
+        body, encoding = await request.body(), request.headers.get("content-encoding")
+        return {"bytes": len(body), "encoding": encoding, "first": body[:8].decode("latin-1")}
+
+    @app.post("/json")
+    async def read_json(body: list[Any], _caller: Writes) -> int:
+        return len(body)
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str | None]:
+        return {"request": REQUEST_ID.get()}
+
+    @app.get("/broken")
+    async def broken() -> None:
+        raise RuntimeError("a secret of the server")
+
+    @app.get("/cached")
+    async def cached() -> PlainTextResponse:
+        return PlainTextResponse("", headers={"Cache-Control": "max-age=60"})
+
+    errors.install(app)
+    middleware.install(app, chosen)
+    return app

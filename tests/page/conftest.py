@@ -1,0 +1,170 @@
+"""A browser without a window, an aggregator with data, and the page in front of both.
+
+Chromium is Debian's, by name; where it is missing and this machine lets us, it is installed.
+Where there is none to be had, the tests of the page are skipped, and say why.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import numpy as np
+import pytest
+
+import decaysketch as ds
+from decaysketch.asyncwindow import SumParams, SumSampler
+
+ROOT = Path(__file__).parents[2]
+OUT = ROOT / "out" / "page"
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_INSTALL_S = 300
+NEWEST = 1_750_000_000
+PARAMS = ds.SketchParams(
+    max_weight=1, id_bits=40, capacity=400, seed=7, time_unit="s", value_type="float64"
+)
+OCTETS = {"content-type": "application/octet-stream"}
+
+
+def _chromium() -> str:
+    """Path of a browser; skips where none can be had."""
+    if found := _found():
+        return found
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        pytest.skip("no Chromium here; install Debian's package chromium")
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    packages = ("chromium", "fonts-dejavu-core")
+    for command in (
+        ("apt-get", "update", "-qq"),
+        ("apt-get", "install", "-qq", "-y", "--no-install-recommends", *packages),
+    ):
+        try:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=_INSTALL_S
+            )
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"no Chromium here, and {' '.join(command)} took over {_INSTALL_S} s")
+        if done.returncode:
+            why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            pytest.skip(f"no Chromium here, and {' '.join(command)} failed: {why}")
+    found = _found()
+    assert found, "the package chromium was installed and holds no browser"
+    return found
+
+
+def _found() -> str | None:
+    return next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[sync_api.Browser]:
+    path = _chromium()
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass(frozen=True)
+class Site:
+    """A running aggregator, and the sketch of its stream ``ward-7``."""
+
+    url: str
+    http: httpx2.Client
+    sketch: ds.DecaySketch
+
+
+@contextmanager
+def serving(data: Path, **environment: str) -> Iterator[tuple[str, httpx2.Client]]:
+    """``python -m api`` on a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    log = data.with_suffix(".log")
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "api", "--port", str(port), "--data", str(data)],
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdout=sink,
+            stderr=sink,
+        )
+    try:
+        with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
+            deadline = time.monotonic() + 120  # a fresh machine compiles first
+            while True:
+                try:
+                    client.get("/healthz").raise_for_status()
+                    break
+                except httpx2.TransportError:
+                    assert process.poll() is None, log.read_text()
+                    assert time.monotonic() < deadline, log.read_text()
+                    time.sleep(0.05)
+            yield url, client
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def mint(data: Path) -> str:
+    """An administrator's key to the aggregator over a database."""
+    command = [sys.executable, "-m", "api", "keys", "mint", "--role", "admin", "--data", str(data)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.split()[0]
+
+
+def _build() -> ds.DecaySketch:
+    """Two hours of readings, more than the sketch keeps all of."""
+    draw = np.random.default_rng(3)
+    rows = 4000
+    sketch = ds.DecaySketch(PARAMS)
+    values = np.round(draw.normal(20, 3, rows))
+    sketch.update(values, 1, NEWEST - draw.integers(0, 7200, rows), np.arange(rows))
+    sketch.update([20.0], 1, [NEWEST], [rows])
+    return sketch
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("page") / "data.sqlite3") as (url, http):
+        sketch = _build()
+        http.put("/v1/streams/ward-7", json={"params": PARAMS.to_dict()}).raise_for_status()
+        for source in ("gateway-1", "gateway-2"):
+            _post(http, "ward-7", source, sketch.to_bytes())
+
+        window = SumParams(max_sum=10**9, capacity=100, max_window=3600, time_unit="s")
+        created = {"family": "sum", "params": window.to_dict()}
+        http.put("/v1/streams/tap-sums", json=created).raise_for_status()
+        sampler = SumSampler(window, source="tap")
+        sampler.update(np.arange(1, 501), NEWEST - np.arange(500))
+        _post(http, "tap-sums", "tap", sampler.to_bytes())
+
+        fixed = {
+            "family": "integral",
+            "params": PARAMS.to_dict(),
+            "decay": {"kind": "window", "width": 3600},
+        }
+        http.put("/v1/streams/alarms", json=fixed).raise_for_status()
+        yield Site(url, http, sketch)
+
+
+def _post(http: httpx2.Client, stream: str, source: str, body: bytes) -> None:
+    path = f"/v1/streams/{stream}/sketches"
+    http.post(path, params={"source": source}, content=body, headers=OCTETS).raise_for_status()

@@ -1,0 +1,286 @@
+"""The page in a browser: what it shows is what the library computes, at once, for everyone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+import decaysketch as ds
+
+from .conftest import NEWEST, OUT, PARAMS, Site, mint, serving, sync_api
+
+axe_playwright = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+)
+
+WIDE, PHONE = (1280, 900), (390, 844)
+WARD = "#stream=ward-7"
+
+
+@pytest.fixture
+def open_page(browser: sync_api.Browser, site: Site) -> Iterator[Callable[..., sync_api.Page]]:
+    """The page on a stream, its answers shown; no fault of a script and no word from elsewhere."""
+    contexts: list[sync_api.BrowserContext] = []
+    faults: list[str] = []
+    asked: list[str] = []
+
+    def opened(
+        fragment: str = WARD, *, theme: str = "light", size: tuple[int, int] = WIDE, url: str = ""
+    ) -> sync_api.Page:
+        context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme=theme,
+            reduced_motion="reduce",
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.on(
+            "console",
+            lambda message: (
+                faults.append(message.text) if "Content Security Policy" in message.text else None
+            ),
+        )
+        page.goto(f"{url or site.url}/{fragment}")
+        if not url:
+            page.wait_for_selector("[data-figure=count] .value")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert faults == []
+    assert {urlsplit(url).hostname for url in asked if not url.startswith("data:")} <= {"127.0.0.1"}
+
+
+def shown(page: sync_api.Page, decay: dict[str, Any], figure: str = "count") -> dict[str, str]:
+    """The data of a figure, once it is the answer under a decay."""
+    page.wait_for_function(
+        """([figure, wanted]) => {
+            const held = document.querySelector(`[data-figure=${figure}]`)?.dataset.decay;
+            if (!held) return false;
+            const decay = JSON.parse(held);
+            return Object.entries(wanted).every(([field, value]) => decay[field] === value);
+        }""",
+        arg=[figure, decay],
+    )
+    return page.eval_on_selector(f"[data-figure={figure}]", "each => ({...each.dataset})")
+
+
+def agrees(figure: dict[str, str], estimate: ds.Estimate) -> bool:
+    told = [float(figure[field]) for field in ("value", "lower", "upper")]
+    expected = pytest.approx([estimate.value, estimate.lower, estimate.upper], rel=1e-12)
+    return told == expected and figure["exact"] == str(estimate.exact).lower()
+
+
+def choose(page: sync_api.Page, kind: str) -> None:
+    page.check(f"input[name=kind][value={kind}]")
+
+
+def test_every_decay_changes_the_numbers_to_those_of_the_library(
+    open_page: Callable[..., sync_api.Page], site: Site
+) -> None:
+    page = open_page()
+    now = NEWEST
+    for half_life in ("15 min", "40 s"):
+        page.fill("#age-text", half_life)
+        seconds = {"15 min": 900, "40 s": 40}[half_life]
+        decay = ds.decay.exponential(half_life=seconds)
+        wanted = {"kind": "exponential", "half_life": seconds}
+        count = shown(page, wanted)
+        assert int(count["now"]) == now
+        assert agrees(count, site.sketch.count(decay, now=now))
+        assert agrees(shown(page, wanted, "mean"), site.sketch.mean(decay, now=now))
+        median = site.sketch.quantile(0.5, decay, now=now)
+        assert agrees(shown(page, wanted, "p50"), median)
+
+    choose(page, "window")
+    page.fill("#age-text", "30 min")
+    count = shown(page, {"kind": "window", "width": 1800})
+    assert agrees(count, site.sketch.count(ds.decay.window(1800), now=now))
+
+    choose(page, "polynomial")
+    page.fill("#age-text", "120")
+    page.fill("#exponent", "2")
+    wanted = {"kind": "polynomial", "exponent": 2, "scale": 120}
+    decay = ds.decay.polynomial(2, scale=120)
+    assert agrees(shown(page, wanted), site.sketch.count(decay, now=now))
+
+    choose(page, "none")
+    assert agrees(shown(page, {"kind": "none"}), site.sketch.count(ds.decay.none(), now=now))
+
+
+def test_a_slider_moves_the_half_life_and_the_curve_with_it(
+    open_page: Callable[..., sync_api.Page], site: Site
+) -> None:
+    page = open_page()
+    before = page.get_attribute("#curve .line", "d")
+    page.focus("#age-slider")
+    for _ in range(5):
+        page.keyboard.press("ArrowLeft")
+    page.wait_for_function(
+        "before => document.querySelector('#curve .line').getAttribute('d') !== before", arg=before
+    )
+    page.wait_for_load_state("networkidle")
+    figure = page.eval_on_selector("[data-figure=count]", "each => ({...each.dataset})")
+    decay = ds.decay.exponential(half_life=json.loads(figure["decay"])["half_life"])
+    assert agrees(figure, site.sketch.count(decay, now=NEWEST))
+    stop = site.sketch.count(decay, now=NEWEST).value
+    page.wait_for_function(
+        "stop => Math.abs(document.querySelector('#count-panel').dataset.last - stop) < 1e-6",
+        arg=stop,
+    )
+    assert int(page.get_attribute("#count-panel", "data-points") or 0) > 90
+
+
+def test_what_is_typed_is_drawn_or_its_fault_is_said(
+    open_page: Callable[..., sync_api.Page], site: Site
+) -> None:
+    page = open_page()
+    choose(page, "expression")
+    text = "where(x <= 600, 1, 1/4)"
+    page.fill("#expression", text)
+    decay = ds.decay.expression(text)
+    wanted = {"kind": "expression", "text": text}
+    assert agrees(shown(page, wanted), site.sketch.count(decay, now=NEWEST))
+    drawn = page.get_attribute("#curve .line", "d")
+
+    page.fill("#expression", "1/(1 + y)")
+    page.wait_for_function(
+        "() => document.querySelector('#decay-error').innerText.includes(\"'y'\")"
+    )
+    assert page.get_attribute("#expression", "aria-invalid") == "true"
+
+    page.fill("#expression", "1 + x")
+    page.wait_for_function("() => /ris/.test(document.querySelector('#decay-error').innerText)")
+    assert page.get_attribute("#curve .line", "d") == drawn  # of the last that was a decay
+
+    page.fill("#expression", "1/(1 + x/60)")
+    shown(page, {"kind": "expression", "text": "1/(1 + x/60)"})
+    assert page.inner_text("#decay-error") == ""
+
+
+def test_now_moves_into_the_past_and_the_interval_with_the_confidence(
+    open_page: Callable[..., sync_api.Page], site: Site
+) -> None:
+    page = open_page()
+    choose(page, "none")
+    shown(page, {"kind": "none"})
+    past = NEWEST - 3600
+    page.fill("#now-text", "2025-06-15 14:06:40")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"[data-figure=count][data-now='{past}']")
+    page.select_option("#confidence", "0.8")
+    expected = site.sketch.count(ds.decay.none(), now=past, confidence=0.8)
+    page.wait_for_selector(f"[data-figure=count][data-upper^='{str(expected.upper)[:8]}']")
+    assert agrees(shown(page, {"kind": "none"}), expected)
+
+
+def test_heavy_hitters_are_those_of_the_library(
+    open_page: Callable[..., sync_api.Page], site: Site
+) -> None:
+    page = open_page()
+    choose(page, "window")
+    page.fill("#age-text", "1 h")
+    shown(page, {"kind": "window", "width": 3600})
+    page.select_option("#phi", "0.1")
+    expected = site.sketch.heavy_hitters(0.1, ds.decay.window(3600), now=NEWEST)
+    page.wait_for_selector(f"#hitters[data-count='{len(expected)}']")
+    rows = page.eval_on_selector_all(
+        "#hitters tbody tr", "rows => rows.map(row => [+row.dataset.value, +row.dataset.share])"
+    )
+    assert [value for value, _ in rows] == [each.value for each in expected]
+    assert [share for _, share in rows] == pytest.approx(
+        [each.frequency.value for each in expected]
+    )
+
+
+def test_a_post_shows_without_reloading(
+    open_page: Callable[..., sync_api.Page], site: Site
+) -> None:
+    page = open_page("#stream=alarms")
+    params = ds.SketchParams.from_dict(site.http.get("/v1/streams/alarms").json()["params"])
+    sketch = ds.IntegralDecaySketch(params, ds.decay.integral.window(3600))
+    sketch.update([1.0, 2.0, 2.0], 1, [NEWEST, NEWEST, NEWEST - 60], [1, 2, 3])
+    answer = site.http.post(
+        "/v1/streams/alarms/sketches",
+        params={"source": "panel"},
+        content=sketch.to_bytes(),
+        headers={"content-type": "application/octet-stream"},
+    )
+    assert answer.status_code == 200, answer.text
+    page.wait_for_selector("[data-figure=count][data-value='3']")
+    assert "fixed" in page.inner_text("#decay-fixed")
+    assert page.is_hidden("#decay-control")
+
+
+def test_a_stream_of_sums_has_the_panels_that_it_can_answer(
+    open_page: Callable[..., sync_api.Page],
+) -> None:
+    page = open_page("#stream=tap-sums")
+    page.wait_for_selector("[data-figure=sum] .value")
+    assert page.is_hidden("#quantile-panel")
+    assert page.is_hidden("#hitters-panel")
+    assert page.is_disabled("input[name=kind][value=exponential]")
+    assert page.inner_text("#ask-error") == ""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_it_is_accessible_and_fits(
+    open_page: Callable[..., sync_api.Page], theme: str, size: tuple[int, int]
+) -> None:
+    page = open_page(theme=theme, size=size)
+    page.wait_for_selector("#quantile-chart canvas")
+    page.wait_for_selector("tr[data-stream=ward-7] svg.spark")
+    page.click("#curve-table summary")
+    page.click("#count-panel summary")
+    page.wait_for_selector("#count-panel .as-table table")
+    violations = axe_playwright.Axe().run(page).response["violations"]
+    assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in violations] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    page.click("#curve-table summary")
+    page.click("#count-panel summary")
+    OUT.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=OUT / f"{theme}-{size[0]}.png", full_page=True)
+
+
+def test_the_theme_can_be_turned_and_is_kept(open_page: Callable[..., sync_api.Page]) -> None:
+    page = open_page(theme="light")
+    page.click("#theme")
+    page.reload()
+    page.wait_for_selector("[data-figure=count] .value")
+    assert page.get_attribute("html", "data-theme") == "dark"
+    assert page.get_attribute("#theme", "aria-pressed") == "true"
+
+
+def test_a_key_is_asked_for_and_kept_for_the_session(
+    open_page: Callable[..., sync_api.Page], site: Site, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "keys.sqlite3", DECAYSKETCH_AUTH="keys") as (url, http):
+        held = mint(tmp_path / "keys.sqlite3")
+        authorised = {"Authorization": f"Bearer {held}"}
+        body = {"params": PARAMS.to_dict()}
+        http.put("/v1/streams/ward-7", json=body, headers=authorised).raise_for_status()
+
+        page = open_page(url=url)
+        page.fill("#key", "ds_wrong")
+        page.click("#key-form button")
+        page.wait_for_function("() => /refused/.test(document.querySelector('#status').innerText)")
+        page.fill("#key", held)
+        page.click("#key-form button")
+        page.wait_for_selector("[data-figure=count] .value")
+        assert page.is_hidden("#key-form")
+        assert page.evaluate("() => Object.values(sessionStorage)") == [held]
+        elsewhere = page.evaluate("() => JSON.stringify(localStorage) + document.cookie + location")
+        assert held not in elsewhere
+
+        page.click("#forget-key")
+        page.wait_for_selector("#key-form:not([hidden])")

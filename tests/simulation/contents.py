@@ -1,0 +1,185 @@
+"""What is posted, of every family, and what the library builds from all of it at once.
+
+Capacities are tiny, so that every level overflows and has a watermark. A :class:`Body` is a delta:
+a complete sketch of some observations. What a stream must hold in the end is built here in one go
+from the observations of its bodies, without any body being read or merged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from random import Random
+from typing import Any, NamedTuple
+
+from api.journal.model import Interval
+from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay
+from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.families import Recipe, recipe_of
+
+__all__ = ["KINDS", "START", "Body", "Kind", "Observation"]
+
+START = 100_000  # the first time, in seconds
+
+
+class Observation(NamedTuple):
+    """What a sensor saw."""
+
+    id: int
+    value: float
+    weight: int
+    time: int
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """What a gateway posts.
+
+    Attributes:
+        content: bytes of the sketch.
+        observations: that it was built from.
+        now: that the sketch was told.
+        interval: numbers of the source, where the family has these.
+    """
+
+    source: str
+    content: bytes = field(repr=False)
+    observations: tuple[Observation, ...] = field(repr=False)
+    now: int
+    interval: Interval | None = None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the content."""
+        return hashlib.sha256(self.content).digest()
+
+
+class Kind(ABC):
+    """One family with parameters."""
+
+    name: str
+    recipe: Recipe[Any]
+    numbered = False
+
+    def observe(self, draw: Random, number: int, now: int) -> Observation:
+        """What a sensor sees; often late."""
+        late = int(draw.expovariate(1 / 40)) if draw.random() < 0.5 else 0
+        return Observation(number, float(draw.randrange(6)), draw.randint(1, 3), now - late)
+
+    def body(self, source: str, seen: Sequence[Observation], now: int, first: int) -> Body:
+        """A delta of what a gateway saw, the first of which has this number."""
+        interval = Interval(first, first + len(seen)) if self.numbered else None
+        content = self.build(source, seen, now, first).to_bytes()
+        return Body(source, content, tuple(seen), now, interval)
+
+    @abstractmethod
+    def build(self, source: str, seen: Sequence[Observation], now: int, first: int) -> Any:
+        """A sketch of its own."""
+
+    @abstractmethod
+    def all_of(self, bodies: Iterable[Body]) -> Any:
+        """The sketch of everything in these bodies, built in one go."""
+
+
+class _Decay(Kind):
+    name = "decay"
+
+    def __init__(self) -> None:
+        self.params = SketchParams(
+            max_weight=3, id_bits=16, capacity=8, seed=77, time_unit="s", value_type="float64"
+        )
+        self.recipe = recipe_of(self.params)
+
+    def build(self, source: str, seen: Sequence[Observation], now: int, first: int) -> Any:
+        sketch = DecaySketch(self.params)
+        if seen:
+            sketch.update(*_columns(seen))
+        return sketch
+
+    def all_of(self, bodies: Iterable[Body]) -> Any:
+        return self.build("", [each for body in bodies for each in body.observations], 0, 0)
+
+
+class _Integral(Kind):
+    name = "integral"
+
+    def __init__(self) -> None:
+        self.params = SketchParams(
+            max_weight=3, id_bits=16, capacity=8, seed=78, time_unit="s", value_type="float64"
+        )
+        self.decay = decay.integral.exponential(half_life=60)
+        self.recipe = recipe_of(self.params, self.decay)
+
+    def build(self, source: str, seen: Sequence[Observation], now: int, first: int) -> Any:
+        sketch = IntegralDecaySketch(self.params, self.decay)
+        if seen:
+            sketch.update(*_columns(seen), now=now)
+        return sketch
+
+    def all_of(self, bodies: Iterable[Body]) -> Any:
+        every = list(bodies)
+        seen = [each for body in every for each in body.observations]
+        return self.build("", seen, max((body.now for body in every), default=0), 0)
+
+
+class _Sampler(Kind):
+    numbered = True
+    sampler: type[Any]
+    params: Any
+
+    def build(self, source: str, seen: Sequence[Observation], now: int, first: int) -> Any:
+        sampler = self.sampler(self.params, source=source)
+        self._feed(sampler, source, seen, first)
+        sampler.advance(now)
+        return sampler
+
+    def all_of(self, bodies: Iterable[Body]) -> Any:
+        sampler = self.sampler(self.params, source="all")
+        for body in bodies:
+            assert body.interval is not None
+            self._feed(sampler, body.source, body.observations, body.interval.first)
+            sampler.advance(body.now)
+        return sampler
+
+    @abstractmethod
+    def values(self, seen: Sequence[Observation]) -> list[Any]:
+        """What is sampled."""
+
+    def _feed(self, sampler: Any, source: str, seen: Sequence[Observation], first: int) -> None:
+        times, numbers = [each.time for each in seen], list(range(first, first + len(seen)))
+        sampler.update(self.values(seen), times, numbers, source=source)
+
+
+class _Sum(_Sampler):
+    name = "sum"
+    sampler = SumSampler
+
+    def __init__(self) -> None:
+        self.params = SumParams(max_sum=500, capacity=8, max_window=150, seed=79)
+        self.recipe = recipe_of(self.params)
+
+    def values(self, seen: Sequence[Observation]) -> list[Any]:
+        return [each.weight for each in seen]
+
+
+class _Median(_Sampler):
+    name = "median"
+    sampler = MedianSampler
+
+    def __init__(self) -> None:
+        self.params = MedianParams(max_count=500, capacity=8, max_window=150, seed=80)
+        self.recipe = recipe_of(self.params)
+
+    def values(self, seen: Sequence[Observation]) -> list[Any]:
+        return [each.value for each in seen]
+
+
+def _columns(seen: Sequence[Observation]) -> tuple[list[Any], ...]:
+    ids, values, weights, times = zip(*seen, strict=True)
+    return list(values), list(weights), list(times), list(ids)
+
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (_Decay(), _Integral(), _Sum(), _Median())}

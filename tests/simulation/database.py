@@ -1,0 +1,558 @@
+"""A database in memory that fails as databases do, over virtual time.
+
+What it promises is what ``api.journal.storage`` asks for. Committed states are immutable: a reading
+transaction keeps the one it began with, a writing one works on its own and holds the head, for
+which others wait in line. A commit is first written, then synced, then visible, and each takes
+time.
+
+- *power loss*: transactions end with an error; what was not synced is lost, or not, by chance;
+- *a commit whose outcome is unknown*: an error although it happened, or although it did not;
+- *a full disk*, *a broken connection*, *a partition* of one client, *slowness*;
+- *a torn snapshot*: the body of one is damaged, never of two of one source.
+
+``history`` is what an omniscient observer saw: every durable row and deletion, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from api.journal.model import (
+    Head,
+    Interval,
+    NewPost,
+    PostKey,
+    Revocation,
+    Row,
+    SnapshotRow,
+    SourceKey,
+    StorageError,
+    StreamRow,
+)
+
+__all__ = ["Client", "Database", "Event", "Faults", "State"]
+
+
+@dataclass
+class Faults:
+    """How likely things go wrong, each time that they can. Times are seconds."""
+
+    statement: float = 0.0  # the connection breaks
+    commit_before: float = 0.0  # ... at the commit, which does not happen
+    commit_after: float = 0.0  # ... at the commit, which happens
+    torn_write_survives: float = 0.5  # written, not synced, when the power failed
+    latency_s: float = 0.002
+    sync_s: float = 0.004
+    awaited: float = 0.5  # of the statements; the others are answered at once
+
+
+@dataclass(frozen=True)
+class State:
+    """All tables; never changed."""
+
+    head: Head = Head()
+    streams: dict[int, StreamRow] = field(default_factory=dict)
+    revocations: dict[SourceKey, Revocation] = field(default_factory=dict)
+    rows: dict[int, Row] = field(default_factory=dict)
+    keys: dict[PostKey, int] = field(default_factory=dict)
+    ledger: dict[SourceKey, tuple[tuple[Interval, bytes], ...]] = field(default_factory=dict)
+    snapshots: dict[tuple[int, str, int], SnapshotRow] = field(default_factory=dict)
+    last_stream: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that became durable."""
+
+    kind: str  # row, source deleted, revoked, reinstated, stream created, stream deleted
+    stream_id: int
+    source: str = ""  # of a stream created: its name
+    digest: bytes = b""  # of a stream created: its incarnation
+    seq: int = 0
+    time_s: float = 0.0
+
+
+class Database:
+    """See the module.
+
+    Args:
+        draw: the only source of chance.
+        faults: may be changed while the run goes on.
+    """
+
+    def __init__(self, draw: Random, faults: Faults | None = None) -> None:
+        self.faults = faults or Faults()
+        self.state = State()
+        self.history: list[Event] = []
+        self.commits = 0
+        self.full = False
+        self.up = True
+        self.slowness = 1.0
+        self._draw = draw
+        self._open: set[Transaction] = set()
+        self._holder: Transaction | None = None
+        self._line: deque[tuple[Transaction, asyncio.Future[None]]] = deque()
+
+    def client(self) -> Client:
+        """A handle for one process."""
+        return Client(self)
+
+    def lose_power(self) -> None:
+        """Every connection breaks; what was not synced may be lost."""
+        self.up = False
+        for each in self._in_order():
+            survives = self._draw.random() < self.faults.torn_write_survives
+            each.break_off(survives and each.phase == "syncing")
+
+    def restore(self) -> None:
+        """Power is back."""
+        self.up = True
+
+    def disconnect(self, client: Client) -> None:
+        """A client's machine is gone. What it had asked to be committed may yet be."""
+        for each in self._in_order():
+            if each.client is client:
+                asked = each.phase in ("writing", "syncing")
+                each.break_off(asked and self._draw.random() < 0.5)
+
+    def tear(self, source: SourceKey, newest: bool = True) -> bool:
+        """Damage the newest snapshot of a source (or its oldest); False if one is damaged, there is
+        none, or somebody writes."""
+        copies = sorted(
+            (each for each in self.state.snapshots.values() if _source_of(each) == source),
+            key=lambda each: each.generation,
+        )
+        if self._holder is not None or not copies or not all(each.intact for each in copies):
+            return False
+        victim = copies[-1 if newest else 0]
+        body = bytearray(victim.body)
+        body[self._draw.randrange(len(body))] ^= 1 << self._draw.randrange(8)
+        snapshots = dict(self.state.snapshots)
+        snapshots[(*source, victim.generation)] = replace(victim, body=bytes(body))
+        self.state = replace(self.state, snapshots=snapshots)
+        return True
+
+    def snapshot_sources(self) -> list[SourceKey]:
+        """Sources that have snapshots, in order."""
+        return sorted({_source_of(each) for each in self.state.snapshots.values()})
+
+    # What transactions ask for.
+
+    def begin(self, transaction: Transaction) -> None:
+        self._open.add(transaction)
+
+    def end(self, transaction: Transaction) -> None:
+        self._open.discard(transaction)
+        for index, (waiting, _turn) in enumerate(self._line):
+            if waiting is transaction:
+                del self._line[index]
+                break
+        if self._holder is transaction:
+            self._holder = None
+            self._next_in_line()
+
+    async def hold(self, transaction: Transaction) -> None:
+        """Wait for the head."""
+        if self._holder is transaction:
+            return
+        if self._holder is not None or self._line:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._line.append((transaction, turn))
+            transaction.waits_for = turn
+            try:
+                await turn
+            finally:
+                transaction.waits_for = None
+        else:
+            self._holder = transaction
+
+    def make_durable(self, transaction: Transaction) -> None:
+        """What a transaction did takes place now, for everybody."""
+        changes = transaction.changes
+        if transaction.base is self.state:
+            self.state = transaction.state
+        else:  # somebody else wrote in between, which only those who do not hold the head allow
+            state = self.state
+            for change, arguments in changes:
+                state = change(state, *arguments)
+            self.state = state
+        self.commits += 1
+        now_s = asyncio.get_running_loop().time()
+        self.history += [replace(event, time_s=now_s) for event in transaction.events]
+
+    async def pause(self, mean_s: float) -> None:
+        """Take time."""
+        await asyncio.sleep(self._draw.expovariate(1.0) * mean_s * self.slowness)
+
+    def chance(self, probability: float) -> bool:
+        """Whether something happens."""
+        return probability > 0 and self._draw.random() < probability
+
+    def _next_in_line(self) -> None:
+        while self._line:
+            transaction, turn = self._line.popleft()
+            if not turn.done():
+                self._holder = transaction
+                turn.set_result(None)
+                return
+
+    def _in_order(self) -> list[Transaction]:
+        return sorted(self._open, key=lambda each: each.number)
+
+
+class Client:
+    """The handle of one process: a ``Storage``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.cut = False  # for good: the process is dead
+        self.partitioned = False
+        self.closed = False
+
+    def reading(self) -> Any:
+        """A ``Reader``."""
+        return self._transaction()
+
+    def writing(self) -> Any:
+        """A ``Writer``."""
+        return self._transaction()
+
+    async def close(self) -> None:
+        self.closed = True
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Transaction]:
+        if self.closed:
+            raise RuntimeError("the storage is used after it was closed")
+        transaction = Transaction(self)
+        try:
+            await transaction.step()
+            yield transaction
+            await transaction.commit()
+        except BaseException:
+            # Who gives up waiting for a commit does not take it back.
+            asked = transaction.phase in ("writing", "syncing")
+            transaction.break_off(asked and self.database.chance(0.5))
+            raise
+
+
+_transactions = iter(range(1 << 62))
+
+
+class Transaction:
+    """One transaction of either kind: a ``Writer``."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.phase = "open"  # then "writing", "syncing", "done", or "broken"
+        self.base = self.state = State()
+        self.changes: list[tuple[Any, tuple[Any, ...]]] = []
+        self.events: list[Event] = []
+        self.waits_for: asyncio.Future[None] | None = None
+        self.number = next(_transactions)
+        self._began = False
+        self._database = client.database
+        self._database.begin(self)
+
+    # The life of a transaction.
+
+    async def step(self) -> None:
+        """One statement travels to the database."""
+        database = self._database
+        self._check()
+        if database.slowness > 1.0 or database.chance(database.faults.awaited):
+            await database.pause(database.faults.latency_s)
+            self._check()
+        if database.chance(database.faults.statement):
+            self.break_off(False)
+            raise StorageError("the connection broke")
+        if not self._began:
+            self._began = True
+            self.base = self.state = database.state
+
+    async def commit(self) -> None:
+        """Write, sync, show."""
+        database, faults = self._database, self._database.faults
+        if not self.changes:
+            self._check()
+            self._finish("done")
+            return
+        await self.step()
+        if database.full:
+            self.break_off(False)
+            raise StorageError("no space left on the device")
+        if database.chance(faults.commit_before):
+            self.break_off(False)
+            raise StorageError("the connection broke at the commit")
+        self.phase = "writing"
+        await database.pause(faults.latency_s)
+        self._check()
+        self.phase = "syncing"
+        await database.pause(faults.sync_s)
+        self._check()
+        database.make_durable(self)
+        self._finish("done")
+        if database.chance(faults.commit_after):
+            raise StorageError("the connection broke at the commit")
+        await database.pause(faults.latency_s)
+        if self.client.cut or self.client.partitioned or not database.up:
+            raise StorageError("the connection broke at the commit")
+
+    def break_off(self, durable: bool) -> None:
+        """End here, with what was done or without."""
+        if self.phase in ("done", "broken"):
+            return
+        if durable:
+            self._database.make_durable(self)
+        self._finish("broken")
+        if self.waits_for is not None and not self.waits_for.done():
+            self.waits_for.set_exception(StorageError("the connection broke"))
+
+    def _finish(self, phase: str) -> None:
+        self.phase = phase
+        self._database.end(self)
+
+    def _check(self) -> None:
+        client = self.client
+        if client.cut or client.partitioned or not self._database.up:
+            self.break_off(False)
+            raise StorageError("the database cannot be reached")
+        if self.phase == "broken":
+            raise StorageError("the connection broke")
+
+    def _change(self, change: Any, *arguments: Any) -> None:
+        self.changes.append((change, arguments))
+        self.state = change(self.state, *arguments)
+
+    def _note(self, kind: str, stream_id: int, source: str = "", **more: Any) -> None:
+        self.events.append(Event(kind, stream_id, source, **more))
+
+    # Reading.
+
+    async def head(self) -> Head:
+        await self.step()
+        return self.state.head
+
+    async def streams(self) -> list[StreamRow]:
+        await self.step()
+        return [row for _id, row in sorted(self.state.streams.items())]
+
+    async def revocations(self) -> list[Revocation]:
+        await self.step()
+        return list(self.state.revocations.values())
+
+    async def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
+        await self.step()
+        found: list[Row] = []
+        size = 0
+        for seq in sorted(seq for seq in self.state.rows if after < seq <= upto):
+            found.append(self.state.rows[seq])
+            size += len(found[-1].body)
+            if size >= limit_bytes:
+                break
+        return found
+
+    async def journaled_sources(self, upto: int) -> list[SourceKey]:
+        await self.step()
+        rows = self.state.rows.values()
+        return sorted({_source_of(row) for row in rows if row.seq <= upto})
+
+    async def snapshots(self, after: int) -> AsyncIterator[SnapshotRow]:
+        await self.step()
+        found = [each for each in self.state.snapshots.values() if each.upto > after]
+        for each in sorted(found, key=lambda each: (_source_of(each), -each.generation)):
+            await self.step()
+            yield each
+
+    # Writing.
+
+    async def lock_head(self) -> Head:
+        await self.step()
+        await self._database.hold(self)
+        self._check()
+        if not self.changes:
+            self.base = self.state = self._database.state
+        return self.state.head
+
+    async def set_head(self, head: Head) -> None:
+        await self.step()
+        self._change(_set, "head", head)
+
+    async def known(self, keys: Collection[PostKey]) -> set[PostKey]:
+        await self.step()
+        return {key for key in keys if key in self.state.keys}
+
+    async def overlapping(
+        self, source: SourceKey, interval: Interval, limit: int
+    ) -> list[tuple[Interval, bytes]]:
+        await self.step()
+        entries = self.state.ledger.get(source, ())
+        found = [
+            (held, digest)
+            for held, digest in entries
+            if held.first < interval.next and interval.first < held.next
+        ]
+        return sorted(found, key=lambda entry: entry[0].first)[:limit]
+
+    async def insert_interval(self, post: NewPost) -> None:
+        await self.step()
+        assert post.interval is not None
+        entry = (post.interval, post.digest)
+        self._change(_enter, (post.stream_id, post.source), entry)
+
+    async def insert_rows(self, rows: Sequence[Row]) -> None:
+        await self.step()
+        self._change(_insert_rows, tuple(rows))
+        for row in rows:
+            self._note("row", row.stream_id, row.source, digest=row.digest, seq=row.seq)
+
+    async def insert_stream(self, stream: StreamRow) -> StreamRow:
+        await self.step()
+        created = replace(stream, id=self.state.last_stream + 1)
+        self._change(_insert_stream, created)
+        self._note("stream created", created.id, created.name, digest=created.incarnation.encode())
+        return created
+
+    async def delete_stream(self, stream_id: int) -> None:
+        await self.step()
+        self._change(_delete_stream, stream_id)
+        self._note("stream deleted", stream_id)
+
+    async def delete_source(self, source: SourceKey) -> None:
+        await self.step()
+        self._change(_delete_source, source)
+        self._note("source deleted", *source)
+
+    async def put_revocation(self, revocation: Revocation) -> None:
+        await self.step()
+        source = revocation.stream_id, revocation.source
+        self._change(_put_revocation, source, revocation)
+        self._note("revoked" if revocation.active else "reinstated", *source)
+
+    async def newest_snapshot(self, source: SourceKey) -> SnapshotRow | None:
+        await self.step()
+        copies = [each for each in self.state.snapshots.values() if _source_of(each) == source]
+        return max(copies, key=lambda each: each.generation, default=None)
+
+    async def insert_snapshot(self, snapshot: SnapshotRow) -> None:
+        await self.step()
+        key = snapshot.stream_id, snapshot.source, snapshot.generation
+        if key in self.state.snapshots:
+            self.break_off(False)
+            raise StorageError(f"there is a snapshot {key}")
+        self._change(_put, "snapshots", key, snapshot)
+
+    async def delete_snapshots(self, source: SourceKey, generations: tuple[int, int]) -> None:
+        await self.step()
+        self._change(_delete_snapshots, source, generations)
+
+    async def delete_rows(self, source: SourceKey, upto: int) -> int:
+        await self.step()
+        before = len(self.state.rows)
+        self._change(_delete_rows, source, upto)
+        return before - len(self.state.rows)
+
+
+# Changes: from one state to the next.
+
+
+def _set(state: State, name: str, value: Any) -> State:
+    return replace(state, **{name: value})
+
+
+def _put(state: State, table: str, key: Any, value: Any) -> State:
+    return replace(state, **{table: {**getattr(state, table), key: value}})
+
+
+def _put_revocation(state: State, source: SourceKey, revocation: Revocation) -> State:
+    _refer(state, source[0])
+    return _put(state, "revocations", source, revocation)
+
+
+def _refer(state: State, stream_id: int) -> None:
+    if stream_id not in state.streams:
+        raise StorageError(f"there is no stream {stream_id} to refer to")
+
+
+def _enter(state: State, source: SourceKey, entry: tuple[Interval, bytes]) -> State:
+    return _put(state, "ledger", source, (*state.ledger.get(source, ()), entry))
+
+
+def _insert_rows(state: State, rows: tuple[Row, ...]) -> State:
+    for row in rows:
+        _refer(state, row.stream_id)
+    taken = [row.seq for row in rows if row.seq in state.rows]
+    again = [row.seq for row in rows if _key_of(row) in state.keys]
+    if taken or again:
+        raise StorageError(f"numbers {taken} are taken, rows {again} are there already")
+    return replace(
+        state,
+        rows={**state.rows, **{row.seq: row for row in rows}},
+        keys={**state.keys, **{_key_of(row): row.seq for row in rows}},
+    )
+
+
+def _insert_stream(state: State, stream: StreamRow) -> State:
+    if any(each.name == stream.name for each in state.streams.values()):
+        raise StorageError(f"there is a stream {stream.name!r}")
+    return replace(state, streams={**state.streams, stream.id: stream}, last_stream=stream.id)
+
+
+def _delete_stream(state: State, stream_id: int) -> State:
+    for source in sorted({_source_of(each) for each in _of(state) if each.stream_id == stream_id}):
+        state = _delete_source(state, source)
+    return replace(
+        state,
+        streams={key: each for key, each in state.streams.items() if key != stream_id},
+        revocations={key: each for key, each in state.revocations.items() if key[0] != stream_id},
+        ledger={key: each for key, each in state.ledger.items() if key[0] != stream_id},
+    )
+
+
+def _delete_source(state: State, source: SourceKey) -> State:
+    state = _delete_rows(state, source, state.head.last)
+    return replace(
+        state,
+        snapshots={k: each for k, each in state.snapshots.items() if _source_of(each) != source},
+        ledger={key: each for key, each in state.ledger.items() if key != source},
+    )
+
+
+def _delete_snapshots(state: State, source: SourceKey, generations: tuple[int, int]) -> State:
+    low, high = generations
+    kept = {
+        key: each
+        for key, each in state.snapshots.items()
+        if not (_source_of(each) == source and low <= each.generation < high)
+    }
+    return replace(state, snapshots=kept)
+
+
+def _delete_rows(state: State, source: SourceKey, upto: int) -> State:
+    gone = {seq for seq, row in state.rows.items() if seq <= upto and _source_of(row) == source}
+    if not gone:
+        return state
+    return replace(
+        state,
+        rows={seq: row for seq, row in state.rows.items() if seq not in gone},
+        keys={key: seq for key, seq in state.keys.items() if seq not in gone},
+    )
+
+
+def _of(state: State) -> Iterator[Row | SnapshotRow]:
+    yield from state.rows.values()
+    yield from state.snapshots.values()
+
+
+def _source_of(each: Row | SnapshotRow) -> SourceKey:
+    return each.stream_id, each.source
+
+
+def _key_of(row: Row) -> PostKey:
+    return row.stream_id, row.source, row.digest

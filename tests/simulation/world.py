@@ -1,0 +1,783 @@
+"""The whole network in one process, and what must hold of it.
+
+Sensors see things, gateways build sketches of what reaches them and post these until they are
+acknowledged or it becomes too much; replicas of the aggregator share one database. Meanwhile
+replicas, the database and the links fail, sources are revoked, streams are deleted and made anew.
+
+What must hold, whatever happens:
+
+1. what is acknowledged is durable at that moment, and none of it was posted by a refused source;
+2. who names the token of a post reads that post, on any replica;
+3. a replica that starts again holds everything acknowledged before;
+4. what waits in memory is bounded;
+5. in the end every replica, also one that starts from the database alone, even after the newest
+   snapshot of every source was damaged, has for every stream and every source exactly the bytes
+   that the library builds in one go from the observations journaled, and counts each post once.
+
+"Journaled" is what the omniscient observer of the database saw become durable, less what was
+revoked or deleted afterwards; by 1 all that was acknowledged is part of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from unittest import mock
+
+from api import aggregator as service
+from api import compactor, follower
+from api.aggregator import Aggregator, Incoming, Limits, Receipt
+from api.errors import (
+    BusyError,
+    ClosingError,
+    IntervalConflictError,
+    NotCaughtUpError,
+    RevokedSourceError,
+    StaleTokenError,
+    UnknownSourceError,
+    UnknownStreamError,
+)
+from api.families import Snapshot, join, snapshot_of
+from api.follower import ReplayError
+from api.journal import committer
+from api.journal.model import StorageError
+from api.streams import Stream
+from simulation.contents import KINDS, START, Body, Kind, Observation
+from simulation.database import Client, Database, Event, Faults
+from simulation.loop import Loop
+from simulation.network import LONGEST_S, Link, NoAnswerError, Server, Weather
+
+__all__ = ["Outcome", "ViolationError", "World", "run"]
+
+_AGAIN = (BusyError, ClosingError, NoAnswerError, NotCaughtUpError, StorageError)
+_TICKS_PER_S = 25  # units of the streams' time in a second of virtual time
+_SETTLING_S = 30.0
+
+
+class ViolationError(AssertionError):
+    """Something that must hold does not."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The size of a run, drawn from its seed."""
+
+    kinds: tuple[str, ...]
+    replicas: int
+    gateways: int
+    observations: int
+    batch: int
+    troubles: int
+    duration_s: float
+    limits: Limits
+    chunk_bytes: int
+    fold_pause_s: float
+
+    @classmethod
+    def of(cls, draw: Random) -> Plan:
+        """One at random."""
+        names = sorted(KINDS)
+        return cls(
+            kinds=tuple(draw.sample(names, draw.choice((1, 1, 1, 2)))),
+            replicas=draw.choice((1, 2, 2, 3)),
+            gateways=draw.randint(1, 3),
+            observations=draw.randint(15, 40),
+            batch=draw.randint(3, 8),
+            troubles=draw.randint(0, 7),
+            duration_s=draw.uniform(1.5, 4.0),
+            limits=Limits(
+                queue_posts=draw.choice((1, 3, 100)),
+                queue_bytes=draw.choice((300, 100_000)),
+                backlog_rows=draw.choice((40, 100_000)),
+                poll_s=draw.choice((0.1, 0.3, 0.8)),
+                compact_rows=draw.choice((2, 4, 8, 1000)),
+                compact_bytes=draw.choice((500, 1 << 20)),
+                compact_every_s=draw.choice((0.1, 0.4)),
+                wait_s=1.0,
+            ),
+            chunk_bytes=draw.choice((100, 400, 1 << 20)),
+            fold_pause_s=draw.choice((0.02, 0.3)),
+        )
+
+
+@dataclass
+class Outcome:
+    """How a run went."""
+
+    seed: int
+    acknowledged: int = 0
+    given_up: int = 0
+    refused: int = 0
+    tokens_checked: int = 0
+    restarts: int = 0
+    commits: int = 0
+    compactions: int = 0
+    virtual_s: float = 0.0
+    trace: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Acknowledged:
+    body: Body
+    stream_id: int
+    asked_s: float
+    at_s: float
+
+
+class World:
+    """One run. Everything in it follows from the seed.
+
+    Args:
+        seed: any integer.
+        aggregator: makes a replica; for planted faults.
+        database: makes the database; for planted faults.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        aggregator: Callable[..., Aggregator] = Aggregator,
+        database: Callable[..., Database] = Database,
+    ) -> None:
+        self.seed = seed
+        self.draw = Random(seed)
+        self.plan = Plan.of(self.draw)
+        self.loop = Loop(limit_s=600.0)
+        self.outcome = Outcome(seed)
+        self.database = database(Random(self.draw.random()), self._faults())
+        self.weather = self._weather()
+        self._make = aggregator
+        self._link_draw = Random(self.draw.random())
+        self._compute_draw = Random(self.draw.random())
+        self._people = self.loop.process("people")
+        self.servers = [Server[Aggregator](f"replica-{n}") for n in range(self.plan.replicas)]
+        self.clients: dict[str, Client] = {}
+        self.acknowledged: list[_Acknowledged] = []
+        self.bodies: dict[tuple[str, str, bytes], Body] = {}  # by stream, source and digest
+        self._decoded: dict[tuple[str, bytes], Snapshot] = {}
+        self._posting = 0
+        self._running: list[asyncio.Task[Any]] = []
+        self._contested: set[bytes] = set()  # digests of bodies with the same numbers as another
+
+    # ------------------------------------------------------------------------------ the course
+
+    def run(self) -> Outcome:
+        """Run to the end.
+
+        Raises:
+            ViolationError: what must hold does not.
+            Exception: whatever ended it.
+        """
+        with _scaled(self.plan), _quiet():
+            self.loop.run(self._course())
+        self.outcome.virtual_s = self.loop.time()
+        self.outcome.commits = self.database.commits
+        return self.outcome
+
+    async def _course(self) -> None:
+        self.note("world", f"{self.plan}")
+        for server in self.servers:
+            await self._boot(server)
+        for name in self.plan.kinds:
+            await self._create(name)
+        tasks = [self._people.start(self._trouble(), "trouble")]
+        tasks += [
+            self._people.start(self._gateway(KINDS[name], f"gw-{n}", seen), f"gw-{n}")
+            for name in self.plan.kinds
+            for n, seen in enumerate(self._sensors(KINDS[name]))
+        ]
+        await _all(tasks)
+        await self._calm()
+        await self._settle()
+        await self._finish()
+
+    def _sensors(self, kind: Kind) -> list[list[Observation]]:
+        """What reaches each gateway: every observation at least one, often several of them."""
+        reached: list[list[Observation]] = [[] for _ in range(self.plan.gateways)]
+        for number in range(self.plan.observations):
+            now = START + int(number * self.plan.duration_s * _TICKS_PER_S / self.plan.observations)
+            seen = kind.observe(self.draw, number, now)
+            for gateway in self.draw.sample(reached, self.draw.randint(1, len(reached))):
+                gateway.append(seen)
+        return reached
+
+    async def _gateway(self, kind: Kind, source: str, reached: list[Observation]) -> None:
+        """Post deltas of what came in, several at a time."""
+        link = Link(self.loop, self._link_draw, self.weather)
+        first, begin = 0, 0
+        posting: list[asyncio.Task[None]] = []
+        pauses = 2 * self.plan.duration_s * self.plan.batch / (2 * max(1, len(reached)))
+        while begin < len(reached):
+            seen = reached[begin : begin + self.draw.randint(1, self.plan.batch)]
+            begin += len(seen)
+            await asyncio.sleep(self.draw.random() * pauses)
+            bodies = [self._body(kind, source, seen, first)]
+            if kind.numbered and self.draw.random() < 0.05:  # it gives these numbers twice
+                others = [each._replace(time=each.time - 1) for each in seen]
+                bodies.append(self._body(kind, source, others, first))
+                self._contested |= {body.digest for body in bodies}
+            first += len(seen)
+            for body in bodies:
+                posting.append(self._people.start(self._post(link, kind, body), source))
+        await _all(posting)
+
+    def _body(self, kind: Kind, source: str, seen: Sequence[Observation], first: int) -> Body:
+        body = kind.body(source, seen, self.now, first)
+        self.bodies[kind.name, source, body.digest] = body
+        return body
+
+    @property
+    def now(self) -> int:
+        """In the streams' time."""
+        return START + int(self.loop.time() * _TICKS_PER_S)
+
+    # --------------------------------------------------------------------------------- clients
+
+    async def _post(self, link: Link, kind: Kind, body: Body) -> None:
+        """Post until it is acknowledged, refused, or too much."""
+
+        async def request(aggregator: Aggregator) -> Receipt:
+            return await self._handle_post(aggregator, kind, body)
+
+        asked_s = self.loop.time()
+        tag = body.digest.hex()[:6]
+        for attempt in range(self.draw.choice((2, 6, 30, 30))):
+            server = self.draw.choice(self.servers)
+            try:
+                receipt = await link.ask(server, request, f"post {tag}")
+            except _AGAIN as error:
+                self.note(body.source, f"{kind.name} {tag} at {server.name}: {error!r}")
+                await asyncio.sleep(self.draw.random() * 0.1 * (attempt + 1))
+                continue
+            except UnknownStreamError:
+                await asyncio.sleep(self.draw.random() * 0.3)
+                continue
+            except RevokedSourceError:
+                self.outcome.refused += 1
+                return
+            except IntervalConflictError as error:
+                if body.digest not in self._contested:
+                    raise ViolationError(f"{kind.name} {tag} conflicts with itself: {error}") from error
+                self.outcome.refused += 1
+                return
+            self.note(body.source, f"{kind.name} {tag} acknowledged by {server.name}")
+            self.outcome.acknowledged += 1
+            given = _Acknowledged(body, self._stream_of(receipt.token), asked_s, self.loop.time())
+            self.acknowledged.append(given)
+            if self.draw.random() < 0.4:
+                await self._read_own_write(link, kind, given, receipt.token)
+            return
+        self.note(body.source, f"{kind.name} {tag} given up")
+        self.outcome.given_up += 1
+
+    async def _handle_post(self, aggregator: Aggregator, kind: Kind, body: Body) -> Receipt:
+        """What the route does."""
+        stream = await aggregator.find(kind.name)
+        sketch = await aggregator.compute(self._decode, stream, body)
+        incoming = Incoming(body.content, sketch, body.interval)
+        receipt = await aggregator.post(stream, body.source, [incoming])
+        self._check_queue(aggregator)
+        journaled = any(
+            event.kind == "row"
+            and (event.stream_id, event.source, event.digest)
+            == (stream.id, body.source, body.digest)
+            for event in self.database.history
+        )
+        if not journaled:
+            raise ViolationError(f"{body.digest.hex()[:6]} is acknowledged and not durable")
+        return receipt
+
+    def _decode(self, stream: Stream, body: Body) -> Snapshot:
+        key = stream.name, body.digest
+        if key not in self._decoded:
+            self._decoded[key] = stream.decode(body.content)
+        return self._decoded[key]
+
+    async def _read_own_write(
+        self, link: Link, kind: Kind, given: _Acknowledged, token: str
+    ) -> None:
+        async def request(aggregator: Aggregator) -> None:
+            await aggregator.reached(token, [kind.name])
+            stream = aggregator.stream(kind.name)
+            if stream.id != given.stream_id:
+                raise StaleTokenError(kind.name)
+            read = await aggregator.compute(stream.snapshot)
+            self._check_holds(stream, read, [given], f"after token {token.rpartition(':')[2]}")
+            self.outcome.tokens_checked += 1
+
+        for _ in range(5):
+            try:
+                await link.ask(self.draw.choice(self.servers), request, "query")
+                return
+            except _AGAIN:
+                await asyncio.sleep(0.1)
+            except (StaleTokenError, UnknownStreamError):
+                if not self._dropped_since(given):
+                    raise ViolationError(f"token {token} is said to be stale") from None
+                return
+
+    # ---------------------------------------------------------------------------- what must hold
+
+    def _check_holds(
+        self, stream: Stream, read: Snapshot, given: Sequence[_Acknowledged], when: str
+    ) -> None:
+        """All of these that were not dropped since are in what was read."""
+
+        def holds(bodies: Sequence[Body]) -> bool:
+            parts = [self._decode(stream, body) for body in bodies]
+            return join(stream.recipe, [read, *parts]).digest == read.digest
+
+        due = [each.body for each in given if not self._dropped_since(each)]
+        if due and not holds(due):
+            missing = [body for body in due if not holds([body])]
+            names = ", ".join(f"{body.source}/{body.digest.hex()[:6]}" for body in missing)
+            raise ViolationError(f"stream {stream.name}: {names} acknowledged, and missing {when}")
+
+    def _dropped_since(self, given: _Acknowledged) -> bool:
+        """Whether its source was revoked, or its stream deleted, since it was first posted."""
+        return any(
+            event.time_s >= given.asked_s
+            and event.stream_id == given.stream_id
+            and (
+                event.kind == "stream deleted"
+                or (event.kind == "source deleted" and event.source == given.body.source)
+            )
+            for event in self.database.history
+        )
+
+    def _stream_of(self, token: str) -> int:
+        name, incarnation, _number = token.split(":")
+        for event in self.database.history:
+            if event.kind == "stream created" and event.digest == incarnation.encode():
+                if event.source == name:
+                    return event.stream_id
+        raise ViolationError(f"token {token} is of a stream that never was")
+
+    def _check_queue(self, aggregator: Aggregator) -> None:
+        limits, queue = self.plan.limits, aggregator._committer
+        largest = max(len(body.content) for body in self.bodies.values())
+        if queue._posts > max(1, limits.queue_posts) or queue._bytes > max(
+            largest, limits.queue_bytes
+        ):
+            raise ViolationError(f"{queue._posts} posts of {queue._bytes} bytes wait: {limits}")
+
+    def _name_of(self, stream_id: int) -> str:
+        return self._names[stream_id]
+
+    @property
+    def _names(self) -> dict[int, str]:
+        return {
+            event.stream_id: event.source
+            for event in self.database.history
+            if event.kind == "stream created"
+        }
+
+    def _journaled(self) -> dict[tuple[int, str], list[Event]]:
+        """The rows that must be there in the end, by stream and source."""
+        rows: dict[tuple[int, str], list[Event]] = defaultdict(list)
+        refused: set[tuple[int, str]] = set()
+        for event in self.database.history:
+            source = event.stream_id, event.source
+            if event.kind == "row":
+                if source in refused:
+                    raise ViolationError(f"row {event.seq} is of a refused source: {source}")
+                rows[source].append(event)
+            elif event.kind == "source deleted":
+                rows.pop(source, None)
+            elif event.kind == "revoked":
+                refused.add(source)
+            elif event.kind == "reinstated":
+                refused.discard(source)
+            elif event.kind == "stream deleted":
+                for key in [key for key in rows if key[0] == event.stream_id]:
+                    del rows[key]
+        return rows
+
+    def _expected(self) -> dict[str, dict[str, tuple[bytes, int]]]:
+        """For every stream and source, and for the stream under "", bytes and number of posts."""
+        expected: dict[str, dict[str, tuple[bytes, int]]] = {}
+        journaled = self._journaled()
+        for stream_id, row in sorted(self.database.state.streams.items()):
+            kind = KINDS[row.name]
+            sources = {
+                source: [self.bodies[row.name, source, each.digest] for each in events]
+                for (owner, source), events in sorted(journaled.items())
+                if owner == stream_id
+            }
+            sources[""] = [body for bodies in sources.values() for body in bodies]
+            expected[row.name] = {
+                source: (kind.all_of(bodies).to_bytes(), len(bodies))
+                for source, bodies in sources.items()
+            }
+        return expected
+
+    def _found(self, aggregator: Aggregator) -> dict[str, dict[str, tuple[bytes, int]]]:
+        found: dict[str, dict[str, tuple[bytes, int]]] = {}
+        for stream in aggregator.streams():
+            found[stream.name] = {
+                each.source: (each.merged.to_bytes(), each.totals.posts)
+                for each in stream.sources()
+            }
+            found[stream.name][""] = stream.snapshot().to_bytes(), stream.totals().posts
+        return found
+
+    def _check_equal(
+        self, aggregator: Aggregator, expected: dict[str, dict[str, tuple[bytes, int]]], who: str
+    ) -> None:
+        found = self._found(aggregator)
+        if found == expected:
+            return
+        lines = []
+        for stream in sorted(found.keys() | expected.keys()):
+            ours, theirs = found.get(stream, {}), expected.get(stream, {})
+            for source in sorted(ours.keys() | theirs.keys()):
+                mine, right = ours.get(source), theirs.get(source)
+                if mine != right:
+                    lines.append(f"{stream}/{source or '*'}: {_short(mine)} is not {_short(right)}")
+        raise ViolationError(f"{who} is not what was journaled: " + "; ".join(lines))
+
+    # --------------------------------------------------------------------------------- replicas
+
+    async def _boot(self, server: Server[Aggregator]) -> None:
+        """Start a replica, until it does."""
+        began_s = self.loop.time()
+        while True:
+            process = self.loop.process(server.name)
+            server.process = process
+            client = self.database.client()
+            self.clients[server.name] = client
+            answer: asyncio.Future[Any] = self.loop.create_future()
+            process.start(self._start(client, answer), f"{server.name} starts")
+            started = await answer
+            if isinstance(started, Aggregator):
+                break
+            self.note(server.name, f"cannot start: {started!r}")
+            process.kill()
+            client.cut = True
+            await asyncio.sleep(0.1)
+        for stream in started.streams():
+            given = [
+                each
+                for each in self.acknowledged
+                if each.at_s < began_s and each.stream_id == stream.id
+            ]
+            self._check_holds(stream, stream.snapshot(), given, "after a restart")
+        server.service = started
+        self.note(server.name, "serves")
+
+    async def _start(self, client: Client, answer: asyncio.Future[Any]) -> None:
+        aggregator = self._make(
+            client, self._compute, now_us=lambda: int(self.loop.time() * 1e6), limits=self.plan.limits
+        )
+        try:
+            await aggregator.start()
+        except (StorageError, ReplayError) as error:
+            if isinstance(error, ReplayError):
+                raise ViolationError(f"cannot start: {error}") from error
+            answer.set_result(error)
+        else:
+            answer.set_result(aggregator)
+
+    async def _compute(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Work of a thread: the result is of some moment while it ran."""
+        draw = self._compute_draw
+        if draw.random() < 0.7:
+            await asyncio.sleep(draw.expovariate(500))
+        result = function(*arguments, **named)
+        if draw.random() < 0.3:
+            await asyncio.sleep(draw.expovariate(500))
+        return result
+
+    def _kill(self, server: Server[Aggregator]) -> None:
+        assert server.process is not None
+        self.note(server.name, "dies")
+        server.service = None
+        server.process.kill()
+        client = self.clients[server.name]
+        client.cut = True
+        self.database.disconnect(client)
+
+    # ---------------------------------------------------------------------------------- trouble
+
+    async def _trouble(self) -> None:
+        """What goes wrong, one thing after another; several may last at a time."""
+        lasting: list[asyncio.Task[None]] = []
+        for _ in range(self.plan.troubles):
+            await asyncio.sleep(self.draw.random() * 2 * self.plan.duration_s / self.plan.troubles)
+            trouble = self.draw.choice(_TROUBLES)
+            lasting.append(self._people.start(trouble(self), trouble.__name__.strip("_")))
+        await _all(lasting)
+
+    async def _restart(self) -> None:
+        server = self.draw.choice(self.servers)
+        if not server.serves:
+            return
+        self._kill(server)
+        await asyncio.sleep(self.draw.random() * 0.5)
+        self.outcome.restarts += 1
+        await self._boot(server)
+
+    async def _blackout(self) -> None:
+        if not self.database.up:
+            return
+        self.note("database", "loses power")
+        self.database.lose_power()
+        await asyncio.sleep(self.draw.random() * 0.4)
+        self.database.restore()
+        self.note("database", "is back")
+
+    async def _catastrophe(self) -> None:
+        """Everything loses power at once."""
+        fallen = [server for server in self.servers if server.serves]
+        for server in fallen:
+            self._kill(server)
+        await self._blackout()
+        self.outcome.restarts += len(fallen)
+        for server in fallen:
+            await self._boot(server)
+
+    async def _fill_disk(self) -> None:
+        self.note("database", "is full")
+        self.database.full = True
+        await asyncio.sleep(self.draw.random() * 0.5)
+        self.database.full = False
+
+    async def _part(self) -> None:
+        client = self.clients[self.draw.choice(self.servers).name]
+        client.partitioned = True
+        await asyncio.sleep(self.draw.random())
+        client.partitioned = False
+
+    async def _slow_down(self) -> None:
+        self.database.slowness = 20.0
+        await asyncio.sleep(self.draw.random() * 0.5)
+        self.database.slowness = 1.0
+
+    async def _tear(self) -> None:
+        """Damage a snapshot; often somebody starts from it."""
+        sources = self.database.snapshot_sources()
+        if not sources:
+            return
+        source = self.draw.choice(sources)
+        if self.database.tear(source):
+            self.note("database", f"snapshot of {source} is torn")
+            if self.draw.random() < 0.7:
+                await self._restart()
+
+    async def _compact(self) -> None:
+        """Somebody compacts out of turn."""
+
+        async def request(aggregator: Aggregator) -> None:
+            await aggregator.compact()
+            self.outcome.compactions += 1
+
+        await self._ask(request, "compact", 1)
+
+    async def _revoke(self) -> None:
+        """Revoke a source, and mostly admit it again."""
+        name, source = self._some_source()
+
+        async def revoke(aggregator: Aggregator) -> None:
+            await aggregator.revoke(name, source)
+
+        async def reinstate(aggregator: Aggregator) -> None:
+            await aggregator.reinstate(name, source)
+
+        began_s = self.loop.time()
+        if await self._ask(revoke, f"revoke {name}/{source}", 8):
+            done = any(
+                began_s <= event.time_s
+                and self._name_of(event.stream_id) == name
+                and (
+                    event.kind == "stream deleted"
+                    or (event.kind == "source deleted" and event.source == source)
+                )
+                for event in self.database.history
+            )
+            if not done:
+                raise ViolationError(f"{name}/{source} is said to be revoked, and is not")
+        if self.draw.random() < 0.8:
+            await asyncio.sleep(self.draw.random() * 0.5)
+            await self._ask(reinstate, f"reinstate {name}/{source}", 8)
+
+    async def _remake(self) -> None:
+        """Delete a stream and make it anew."""
+        name = self.draw.choice(self.plan.kinds)
+
+        async def delete(aggregator: Aggregator) -> None:
+            await aggregator.delete(name)
+
+        await self._ask(delete, f"delete {name}", 8)
+        await asyncio.sleep(self.draw.random() * 0.2)
+        await self._create(name)
+
+    async def _create(self, name: str) -> None:
+        async def create(aggregator: Aggregator) -> None:
+            await aggregator.create(name, KINDS[name].recipe.to_dict())
+
+        await self._ask(create, f"create {name}", 100)
+
+    def _some_source(self) -> tuple[str, str]:
+        return self.draw.choice(self.plan.kinds), f"gw-{self.draw.randrange(self.plan.gateways)}"
+
+    async def _ask(
+        self, request: Callable[[Aggregator], Awaitable[None]], name: str, attempts: int
+    ) -> bool:
+        """An operator's request, until it is answered; whether it was done."""
+        link = Link(self.loop, self._link_draw, self.weather)
+        for _ in range(attempts):
+            server = self.draw.choice(self.servers)
+            try:
+                await link.ask(server, request, name)
+            except _AGAIN as error:
+                self.note("operator", f"{name} at {server.name}: {error!r}")
+                await asyncio.sleep(self.draw.random() * 0.3)
+            except (UnknownStreamError, UnknownSourceError) as error:
+                self.note("operator", f"{name} at {server.name}: {error!r}")
+                return False
+            else:
+                self.note("operator", f"{name} at {server.name}: done")
+                return True
+        return False
+
+    def _faults(self) -> Faults:
+        draw = self.draw
+        calm = draw.random() < 0.3
+        return Faults(
+            statement=0.0 if calm else draw.choice((0.0, 0.002, 0.01)),
+            commit_before=0.0 if calm else draw.choice((0.0, 0.02, 0.1)),
+            commit_after=0.0 if calm else draw.choice((0.0, 0.02, 0.1)),
+            latency_s=draw.choice((0.0005, 0.002, 0.01)),
+            sync_s=draw.choice((0.002, 0.02)),
+        )
+
+    def _weather(self) -> Weather:
+        draw = self.draw
+        return Weather(
+            loss=draw.choice((0.0, 0.05, 0.3)),
+            repeat=draw.choice((0.0, 0.1, 0.3)),
+            straggle=draw.choice((0.0, 0.1)),
+            delay_s=draw.choice((0.001, 0.01, 0.05)),
+            patience_s=draw.choice((0.2, 1.0)),
+        )
+
+    # ------------------------------------------------------------------------------------ the end
+
+    async def _calm(self) -> None:
+        """Nothing fails any more."""
+        self.note("world", "calm")
+        self.database.faults = Faults(latency_s=0.0005, sync_s=0.001, awaited=0.1)
+        self.weather.loss = self.weather.repeat = self.weather.straggle = 0.0
+        await asyncio.sleep(LONGEST_S + 0.5)  # what is still under way arrives
+
+    async def _settle(self) -> None:
+        """Every replica comes to what was journaled."""
+        expected = self._expected()
+        deadline_s = self.loop.time() + _SETTLING_S
+        for server in self.servers:
+            assert server.service is not None
+            while self._found(server.service) != expected and self.loop.time() < deadline_s:
+                await asyncio.sleep(1.0)
+            self._check_equal(server.service, expected, server.name)
+        self.note("world", "settled")
+
+    async def _finish(self) -> None:
+        """End everything, and start from the database alone."""
+        expected = self._expected()
+        if self.draw.random() < 0.5:
+            last = self.draw.choice(self.servers).service
+            assert last is not None
+            await self._ask_directly(last.compact)
+        for server in self.servers:
+            assert server.service is not None
+            await self._ask_directly(server.service.drain)
+            await self._ask_directly(server.service.close)
+        cold = Server[Aggregator]("cold")
+        await self._boot(cold)
+        assert cold.service is not None
+        self._check_equal(cold.service, expected, "a cold start")
+        self._kill(cold)
+        if self.draw.random() < 0.5:
+            newest = self.draw.random() < 0.7
+            for source in self.database.snapshot_sources():
+                self.database.tear(source, newest)
+            await self._boot(cold)
+            assert cold.service is not None
+            self._check_equal(cold.service, expected, "a start from torn snapshots")
+
+    async def _ask_directly(self, function: Callable[[], Awaitable[Any]]) -> None:
+        async def call() -> None:
+            await function()
+
+        await self._people.start(call())
+
+    def note(self, who: str, what: str) -> None:
+        """A line of the trace."""
+        self.outcome.trace.append(f"{self.loop.time():9.4f} {who:<10} {what}")
+
+
+_TROUBLES: Sequence[Callable[[World], Any]] = (
+    World._restart,
+    World._restart,
+    World._catastrophe,
+    World._blackout,
+    World._fill_disk,
+    World._part,
+    World._slow_down,
+    World._tear,
+    World._compact,
+    World._compact,
+    World._revoke,
+    World._revoke,
+    World._remake,
+    World._remake,
+)
+
+
+def run(seed: int, **parts: Any) -> Outcome:
+    """One run."""
+    return World(seed, **parts).run()
+
+
+async def _all(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Wait for all of them; the first error ends the wait."""
+    await asyncio.gather(*tasks)
+
+
+@contextmanager
+def _scaled(plan: Plan) -> Iterator[None]:
+    """Transactions and reads of a few rows, as if there were very many."""
+    with (
+        mock.patch.object(follower, "_CHUNK_BYTES", plan.chunk_bytes),
+        mock.patch.object(committer, "_TRANSACTION_BYTES", plan.chunk_bytes),
+        mock.patch.object(compactor, "_TRANSACTION_BYTES", plan.chunk_bytes),
+        mock.patch.object(service, "_FOLD_PAUSE_S", plan.fold_pause_s),
+    ):
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Warnings of the service are what is expected here."""
+    logger = logging.getLogger("api")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _short(held: tuple[bytes, int] | None) -> str:
+    if held is None:
+        return "nothing"
+    content, posts = held
+    return f"{posts} posts, {len(content)} bytes {hashlib.sha256(content).hexdigest()[:6]}"
