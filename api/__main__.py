@@ -24,6 +24,7 @@ from api.access.cli import keys
 from api.app import create_app
 from api.metrics import MULTIPROCESS_VARIABLE
 from api.settings import ENV_PREFIX, Settings, SettingsError, settings_table
+from api.warmup import warm_up
 
 __all__ = ["application", "commands", "main"]
 
@@ -86,6 +87,7 @@ def serve(
     if settings.workers == 1:
         uvicorn.run(create_app(settings), **options)
         return
+    warm_up()  # here, once: numba's cache is not made for several that fill it at the same time
     with _shared_by_workers(settings):
         uvicorn.run("api.__main__:application", factory=True, workers=settings.workers, **options)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -253,5 +254,7 @@ def _forget_the_dead(directory: Path) -> None:
     """Leave out the gauges of workers that are gone; their counters stay."""
     pids = {int(file.stem.rpartition("_")[2]) for file in directory.glob("gauge_live*_*.db")}
     for pid in pids:
-        if not Path(f"/proc/{pid}").exists():
+        if Path(f"/proc/{pid}").exists():
+            continue
+        with suppress(FileNotFoundError):  # another worker is scraped at this moment, and faster
             mark_process_dead(pid, str(directory))  # type: ignore[no-untyped-call]

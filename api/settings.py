@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from sqlalchemy.engine import URL, make_url
@@ -38,6 +37,8 @@ CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 
 _KIB, _MIB, _GIB, _TIB = (1 << shift for shift in (10, 20, 30, 40))
 _UNITS = {"": 1, "B": 1, "KIB": _KIB, "MIB": _MIB, "GIB": _GIB, "TIB": _TIB}
+# Words for None, and which settings have them.
+_WORDS = {"auto": ("auth", "log_format"), "off": ("max_clock_skew_s",)}
 _ASYNC_DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
     "sqlite+aiosqlite": "sqlite+aiosqlite",
@@ -324,19 +325,15 @@ def _expected(name: str) -> str:
     words = [word for word, value in _WORDS.items() if name in value]
     if (literals := _literals(field.annotation)) is not None:
         return f"one of {', '.join([*literals, *words])}"
-    bounds = {type(each): each for each in field.metadata}
-    low, high = bounds.get(Ge), bounds.get(Le)
+    low = next((each.ge for each in field.metadata if hasattr(each, "ge")), None)
+    high = next((each.le for each in field.metadata if hasattr(each, "le")), None)
     if low is None or high is None:
         return "a text that is not empty"
     kind = "an integer" if field.annotation is int else "a number"
-    domain = f"{kind} from {_shown(low.ge)} to {_shown(high.le)}"
+    domain = f"{kind} from {_shown(low)} to {_shown(high)}"
     if name.endswith("_bytes"):
         domain += " (or such as 64 MiB)"
     return " or ".join([domain, *words])
-
-
-# Which settings have a word for None.
-_WORDS = {"auto": ("auth", "log_format"), "off": ("max_clock_skew_s",)}
 
 
 def _literals(annotation: Any) -> list[str] | None:

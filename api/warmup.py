@@ -13,17 +13,19 @@ __all__ = ["warm_up"]
 
 
 def warm_up() -> None:
-    """Build, read, merge and ask one small sketch of each family."""
+    """Judge, build, read, merge and ask one small sketch of each family."""
     params = SketchParams(max_weight=2, id_bits=8, capacity=8)
     values, numbers = [1.0, 2.0], [1, 2]
-    examples: list[tuple[Recipe[Any], list[Any]]] = [
-        (recipe_of(params), [values, numbers, numbers, numbers]),
-        (recipe_of(params, decay.integral.window(5)), [values, numbers, numbers, numbers]),
-        (recipe_of(SumParams(max_sum=100, capacity=8)), [numbers, numbers]),
-        (recipe_of(MedianParams(max_count=100, capacity=8)), [values, numbers]),
+    element: dict[str, Any] = {"sequence": numbers, "source": "warm-up"}
+    examples: list[tuple[Recipe[Any], list[Any], dict[str, Any]]] = [
+        (recipe_of(params), [values, numbers, numbers, numbers], {}),
+        (recipe_of(params, decay.integral.window(5)), [values, numbers, numbers, numbers], {}),
+        (recipe_of(SumParams(max_sum=100, capacity=8)), [numbers, numbers], element),
+        (recipe_of(MedianParams(max_count=100, capacity=8)), [values, numbers], element),
     ]
-    for recipe, columns in examples:
+    for recipe, columns, named in examples:
         sketch = recipe.empty()
-        sketch.update(*columns)
+        sketch.verdicts(*columns, **named)
+        sketch.update(*columns, **named)
         read = snapshot_of(recipe.decode(sketch.to_bytes()))
         join(recipe, [snapshot_of(recipe.empty()), read]).samples(decay.window(5), 2)

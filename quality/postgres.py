@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,8 @@ class PostgresServer:
         """Kill every process of the server without warning."""
         if self._process is not None:
             for process in self.processes():
-                os.kill(process, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it ended meanwhile
+                    os.kill(process, signal.SIGKILL)
             self._process.wait(_START_S)
             self._process = None
 

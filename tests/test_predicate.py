@@ -218,7 +218,7 @@ def test_no_rows_have_no_answer() -> None:
 
 def test_a_sketch_takes_one_as_its_predicate() -> None:
     sketch = ds.DecaySketch(ds.SketchParams(max_weight=9, id_bits=40))
-    values = np.ma.masked_array([1.0, 2.0, 3.0, 0.0], mask=[0, 0, 0, 1])
+    values = np.ma.masked_array([1.0, 2.0, 3.0, 0.0], mask=[False, False, False, True])
     sketch.update(values, [1, 2, 3, 4], [0, 0, 0, 0], [1, 2, 3, 4])
     found = sketch.selectivity(Predicate("v >= 2 and w < 3"), ds.decay.none(), now=0)
     assert found.value == pytest.approx(2 / 6)

@@ -64,7 +64,7 @@ def decay_cases(draw: Any) -> tuple[ds.SketchParams, streams.Rows, streams.Rows]
     for value, weight, time, id_ in (
         draw(st.lists(st.sampled_from(rows), max_size=20)) if rows else []
     ):
-        moved = time + draw(st.sampled_from([-1, 0, 0, 1]))
+        moved = np.clip(time + draw(st.sampled_from([-1, 0, 0, 1])), -(1 << 62), 1 << 62).item()
         batch.append((draw(st.sampled_from([value, 2])), weight, moved, id_))
     return params, rows[:cut], draw(st.permutations(batch))
 

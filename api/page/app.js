@@ -1,82 +1,31 @@
 // The page: what is chosen, what is asked when it changes, and where the answers go.
 
-import { LineChart, sparkline } from "./charts.js";
+import { recall, remember } from "./address.js";
+import { LineChart } from "./charts.js";
 import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js";
-import { curveOfText, formula, KINDS, LENGTH, toService } from "./decay.js";
+import { curveOfText, formula, LENGTH } from "./decay.js";
 import { key, Newest, request, streamPath } from "./http.js";
+import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
 import { element, showFigures, showHitters, showTable } from "./panels.js";
-import { askCounts, askFigures, askSeries, dataSpan, familyOf, seriesLabel, seriesOf } from "./questions.js";
+import { askFigures, askSeries, familyOf, seriesLabel, seriesOf } from "./questions.js";
+import {
+  $, askedNow, check, fixedDecay, kindsOf, latest, newestData, radio, serviceDecay, shownNow, state, timesOf,
+} from "./state.js";
 import { number, told, Unit } from "./units.js";
 
 const LIVE_MS = 1000; // a moving clock is asked this often
 const LIVE_SERIES_MS = 5000;
 const LOOK_MS = 3000; // for new posts
-const SERIES_POINTS = 96;
-const SPARK_POINTS = 32;
 const TYPING_MS = 150;
-const SPARK_MS = 400;
-const WINDOW_KINDS = ["window", "expression"];
-const REMEMBER_MS = 400;
 const ANNOUNCE_MS = 1000;
 const SLIDER = 1000;
 
-const $ = (id) => document.getElementById(id);
-const radio = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value;
-const check = (name, value) => {
-  const found = document.querySelector(`input[name="${name}"][value="${value}"]`);
-  if (found) found.checked = true;
-};
-
-const state = {
-  streams: [],
-  stream: null, // the answer of GET /v1/streams/{name}
-  unit: new Unit("s"),
-  span: 3600, // of the charts, in the page's reckoning, as every time and length here
-  fitted: 3600,
-  axis: { youngest: 1, oldest: 86400 },
-  decay: { kind: "exponential", halfLife: 300, width: 900, scale: 60, exponent: 1.5, text: "" },
-  touched: false, // the decay was chosen by hand: another stream keeps it
-  wished: { kind: "exponential", mode: "newest" }, // by hand; a stream may not have them
-  mode: "newest",
-  chosen: 0,
-  confidence: 0.95,
-  phi: 0.02,
-  textFault: null,
-};
-
-// ------------------------------------------------------------------------------------------- times
-
-// The latest that a stream was told: of an observation, or of a clock that ran on.
-function newestData(stream) {
-  const times = [stream?.newest, stream?.clock].filter((each) => each !== null && each !== undefined);
-  return times.length ? Math.max(...times) : null;
-}
-
-// The right end of the charts.
-function latest() {
-  const newest = newestData(state.stream);
-  if (state.mode !== "live" && newest !== null) return state.unit.fromStream(newest);
-  if (state.unit.hasClock) return state.unit.clock();
-  return newest === null ? state.chosen : state.unit.fromStream(newest);
-}
-
-// The time asked about, in the stream's unit; null for the service's clock.
-function askedNow() {
-  if (state.mode === "live") return null;
-  return state.unit.toStream(state.mode === "newest" ? latest() : state.chosen);
-}
-
-const shownNow = () => (state.mode === "chosen" ? state.chosen : latest());
-
 // ------------------------------------------------------------------------------------------ asking
-
-const fixedDecay = () => state.stream.decay;
-const serviceDecay = () => (fixedDecay() ? null : toService(state.decay, state.unit));
 
 function failed(error) {
   if (error.status === 401) { askForKey(); return; }
   const text = error.status ? error.message : "The aggregator does not answer.";
-  if (!error.status) $("status").textContent = text;
+  if (!error.status) { $("status").textContent = text; state.away = true; }
   $("ask-error").textContent = text;
   showStale(true);
 }
@@ -182,12 +131,6 @@ function askOverTime(debounceMs = 0) {
   series.put([stream, { decay: serviceDecay(), times: timesOf(state.unit, latest(), state.span), confidence }], debounceMs);
 }
 
-function timesOf(unit, end, span, points = SERIES_POINTS) {
-  const stop = unit.toStream(end);
-  const step = Math.max(1, Math.round(span / unit.scale / points));
-  return { start: stop - step * points, stop, step };
-}
-
 // ----------------------------------------------------------------------------------------- showing
 
 function note(panel, text) {
@@ -226,9 +169,9 @@ function showSeries(stream, { times, count, quantiles }) {
 function show(name, chart, times, lines, between) {
   const panel = `${name}-panel`;
   const title = $(`${name}-title`).textContent;
-  const told = lines.flatMap((each) => each.estimates).filter((each) => each.value !== null);
-  const exact = told.length > 0 && told.every((each) => each.exact);
-  note(panel, told.length ? "" : "No observation has weight in this span.");
+  const known = lines.flatMap((each) => each.estimates).filter((each) => each.value !== null);
+  const exact = known.length > 0 && known.every((each) => each.exact);
+  note(panel, known.length ? "" : "No observation has weight in this span.");
   const from = state.unit.time(times[0]);
   const to = state.unit.time(times.at(-1));
   const last = lines.map((each) => `${each.label} ${number(each.values.at(-1))}`).join(", ");
@@ -302,114 +245,6 @@ function showNow(at) {
   quantileChart.moveNow(at);
 }
 
-// ----------------------------------------------------------------------------------- list of streams
-
-let sparkTimer = 0;
-let sparkRound = 0;
-const spans = new Map(); // stream@digest -> span of its data
-const windowed = new Set(); // streams that answer for windows alone
-const sparked = new Map(); // stream -> the question its sparkline answers
-const onScreen = new Set();
-const screen = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    if (isIntersecting) onScreen.add(target.dataset.stream);
-    else onScreen.delete(target.dataset.stream);
-  }
-  askSparks();
-});
-
-function showStreams() {
-  const body = $("streams").tBodies[0];
-  $("no-streams").hidden = state.streams.length > 0;
-  const rows = new Map([...body.rows].map((row) => [row.dataset.stream, row]));
-  const wanted = state.streams.map((stream) => {
-    const row = rows.get(stream.name) ?? newRow(stream);
-    const unit = stream.time_unit ? new Unit(stream.time_unit) : null;
-    const newest = newestData(stream);
-    const cells = [stream.family, number(stream.rows), number(stream.sources), number(stream.posts),
-      newest === null || !unit ? "–" : unit.time(unit.fromStream(newest))];
-    cells.forEach((text, i) => { row.cells[i + 1].textContent = text; });
-    const chosen = stream.name === state.stream?.name;
-    row.classList.toggle("chosen", chosen);
-    if (chosen) row.querySelector("button").setAttribute("aria-current", "true");
-    else row.querySelector("button").removeAttribute("aria-current");
-    return row;
-  });
-  if (wanted.length !== body.rows.length || wanted.some((row, i) => row !== body.rows[i])) {
-    for (const row of rows.values()) if (!wanted.includes(row)) { screen.unobserve(row); onScreen.delete(row.dataset.stream); }
-    body.replaceChildren(...wanted);
-  }
-  askSparks();
-}
-
-function newRow({ name }) {
-  const choose = element("button", { type: "button", class: "name" }, name);
-  choose.addEventListener("click", () => chooseStream(name, true));
-  const labels = ["Family", "Rows", "Sources", "Posts", "Newest data", "Decayed count"];
-  const row = element("tr", { "data-stream": name }, element("th", { scope: "row" }, choose),
-    ...labels.map((label, i) => element("td", { "data-label": label, class: i >= 1 && i <= 3 ? "number" : i === 5 ? "spark-cell" : "" })));
-  screen.observe(row);
-  return row;
-}
-
-function askSparks() {
-  clearTimeout(sparkTimer);
-  sparkRound += 1;
-  const round = sparkRound;
-  sparkTimer = setTimeout(() => drawSparks(round), SPARK_MS);
-}
-
-// One after another, after the panels: they are the smallest thing on the page.
-async function drawSparks(round) {
-  for (const summary of state.streams) {
-    if (round !== sparkRound) return;
-    if (!onScreen.has(summary.name) || document.hidden) continue;
-    const cell = document.querySelector(`tr[data-stream="${CSS.escape(summary.name)}"] .spark-cell`);
-    const unit = summary.time_unit ? new Unit(summary.time_unit) : null;
-    const newest = newestData(summary);
-    if (!cell || summary.family === "integral" || !unit || newest === null) {
-      cell?.replaceChildren(element("span", { class: "hint" }, summary.family === "integral" ? "fixed decay" : "–"));
-      continue;
-    }
-    const decay = toService(state.decay, unit, state.unit);
-    const asked = JSON.stringify([summary.digest, decay, state.confidence]);
-    if (sparked.get(summary.name) === asked || state.textFault) continue;
-    try {
-      const span = await spanOf(summary, unit, newest);
-      if (windowed.has(summary.name) && !WINDOW_KINDS.includes(decay.kind)) {
-        cell.replaceChildren(element("span", { class: "hint" }, "windows only"));
-        continue;
-      }
-      const times = timesOf(unit, unit.fromStream(newest), span, SPARK_POINTS);
-      const count = await askCounts(summary, { decay, times, confidence: state.confidence });
-      if (round !== sparkRound) return;
-      const last = count.at(-1);
-      cell.replaceChildren(sparkline(count, `over ${unit.duration(span)}, now ${number(last.value)}`),
-        element("span", { class: "spark-value" }, number(last.value)));
-      sparked.set(summary.name, asked);
-    } catch (error) {
-      if (error.status === 401 || error.status === 429 || !error.status) return;
-      cell.replaceChildren(element("span", { class: "hint", title: error.message }, "not for this decay"));
-      sparked.set(summary.name, asked);
-    }
-  }
-}
-
-async function spanOf(stream, unit, newest, signal) {
-  const held = `${stream.name}@${stream.digest}`;
-  if (!spans.has(held)) {
-    const ofWindows = ["sum", "median"].includes(stream.family);
-    const { params } = stream.params || !ofWindows ? stream : await request(streamPath(stream.name), undefined, signal);
-    const most = params?.max_window ?? 2 ** 62;
-    if (params?.max_window) windowed.add(stream.name);
-    const lengths = unit.niceLengths.map((each) => unit.toStream(each)).filter((each) => each >= 1 && each < most);
-    if (most < 2 ** 62) lengths.push(most);
-    const found = await dataSpan(stream, lengths, newest, signal);
-    spans.set(held, unit.fromStream(found ?? lengths[Math.floor(lengths.length / 2)]));
-  }
-  return spans.get(held);
-}
-
 // ---------------------------------------------------------------------------------- choosing a stream
 
 let choosing = null;
@@ -463,9 +298,6 @@ function fit(span) {
     decay[field] = Math.min(state.axis.oldest, Math.max(state.axis.youngest, decay[field]));
   }
 }
-
-// A sketch that was built for windows of some width answers for decays that end within it.
-const kindsOf = (stream) => (stream.params.max_window ? WINDOW_KINDS : KINDS);
 
 function nice(length) {
   const lengths = state.unit.niceLengths.filter((each) => each >= state.unit.scale);
@@ -638,44 +470,7 @@ $("key-form").addEventListener("submit", (event) => {
 });
 $("forget-key").addEventListener("click", () => { key.forget(); location.reload(); });
 
-// ------------------------------------------------------------------------------ address and clockwork
-
-const REMEMBERED = { halfLife: Number, width: Number, scale: Number, exponent: Number, text: String };
-
-let remembering = 0;
-
-// Browsers limit how often the address may change.
-function remember() {
-  clearTimeout(remembering);
-  remembering = setTimeout(writeAddress, REMEMBER_MS);
-}
-
-function writeAddress() {
-  const { decay } = state;
-  const parts = new URLSearchParams({ stream: state.stream.name });
-  if (state.touched && !fixedDecay()) {
-    parts.set("kind", decay.kind);
-    for (const field of Object.keys(REMEMBERED)) parts.set(field, decay[field]);
-  }
-  if (state.mode !== "newest") parts.set("now", state.mode === "live" ? "live" : state.unit.toStream(state.chosen));
-  history.replaceState(null, "", `#${parts}`);
-}
-
-function recall() {
-  const parts = new URLSearchParams(location.hash.slice(1));
-  if (KINDS.includes(parts.get("kind"))) {
-    state.touched = true;
-    state.decay.kind = parts.get("kind");
-    state.wished.kind = state.decay.kind;
-    for (const [field, read] of Object.entries(REMEMBERED)) {
-      const value = read(parts.get(field) ?? NaN);
-      if (read === String ? parts.has(field) : value > 0 && Number.isFinite(value)) state.decay[field] = value;
-    }
-  }
-  if (parts.get("now") === "live") state.wished.mode = "live";
-  const chosen = parts.get("now");
-  return { stream: parts.get("stream"), chosen: /^-?[0-9]+$/.test(chosen ?? "") ? Number(chosen) : null };
-}
+// --------------------------------------------------------------------------------------- clockwork
 
 // What there is; and the chosen stream again where it changed.
 async function look() {
@@ -685,7 +480,11 @@ async function look() {
     if (!$("key-form").hidden) $("key-form").hidden = true;
     state.streams = streams;
     const held = streams.find((each) => each.name === state.stream?.name);
+    const back = state.away;
+    state.away = false;
+    if (state.stream && !held) { state.stream = null; $("detail").hidden = true; }
     if (held && held.digest !== state.stream.digest) await chooseStream(held.name, false);
+    else if (held && back) ask();
     else if (!state.stream && streams.length) await firstStream(streams);
     showStreams();
   } catch (error) {
@@ -710,5 +509,6 @@ setInterval(() => {
 }, LIVE_SERIES_MS);
 new ResizeObserver(() => { if (state.points) showCurve(state.points); }).observe($("curve"));
 
+onChoice((name) => chooseStream(name, true));
 showTheme();
 look();

@@ -77,21 +77,26 @@ export class Newest {
     const run = { controller: new AbortController(), since: performance.now() };
     this.#waiting = null;
     this.#running = run;
+    let show;
     try {
       const answer = await this.ask(run.controller.signal, ...args);
-      if (this.#running !== run) return;
       const took = performance.now() - run.since;
-      this.#patience = Math.max(PATIENCE_MS, 4 * took);
-      this.shown(answer, took, ...args);
+      show = () => this.shown(answer, took, ...args);
+      if (this.#running === run) this.#patience = Math.max(PATIENCE_MS, 4 * took);
     } catch (error) {
-      if (this.#running !== run) return;
-      if (error.name === "AbortError") this.#patience *= 2;
-      else if (error.status === 429) this.#again(args, error.retryAfterMs);
-      else this.failed(error, ...args);
+      show = () => this.#refused(error, args);
     }
+    if (this.#running !== run) return;
     clearTimeout(this.#timer);
     this.#running = null;
     if (this.#waiting) this.#send();
+    show();
+  }
+
+  #refused(error, args) {
+    if (error.name === "AbortError") this.#patience *= 2;
+    else if (error.status === 429) this.#again(args, error.retryAfterMs);
+    else this.failed(error, ...args);
   }
 
   #again(args, afterMs) {

@@ -4,7 +4,8 @@
 - ``requests``: what may be asked
 - ``answers``: what is answered
 - ``groups``: several streams asked as one
-- ``evaluation``: a request checked against the stream, its clock read, its answers computed
+- ``planning``: a request checked against the stream, its clock read, its answers named
+- ``evaluation``: its answers computed
 - ``caching``: answers that were given, and their names
 - ``reading`` / ``desk``: a request out of a URL; and the way from there to the answer
 """

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from api import clock
 from api.aggregator import Aggregator
 from api.queries.caching import AnswerCache
-from api.queries.evaluation import Plan, plan
+from api.queries.evaluation import Evaluation
 from api.queries.groups import Joins
+from api.queries.planning import Plan, plan
 from api.queries.requests import GroupRequest, QueryRequest
 from api.settings import Settings
 
@@ -16,6 +17,7 @@ __all__ = ["Desk"]
 
 _ANSWERS_BYTES = 64 << 20
 _JOINS_KEPT = 8
+_TURN_S = 0.05
 
 
 class Desk:
@@ -33,7 +35,7 @@ class Desk:
         self._joins = Joins(_JOINS_KEPT)
 
     async def plan(self, names: Sequence[str], request: QueryRequest | GroupRequest) -> Plan:
-        """What is to be answered, as of now; see :func:`~api.queries.evaluation.plan`.
+        """What is to be answered, as of now; see :func:`~api.queries.planning.plan`.
 
         Raises:
             UnknownStreamError: there is no stream of one of the names.
@@ -47,9 +49,16 @@ class Desk:
         )
 
     async def body(self, planned: Plan) -> bytes:
-        """The answers as JSON; see :meth:`~api.queries.evaluation.Plan.body`."""
+        """The answers as JSON, computed in turns with other work.
+
+        Raises:
+            UnanswerableQueriesError, InvalidRequestError: see
+                :meth:`~api.queries.evaluation.Evaluation.work`.
+        """
         body = self._answers.get(planned.tag)
         if body is None:
-            body = await self._aggregator.compute(planned.body)
+            evaluation = Evaluation(planned)
+            while body is None:
+                body = await self._aggregator.compute(evaluation.work, _TURN_S)
             self._answers.put(planned.tag, body)
         return body

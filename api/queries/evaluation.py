@@ -1,259 +1,103 @@
-"""From a request to its answers: checked against what is asked, its clock read, computed.
+"""The answers to a request that was planned, computed a little at a time.
 
-:func:`plan` does what needs the request and a sketch, and gives the answers their name;
-:meth:`Plan.body` computes them. In between, whoever has them already is told so. Both are work for
-a thread: nothing here waits.
+A time series may take seconds, and posts wait for the same few threads. So an :class:`Evaluation`
+is worked at in short turns, and lets others have theirs in between.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import time
 
-from api.clock import now_in
-from api.errors import (
-    Fault,
-    InvalidRequestError,
-    UnanswerableQueriesError,
-    UnsupportedAggregateError,
-)
-from api.families import AGGREGATES, Snapshot, fixed_decay
+from api.errors import Fault, UnanswerableQueriesError
 from api.queries.answers import GroupResponse, PointAnswer, QueryResponse, SeriesAnswer
-from api.queries.caching import etag
-from api.queries.decays import DecayModel, ExpressionDecay
-from api.queries.groups import Joins, common_recipe
-from api.queries.requests import AnyQuery, GroupRequest, QueryRequest, SelectivityQuery
-from api.settings import Settings
-from api.streams import Stream
+from api.queries.planning import Plan, refusal
+from api.queries.requests import GroupRequest
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
-from decaysketch.families import Recipe
-from decaysketch.observations import TIME_LIMIT
 from decaysketch.sample import pool
 
-__all__ = ["MAX_ESTIMATES", "Plan", "plan"]
+__all__ = ["Evaluation"]
 
-MAX_ESTIMATES = 50_000
-"""Estimates that the answers to one request may hold: about 15 MB of JSON."""
+_Place = tuple[int, int]  # which query, and which of its times
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A request that can be computed; :func:`plan` makes it.
+class Evaluation:
+    """Answers every query of a plan, or none.
 
-    Attributes:
-        request: as it came.
-        names: of the streams whose join is asked.
-        snapshot: what is asked.
-        decays: of each query; None where the stream's is fixed.
-        now: the time of queries that name none; None where all name one.
-        tag: entity tag of the answers.
+    Queries of one decay and time, wherever they stand, are read from one sample.
+
+    Args:
+        plan: what to answer.
     """
 
-    request: QueryRequest | GroupRequest
-    names: tuple[str, ...]
-    snapshot: Snapshot
-    decays: tuple[Decay | None, ...]
-    now: int | None
-    tag: str
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        asked: dict[tuple[Decay | None, int], list[_Place]] = {}
+        for position, decay in enumerate(plan.decays):
+            for point, now in enumerate(plan.times(position)):
+                asked.setdefault((decay, now), []).append((position, point))
+        self._asked_in_all = sum(map(len, asked.values()))
+        self._open = iter(asked.items())
+        self._found: dict[_Place, PointAnswer] = {}
+        self._refused: dict[_Place, UnanswerableQueryError] = {}
 
-    def body(self) -> bytes:
-        """The answers as JSON: to every query, or to none.
+    def work(self, turn_s: float) -> bytes | None:
+        """Go on for about so long.
 
-        Queries of one decay and time, wherever they stand, are read from one sample.
+        Returns:
+            The answers as JSON; None if there is more to do.
 
         Raises:
             UnanswerableQueriesError: naming every query, and time of a series, that asks for what
                 was discarded.
             InvalidRequestError: a decay that reaches further back than the sketch was built for.
         """
-        answers, digest = self._answers(), self.snapshot.digest
+        end = time.monotonic() + turn_s
+        for (decay, now), places in self._open:
+            self._answer(decay, now, places)
+            if time.monotonic() > end:
+                return None
+        if self._refused:
+            raise UnanswerableQueriesError(
+                self._asked_in_all,
+                {self._path(*place): error for place, error in sorted(self._refused.items())},
+            )
+        return self._body()
+
+    def _answer(self, decay: Decay | None, now: int, places: list[_Place]) -> None:
+        try:
+            samples = self._plan.snapshot.samples(decay, now)
+            pooled = [pool(samples)]
+            for place in places:
+                each = self._plan.request.queries[place[0]]
+                read = each.read(samples if each.combine == "median" else pooled, now)
+                self._found[place] = read
+        except UnanswerableQueryError as error:
+            self._refused |= dict.fromkeys(places, error)
+        except ParameterError as error:
+            fault = Fault(field=f"queries[{places[0][0]}].decay", reason=str(error))
+            raise refusal([fault]) from None
+
+    def _body(self) -> bytes:
+        names, digest, answers = self._plan.names, self._plan.snapshot.digest, self._answers()
         response: QueryResponse | GroupResponse
-        if isinstance(self.request, GroupRequest):
-            response = GroupResponse(streams=list(self.names), digest=digest, answers=answers)
+        if isinstance(self._plan.request, GroupRequest):
+            response = GroupResponse(streams=list(names), digest=digest, answers=answers)
         else:
-            response = QueryResponse(stream=self.names[0], digest=digest, answers=answers)
+            response = QueryResponse(stream=names[0], digest=digest, answers=answers)
         return response.model_dump_json().encode()
 
     def _answers(self) -> list[PointAnswer | SeriesAnswer]:
-        queries, asked = self.request.queries, self._asked()
-        found: dict[tuple[int, int], PointAnswer] = {}
-        refused: dict[tuple[int, int], UnanswerableQueryError] = {}
-        for (decay, now), places in asked.items():
-            try:
-                samples = self.snapshot.samples(decay, now)
-                pooled = [pool(samples)]
-                for place in places:
-                    each = queries[place[0]]
-                    found[place] = each.read(samples if each.combine == "median" else pooled, now)
-            except UnanswerableQueryError as error:
-                refused |= dict.fromkeys(places, error)
-            except ParameterError as error:
-                fault = Fault(field=f"queries[{places[0][0]}].decay", reason=str(error))
-                raise _refusal([fault]) from None
-        if refused:
-            raise UnanswerableQueriesError(
-                sum(map(len, asked.values())),
-                {self._path(*place): error for place, error in sorted(refused.items())},
-            )
         return [
-            found[position, 0]
+            self._found[position, 0]
             if each.points is None
             else SeriesAnswer(
                 aggregate=each.aggregate,
-                points=[found[position, point] for point in range(each.point_count)],
+                points=[self._found[position, point] for point in range(each.point_count)],
             )
-            for position, each in enumerate(queries)
+            for position, each in enumerate(self._plan.request.queries)
         ]
 
-    def _asked(self) -> dict[tuple[Decay | None, int], list[tuple[int, int]]]:
-        """By decay and time: which queries, and which points of them."""
-        asked: dict[tuple[Decay | None, int], list[tuple[int, int]]] = {}
-        for position, (each, decay) in enumerate(
-            zip(self.request.queries, self.decays, strict=True)
-        ):
-            for point, now in enumerate(self._times(each)):
-                asked.setdefault((decay, now), []).append((position, point))
-        return asked
-
-    def _times(self, each: AnyQuery) -> Sequence[int]:
-        if each.points is not None:
-            return each.points
-        now = self.now if each.now is None else each.now
-        assert now is not None
-        return [now]
-
     def _path(self, position: int, point: int) -> str:
-        series = self.request.queries[position].points is not None
+        series = self._plan.request.queries[position].points is not None
         return f"queries[{position}].times[{point}]" if series else f"queries[{position}]"
-
-
-def plan(
-    streams: Sequence[Stream],
-    request: QueryRequest | GroupRequest,
-    settings: Settings,
-    joins: Joins,
-    clock_ns: int,
-) -> Plan:
-    """Check a request against what it asks, and against the limits.
-
-    Args:
-        streams: one, or those whose join is asked.
-        request: what to ask.
-        settings: the limits.
-        joins: of streams.
-        clock_ns: the time, for queries that name none.
-
-    Raises:
-        InvalidRequestError: beyond a limit; a decay, predicate or time that is missing, that cannot
-            be read, or that the stream does not take: every one is named.
-        IncompatibleStreamsError: the streams cannot be joined.
-        UnsupportedAggregateError: naming every query that asks for what the family does not have.
-        UnknownSourceError: nothing came from one of the sources asked for.
-    """
-    _check_limits(request, settings)
-    recipe = common_recipe(streams)
-    names = tuple(stream.name for stream in streams)
-    _check_aggregates(names, recipe, request.queries)
-    chosen = _decays(recipe, request.queries)
-    snapshot = joins.snapshot(streams, request.sources)
-    now = _now(recipe, snapshot, request.queries, clock_ns)
-    queries = [each.model_dump(mode="json") for each in request.queries]
-    tag = etag(
-        type(request).__name__, json.dumps(names), snapshot.digest, json.dumps(queries), str(now)
-    )
-    return Plan(request, names, snapshot, chosen, now, tag)
-
-
-def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> None:
-    queries = request.queries
-    _at_most("queries", len(queries), "entries", settings.max_queries)
-    for position, each in enumerate(queries):
-        if each.points is not None:
-            _at_most(f"queries[{position}].times", each.point_count, "times", settings.max_points)
-    points = [each.point_count for each in queries]
-    most = max(settings.max_queries, settings.max_points)
-    _at_most("queries", sum(points), "times, of all queries together,", most)
-    estimates = sum(n * each.estimates for n, each in zip(points, queries, strict=True))
-    _at_most("queries", estimates, "estimates to give", MAX_ESTIMATES)
-    texts = {each.decay.text for each in queries if isinstance(each.decay, ExpressionDecay)}
-    predicates = {each.predicate for each in queries if isinstance(each, SelectivityQuery)}
-    expressions = len(texts) + len(predicates - {None})
-    _at_most("queries", expressions, "different expressions", settings.max_expressions)
-
-
-def _at_most(field: str, given: int, what: str, most: int) -> None:
-    if given > most:
-        reason = f"has {given} {what} in one request; at most {most} are taken"
-        raise InvalidRequestError(
-            f"{field} {reason}", [Fault(field=field, reason=reason, value=given, expected=most)]
-        )
-
-
-def _check_aggregates(
-    names: Sequence[str], recipe: Recipe[Any], queries: Sequence[AnyQuery]
-) -> None:
-    known = AGGREGATES[recipe.family]
-    unknown = {i: each.aggregate for i, each in enumerate(queries) if each.aggregate not in known}
-    if unknown:
-        raise UnsupportedAggregateError(names[0], recipe.family, known, unknown)
-
-
-def _decays(recipe: Recipe[Any], queries: Sequence[AnyQuery]) -> tuple[Decay | None, ...]:
-    """The decay of each query, each where it is the query that chooses, and predicates read."""
-    decay = fixed_decay(recipe)
-    fixed = None if decay is None else decay.to_dict()
-    faults: list[Fault] = []
-    chosen: list[Decay | None] = []
-    for position, each in enumerate(queries):
-        field = f"queries[{position}].decay"
-        chosen.append(None)
-        faults += _decay_faults(fixed, field, each.decay)
-        try:
-            if fixed is None and each.decay is not None:
-                chosen[-1] = each.decay.to_library()
-            if isinstance(each, SelectivityQuery):
-                field = f"queries[{position}].predicate"
-                _ = each.holds
-        except ParameterError as error:
-            faults.append(Fault(field=field, reason=str(error)))
-    if faults:
-        raise _refusal(faults)
-    return tuple(chosen)
-
-
-def _decay_faults(
-    fixed: Mapping[str, Any] | None, field: str, asked: DecayModel | None
-) -> Iterator[Fault]:
-    if fixed is None:
-        if asked is None:
-            yield Fault(field=field, reason="missing")
-    elif asked is not None and (given := asked.model_dump(exclude_none=True)) != fixed:
-        reason = "the decay of this stream is fixed, and another one: leave it out"
-        yield Fault(field=field, reason=reason, value=str(given), expected=str(fixed))
-
-
-def _now(
-    recipe: Recipe[Any], snapshot: Snapshot, queries: Sequence[AnyQuery], clock_ns: int
-) -> int | None:
-    """The time of queries that name none, if there are such."""
-    unnamed = [i for i, each in enumerate(queries) if each.now is None and each.points is None]
-    if not unnamed:
-        return None
-    unit = recipe.params.time_unit
-    now = now_in(unit, clock_ns)
-    if now is None:
-        reason = f"missing: the server has no clock of the stream's time_unit, {unit!r}"
-        raise _refusal([Fault(field=f"queries[{i}].now", reason=reason) for i in unnamed])
-    if fixed_decay(recipe) is not None and snapshot.clock is not None:
-        now = max(now, snapshot.clock)  # what had expired by its clock is not known any more
-    return min(now, TIME_LIMIT)
-
-
-def _refusal(faults: Sequence[Fault]) -> InvalidRequestError:
-    detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
-    if len(faults) > 3:
-        detail += f"; and {len(faults) - 3} more"
-    return InvalidRequestError(detail, faults)

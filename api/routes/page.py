@@ -24,14 +24,17 @@ _JAVASCRIPT, _CSS = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
 _INDEX = "index.html"
 _FILES = {
     _INDEX: "text/html; charset=utf-8",
+    "address.js": _JAVASCRIPT,
     "app.js": _JAVASCRIPT,
     "charts.js": _JAVASCRIPT,
     "curve.js": _JAVASCRIPT,
     "decay.js": _JAVASCRIPT,
     "http.js": _JAVASCRIPT,
     "icon.svg": "image/svg+xml",
+    "list.js": _JAVASCRIPT,
     "panels.js": _JAVASCRIPT,
     "questions.js": _JAVASCRIPT,
+    "state.js": _JAVASCRIPT,
     "style.css": _CSS,
     "units.js": _JAVASCRIPT,
     "vendor/LICENSE": "text/plain; charset=utf-8",

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 import decaysketch
 from api import schemas
 from api.access.guard import watches
+from api.errors import Problem, ProblemResponse
 from api.metrics import MEDIA_TYPE, Metrics
-from api.routes.common import TheAggregator
+from api.routes.common import TheAggregator, problems
 
 __all__ = ["Readiness", "router"]
 
 router = APIRouter()
 
 _PATIENCE_S = 2.0
+_FRESH = {"Cache-Control": "no-store"}
 
 
 class Readiness(BaseModel):
@@ -40,22 +44,32 @@ async def healthz() -> schemas.Health:
     "/readyz",
     tags=["service"],
     summary="May it be sent work",
-    responses={503: {"description": "Not now; the checks say why.", "model": Readiness}},
+    response_model=Readiness,
+    responses=problems(s503="Not now; `checks`, beside the members of any problem, says why."),
 )
-async def readyz(aggregator: TheAggregator, response: Response) -> Readiness:
+async def readyz(aggregator: TheAggregator) -> Response:
     """Ready: the journal takes writes, everything in it was replayed, what is committed is folded
     without delay, and nobody has told the process to stop. Send requests elsewhere if it is not;
     do not restart it."""
+    checks: dict[str, bool | str]
     try:
         async with asyncio.timeout(_PATIENCE_S):
             checks = await aggregator.ready()
     except TimeoutError:
         checks = {"answered": f"no answer within {_PATIENCE_S:g} s"}
-    ready = all(passed is True for passed in checks.values())
-    if not ready:
-        response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
-    response.headers["Cache-Control"] = "no-store"
-    return Readiness(ready=ready, checks=checks)
+    failed = [name for name, passed in checks.items() if passed is not True]
+    content: dict[str, Any] = {"ready": not failed, "checks": checks}
+    if not failed:
+        return JSONResponse(content, headers=_FRESH)
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    problem = Problem(
+        type="about:blank",
+        title=status.phrase,
+        status=status,
+        detail=f"not passed: {', '.join(failed)}",
+    )
+    content |= problem.model_dump(exclude_none=True)
+    return ProblemResponse(content, status, {**_FRESH, "Retry-After": "1"})
 
 
 @router.get(

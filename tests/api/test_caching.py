@@ -13,8 +13,10 @@ from httpx2 import Response
 from service import NOW, OCTETS, PARAMS, build, problem
 
 from api import clock
+from api.queries import desk
 from api.queries.caching import AnswerCache, etag, is_known
-from api.queries.evaluation import Plan
+from api.queries.evaluation import Evaluation
+from api.queries.planning import Plan
 
 QUERY = "/v1/streams/s/query"
 SUM: dict[str, Any] = {"aggregate": "sum", "decay": {"kind": "window", "width": 600}, "now": NOW}
@@ -47,12 +49,11 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tags of what was computed, in order."""
     tags: list[str] = []
 
-    def body(plan: Plan) -> bytes:
+    def evaluation(plan: Plan) -> Evaluation:
         tags.append(plan.tag)
-        return original(plan)
+        return Evaluation(plan)
 
-    original = Plan.body
-    monkeypatch.setattr(Plan, "body", body)
+    monkeypatch.setattr(desk, "Evaluation", evaluation)
     return tags
 
 

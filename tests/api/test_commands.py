@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import sqlite3
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 from service import OCTETS, PARAMS, build
 
 from api import __main__ as commands
+from api.app import create_app
 from api.settings import Settings
 
 Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
@@ -33,6 +37,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr("uvicorn.run", run)
     monkeypatch.setattr("api.logs.configure", lambda settings: None)
+    monkeypatch.setattr("api.__main__.warm_up", lambda: None)
     return calls
 
 
@@ -92,14 +97,25 @@ def fill(client: httpx2.Client) -> bytes:
     """A stream with two posts; its merged sketch."""
     client.put("/v1/streams/s", json={"params": PARAMS.to_dict()}).raise_for_status()
     for seed in (1, 2):
-        posted = client.post(
-            "/v1/streams/s/sketches",
-            params={"source": f"a{seed}"},
-            content=build(seed).to_bytes(),
-            headers=OCTETS,
-        )
+        posted = post(client, seed)
         posted.raise_for_status()
     return merged(client, {"decaysketch-after": posted.json()["token"]})
+
+
+def wait_for(times: int, message: str, log: Path) -> None:
+    deadline = time.monotonic() + 120
+    while log.read_text().count(message) < times:
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
+def post(client: httpx2.Client, seed: int) -> httpx2.Response:
+    return client.post(
+        "/v1/streams/s/sketches",
+        params={"source": f"a{seed}"},
+        content=build(seed, rows=50).to_bytes(),
+        headers=OCTETS,
+    )
 
 
 def merged(client: httpx2.Client, headers: dict[str, str] | None = None) -> bytes:
@@ -109,28 +125,28 @@ def merged(client: httpx2.Client, headers: dict[str, str] | None = None) -> byte
 
 
 def test_a_backup_of_a_running_aggregator_restored(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    client: TestClient, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data, path, other = (tmp_path / name for name in ("data.sqlite3", "backup", "other.sqlite3"))
-    with server(data) as (_process, client):
-        sketch = fill(client)
-        assert status_of("backup", path, "--data", data) == 0
-        said = capsys.readouterr().out
-        assert "journal: 2 rows" in said
-        assert f"wrote {path}, {path.stat().st_size} bytes" in said
+    path, other = tmp_path / "backup", tmp_path / "other.sqlite3"
+    sketch = fill(client)
+    assert status_of("backup", path, "--data", data) == 0
+    said = capsys.readouterr().out
+    assert "journal: 2 rows" in said
+    assert f"wrote {path}, {path.stat().st_size} bytes" in said
     assert status_of("restore", path, "--data", other) == 0
     assert f"restored {other} from {path}" in capsys.readouterr().out
     assert status_of("check", "--data", other) == 0
     assert capsys.readouterr().out.startswith("s: 0 snapshots, 2 posts, ")
-    with server(other) as (_process, client):
-        assert merged(client) == sketch
+    with TestClient(create_app(Settings(data=str(other)))) as restored:
+        assert merged(restored) == sketch
     assert status_of("restore", path, "--data", data) == 1
     assert "the database is not empty" in capsys.readouterr().err
 
 
-def test_damage_is_found(server: Server, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with server(data) as (_process, client):
-        fill(client)
+def test_damage_is_found(
+    start: Callable[..., TestClient], data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(start())
     with sqlite3.connect(data) as connection:
         connection.execute("UPDATE journal SET body = zeroblob(10) WHERE seq = 2")
     connection.close()
@@ -138,33 +154,65 @@ def test_damage_is_found(server: Server, data: Path, capsys: pytest.CaptureFixtu
     assert "damaged: journal row 2 of s, source 'a2': the body has" in capsys.readouterr().err
 
 
-def test_told_to_stop(server: Server, data: Path) -> None:
-    """It leaves at once when idle, and writes JSON where nobody looks on."""
+def test_told_to_stop_while_posts_come(server: Server, data: Path) -> None:
+    """What was acknowledged is there; what was not was told so, or found the door closed; the
+    process leaves within its time, and has written JSON since nobody looked on."""
+    acknowledged: list[int] = []
+    refused: list[int] = []
+
+    def keep_posting(first: int, url: httpx2.URL) -> None:
+        with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
+            for seed in range(first, first + 10_000):
+                try:
+                    status = post(client, seed).status_code
+                except httpx2.TransportError:
+                    return
+                (acknowledged if status == 200 else refused).append(status)
+
     with server(data) as (process, client):
         fill(client)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) in (0, -signal.SIGTERM)
+        with ThreadPoolExecutor(3) as pool:
+            for number in range(3):
+                pool.submit(keep_posting, 10_000 * (number + 1), client.base_url)
+            deadline = time.monotonic() + 60
+            while len(acknowledged) < 20 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) in (0, -signal.SIGTERM)
+    assert set(refused) <= {503}
+    with sqlite3.connect(data) as connection:
+        ((rows,),) = connection.execute("SELECT count(*) FROM journal")
+    connection.close()
+    assert rows >= 2 + len(acknowledged) >= 22
     lines = [json.loads(line) for line in data.with_suffix(".log").read_text().splitlines()]
     assert "Application shutdown complete." in [line["message"] for line in lines]
-    routes = [line["route"] for line in lines if line["message"] == "request"]
-    assert routes.count("/v1/streams/{name}/sketches") == 2
+    assert not any("exception" in line for line in lines)
+    posts = [
+        line
+        for line in lines
+        if line.get("route") == "/v1/streams/{name}/sketches" and line["status"] == 200
+    ]
+    assert len(posts) >= 2 + len(acknowledged)
 
 
 def test_two_workers(server: Server, data: Path) -> None:
     """A post that one has taken, the other answers from; their counters are added."""
     with server(data, "--workers", "2") as (process, client):
         try:
+            wait_for(2, "Application startup complete.", data.with_suffix(".log"))
             sketch = fill(client)
+            token = post(client, 2).json()["token"]
             for _ in range(20):
-                client.get("/v1/streams", headers={"connection": "close"}).raise_for_status()
+                asked = {"connection": "close", "decaysketch-after": token}
+                assert merged(client, asked) == sketch
             text = client.get("/metrics").text
-            resident = [line for line in text.splitlines() if "resident_memory_bytes{" in line]
-            assert len(resident) == 2
-            assert 'decaysketch_posts_total{stream="s"} 2.0' in text
-            listed = 'method="GET",route="/v1/streams",status="200"'
-            assert f"decaysketch_http_requests_total{{{listed}}} 20.0" in text
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-    with server(data) as (_process, client):
-        assert merged(client) == sketch
+        assert process.wait(120) == 0
+    resident = [line for line in text.splitlines() if "resident_memory_bytes{" in line]
+    assert len(resident) == 2
+    assert 'decaysketch_posts_total{stream="s"} 2.0' in text
+    asked_for = 'method="GET",route="/v1/streams/{name}/sketch",status="200"'
+    assert f"decaysketch_http_requests_total{{{asked_for}}} 21.0" in text
+    with TestClient(create_app(Settings(data=str(data)))) as again:
+        assert merged(again) == sketch

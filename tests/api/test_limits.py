@@ -23,9 +23,10 @@ from fastapi.testclient import TestClient
 from service import OCTETS, problem
 from typer.testing import CliRunner
 
-from api import inflation
+from api import inflation, protocol
 from api.access.cli import keys as commands
 from api.access.rates import Rates, address_of
+from api.protocol import TimedProtocol
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -358,7 +359,9 @@ def test_a_web_page_cannot_reach_an_open_server_by_a_name_of_its_own(
 @contextmanager
 def _serving(data: Path, **settings: Any) -> Iterator[int]:
     """The port of a real server over sockets, in a thread."""
-    config = uvicorn.Config(doorway(data, **settings), port=0, log_config=None, access_log=False)
+    config = uvicorn.Config(
+        doorway(data, **settings), port=0, http=TimedProtocol, log_config=None, access_log=False
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -423,3 +426,50 @@ def test_the_body_of_a_stranger_is_not_awaited(
         stranger.sendall(request)
         stranger.settimeout(10)
         assert stranger.recv(65536).startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHost: loc"])
+@pytest.mark.parametrize("served", [0, 1])
+def test_a_head_that_drips_is_cut_off(
+    serving: Callable[..., AbstractContextManager[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    begun: bytes,
+    served: int,
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.5)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving() as port, socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.settimeout(10)
+        for _ in range(served):
+            slow.sendall(whole)
+            assert slow.recv(65536).startswith(b"HTTP/1.1 200")
+        began = time.monotonic()
+        slow.sendall(begun)
+        while True:
+            try:
+                if begun:
+                    slow.sendall(b"x")
+                slow.settimeout(0.1)
+                if slow.recv(65536) == b"":
+                    break
+            except TimeoutError:
+                assert time.monotonic() - began < 9
+            except ConnectionError:
+                break
+        # a connection that was served and is silent has the time that uvicorn gives it
+        limit_s = 5 if served and not begun else 0.5
+        assert limit_s - 0.1 <= time.monotonic() - began < limit_s + 4
+
+
+def test_a_long_answer_is_not_cut_off_by_the_limit_of_the_head(
+    serving: Callable[..., AbstractContextManager[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.2)
+    with serving(read_timeout_s=5) as port, socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.sendall(
+            f"POST {URL} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n".encode()
+        )
+        time.sleep(0.6)
+        slow.sendall(b"ab")
+        slow.settimeout(10)
+        assert slow.recv(65536).startswith(b"HTTP/1.1 200")

@@ -60,13 +60,27 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
             if status >= "400":
                 assert list(response["content"]) == ["application/problem+json"], (method, path)
     assert sorted(seen) == [
+        "delete_key",
+        "delete_stream",
+        "get_live",
+        "get_query",
         "get_sketch",
         "get_stream",
         "healthz",
+        "list_keys",
         "list_streams",
+        "metrics",
+        "post_curve",
+        "post_group_query",
+        "post_key",
+        "post_observations",
         "post_query",
-        "post_sketch",
+        "post_sketches",
         "put_stream",
+        "readyz",
+        "reinstate_source",
+        "revoke_source",
+        "rotate_key",
     ]
 
 

@@ -12,6 +12,8 @@ from httpx2 import Response
 from service import NOW, OCTETS, PARAMS, build, problem
 
 from api import clock
+from api.queries.caching import AnswerCache
+from api.queries.evaluation import Evaluation
 from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay
 from decaysketch.asyncwindow import SumParams, SumSampler
 
@@ -132,6 +134,25 @@ def test_several_hash_functions_by_the_median(client: TestClient) -> None:
             assert series["points"] == answers(
                 client, query | {"now": NOW}, query | {"now": NOW - 300}
             )
+
+
+def test_a_series_is_computed_in_turns(
+    stream: TestClient, sketch: DecaySketch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = SUM | {"times": {"start": NOW - 9, "stop": NOW, "step": 1}}
+    whole = answers(stream, query)
+    turns: list[bool] = []
+
+    def work(evaluation: Evaluation, _turn_s: float) -> bytes | None:
+        body = original(evaluation, 0)
+        turns.append(body is not None)
+        return body
+
+    original = Evaluation.work
+    monkeypatch.setattr(Evaluation, "work", work)
+    monkeypatch.setattr(stream.app.state.desk, "_answers", AnswerCache(0))  # type: ignore[attr-defined]
+    assert answers(stream, query) == whole
+    assert turns == [False] * 10 + [True]
 
 
 def test_a_request_is_read_from_one_sample_of_each_decay_and_time(

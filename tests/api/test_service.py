@@ -55,8 +55,12 @@ def test_every_check_must_be_passed(
 
     monkeypatch.setattr(app_of(client).state.aggregator, "ready", found)
     answer = client.get("/readyz")
+    if not ready:
+        (failed,) = (name for name, passed in checks.items() if passed is not True)
+        assert problem(answer, 503)["detail"] == f"not passed: {failed}"
+        assert answer.headers["retry-after"] == "1"
     assert answer.status_code == (200 if ready else 503)
-    assert answer.json() == {"ready": ready, "checks": checks}
+    assert (answer.json()["ready"], answer.json()["checks"]) == (ready, checks)
 
 
 def test_an_aggregator_that_does_not_answer_is_not_ready(

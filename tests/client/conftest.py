@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from client.faults import Aggregator, aggregator
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Aggregator]:
-    """An aggregator over a file of this test."""
-    with aggregator(tmp_path) as one:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aggregator]:
+    """An aggregator of one module, whose tests have each a stream of their own."""
+    with aggregator(tmp_path_factory.mktemp("aggregator")) as one:
         yield one

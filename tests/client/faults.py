@@ -249,9 +249,9 @@ def _noted(progress: Path) -> int:
     return int(progress.read_text().split()[-1]) if progress.exists() else 0
 
 
-def run_sensor(url: str, source: str, spool: Path, progress: Path) -> None:
+def run_sensor(url: str, stream: str, source: str, spool: Path, progress: Path) -> None:
     """Feed the log from the batch on that was not synced when the last process died."""
-    with Sensor(url, "s", source, spool=spool, **QUICK) as sensor:
+    with Sensor(url, stream, source, spool=spool, **QUICK) as sensor:
         for number in range(_noted(progress), BATCHES):
             sensor.update(*batch(number, source))
             time.sleep(0.01)
@@ -262,9 +262,9 @@ def run_sensor(url: str, source: str, spool: Path, progress: Path) -> None:
             pass
 
 
-def run_async_sensor(url: str, source: str, spool: Path, progress: Path) -> None:
+def run_async_sensor(url: str, stream: str, source: str, spool: Path, progress: Path) -> None:
     async def run() -> None:
-        async with AsyncSensor(url, "s", source, spool=spool, **QUICK) as sensor:
+        async with AsyncSensor(url, stream, source, spool=spool, **QUICK) as sensor:
             for number in range(_noted(progress), BATCHES):
                 sensor.update(*batch(number, source))
                 await asyncio.sleep(0.01)
@@ -277,10 +277,10 @@ def run_async_sensor(url: str, source: str, spool: Path, progress: Path) -> None
     asyncio.run(run())
 
 
-def run_numbering_sensor(url: str, source: str, spool: Path, elements: Path) -> None:
+def run_numbering_sensor(url: str, stream: str, source: str, spool: Path, elements: Path) -> None:
     """The spool itself knows where to go on."""
     wanted = int(elements.read_text())
-    with Sensor(url, "sums", source, spool=spool, numbered=True, **QUICK) as sensor:
+    with Sensor(url, stream, source, spool=spool, numbered=True, **QUICK) as sensor:
         while (number := sensor.next_number) is not None and number < wanted:
             sensor.update_elements(*element(number), durable=number % 5 == 0)
             if number % 10 == 0:

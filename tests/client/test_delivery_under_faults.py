@@ -68,18 +68,21 @@ def run_and_kill(target: Callable[..., None], *arguments: Any, seed: int, kills:
 def test_killed_devices_behind_a_bad_network(
     served: Aggregator, tmp_path: Path, run: Callable[..., None]
 ) -> None:
-    served.create("s", params=PARAMS.to_dict())
+    stream = run.__name__
+    served.create(stream, params=PARAMS.to_dict())
     with Proxy(served.port, at_random(1, 0.4)) as proxy:
         for seed, source in enumerate(("a", "b")):
             spool, progress = tmp_path / source, tmp_path / f"{source}.progress"
-            killed = run_and_kill(run, proxy.url, source, spool, progress, seed=seed, kills=5)
+            killed = run_and_kill(
+                run, proxy.url, stream, source, spool, progress, seed=seed, kills=5
+            )
             assert killed >= 2
             assert not list((spool / "deltas").iterdir())
             assert not list((spool / "rejected").iterdir())
         assert sum(count for fault, count in proxy.seen.items() if fault) >= 5
-    assert served.sketch("s") == whole(("a", "b")).to_bytes()
+    assert served.sketch(stream) == whole(("a", "b")).to_bytes()
     query = {"aggregate": "count", "decay": {"kind": "none"}, "now": 10**6}
-    answer = served.client.post("/v1/streams/s/query", json={"queries": [query]}).json()
+    answer = served.client.post(f"/v1/streams/{stream}/query", json={"queries": [query]}).json()
     [estimate] = [each["estimate"] for each in answer["answers"]]
     assert estimate["lower"] <= 2 * BATCHES * ROWS <= estimate["upper"]
 
@@ -90,7 +93,7 @@ def test_killed_devices_that_number_their_elements(served: Aggregator, tmp_path:
     elements.write_text("1500")
     with Proxy(served.port, at_random(2, 0.4)) as proxy:
         killed = run_and_kill(
-            run_numbering_sensor, proxy.url, "tap-7", spool, elements, seed=3, kills=5
+            run_numbering_sensor, proxy.url, "sums", "tap-7", spool, elements, seed=3, kills=5
         )
     assert killed >= 2
     assert not list((spool / "rejected").iterdir())
@@ -135,11 +138,13 @@ async def _post_async(url: str, stream: str, number: int, **options: Any) -> Non
 
 def test_server_killed_and_started_again(served: Aggregator, tmp_path: Path) -> None:
     """For both kinds of sensor at once, which feed on while it is away."""
-    served.create("s", params=PARAMS.to_dict())
+    served.create("restarted", params=PARAMS.to_dict())
 
     async def feed() -> None:
-        async with AsyncSensor(served.url, "s", "b", spool=tmp_path / "b", **QUICK) as other:
-            with Sensor(served.url, "s", "a", spool=tmp_path / "a", **QUICK) as sensor:
+        async with AsyncSensor(
+            served.url, "restarted", "b", spool=tmp_path / "b", **QUICK
+        ) as other:
+            with Sensor(served.url, "restarted", "a", spool=tmp_path / "a", **QUICK) as sensor:
                 for number in range(BATCHES):
                     sensor.update(*batch(number, "a"))
                     other.update(*batch(number, "b"))
@@ -154,20 +159,25 @@ def test_server_killed_and_started_again(served: Aggregator, tmp_path: Path) -> 
                 assert (await other.flush(30)).done
 
     asyncio.run(feed())
-    assert served.sketch("s") == whole(("a", "b")).to_bytes()
+    assert served.sketch("restarted") == whole(("a", "b")).to_bytes()
 
 
 def test_starts_without_the_server_once_it_knew_it(served: Aggregator, tmp_path: Path) -> None:
-    served.create("s", params=PARAMS.to_dict())
-    with Sensor(served.url, "s", "a", spool=tmp_path / "a", **QUICK) as sensor:
+    served.create("away", params=PARAMS.to_dict())
+    with Sensor(served.url, "away", "a", spool=tmp_path / "a", **QUICK) as sensor:
         sensor.update(*batch(0, "a"))
     served.kill()
-    with Sensor(served.url, "s", "a", spool=tmp_path / "a", **QUICK) as sensor:
+    with Sensor(served.url, "away", "a", spool=tmp_path / "a", **QUICK) as sensor:
         started = time.monotonic()
         sensor.update(*batch(1, "a"), durable=True)
         assert time.monotonic() - started < 5
         assert not sensor.flush(0.2).done
     served.start()
-    with Sensor(served.url, "s", "a", spool=tmp_path / "a", **QUICK) as sensor:
-        assert sensor.flush(20).done
-    assert served.sketch("s") == whole(("a",), 2).to_bytes()
+    with Sensor(served.url, "away", "a", spool=tmp_path / "a", **QUICK) as sensor:
+        status = sensor.flush(20)
+    assert status.done
+    query = {"aggregate": "count", "decay": {"kind": "none"}, "now": 10**6}
+    request = {"queries": [query], "after": status.last_token}  # sees what was posted
+    answer = served.client.post("/v1/streams/away/query", json=request)
+    assert answer.json()["answers"][0]["estimate"]["value"] == 2 * ROWS
+    assert served.sketch("away") == whole(("a",), 2).to_bytes()

@@ -248,8 +248,27 @@ def test_it_is_accessible_and_fits(
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     page.click("#curve-table summary")
     page.click("#count-panel summary")
+    page.evaluate("() => scrollTo(0, 0)")
     OUT.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=OUT / f"{theme}-{size[0]}.png", full_page=True)
+
+
+def test_a_stream_is_found_and_chosen_from_the_keyboard(
+    open_page: Callable[..., sync_api.Page], site: Site
+) -> None:
+    for number in range(10):
+        path = f"/v1/streams/bed-{number}"
+        site.http.put(path, json={"params": PARAMS.to_dict()}).raise_for_status()
+    page = open_page()
+    page.wait_for_selector("#find:not([hidden])")
+    page.fill("#find", "BED-7")
+    page.focus("tr[data-stream=bed-7] button")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('#stream-name').innerText === 'bed-7'")
+    assert page.locator("#streams tbody tr").count() == 1
+    assert page.get_attribute("tr[data-stream=bed-7] button", "aria-current") == "true"
+    site.http.delete("/v1/streams/bed-7").raise_for_status()
+    page.wait_for_function("() => document.querySelector('#stream-name').innerText !== 'bed-7'")
 
 
 def test_the_theme_can_be_turned_and_is_kept(open_page: Callable[..., sync_api.Page]) -> None:

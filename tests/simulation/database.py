@@ -7,7 +7,8 @@ time.
 
 - *power loss*: transactions end with an error; what was not synced is lost, or not, by chance;
 - *a commit whose outcome is unknown*: an error although it happened, or although it did not;
-- *a full disk*, *a broken connection*, *a partition* of one client, *slowness*;
+- *a full disk*, *a broken connection*, *a partition* of one client, *slowness*, a *lag* of what
+  one client hears;
 - *a torn snapshot*: the body of one is damaged, never of two of one source.
 
 ``history`` is what an omniscient observer saw: every durable row and deletion, in order.
@@ -214,23 +215,24 @@ class Client:
         self.cut = False  # for good: the process is dead
         self.partitioned = False
         self.closed = False
+        self.lag = 1.0  # how much longer it takes to hear what was read or committed
 
     def reading(self) -> Any:
         """A ``Reader``."""
-        return self._transaction()
+        return self._transaction(self.lag)
 
     def writing(self) -> Any:
         """A ``Writer``."""
-        return self._transaction()
+        return self._transaction(1.0)
 
     async def close(self) -> None:
         self.closed = True
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[Transaction]:
+    async def _transaction(self, lag: float) -> AsyncIterator[Transaction]:
         if self.closed:
             raise RuntimeError("the storage is used after it was closed")
-        transaction = Transaction(self)
+        transaction = Transaction(self, lag)
         try:
             await transaction.step()
             yield transaction
@@ -248,8 +250,9 @@ _transactions = iter(range(1 << 62))
 class Transaction:
     """One transaction of either kind: a ``Writer``."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, lag: float) -> None:
         self.client = client
+        self.lag = lag
         self.phase = "open"  # then "writing", "syncing", "done", or "broken"
         self.base = self.state = State()
         self.changes: list[tuple[Any, tuple[Any, ...]]] = []
@@ -266,8 +269,9 @@ class Transaction:
         """One statement travels to the database."""
         database = self._database
         self._check()
-        if database.slowness > 1.0 or database.chance(database.faults.awaited):
-            await database.pause(database.faults.latency_s)
+        slow = self.lag * database.slowness > 1.0
+        if slow or database.chance(database.faults.awaited):
+            await database.pause(database.faults.latency_s * (self.lag if self._began else 1.0))
             self._check()
         if database.chance(database.faults.statement):
             self.break_off(False)
@@ -300,7 +304,7 @@ class Transaction:
         self._finish("done")
         if database.chance(faults.commit_after):
             raise StorageError("the connection broke at the commit")
-        await database.pause(faults.latency_s)
+        await database.pause(faults.latency_s * self.client.lag)
         if self.client.cut or self.client.partitioned or not database.up:
             raise StorageError("the connection broke at the commit")
 

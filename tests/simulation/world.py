@@ -90,7 +90,7 @@ class Plan:
             gateways=draw.randint(1, 3),
             observations=draw.randint(15, 40),
             batch=draw.randint(3, 8),
-            troubles=draw.randint(0, 7),
+            troubles=draw.randint(0, 10),
             duration_s=draw.uniform(1.5, 4.0),
             limits=Limits(
                 queue_posts=draw.choice((1, 3, 100)),
@@ -270,7 +270,8 @@ class World:
                 return
             self.note(body.source, f"{kind.name} {tag} acknowledged by {server.name}")
             self.outcome.acknowledged += 1
-            given = _Acknowledged(body, self._stream_of(receipt.token), asked_s, self.loop.time())
+            stream_id = self._stream_of(receipt.token)
+            given = _Acknowledged(body, stream_id, asked_s, self.loop.time())
             self.acknowledged.append(given)
             if self.draw.random() < 0.4:
                 await self._read_own_write(link, kind, given, receipt.token)
@@ -459,6 +460,8 @@ class World:
             started = await answer
             if isinstance(started, Aggregator):
                 break
+            if isinstance(started, ReplayError):
+                raise ViolationError(f"{server.name} cannot start: {started}") from started
             self.note(server.name, f"cannot start: {started!r}")
             process.kill()
             client.cut = True
@@ -480,8 +483,6 @@ class World:
         try:
             await aggregator.start()
         except (StorageError, ReplayError) as error:
-            if isinstance(error, ReplayError):
-                raise ViolationError(f"cannot start: {error}") from error
             answer.set_result(error)
         else:
             answer.set_result(aggregator)
@@ -550,11 +551,23 @@ class World:
         await asyncio.sleep(self.draw.random() * 0.5)
         self.database.full = False
 
-    async def _part(self) -> None:
-        client = self.clients[self.draw.choice(self.servers).name]
-        client.partitioned = True
-        await asyncio.sleep(self.draw.random())
+    async def _fall_behind(self) -> None:
+        """One replica does not hear of the others for a while."""
+        with self._behind(self.draw.choice(self.servers)):
+            await asyncio.sleep(self.draw.random())
+
+    @contextmanager
+    def _behind(self, server: Server[Aggregator]) -> Iterator[None]:
+        """It cannot reach the database, or hears of what happened there when that is old."""
+        client = self.clients[server.name]
+        self.note(server.name, "falls behind")
+        if self.draw.random() < 0.5:
+            client.partitioned = True
+        else:
+            client.lag = 30.0
+        yield
         client.partitioned = False
+        client.lag = 1.0
 
     async def _slow_down(self) -> None:
         self.database.slowness = 20.0
@@ -573,18 +586,33 @@ class World:
                 await self._restart()
 
     async def _compact(self) -> None:
-        """Somebody compacts out of turn."""
+        """Somebody compacts out of turn, or everybody."""
 
         async def request(aggregator: Aggregator) -> None:
             await aggregator.compact()
             self.outcome.compactions += 1
 
-        await self._ask(request, "compact", 1)
+        several = range(self.draw.choice((1, 4)))
+        await _all([self._people.start(self._ask(request, "compact", 1)) for _ in several])
 
     async def _revoke(self) -> None:
         """Revoke a source, and mostly admit it again."""
-        name, source = self._some_source()
+        await self._revoke_source(self.draw.choice(self.plan.kinds), self._some_source())
 
+    async def _revoke_at_once(self) -> None:
+        """Revoke a source as soon as a post of it is durable, while a replica hears late of it."""
+        client = self.clients[self.draw.choice(self.servers).name]
+        client.lag = 30.0
+        seen = len(self.database.history)
+        for _ in range(200):
+            await asyncio.sleep(0.005)
+            news = [event for event in self.database.history[seen:] if event.kind == "row"]
+            if news:
+                await self._revoke_source(self._name_of(news[0].stream_id), news[0].source)
+                break
+        client.lag = 1.0
+
+    async def _revoke_source(self, name: str, source: str) -> None:
         async def revoke(aggregator: Aggregator) -> None:
             await aggregator.revoke(name, source)
 
@@ -609,15 +637,18 @@ class World:
             await self._ask(reinstate, f"reinstate {name}/{source}", 8)
 
     async def _remake(self) -> None:
-        """Delete a stream and make it anew."""
+        """Delete a stream and make it anew, maybe before some replica hears of it."""
         name = self.draw.choice(self.plan.kinds)
 
         async def delete(aggregator: Aggregator) -> None:
             await aggregator.delete(name)
 
-        await self._ask(delete, f"delete {name}", 8)
-        await asyncio.sleep(self.draw.random() * 0.2)
-        await self._create(name)
+        with self._behind(self.draw.choice(self.servers)):
+            await self._ask(delete, f"delete {name}", 8)
+            if self.draw.random() < 0.5:
+                await asyncio.sleep(self.draw.random() * 0.2)
+            await self._create(name)
+            await asyncio.sleep(self.draw.random() * 0.5)
 
     async def _create(self, name: str) -> None:
         async def create(aggregator: Aggregator) -> None:
@@ -625,8 +656,8 @@ class World:
 
         await self._ask(create, f"create {name}", 100)
 
-    def _some_source(self) -> tuple[str, str]:
-        return self.draw.choice(self.plan.kinds), f"gw-{self.draw.randrange(self.plan.gateways)}"
+    def _some_source(self) -> str:
+        return f"gw-{self.draw.randrange(self.plan.gateways)}"
 
     async def _ask(
         self, request: Callable[[Aggregator], Awaitable[None]], name: str, attempts: int
@@ -730,13 +761,15 @@ _TROUBLES: Sequence[Callable[[World], Any]] = (
     World._catastrophe,
     World._blackout,
     World._fill_disk,
-    World._part,
+    World._fall_behind,
     World._slow_down,
+    World._tear,
     World._tear,
     World._compact,
     World._compact,
     World._revoke,
-    World._revoke,
+    World._revoke_at_once,
+    World._revoke_at_once,
     World._remake,
     World._remake,
 )

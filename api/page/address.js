@@ -1,0 +1,43 @@
+// What is chosen, in the address after #, so that it can be passed on.
+
+import { KINDS } from "./decay.js";
+import { fixedDecay, state } from "./state.js";
+
+const REMEMBER_MS = 400;
+
+const REMEMBERED = { halfLife: Number, width: Number, scale: Number, exponent: Number, text: String };
+
+let remembering = 0;
+
+// Browsers limit how often the address may change.
+export function remember() {
+  clearTimeout(remembering);
+  remembering = setTimeout(writeAddress, REMEMBER_MS);
+}
+
+function writeAddress() {
+  const { decay } = state;
+  const parts = new URLSearchParams({ stream: state.stream.name });
+  if (state.touched && !fixedDecay()) {
+    parts.set("kind", decay.kind);
+    for (const field of Object.keys(REMEMBERED)) parts.set(field, decay[field]);
+  }
+  if (state.mode !== "newest") parts.set("now", state.mode === "live" ? "live" : state.unit.toStream(state.chosen));
+  history.replaceState(null, "", `#${parts}`);
+}
+
+export function recall() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  if (KINDS.includes(parts.get("kind"))) {
+    state.touched = true;
+    state.decay.kind = parts.get("kind");
+    state.wished.kind = state.decay.kind;
+    for (const [field, read] of Object.entries(REMEMBERED)) {
+      const value = read(parts.get(field) ?? NaN);
+      if (read === String ? parts.has(field) : value > 0 && Number.isFinite(value)) state.decay[field] = value;
+    }
+  }
+  if (parts.get("now") === "live") state.wished.mode = "live";
+  const chosen = parts.get("now");
+  return { stream: parts.get("stream"), chosen: /^-?[0-9]+$/.test(chosen ?? "") ? Number(chosen) : null };
+}

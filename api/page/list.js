@@ -1,0 +1,142 @@
+// The streams at a glance, each with a line of its decayed count under the decay of the page.
+
+import { sparkline } from "./charts.js";
+import { toService } from "./decay.js";
+import { request, streamPath } from "./http.js";
+import { element } from "./panels.js";
+import { askCounts, dataSpan } from "./questions.js";
+import { $, newestData, state, timesOf, WINDOW_KINDS } from "./state.js";
+import { number, Unit } from "./units.js";
+
+const SPARK_POINTS = 32;
+const SPARK_MS = 400;
+const FEW_STREAMS = 8;
+const MOST_LISTED = 200;
+
+let choose = () => {};
+
+// `chosen(name)`: a stream was clicked.
+export function onChoice(chosen) {
+  choose = chosen;
+}
+
+let sparkTimer = 0;
+let sparkRound = 0;
+const spans = new Map(); // stream@digest -> span of its data
+const windowed = new Set(); // streams that answer for windows alone
+const sparked = new Map(); // stream -> the question its sparkline answers
+const onScreen = new Set();
+const screen = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) onScreen.add(target.dataset.stream);
+    else onScreen.delete(target.dataset.stream);
+  }
+  askSparks();
+});
+
+// Those whose name holds what is looked for, as many as a page bears.
+function listed() {
+  const found = state.streams.filter(({ name }) => name.toLowerCase().includes(state.find));
+  return found.slice(0, MOST_LISTED);
+}
+
+export function showStreams() {
+  const body = $("streams").tBodies[0];
+  const shown = listed();
+  $("no-streams").hidden = state.streams.length > 0;
+  $("find").hidden = state.streams.length <= FEW_STREAMS;
+  $("more-streams").hidden = shown.length === state.streams.length;
+  $("more-streams").textContent = `${number(shown.length)} of ${number(state.streams.length)} shown`;
+  const rows = new Map([...body.rows].map((row) => [row.dataset.stream, row]));
+  const wanted = shown.map((stream) => {
+    const row = rows.get(stream.name) ?? newRow(stream);
+    const unit = stream.time_unit ? new Unit(stream.time_unit) : null;
+    const newest = newestData(stream);
+    const cells = [stream.family, number(stream.rows), number(stream.sources), number(stream.posts),
+      newest === null || !unit ? "–" : unit.time(unit.fromStream(newest))];
+    cells.forEach((text, i) => { if (row.cells[i + 1].textContent !== text) row.cells[i + 1].textContent = text; });
+    const chosen = stream.name === state.stream?.name;
+    row.classList.toggle("chosen", chosen);
+    if (chosen) row.querySelector("button").setAttribute("aria-current", "true");
+    else row.querySelector("button").removeAttribute("aria-current");
+    return row;
+  });
+  if (wanted.length !== body.rows.length || wanted.some((row, i) => row !== body.rows[i])) {
+    for (const row of rows.values()) if (!wanted.includes(row)) { screen.unobserve(row); onScreen.delete(row.dataset.stream); }
+    body.replaceChildren(...wanted);
+  }
+  askSparks();
+}
+
+function newRow({ name }) {
+  const button = element("button", { type: "button", class: "name" }, name);
+  button.addEventListener("click", () => choose(name));
+  const labels = ["Family", "Rows", "Sources", "Posts", "Newest data", "Decayed count"];
+  const row = element("tr", { "data-stream": name }, element("th", { scope: "row" }, button),
+    ...labels.map((label, i) => element("td", { "data-label": label, class: i >= 1 && i <= 3 ? "number" : i === 5 ? "spark-cell" : "" })));
+  screen.observe(row);
+  return row;
+}
+
+export function askSparks() {
+  clearTimeout(sparkTimer);
+  sparkRound += 1;
+  const round = sparkRound;
+  sparkTimer = setTimeout(() => drawSparks(round), SPARK_MS);
+}
+
+// One after another, after the panels: they are the smallest thing on the page.
+async function drawSparks(round) {
+  for (const summary of listed()) {
+    if (round !== sparkRound) return;
+    if (!onScreen.has(summary.name) || document.hidden) continue;
+    const cell = document.querySelector(`tr[data-stream="${CSS.escape(summary.name)}"] .spark-cell`);
+    const unit = summary.time_unit ? new Unit(summary.time_unit) : null;
+    const newest = newestData(summary);
+    if (!cell || summary.family === "integral" || !unit || newest === null) {
+      cell?.replaceChildren(element("span", { class: "hint" }, summary.family === "integral" ? "fixed decay" : "–"));
+      continue;
+    }
+    const decay = toService(state.decay, unit, state.unit);
+    const asked = JSON.stringify([summary.digest, decay, state.confidence]);
+    if (sparked.get(summary.name) === asked || state.textFault) continue;
+    try {
+      const span = await spanOf(summary, unit, newest);
+      if (windowed.has(summary.name) && !WINDOW_KINDS.includes(decay.kind)) {
+        cell.replaceChildren(element("span", { class: "hint" }, "windows only"));
+        continue;
+      }
+      const times = timesOf(unit, unit.fromStream(newest), span, SPARK_POINTS);
+      const count = await askCounts(summary, { decay, times, confidence: state.confidence });
+      if (round !== sparkRound) return;
+      const last = count.at(-1);
+      cell.replaceChildren(sparkline(count, `over ${unit.duration(span)}, now ${number(last.value)}`),
+        element("span", { class: "spark-value" }, number(last.value)));
+      sparked.set(summary.name, asked);
+    } catch (error) {
+      if (error.status === 401 || error.status === 429 || !error.status) return;
+      cell.replaceChildren(element("span", { class: "hint", title: error.message }, "not for this decay"));
+      sparked.set(summary.name, asked);
+    }
+  }
+}
+
+export async function spanOf(stream, unit, newest, signal) {
+  const held = `${stream.name}@${stream.digest}`;
+  if (!spans.has(held)) {
+    const ofWindows = ["sum", "median"].includes(stream.family);
+    const { params } = stream.params || !ofWindows ? stream : await request(streamPath(stream.name), undefined, signal);
+    const most = params?.max_window ?? 2 ** 62;
+    if (params?.max_window) windowed.add(stream.name);
+    const lengths = unit.niceLengths.map((each) => unit.toStream(each)).filter((each) => each >= 1 && each < most);
+    if (most < 2 ** 62) lengths.push(most);
+    const found = await dataSpan(stream, lengths, newest, signal);
+    spans.set(held, unit.fromStream(found ?? lengths[Math.floor(lengths.length / 2)]));
+  }
+  return spans.get(held);
+}
+
+$("find").addEventListener("input", (event) => {
+  state.find = event.target.value.trim().toLowerCase();
+  showStreams();
+});

@@ -1,0 +1,67 @@
+// What is chosen, and what follows from it alone. Times and lengths are in the page's reckoning.
+
+import { KINDS, toService } from "./decay.js";
+import { Unit } from "./units.js";
+
+export const WINDOW_KINDS = ["window", "expression"];
+const SERIES_POINTS = 96;
+
+export const $ = (id) => document.getElementById(id);
+export const radio = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value;
+export const check = (name, value) => {
+  const found = document.querySelector(`input[name="${name}"][value="${value}"]`);
+  if (found) found.checked = true;
+};
+
+export const state = {
+  streams: [],
+  stream: null, // the answer of GET /v1/streams/{name}
+  unit: new Unit("s"),
+  span: 3600, // of the charts, in the page's reckoning
+  fitted: 3600,
+  axis: { youngest: 1, oldest: 86400 },
+  decay: { kind: "exponential", halfLife: 300, width: 900, scale: 60, exponent: 1.5, text: "" },
+  touched: false, // the decay was chosen by hand: another stream keeps it
+  wished: { kind: "exponential", mode: "newest" }, // by hand; a stream may not have them
+  mode: "newest",
+  chosen: 0,
+  confidence: 0.95,
+  phi: 0.02,
+  textFault: null,
+  find: "",
+  away: false, // the aggregator did not answer
+};
+
+// The latest that a stream was told: of an observation, or of a clock that ran on.
+export function newestData(stream) {
+  const times = [stream?.newest, stream?.clock].filter((each) => each !== null && each !== undefined);
+  return times.length ? Math.max(...times) : null;
+}
+
+// The right end of the charts.
+export function latest() {
+  const newest = newestData(state.stream);
+  if (state.mode !== "live" && newest !== null) return state.unit.fromStream(newest);
+  if (state.unit.hasClock) return state.unit.clock();
+  return newest === null ? state.chosen : state.unit.fromStream(newest);
+}
+
+// The time asked about, in the stream's unit; null for the service's clock.
+export function askedNow() {
+  if (state.mode === "live") return null;
+  return state.unit.toStream(state.mode === "newest" ? latest() : state.chosen);
+}
+
+export const shownNow = () => (state.mode === "chosen" ? state.chosen : latest());
+
+export function timesOf(unit, end, span, points = SERIES_POINTS) {
+  const stop = unit.toStream(end);
+  const step = Math.max(1, Math.round(span / unit.scale / points));
+  return { start: stop - step * points, stop, step };
+}
+
+export const fixedDecay = () => state.stream.decay;
+export const serviceDecay = () => (fixedDecay() ? null : toService(state.decay, state.unit));
+
+// A sketch that was built for windows of some width answers for decays that end within it.
+export const kindsOf = (stream) => (stream.params.max_window ? WINDOW_KINDS : KINDS);

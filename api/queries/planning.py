@@ -1,0 +1,192 @@
+"""A request checked against what it asks, and against the limits; its clock read.
+
+:func:`plan` does what needs the request and a sketch, and gives the answers their name, before any
+of them is computed (:mod:`api.queries.evaluation`): whoever has them already is told so. It is work
+for a thread: nothing here waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api.clock import now_in
+from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
+from api.families import AGGREGATES, Snapshot, fixed_decay
+from api.queries.caching import etag
+from api.queries.decays import DecayModel, ExpressionDecay
+from api.queries.groups import Joins, common_recipe
+from api.queries.requests import AnyQuery, GroupRequest, QueryRequest, SelectivityQuery
+from api.settings import Settings
+from api.streams import Stream
+from decaysketch.decay import Decay
+from decaysketch.errors import ParameterError
+from decaysketch.families import Recipe
+from decaysketch.observations import TIME_LIMIT
+
+__all__ = ["MAX_ESTIMATES", "Plan", "plan", "refusal"]
+
+MAX_ESTIMATES = 50_000
+"""Estimates that the answers to one request may hold: about 15 MB of JSON."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request that can be computed; :func:`plan` makes it.
+
+    Attributes:
+        request: as it came.
+        names: of the streams whose join is asked.
+        snapshot: what is asked.
+        decays: of each query; None where the stream's is fixed.
+        now: the time of queries that name none; None where all name one.
+        tag: entity tag of the answers.
+    """
+
+    request: QueryRequest | GroupRequest
+    names: tuple[str, ...]
+    snapshot: Snapshot
+    decays: tuple[Decay | None, ...]
+    now: int | None
+    tag: str
+
+    def times(self, position: int) -> Sequence[int]:
+        """The times that a query asks about, one or several."""
+        each = self.request.queries[position]
+        if each.points is not None:
+            return each.points
+        now = self.now if each.now is None else each.now
+        assert now is not None
+        return [now]
+
+
+def plan(
+    streams: Sequence[Stream],
+    request: QueryRequest | GroupRequest,
+    settings: Settings,
+    joins: Joins,
+    clock_ns: int,
+) -> Plan:
+    """Check a request against what it asks, and against the limits.
+
+    Args:
+        streams: one, or those whose join is asked.
+        request: what to ask.
+        settings: the limits.
+        joins: of streams.
+        clock_ns: the time, for queries that name none.
+
+    Raises:
+        InvalidRequestError: beyond a limit; a decay, predicate or time that is missing, that cannot
+            be read, or that the stream does not take: every one is named.
+        IncompatibleStreamsError: the streams cannot be joined.
+        UnsupportedAggregateError: naming every query that asks for what the family does not have.
+        UnknownSourceError: nothing came from one of the sources asked for.
+    """
+    _check_limits(request, settings)
+    recipe = common_recipe(streams)
+    names = tuple(stream.name for stream in streams)
+    _check_aggregates(names, recipe, request.queries)
+    chosen = _decays(recipe, request.queries)
+    snapshot = joins.snapshot(streams, request.sources)
+    now = _now(recipe, snapshot, request.queries, clock_ns)
+    queries = [each.model_dump(mode="json") for each in request.queries]
+    tag = etag(
+        type(request).__name__, json.dumps(names), snapshot.digest, json.dumps(queries), str(now)
+    )
+    return Plan(request, names, snapshot, chosen, now, tag)
+
+
+def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> None:
+    queries = request.queries
+    _at_most("queries", len(queries), "entries", settings.max_queries)
+    for position, each in enumerate(queries):
+        if each.points is not None:
+            _at_most(f"queries[{position}].times", each.point_count, "times", settings.max_points)
+    points = [each.point_count for each in queries]
+    most = max(settings.max_queries, settings.max_points)
+    _at_most("queries", sum(points), "times, of all queries together,", most)
+    estimates = sum(n * each.estimates for n, each in zip(points, queries, strict=True))
+    _at_most("queries", estimates, "estimates to give", MAX_ESTIMATES)
+    texts = {each.decay.text for each in queries if isinstance(each.decay, ExpressionDecay)}
+    predicates = {each.predicate for each in queries if isinstance(each, SelectivityQuery)}
+    expressions = len(texts) + len(predicates - {None})
+    _at_most("queries", expressions, "different expressions", settings.max_expressions)
+
+
+def _at_most(field: str, given: int, what: str, most: int) -> None:
+    if given > most:
+        reason = f"has {given} {what} in one request; at most {most} are taken"
+        raise InvalidRequestError(
+            f"{field} {reason}", [Fault(field=field, reason=reason, value=given, expected=most)]
+        )
+
+
+def _check_aggregates(
+    names: Sequence[str], recipe: Recipe[Any], queries: Sequence[AnyQuery]
+) -> None:
+    known = AGGREGATES[recipe.family]
+    unknown = {i: each.aggregate for i, each in enumerate(queries) if each.aggregate not in known}
+    if unknown:
+        raise UnsupportedAggregateError(names[0], recipe.family, known, unknown)
+
+
+def _decays(recipe: Recipe[Any], queries: Sequence[AnyQuery]) -> tuple[Decay | None, ...]:
+    """The decay of each query, each where it is the query that chooses, and predicates read."""
+    decay = fixed_decay(recipe)
+    fixed = None if decay is None else decay.to_dict()
+    faults: list[Fault] = []
+    chosen: list[Decay | None] = []
+    for position, each in enumerate(queries):
+        field = f"queries[{position}].decay"
+        chosen.append(None)
+        faults += _decay_faults(fixed, field, each.decay)
+        try:
+            if fixed is None and each.decay is not None:
+                chosen[-1] = each.decay.to_library()
+            if isinstance(each, SelectivityQuery):
+                field = f"queries[{position}].predicate"
+                _ = each.holds
+        except ParameterError as error:
+            faults.append(Fault(field=field, reason=str(error)))
+    if faults:
+        raise refusal(faults)
+    return tuple(chosen)
+
+
+def _decay_faults(
+    fixed: Mapping[str, Any] | None, field: str, asked: DecayModel | None
+) -> Iterator[Fault]:
+    if fixed is None:
+        if asked is None:
+            yield Fault(field=field, reason="missing")
+    elif asked is not None and (given := asked.model_dump(exclude_none=True)) != fixed:
+        reason = "the decay of this stream is fixed, and another one: leave it out"
+        yield Fault(field=field, reason=reason, value=str(given), expected=str(fixed))
+
+
+def _now(
+    recipe: Recipe[Any], snapshot: Snapshot, queries: Sequence[AnyQuery], clock_ns: int
+) -> int | None:
+    """The time of queries that name none, if there are such."""
+    unnamed = [i for i, each in enumerate(queries) if each.now is None and each.points is None]
+    if not unnamed:
+        return None
+    unit = recipe.params.time_unit
+    now = now_in(unit, clock_ns)
+    if now is None:
+        reason = f"missing: the server has no clock of the stream's time_unit, {unit!r}"
+        raise refusal([Fault(field=f"queries[{i}].now", reason=reason) for i in unnamed])
+    if fixed_decay(recipe) is not None and snapshot.clock is not None:
+        now = max(now, snapshot.clock)  # what had expired by its clock is not known any more
+    return min(now, TIME_LIMIT)
+
+
+def refusal(faults: Sequence[Fault]) -> InvalidRequestError:
+    """Of a request, naming what is at fault with it."""
+    detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
+    if len(faults) > 3:
+        detail += f"; and {len(faults) - 3} more"
+    return InvalidRequestError(detail, faults)

@@ -1,0 +1,270 @@
+"""Mistakes that one could make in the aggregator, planted one at a time.
+
+Each is a small change of the real classes. The simulation is worth something only if it finds every
+one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from api import compactor, follower
+from api.aggregator import Aggregator
+from api.errors import StaleTokenError
+from api.families import Snapshot
+from api.follower import Follower
+from api.journal import log
+from api.journal.committer import Committer, Submission
+from api.journal.log import Journaled
+from api.journal.model import (
+    CatalogChangedError,
+    Head,
+    NewPost,
+    Row,
+    SnapshotRow,
+    StorageError,
+)
+from api.journal.storage import Reader, Writer
+from api.streams import Stream
+from decaysketch import DecaySketch
+from decaysketch.state import NO_WATERMARK
+from simulation import database
+
+__all__ = ["FAULTS"]
+
+Fault = Callable[[], AbstractContextManager[Any]]
+FAULTS: dict[str, Fault] = {}
+
+
+def _fault(name: str) -> Callable[[Callable[[], Iterator[None]]], Fault]:
+    def plant(function: Callable[[], Iterator[None]]) -> Fault:
+        FAULTS[name] = contextmanager(function)
+        return FAULTS[name]
+
+    return plant
+
+
+@_fault("acknowledges before the commit")
+def _early() -> Iterator[None]:
+    async def write(self: Committer, batch: list[Submission]) -> list[Any]:
+        posts = [post for each in batch for post in each.posts]
+        writing = self._storage.writing()
+        transaction = await writing.__aenter__()
+        try:
+            outcomes = await log.append(transaction, posts, batch[0].catalog, self._now_us())
+        except BaseException as error:
+            await writing.__aexit__(type(error), error, None)
+            raise
+
+        async def commit() -> None:
+            with suppress(StorageError):
+                await writing.__aexit__(None, None, None)
+
+        asyncio.get_running_loop().create_task(commit())
+        return outcomes
+
+    with mock.patch.object(Committer, "_write", write):
+        yield
+
+
+@_fault("leaves out a row when it reads the journal")
+def _left_out() -> Iterator[None]:
+    decode = follower._decode_rows
+
+    def decode_but_one(rows: Sequence[tuple[Stream, Row]]) -> list[Snapshot | None]:
+        sketches = decode(rows)
+        if len(sketches) >= 3:
+            sketches[1] = None
+        return sketches
+
+    with mock.patch.object(follower, "_decode_rows", decode_but_one):
+        yield
+
+
+@_fault("trusts a sequence to become visible in order")
+def _sequence() -> Iterator[None]:
+    drawn: dict[int, int] = {}  # by database: numbers are drawn without holding the head
+
+    async def append(tx: Any, posts: Sequence[NewPost], catalog: int, now_us: int) -> list[Any]:
+        if (await tx.head()).catalog != catalog:
+            raise CatalogChangedError
+        known = await tx.known({post.key for post in posts})
+        results: list[Journaled] = []
+        rows: list[Row] = []
+        for post in posts:
+            if post.key in known:
+                results.append(Journaled((await tx.head()).last, None))
+                continue
+            known.add(post.key)
+            seq = drawn[id(tx._database)] = drawn.get(id(tx._database), 0) + 1
+            row = Row(seq, post.stream_id, post.source, post.digest, post.body, post.rows, now_us)
+            rows.append(row)
+            results.append(Journaled(seq, row))
+        if rows:
+            await tx.insert_rows(rows)
+            tx._change(_raise_last, rows[-1].seq)
+        return results
+
+    with mock.patch.object(log, "append", append):
+        yield
+
+
+def _raise_last(state: database.State, seq: int) -> database.State:
+    return replace(state, head=replace(state.head, last=max(state.head.last, seq)))
+
+
+@_fault("compacts beside another one")
+def _two_compactors() -> Iterator[None]:
+    compact = log.compact
+
+    async def unchecked(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
+        head = await tx.lock_head()
+        next_one = head.generation + 1
+        return await compact(tx, head, [replace(each, generation=next_one) for each in snapshots])
+
+    with mock.patch.object(log, "compact", unchecked):
+        yield
+
+
+@_fault("reads no snapshots once it has begun")
+def _missed_generation() -> Iterator[None]:
+    read = Follower._read_snapshots
+
+    async def at_the_start_only(self: Follower, rx: Reader) -> None:
+        if self.cursor == 0:
+            await read(self, rx)
+
+    with mock.patch.object(Follower, "_read_snapshots", at_the_start_only):
+        yield
+
+
+@_fault("forgets a watermark in a snapshot")
+def _watermark() -> Iterator[None]:
+    write = compactor._snapshot_row
+
+    def forget(stream: Stream, *arguments: Any) -> SnapshotRow:
+        row = write(stream, *arguments)
+        if stream.name != "decay":
+            return row
+        (state,) = stream.recipe.decode(row.body).snapshot().states
+        watermarks = np.array(state.watermarks)
+        discarded = np.flatnonzero(watermarks != NO_WATERMARK)
+        if len(discarded) == 0:
+            return row
+        watermarks[discarded[-1]] = NO_WATERMARK  # the coarsest level that has one
+        body = DecaySketch.from_state([replace(state, watermarks=watermarks)]).to_bytes()
+        return replace(row, body=body, digest=hashlib.sha256(body).digest())
+
+    with mock.patch.object(compactor, "_snapshot_row", forget):
+        yield
+
+
+@_fault("deletes what only the new snapshot holds")
+def _new_snapshot() -> Iterator[None]:
+    async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
+        head = await tx.lock_head()
+        if (head.generation, head.catalog) != (known.generation, known.catalog):
+            raise log.SupersededError
+        deleted, count = head.deleted, 0
+        for snapshot in snapshots:
+            source = snapshot.stream_id, snapshot.source
+            await tx.delete_snapshots(source, (0, snapshot.generation))
+            count += await tx.delete_rows(source, snapshot.upto)
+            deleted = max(deleted, snapshot.upto)
+            await tx.insert_snapshot(snapshot)
+        await tx.set_head(replace(head, deleted=deleted, generation=head.generation + 1))
+        return count
+
+    with mock.patch.object(log, "compact", compact):
+        yield
+
+
+@_fault("keeps own rows of a source that was revoked")
+def _own_rows() -> Iterator[None]:
+    read = Follower._read_catalog
+
+    async def keep_own(self: Follower, rx: Reader, number: int) -> None:
+        own = dict(self._own)
+        await read(self, rx, number)
+        self._own.update(own)
+
+    with mock.patch.object(Follower, "_read_catalog", keep_own):
+        yield
+
+
+@_fault("takes own rows whatever the catalog is")
+def _own_catalog() -> Iterator[None]:
+    committed = Follower.committed
+
+    def whatever(self: Follower, rows: Sequence[tuple[Row, Snapshot]], catalog: int) -> None:
+        committed(self, rows, self.catalog)
+
+    with mock.patch.object(Follower, "committed", whatever):
+        yield
+
+
+@_fault("does not check posts again when the catalog has changed")
+def _unchecked_catalog() -> Iterator[None]:
+    async def check(self: Aggregator, submission: Submission) -> int:
+        await self._follower.catch_up()
+        return self._follower.catalog
+
+    with mock.patch.object(Aggregator, "_check_again", check):
+        yield
+
+
+@_fault("calls a token stale without looking")
+def _stale() -> Iterator[None]:
+    reached = Aggregator.reached
+
+    async def look_once(self: Aggregator, token: str, among: Any) -> None:
+        name, incarnation, _number = token.split(":")
+        if name in self._streams and self._streams[name].row.incarnation != incarnation:
+            raise StaleTokenError(name)
+        await reached(self, token, among)
+
+    with mock.patch.object(Aggregator, "reached", look_once):
+        yield
+
+
+@_fault("lets own rows stand that were read meanwhile")
+def _own_twice() -> Iterator[None]:
+    advance = Follower._advance
+
+    async def read_rows(self: Follower, rx: Reader, last: int) -> None:
+        while self.cursor < last:
+            own = self._own.pop(self.cursor + 1, None)
+            if own is not None:
+                self._take(*own)
+                advance(self, self.cursor + 1)
+                continue
+            upto = min(last, min(self._own, default=last + 1) - 1)
+            rows = await rx.rows(self.cursor, upto, 1 << 30)
+            wanted = [(self._stream(row.stream_id), row) for row in rows]
+            sketches = await self._compute(follower._decode_rows, wanted)
+            for row, sketch in zip(rows, sketches, strict=True):
+                if sketch is not None:
+                    self._take(row, sketch)
+            advance(self, upto)
+
+    with mock.patch.object(Follower, "_read_rows", read_rows):
+        yield
+
+
+@_fault("waits for no bound")
+def _unbounded() -> Iterator[None]:
+    made = Committer.__init__
+
+    def without_bounds(self: Committer, *arguments: Any, **named: Any) -> None:
+        made(self, *arguments, **named | {"queue_posts": 10**9, "queue_bytes": 10**9})
+
+    with mock.patch.object(Committer, "__init__", without_bounds):
+        yield
