@@ -1,10 +1,10 @@
 """The aggregator: streams of sketches in, decayed answers out, over HTTP.
 
-A sketch is a join-semilattice, so merging needs no order, no lock and no memory of what came before:
-a post is decoded and checked, written to a journal on disk, acknowledged, and merged afterwards.
-Re-posting, reordering, replaying the journal after a crash, and several processes over one database
-all end in the same bytes. Posts of elements that a source numbered itself are kept apart by a
-ledger.
+A sketch is a join-semilattice, so merging needs no order, no lock and no memory of what came
+before: a post is decoded and checked, written to a journal on disk, acknowledged, and merged
+afterwards. Re-posting, reordering, replaying the journal after a crash, and several processes over
+one database all end in the same bytes. Posts of elements that a source numbered itself are kept
+apart by a ledger.
 
 This package holds no algorithm of sketches; it checks, stores and translates.
 

@@ -23,10 +23,13 @@ from api import logs
 from api.access.cli import keys
 from api.app import create_app
 from api.metrics import MULTIPROCESS_VARIABLE
+from api.protocol import TimedProtocol
 from api.settings import ENV_PREFIX, Settings, SettingsError, settings_table
 from api.warmup import warm_up
 
 __all__ = ["application", "commands", "main"]
+
+_MAX_HEAD_BYTES = 256 * 1024  # a query in a URL has 16,000 characters of up to 12 bytes each
 
 commands = typer.Typer(
     help="The decaysketch aggregator. Every option can also be set by the environment, as "
@@ -82,6 +85,8 @@ def serve(
         "access_log": False,
         "log_config": None,
         "server_header": False,
+        "http": TimedProtocol,
+        "h11_max_incomplete_event_size": _MAX_HEAD_BYTES,
         "timeout_graceful_shutdown": math.ceil(settings.drain_s),
     }
     if settings.workers == 1:

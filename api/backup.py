@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ FORMAT = 1
 
 _SUM = 1 << 256
 _BODIES_HELD, _ROWS_HELD = 16, 1000  # rows at a time, with and without bodies
-_ALL = (*tables.metadata.sorted_tables, *access._METADATA.sorted_tables)
+_ALL = (*tables.metadata.sorted_tables, *access.metadata.sorted_tables)
 _OF_EVERY_DATABASE = {tables.head.name, tables.schema_version.name}  # there when it is empty
 
 _manifest_metadata = sa.MetaData()
@@ -116,7 +117,8 @@ def _copy_out(source: sa.Connection, sink: sa.Connection) -> list[TableCopy]:
 
 
 def restore(path: Path, database_url: str) -> list[TableCopy]:
-    """Verify a backup, fill an empty database from it in one transaction, and read it back.
+    """Verify a backup, fill an empty database from it in one transaction, and read it back. Its
+    streams are new incarnations: tokens given before are refused.
 
     Raises:
         BackupError: the file is no backup or is damaged, the database is not empty, or what was
@@ -139,6 +141,7 @@ def restore(path: Path, database_url: str) -> list[TableCopy]:
                 if written != copied:
                     raise BackupError(f"restored {copied}, and read back {written}")
             _continue_numbers(sink)
+            _rename_streams(sink)
     return [expected[table.name] for table in _ALL]
 
 
@@ -162,7 +165,7 @@ def _make_empty(sink: sa.Connection) -> None:
         if tables.streams.name in present:
             raise BackupError("the database is of an older release, and not empty")
         tables.create(sink)
-    access._METADATA.create_all(sink)
+    access.metadata.create_all(sink)
     sink.execute(sa.select(tables.head).with_for_update())
     for table in _ALL:
         if table.name in _OF_EVERY_DATABASE:
@@ -181,6 +184,14 @@ def _continue_numbers(sink: sa.Connection) -> None:
     if highest is not None and sink.dialect.name == "postgresql":
         sequence = sa.func.pg_get_serial_sequence(tables.streams.name, "id")
         sink.execute(sa.select(sa.func.setval(sequence, highest)))
+
+
+def _rename_streams(sink: sa.Connection) -> None:
+    """Numbers of posts that came after the backup will be used again: no token of one of those may
+    be taken for a token of this database."""
+    for (number,) in sink.execute(sa.select(tables.streams.c.id)).all():
+        renamed = tables.streams.update().where(tables.streams.c.id == number)
+        sink.execute(renamed.values(incarnation=secrets.token_hex(8)))
 
 
 # ------------------------------------------------------------------------------------------ check

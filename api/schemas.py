@@ -270,6 +270,7 @@ class StreamSummary(BaseModel):
     sources: int = Field(description="How many sources have posted.")
     posts: int = Field(description="Sketches journaled; what came again soon is not counted.")
     posted_bytes: int = Field(description="Their bytes.")
+    posted_rows: int = Field(description="Observations in them, copies included.")
     last_received: datetime | None = Field(description="When the last of them came.")
 
 
@@ -287,6 +288,7 @@ class SourceState(BaseModel):
     rows: int
     posts: int = Field(description="Sketches journaled.")
     posted_bytes: int = Field(description="Their bytes.")
+    posted_rows: int = Field(description="Observations in them, copies included.")
     last_received: datetime = Field(description="When the last of them came.")
 
 
@@ -328,6 +330,7 @@ class StreamState(BaseModel):
     )
     posts: int = Field(description="Sketches journaled; what came again soon is not counted.")
     posted_bytes: int = Field(description="Their bytes.")
+    posted_rows: int = Field(description="Observations in them, copies included.")
     last_received: datetime | None = Field(description="When the last of them came.")
     sources: list[SourceState] = Field(description="In order of name.")
     revoked: list[str] = Field(description="Sources that are refused, in order of name.")

@@ -219,9 +219,10 @@ def _serving(directory: Path, *command: str, **environment: str) -> Iterator[_Se
             try:
                 service.ask("GET", "/readyz")
                 break
-            except urllib.error.URLError:
+            except urllib.error.URLError as error:
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise
+                    said = (directory / f"{port}.log").read_text()[-2000:]
+                    raise RuntimeError(f"{command} does not serve: {error}\n{said}") from error
                 time.sleep(0.05)
         yield service
     finally:

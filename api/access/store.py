@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api.access.keys import KeyRow, Role
 
-__all__ = ["KeyStore", "SqlKeyStore"]
+__all__ = ["KeyStore", "SqlKeyStore", "metadata"]
 
 
 class KeyStore(Protocol):
@@ -40,10 +40,10 @@ class KeyStore(Protocol):
         """Remove a key; False if there is none."""
 
 
-_METADATA = MetaData()
+metadata = MetaData()
 _KEYS = Table(
     "access_keys",
-    _METADATA,
+    metadata,
     Column("prefix", String(8), primary_key=True),
     Column("digest", LargeBinary(32), nullable=False),
     Column("label", String(200), nullable=False),
@@ -70,7 +70,7 @@ class SqlKeyStore:
     async def create(self) -> None:
         """Create the table if it is not there."""
         async with self._engine.begin() as connection:
-            await connection.run_sync(_METADATA.create_all)
+            await connection.run_sync(metadata.create_all)
 
     async def all(self) -> list[KeyRow]:
         """Every key, in order of creation."""

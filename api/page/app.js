@@ -412,6 +412,8 @@ $("expression").addEventListener("input", (event) => changeDecay({ text: event.t
 
 $("modes").addEventListener("change", () => {
   const before = shownNow();
+  $("now-error").textContent = "";
+  $("now-text").setAttribute("aria-invalid", false);
   state.mode = radio("mode");
   state.wished.mode = state.mode === "live" ? "live" : "newest";
   if (state.mode === "chosen") { state.chosen = before; $("now-text").focus(); }
@@ -425,7 +427,8 @@ $("now-text").addEventListener("change", (event) => {
   const at = state.unit.parseTime(event.target.value);
   const form = state.unit.hasClock ? "a time such as 2026-01-31 12:00:00 (UTC)" : "a whole number";
   event.target.setAttribute("aria-invalid", at === null);
-  if (at === null) { $("ask-error").textContent = `Now is ${form}.`; return; }
+  $("now-error").textContent = at === null ? `Now is ${form}.` : "";
+  if (at === null) return;
   event.target.blur();
   pickTime(at);
 });

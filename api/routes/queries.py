@@ -36,7 +36,7 @@ async def _asked(
     request: Annotated[
         str,
         Query(
-            max_length=32_000,
+            max_length=16_000,
             description="The body of `POST /v1/streams/{name}/query`, as JSON.",
             examples=['{"queries": [{"aggregate": "sum", "decay": {"kind": "none"}}]}'],
         ),

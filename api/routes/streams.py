@@ -155,6 +155,7 @@ def _summary(stream: Stream) -> schemas.StreamSummary:
         sources=stream.source_count,
         posts=totals.posts,
         posted_bytes=totals.posted_bytes,
+        posted_rows=totals.rows,
         last_received=_utc(totals.last_received_us) if totals.posts else None,
     )
 
@@ -182,6 +183,7 @@ def _state(stream: Stream) -> schemas.StreamState:
                 rows=len(each.merged),
                 posts=each.totals.posts,
                 posted_bytes=each.totals.posted_bytes,
+                posted_rows=each.totals.rows,
                 last_received=_utc(each.totals.last_received_us),
             )
             for each in stream.sources()

@@ -229,6 +229,7 @@ class Sensor(_Face):
         self._core.wake = self._woken.set
         self._progress = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._running = False
 
     def start(self) -> Self:
         """Learn what the stream is built with, unless the spool tells, and start sending.
@@ -249,21 +250,32 @@ class Sensor(_Face):
             self._thread = threading.Thread(
                 target=self._run, name=f"decaysketch {self._core.source}", daemon=True
             )
+            self._running = True
             self._thread.start()
         return self
 
     def _run(self) -> None:
+        try:
+            self._deliver()
+        finally:
+            self._running = False
+            self._tell_progress()
+
+    def _deliver(self) -> None:
         while True:
             self._woken.clear()
             step = self._core.next_step()
             if isinstance(step, Request):
                 self._core.settle(step, self._send(step))
-            with self._progress:
-                self._progress.notify_all()
+            self._tell_progress()
             if step is None:
                 return
             if isinstance(step, Wait):
                 self._woken.wait(step.seconds)
+
+    def _tell_progress(self) -> None:
+        with self._progress:
+            self._progress.notify_all()
 
     def _send(self, request: Request) -> Answer | Exception:
         reading = _Reading(time.monotonic() + self._timeout_s)
@@ -359,15 +371,15 @@ class Sensor(_Face):
             ClientError: the sensor is not running.
             OSError: the disk refused.
         """
-        core, thread = self._core, self._thread
-        if thread is None or not thread.is_alive():
+        core = self._core
+        if not self._running:
             raise ClientError("the sensor is not running")
         target, attempts = core.seal(), core.attempts
         core.hurry()
 
         def ended() -> bool:
             stuck = core.paused is not None and core.attempts > attempts
-            return core.settled(target) or stuck or not thread.is_alive()
+            return core.settled(target) or stuck or not self._running
 
         with self._progress:
             self._progress.wait_for(ended, self._timeout_s if timeout_s is None else timeout_s)
@@ -376,7 +388,7 @@ class Sensor(_Face):
     def close(self, timeout_s: float | None = None) -> Status:
         """Flush for so long, stop sending, and let the spool go; what is left waits there."""
         try:
-            if self._thread is not None and self._thread.is_alive():
+            if self._running:
                 self.flush(timeout_s)
         finally:
             try:

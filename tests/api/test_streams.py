@@ -80,6 +80,7 @@ def test_streams_are_listed_by_name(client: TestClient) -> None:
         "sources": 0,
         "posts": 0,
         "posted_bytes": 0,
+        "posted_rows": 0,
         "last_received": None,
     }
 

@@ -103,11 +103,12 @@ def test_killed_devices_that_number_their_elements(served: Aggregator, tmp_path:
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_each_fault_alone(served: Aggregator, tmp_path: Path, asynchronous: bool) -> None:
     """The question for the stream meets it first, then twice the post, which is sent again."""
+    kind = "async" if asynchronous else "sync"
     for fault in FAULTS:
-        served.create(fault.replace(" ", "-"), params=PARAMS.to_dict())
+        served.create(f"{kind}-{fault.replace(' ', '-')}", params=PARAMS.to_dict())
     for number, fault in enumerate(FAULTS):
         faults = iter([fault, None, fault, fault])
-        stream, events = fault.replace(" ", "-"), []
+        stream, events = f"{kind}-{fault.replace(' ', '-')}", []
 
         def note(event: Event, events: list[str] = events) -> None:
             events.append(event.kind)

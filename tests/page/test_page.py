@@ -173,6 +173,9 @@ def test_now_moves_into_the_past_and_the_interval_with_the_confidence(
     page = open_page()
     choose(page, "none")
     shown(page, {"kind": "none"})
+    page.fill("#now-text", "yesterday")
+    page.keyboard.press("Enter")
+    assert "2026-01-31 12:00:00" in page.inner_text("#now-error")
     past = NEWEST - 3600
     page.fill("#now-text", "2025-06-15 14:06:40")
     page.keyboard.press("Enter")
@@ -181,6 +184,7 @@ def test_now_moves_into_the_past_and_the_interval_with_the_confidence(
     expected = site.sketch.count(ds.decay.none(), now=past, confidence=0.8)
     page.wait_for_selector(f"[data-figure=count][data-upper^='{str(expected.upper)[:8]}']")
     assert agrees(shown(page, {"kind": "none"}), expected)
+    assert page.inner_text("#now-error") == ""
 
 
 def test_heavy_hitters_are_those_of_the_library(

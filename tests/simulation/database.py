@@ -40,6 +40,9 @@ from api.journal.model import (
 __all__ = ["Client", "Database", "Event", "Faults", "State"]
 
 
+_LONGEST_S = 0.3  # that one statement takes
+
+
 @dataclass
 class Faults:
     """How likely things go wrong, each time that they can. Times are seconds."""
@@ -57,7 +60,7 @@ class Faults:
 class State:
     """All tables; never changed."""
 
-    head: Head = Head()
+    head: Head = field(default_factory=Head)
     streams: dict[int, StreamRow] = field(default_factory=dict)
     revocations: dict[SourceKey, Revocation] = field(default_factory=dict)
     rows: dict[int, Row] = field(default_factory=dict)
@@ -189,7 +192,8 @@ class Database:
 
     async def pause(self, mean_s: float) -> None:
         """Take time."""
-        await asyncio.sleep(self._draw.expovariate(1.0) * mean_s * self.slowness)
+        length_s = self._draw.expovariate(1.0) * mean_s * self.slowness
+        await asyncio.sleep(min(length_s, _LONGEST_S))
 
     def chance(self, probability: float) -> bool:
         """Whether something happens."""
@@ -471,7 +475,7 @@ def _set(state: State, name: str, value: Any) -> State:
 
 
 def _put(state: State, table: str, key: Any, value: Any) -> State:
-    return replace(state, **{table: {**getattr(state, table), key: value}})
+    return _set(state, table, {**getattr(state, table), key: value})
 
 
 def _put_revocation(state: State, source: SourceKey, revocation: Revocation) -> State:

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from simulation import database
 
 from api import compactor, follower
 from api.aggregator import Aggregator
@@ -31,12 +32,12 @@ from api.journal.model import (
     Row,
     SnapshotRow,
     StorageError,
+    SupersededError,
 )
 from api.journal.storage import Reader, Writer
 from api.streams import Stream
 from decaysketch import DecaySketch
 from decaysketch.state import NO_WATERMARK
-from simulation import database
 
 __all__ = ["FAULTS"]
 
@@ -172,7 +173,7 @@ def _new_snapshot() -> Iterator[None]:
     async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:
         head = await tx.lock_head()
         if (head.generation, head.catalog) != (known.generation, known.catalog):
-            raise log.SupersededError
+            raise SupersededError
         deleted, count = head.deleted, 0
         for snapshot in snapshots:
             source = snapshot.stream_id, snapshot.source
@@ -200,17 +201,6 @@ def _own_rows() -> Iterator[None]:
         yield
 
 
-@_fault("takes own rows whatever the catalog is")
-def _own_catalog() -> Iterator[None]:
-    committed = Follower.committed
-
-    def whatever(self: Follower, rows: Sequence[tuple[Row, Snapshot]], catalog: int) -> None:
-        committed(self, rows, self.catalog)
-
-    with mock.patch.object(Follower, "committed", whatever):
-        yield
-
-
 @_fault("does not check posts again when the catalog has changed")
 def _unchecked_catalog() -> Iterator[None]:
     async def check(self: Aggregator, submission: Submission) -> int:
@@ -232,6 +222,24 @@ def _stale() -> Iterator[None]:
         await reached(self, token, among)
 
     with mock.patch.object(Aggregator, "reached", look_once):
+        yield
+
+
+@_fault("does not wait for the post of a token")
+def _no_wait() -> Iterator[None]:
+    async def at_once(self: Follower, number: int) -> None:
+        pass
+
+    with mock.patch.object(Follower, "reached", at_once):
+        yield
+
+
+@_fault("keeps no ledger of numbers")
+def _no_ledger() -> Iterator[None]:
+    async def take_any(tx: Writer, post: NewPost) -> None:
+        pass
+
+    with mock.patch.object(log, "_enter", take_any):
         yield
 
 

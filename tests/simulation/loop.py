@@ -197,7 +197,9 @@ class Loop(asyncio.base_events.BaseEventLoop):
     def time(self) -> float:
         return self._now_s
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         if self._dead and _process_of(handle) in self._dead:
             self._parked.append(handle)
@@ -205,7 +207,7 @@ class Loop(asyncio.base_events.BaseEventLoop):
             self._ready.append(handle)
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)

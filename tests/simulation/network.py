@@ -8,7 +8,7 @@ another server: then the first request may still be under way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -44,6 +44,23 @@ class Server(Generic[S]):
         self.name = name
         self.process: Process | None = None
         self.service: S | None = None
+        self._requests: list[asyncio.Task[None]] = []
+
+    def take(self, request: Coroutine[Any, Any, None], name: str) -> None:
+        """Begin with a request."""
+        assert self.process is not None
+        self._requests = [each for each in self._requests if not each.done()]
+        self._requests.append(self.process.start(request, name))
+
+    def start_over(self, process: Process) -> None:
+        """A new process begins, which has no requests yet."""
+        self.process, self.service = process, None
+        self._requests.clear()
+
+    @property
+    def waiting(self) -> list[str]:
+        """Names of the requests that it has not come to an end with."""
+        return sorted(each.get_name() for each in self._requests if not each.done())
 
     @property
     def serves(self) -> bool:
@@ -95,9 +112,8 @@ class Link:
         if not server.serves:
             self._later(_fail, answer, NoAnswerError(f"{server.name} refused the connection"))
             return
-        assert server.process is not None
         assert server.service is not None
-        server.process.start(self._serve(server.service, request, answer), name)
+        server.take(self._serve(server.service, request, answer), name)
 
     async def _serve(
         self, service: S, request: Callable[[S], Awaitable[T]], answer: asyncio.Future[T]
@@ -131,5 +147,3 @@ def _succeed(answer: asyncio.Future[T], result: T) -> None:
 def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
-
-

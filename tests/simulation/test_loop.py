@@ -32,7 +32,7 @@ def test_where_nothing_can_happen_any_more_it_says_who_waits() -> None:
     async def main() -> None:
         await loop.process("client").start(_forever(), "post 7")
 
-    with pytest.raises(DeadlockError, match="no timer: Task-[0-9]+, post 7"):
+    with pytest.raises(DeadlockError, match=r"no timer: Task-[0-9]+, post 7"):
         loop.run(main())
 
 

@@ -6,10 +6,11 @@ replicas, the database and the links fail, sources are revoked, streams are dele
 
 What must hold, whatever happens:
 
-1. what is acknowledged is durable at that moment, and none of it was posted by a refused source;
+1. what is acknowledged is durable at that moment; nothing is of a refused source, and no number of
+   a source was taken in two bodies;
 2. who names the token of a post reads that post, on any replica;
 3. a replica that starts again holds everything acknowledged before;
-4. what waits in memory is bounded;
+4. what waits in memory is bounded, and every request comes to an end when nothing fails;
 5. in the end every replica, also one that starts from the database alone, even after the newest
    snapshot of every source was damaged, has for every stream and every source exactly the bytes
    that the library builds in one go from the observations journaled, and counts each post once.
@@ -28,8 +29,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+
+from simulation.contents import KINDS, START, Body, Kind, Observation
+from simulation.database import Client, Database, Event, Faults
+from simulation.loop import Loop
+from simulation.network import LONGEST_S, Link, NoAnswerError, Server, Weather
 
 from api import aggregator as service
 from api import compactor, follower
@@ -44,15 +51,11 @@ from api.errors import (
     UnknownSourceError,
     UnknownStreamError,
 )
-from api.families import Snapshot, join, snapshot_of
+from api.families import Snapshot, join
 from api.follower import ReplayError
 from api.journal import committer
 from api.journal.model import StorageError
 from api.streams import Stream
-from simulation.contents import KINDS, START, Body, Kind, Observation
-from simulation.database import Client, Database, Event, Faults
-from simulation.loop import Loop
-from simulation.network import LONGEST_S, Link, NoAnswerError, Server, Weather
 
 __all__ = ["Outcome", "ViolationError", "World", "run"]
 
@@ -225,8 +228,7 @@ class World:
                 bodies.append(self._body(kind, source, others, first))
                 self._contested |= {body.digest for body in bodies}
             first += len(seen)
-            for body in bodies:
-                posting.append(self._people.start(self._post(link, kind, body), source))
+            posting += [self._people.start(self._post(link, kind, each), source) for each in bodies]
         await _all(posting)
 
     def _body(self, kind: Kind, source: str, seen: Sequence[Observation], first: int) -> Body:
@@ -265,7 +267,7 @@ class World:
                 return
             except IntervalConflictError as error:
                 if body.digest not in self._contested:
-                    raise ViolationError(f"{kind.name} {tag} conflicts with itself: {error}") from error
+                    raise ViolationError(f"{kind.name} {tag} was the first: {error}") from error
                 self.outcome.refused += 1
                 return
             self.note(body.source, f"{kind.name} {tag} acknowledged by {server.name}")
@@ -357,9 +359,9 @@ class World:
     def _stream_of(self, token: str) -> int:
         name, incarnation, _number = token.split(":")
         for event in self.database.history:
-            if event.kind == "stream created" and event.digest == incarnation.encode():
-                if event.source == name:
-                    return event.stream_id
+            created = event.kind == "stream created"
+            if created and (event.source, event.digest) == (name, incarnation.encode()):
+                return event.stream_id
         raise ViolationError(f"token {token} is of a stream that never was")
 
     def _check_queue(self, aggregator: Aggregator) -> None:
@@ -413,12 +415,26 @@ class World:
                 for (owner, source), events in sorted(journaled.items())
                 if owner == stream_id
             }
+            for source, bodies in sources.items():
+                self._check_numbers(f"{row.name}/{source}", bodies)
             sources[""] = [body for bodies in sources.values() for body in bodies]
             expected[row.name] = {
                 source: (kind.all_of(bodies).to_bytes(), len(bodies))
                 for source, bodies in sources.items()
             }
         return expected
+
+    def _check_numbers(self, source: str, bodies: Sequence[Body]) -> None:
+        intervals = {
+            (each.interval.first, each.interval.next, each.digest)
+            for each in bodies
+            if each.interval
+        }
+        end = 0
+        for first, following, _digest in sorted(intervals):
+            if first < end:
+                raise ViolationError(f"{source}: numbers from {first} were taken twice")
+            end = following
 
     def _found(self, aggregator: Aggregator) -> dict[str, dict[str, tuple[bytes, int]]]:
         found: dict[str, dict[str, tuple[bytes, int]]] = {}
@@ -452,7 +468,7 @@ class World:
         began_s = self.loop.time()
         while True:
             process = self.loop.process(server.name)
-            server.process = process
+            server.start_over(process)
             client = self.database.client()
             self.clients[server.name] = client
             answer: asyncio.Future[Any] = self.loop.create_future()
@@ -478,7 +494,10 @@ class World:
 
     async def _start(self, client: Client, answer: asyncio.Future[Any]) -> None:
         aggregator = self._make(
-            client, self._compute, now_us=lambda: int(self.loop.time() * 1e6), limits=self.plan.limits
+            client,
+            self._compute,
+            now_us=lambda: int(self.loop.time() * 1e6),
+            limits=self.plan.limits,
         )
         try:
             await aggregator.start()
@@ -601,7 +620,9 @@ class World:
 
     async def _revoke_at_once(self) -> None:
         """Revoke a source as soon as a post of it is durable, while a replica hears late of it."""
-        client = self.clients[self.draw.choice(self.servers).name]
+        server = self.draw.choice(self.servers)
+        self.note(server.name, "hears late")
+        client = self.clients[server.name]
         client.lag = 30.0
         seen = len(self.database.history)
         for _ in range(200):
@@ -707,7 +728,12 @@ class World:
         self.note("world", "calm")
         self.database.faults = Faults(latency_s=0.0005, sync_s=0.001, awaited=0.1)
         self.weather.loss = self.weather.repeat = self.weather.straggle = 0.0
-        await asyncio.sleep(LONGEST_S + 0.5)  # what is still under way arrives
+        await asyncio.sleep(LONGEST_S + 0.1)  # what is still under way arrives
+        deadline_s = self.loop.time() + _SETTLING_S
+        while waiting := [name for server in self.servers for name in server.waiting]:
+            if self.loop.time() > deadline_s:
+                raise ViolationError(f"requests without an end: {', '.join(waiting)}")
+            await asyncio.sleep(0.2)
 
     async def _settle(self) -> None:
         """Every replica comes to what was journaled."""
@@ -787,14 +813,22 @@ async def _all(tasks: Sequence[asyncio.Task[Any]]) -> None:
 
 @contextmanager
 def _scaled(plan: Plan) -> Iterator[None]:
-    """Transactions and reads of a few rows, as if there were very many."""
+    """Transactions and reads of a few rows, as if there were very many; nothing follows from
+    addresses in memory or from the system's randomness."""
     with (
+        mock.patch.object(Stream, "__hash__", lambda self: self.id),
         mock.patch.object(follower, "_CHUNK_BYTES", plan.chunk_bytes),
         mock.patch.object(committer, "_TRANSACTION_BYTES", plan.chunk_bytes),
         mock.patch.object(compactor, "_TRANSACTION_BYTES", plan.chunk_bytes),
         mock.patch.object(service, "_FOLD_PAUSE_S", plan.fold_pause_s),
+        mock.patch.object(service, "secrets", SimpleNamespace(token_hex=_words(plan.duration_s))),
     ):
         yield
+
+
+def _words(seed: float) -> Callable[[int], str]:
+    draw = Random(seed)
+    return lambda size: draw.randbytes(size).hex()
 
 
 @contextmanager

@@ -1,0 +1,22 @@
+"""The simulation finds every mistake that is planted in the aggregator, within 200 seeds."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.faults import FAULTS
+from simulation.world import World
+
+SEEDS = 200
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    for seed in range(SEEDS):
+        with FAULTS[name]():
+            try:
+                World(seed).run()
+            except Exception:
+                break
+    else:
+        pytest.fail(f"an aggregator that {name} passes seeds 0 to {SEEDS - 1}")
+    World(seed).run()  # and it is the fault that is found
