@@ -418,7 +418,7 @@ class Aggregator:
             for stream in list(self._unfolded):
                 for pile in list(stream.waiting()):
                     began, posts = loop.time(), pile.waiting
-                    await self.compute(pile.merged)
+                    await self.compute(pile.fold)
                     self.observer.folded(posts, loop.time() - began)
                 if not stream.unmerged[0]:
                     self._unfolded.discard(stream)

@@ -12,19 +12,26 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from api.compute import Compute
-from api.families import join
 from api.follower import Follower, ReplayError
 from api.journal import log
-from api.journal.model import Head, SnapshotRow, SourceKey, StorageError, SupersededError
+from api.journal.model import (
+    Head,
+    SnapshotRow,
+    SourceKey,
+    StorageError,
+    SupersededError,
+    Totals,
+)
 from api.journal.storage import Storage
 from api.observer import Observer
-from api.streams import Held, Stream, Streams
+from api.pile import Pile
+from api.streams import Stream, Streams
 
 __all__ = ["Compactor"]
 
 _log = logging.getLogger(__name__)
 
-_TRANSACTION_BYTES = 16 * 1024 * 1024
+_SOURCES_AT_ONCE = 32  # of one transaction, so that posts need not wait long
 _TRIES = 5
 
 
@@ -93,7 +100,7 @@ class Compactor:
         head = await self._follower.catch_up()
         async with self._storage.reading() as rx:
             sources = await rx.journaled_sources(head.last)
-        for batch in self._batches(sources):
+        for batch in _batches(sources):
             for _ in range(_TRIES):
                 began = loop.time()
                 try:
@@ -109,43 +116,38 @@ class Compactor:
         return deleted
 
     async def _write(self, batch: Sequence[SourceKey], head: Head) -> int:
-        upto = self._follower.cursor  # no await from here to the last ``held``
+        upto = self._follower.cursor  # no await from here until all totals are taken
         held = [
-            (stream, source[1], each)
-            for source in batch
-            if (stream := self._streams.by_id(source[0])) is not None
-            and (each := stream.held(source[1])) is not None
+            (stream, source, each)
+            for stream_id, source in batch
+            if (stream := self._streams.by_id(stream_id)) is not None
+            and (each := stream.source(source)) is not None
         ]
         rows = [
-            await self._compute(_snapshot_row, stream, source, each, head.generation + 1, upto)
-            for stream, source, each in held
+            await self._compute(
+                _snapshot_row, stream, source, pile, totals, head.generation + 1, upto
+            )
+            for stream, source, (pile, totals) in held
         ]
         async with self._storage.writing() as tx:
             return await log.compact(tx, head, rows)
-
-    def _batches(self, sources: Sequence[SourceKey]) -> Iterator[list[SourceKey]]:
-        """Sources whose sketches together fill one transaction."""
-        batch: list[SourceKey] = []
-        size = 0
-        for source in sources:
-            batch.append(source)
-            held = self._streams.held(source)
-            size += 0 if held is None else 8 * sum(len(part) for part in held.parts)
-            if size >= _TRANSACTION_BYTES:
-                yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
 
     def _remember(self) -> None:
         follower = self._follower
         self._began = follower.head.generation, follower.cursor, follower.taken_bytes
 
 
+def _batches(sources: Sequence[SourceKey]) -> Iterator[Sequence[SourceKey]]:
+    for begin in range(0, len(sources), _SOURCES_AT_ONCE):
+        yield sources[begin : begin + _SOURCES_AT_ONCE]
+
+
 def _snapshot_row(
-    stream: Stream, source: str, held: Held, generation: int, upto: int
+    stream: Stream, source: str, pile: Pile, totals: Totals, generation: int, upto: int
 ) -> SnapshotRow:
-    body = join(stream.recipe, held.parts).to_bytes()
+    """Of all rows up to ``upto``, and maybe of some that the pile was given since: these are joined
+    once more when they are read, which changes nothing."""
+    body = pile.merged().to_bytes()
     return SnapshotRow(
         stream_id=stream.id,
         source=source,
@@ -153,5 +155,5 @@ def _snapshot_row(
         upto=upto,
         digest=hashlib.sha256(body).digest(),
         body=body,
-        totals=held.totals,
+        totals=totals,
     )

@@ -1,46 +1,44 @@
-"""Sketches that are to be one: merged by k-way merges, when somebody asks or when many wait.
+"""Sketches that are to be one: what is on top grows at once, and is merged in when there is time.
 
-What is on top of the pile grows without merging anything; a merge of k sketches costs little more
-than one of two. Thread-safe: adding never waits for a merge.
+One sketch is kept and merged into in place, so merging costs what the newcomers hold and not what
+is there. An immutable snapshot of it, which costs a pass over everything, is made when somebody
+asks. Thread-safe: adding never waits for a merge.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import Any
 
-from api.families import Snapshot, join
+from api.families import Snapshot, snapshot_of
 from decaysketch.families import Recipe
 
 __all__ = ["Pile"]
 
-_MANY_ROWS = 20_000
+_MANY_ROWS = 50_000
 _MANY_SKETCHES = 64
 
 
 class Pile:
-    """The join of ``merged`` and of everything added.
+    """The join of everything added; nothing at first.
 
     Args:
-        recipe: of all of them.
-        merged: what it begins with.
+        recipe: of all of it.
     """
 
-    def __init__(self, recipe: Recipe[Any], merged: Snapshot) -> None:
-        self._recipe = recipe
-        self._merged = merged
-        self._waiting: list[Snapshot] = []
+    def __init__(self, recipe: Recipe[Any]) -> None:
+        self._sketch = recipe.empty()
+        self._snapshot: Snapshot | None = None  # of the sketch, until it grows
+        self._waiting: list[Snapshot | Pile] = []
         self._waiting_rows = 0
-        self._state = threading.Lock()  # held for a moment
+        self._adding = threading.Lock()  # held for a moment
         self._merging = threading.Lock()  # held for as long as a merge takes
 
-    def add(self, sketches: Iterable[Snapshot]) -> None:
-        """Add sketches, to be merged later."""
-        with self._state:
-            for each in sketches:
-                self._waiting.append(each)
-                self._waiting_rows += len(each)
+    def add(self, part: Snapshot | Pile) -> None:
+        """Add a sketch, or all that another pile holds, to be merged in later."""
+        with self._adding:
+            self._waiting.append(part)
+            self._waiting_rows += _rows(part)
 
     @property
     def waiting(self) -> int:
@@ -54,28 +52,35 @@ class Pile:
 
     @property
     def is_high(self) -> bool:
-        """Whether so much waits that merging it costs little more than reading it did, or takes
-        much memory."""
-        return len(self._waiting) >= _MANY_SKETCHES or self._waiting_rows > max(
-            _MANY_ROWS, len(self._merged)
-        )
+        """Whether what waits takes much memory."""
+        return self._waiting_rows >= _MANY_ROWS or len(self._waiting) >= _MANY_SKETCHES
 
-    def parts(self) -> list[Snapshot]:
-        """Sketches whose join this is, as of now."""
-        with self._state:
-            return [self._merged, *self._waiting]
+    def fold(self) -> None:
+        """Merge in what waits."""
+        with self._merging:
+            self._fold()
 
     def merged(self) -> Snapshot:
-        """All of it as one sketch: everything that was added before the call, or more."""
+        """All of it: everything that was added before the call, or more."""
         with self._merging:
-            with self._state:
-                parts = [self._merged, *self._waiting]
-            if len(parts) == 1:
-                return self._merged
-            merged = join(self._recipe, parts)
-            with self._state:
-                # What waits is taken off only now: at no moment is anything in neither place.
-                self._merged = merged
-                del self._waiting[: len(parts) - 1]
-                self._waiting_rows -= sum(len(each) for each in parts[1:])
-            return merged
+            self._fold()
+            if self._snapshot is None:
+                self._snapshot = snapshot_of(self._sketch)
+            return self._snapshot
+
+    def _fold(self) -> None:
+        with self._adding:
+            parts = list(self._waiting)
+        if not parts:
+            return
+        self._sketch.merge(
+            *(part.merged().thaw() if isinstance(part, Pile) else part.thaw() for part in parts)
+        )
+        self._snapshot = None
+        with self._adding:
+            del self._waiting[: len(parts)]
+            self._waiting_rows -= sum(map(_rows, parts))
+
+
+def _rows(part: Snapshot | Pile) -> int:
+    return 0 if isinstance(part, Pile) else len(part)

@@ -23,11 +23,11 @@ from api.errors import (
     UnknownStreamError,
 )
 from api.families import Snapshot, join, snapshot_of
-from api.journal.model import Revocation, Row, SourceKey, StreamRow, Totals
+from api.journal.model import Revocation, Row, StreamRow, Totals
 from api.pile import Pile
 from decaysketch.families import Recipe, recipe_from_dict
 
-__all__ = ["Held", "SourceInfo", "Stream", "Streams"]
+__all__ = ["SourceInfo", "Stream", "Streams"]
 
 _JOINS_KEPT = 16  # joins of some of the sources, kept until one of them changes
 
@@ -48,14 +48,6 @@ class SourceInfo:
     totals: Totals
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a source has posted, as sketches whose join it is."""
-
-    parts: list[Snapshot]
-    totals: Totals
-
-
 class Stream:
     """One stream: its recipe and what its sources have posted.
 
@@ -71,9 +63,8 @@ class Stream:
         self.id = row.id
         self.name = row.name
         self.recipe: Recipe[Any] = recipe_from_dict(dict(row.recipe), id_key=row.id_key)
-        self._nothing = snapshot_of(self.recipe.empty())
         self._sources: dict[str, _Source] = {}
-        self._all = Pile(self.recipe, self._nothing)
+        self._all = Pile(self.recipe)
         self._high: set[Pile] = set()  # of single sources, to be merged
         self._revoked: dict[str, Revocation] = {}
         self._partial_joins: dict[tuple[tuple[str, int], ...], _Join] = {}
@@ -131,30 +122,26 @@ class Stream:
             self._join_again()
 
     def _add(self, source: _Source, sketch: Snapshot) -> None:
-        source.pile.add([sketch])
+        source.pile.add(sketch)
         if source.pile is not self._all:
-            self._all.add([sketch])
+            self._all.add(sketch)
             if source.pile.is_high:
                 self._high.add(source.pile)
 
     def _source(self, name: str) -> _Source:
         if name not in self._sources:
             # What a single source holds is what the stream holds.
-            pile = Pile(self.recipe, self._nothing) if self._sources else self._all
+            pile = Pile(self.recipe) if self._sources else self._all
             if len(self._sources) == 1:
-                self._all = Pile(self.recipe, self._nothing)
-                self._all.add(next(iter(self._sources.values())).pile.parts())
+                self._join_again()
             self._sources[name] = _Source(pile)
         return self._sources[name]
 
     def _join_again(self) -> None:
-        piles = [source.pile for source in self._sources.values()]
-        if len(piles) == 1:
-            self._all = piles[0]
-        else:
-            self._all = Pile(self.recipe, self._nothing)
-            for pile in piles:
-                self._all.add(pile.parts())
+        """A pile of its own for the stream, of what its sources hold."""
+        self._all = Pile(self.recipe)
+        for source in self._sources.values():
+            self._all.add(source.pile)
 
     # ---------------------------------------------------------------------------------- reading
 
@@ -217,10 +204,10 @@ class Stream:
         """How many sources have posted."""
         return len(self._sources)
 
-    def held(self, source: str) -> Held | None:
-        """What a source has posted, as of now: parts and totals of one moment."""
-        entry = self._sources.get(source)
-        return None if entry is None else Held(entry.pile.parts(), entry.totals)
+    def source(self, name: str) -> tuple[Pile, Totals] | None:
+        """What a source has posted, as of now; the pile may grow."""
+        entry = self._sources.get(name)
+        return None if entry is None else (entry.pile, entry.totals)
 
     @property
     def unmerged(self) -> tuple[int, int]:
@@ -279,11 +266,6 @@ class Streams:
     def by_id(self, stream_id: int) -> Stream | None:
         """The stream of this id, if there is one."""
         return self._by_id.get(stream_id)
-
-    def held(self, source: SourceKey) -> Held | None:
-        """What a source of any stream has posted."""
-        stream = self._by_id.get(source[0])
-        return None if stream is None else stream.held(source[1])
 
 
 def differences(

@@ -231,19 +231,19 @@ class DecaySketch(Summarized):
 
     # -------------------------------------------------------------------------------------- merge
 
-    def merge(self, other: DecaySketch) -> None:
-        """Fold in everything that ``other`` saw; ``other`` is unchanged.
+    def merge(self, *others: DecaySketch) -> None:
+        """Fold in everything that ``others`` saw; none of them is changed.
 
-        The state becomes the one that a single sketch fed with both inputs would have, with the
-        smaller of the two capacities.
+        The state becomes the one that a single sketch fed with all inputs would have, with the
+        smallest of the capacities.
 
         Raises:
             IncompatibleSketchError: naming every parameter that differs; this sketch is unchanged.
-            TypeError: ``other`` is no sketch.
+            TypeError: one of them is no sketch.
 
-        Complexity: O(rows of both).
+        Complexity: amortised O(rows of the others).
         """
-        self._absorb([other])
+        self._absorb(others)
 
     def _absorb(self, others: Sequence[DecaySketch]) -> None:
         for other in others:

@@ -391,20 +391,20 @@ class Sampler(Summarized, Generic[P]):
 
     # -------------------------------------------------------------------------------------- merge
 
-    def merge(self, other: Self) -> None:
-        """Fold in everything that ``other`` saw; ``other`` is unchanged (Union, section 4).
+    def merge(self, *others: Self) -> None:
+        """Fold in everything that ``others`` saw; none of them is changed (Union, section 4).
 
-        The state becomes the one that a single sampler fed with both inputs would have, with the
-        smaller of the two capacities and the later of the two clocks. An element that both were fed
+        The state becomes the one that a single sampler fed with all inputs would have, with the
+        smallest of the capacities and the latest of the clocks. An element that several were fed
         under one name is there once.
 
         Raises:
             IncompatibleSketchError: naming every parameter that differs; this one is unchanged.
-            TypeError: ``other`` is no sampler of this kind.
+            TypeError: one of them is no sampler of this kind.
 
-        Complexity: O(rows of both).
+        Complexity: amortised O(rows of the others).
         """
-        self._absorb([other])
+        self._absorb(others)
 
     def _absorb(self, others: Sequence[Self]) -> None:
         for other in others:

@@ -250,20 +250,20 @@ class IntegralDecaySketch(Summarized):
 
     # -------------------------------------------------------------------------------------- merge
 
-    def merge(self, other: IntegralDecaySketch) -> None:
-        """Fold in everything that ``other`` saw, and its clock; ``other`` is unchanged.
+    def merge(self, *others: IntegralDecaySketch) -> None:
+        """Fold in everything that ``others`` saw, and their clocks; none of them is changed.
 
-        The state becomes the one that a single sketch fed with both inputs, and told both clocks,
-        would have, with the smaller of the two capacities.
+        The state becomes the one that a single sketch fed with all inputs, and told all clocks,
+        would have, with the smallest of the capacities.
 
         Raises:
             IncompatibleSketchError: naming every parameter that differs, and the decay; this sketch
                 is unchanged.
-            TypeError: ``other`` is no such sketch.
+            TypeError: one of them is no such sketch.
 
-        Complexity: O(rows of both).
+        Complexity: amortised O(rows of the others).
         """
-        self._absorb([other])
+        self._absorb(others)
 
     def _absorb(self, others: Sequence[IntegralDecaySketch]) -> None:
         for other in others:

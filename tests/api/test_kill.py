@@ -62,7 +62,9 @@ def test_killed_under_load(kind: str, workers: int) -> None:
     assert outcome.posts > 8
 
 
-def test_the_study_finds_what_is_lost() -> None:
+def test_the_study_finds_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where it leaves what it found
+
     def lose(database: Database) -> None:
         database.execute("DELETE FROM snapshots")
         database.execute("DELETE FROM journal WHERE seq = (SELECT max(seq) FROM journal)")

@@ -189,7 +189,7 @@ class Loop(asyncio.base_events.BaseEventLoop):
 
     def _raise_unseen(self) -> None:
         for task in self._tasks:
-            if task._log_traceback and (error := task.exception()):  # type: ignore[attr-defined]
+            if task._log_traceback and (error := task.exception()):
                 raise error
 
     # What asyncio calls.

@@ -545,6 +545,31 @@ class World:
         self.outcome.restarts += 1
         await self._boot(server)
 
+    async def _roll(self) -> None:
+        """A replica is stopped as one should be, and started again."""
+        server = self.draw.choice(self.servers)
+        if not server.serves:
+            return
+        assert server.process is not None
+        aggregator = server.service
+        assert aggregator is not None
+        server.service = None
+        self.note(server.name, "stops")
+
+        async def stop() -> None:
+            while len(server.waiting) > 1:  # and this
+                await asyncio.sleep(0.01)
+            await aggregator.drain()
+            await aggregator.close()
+
+        server.take(stop(), "stop")
+        deadline_s = self.loop.time() + 5.0
+        while server.waiting and self.loop.time() < deadline_s:
+            await asyncio.sleep(0.05)
+        self._kill(server)
+        self.outcome.restarts += 1
+        await self._boot(server)
+
     async def _blackout(self) -> None:
         if not self.database.up:
             return
@@ -605,14 +630,27 @@ class World:
                 await self._restart()
 
     async def _compact(self) -> None:
-        """Somebody compacts out of turn, or everybody."""
+        """Somebody compacts out of turn."""
+        await self._ask(self._request_compaction, "compact", 1)
 
-        async def request(aggregator: Aggregator) -> None:
-            await aggregator.compact()
-            self.outcome.compactions += 1
+    async def _compact_everywhere(self) -> None:
+        """Everybody compacts, again and again, and one of them hears late of the others."""
+        server = self.draw.choice(self.servers)
+        self.note(server.name, "hears late; all compact")
+        client = self.clients[server.name]
+        client.lag = 30.0
+        asked = []
+        for _ in range(4):
+            for each in self.servers:
+                compaction = self._ask(self._request_compaction, "compact", 1, each)
+                asked.append(self._people.start(compaction))
+            await asyncio.sleep(self.draw.random() * 0.2)
+        await _all(asked)
+        client.lag = 1.0
 
-        several = range(self.draw.choice((1, 4)))
-        await _all([self._people.start(self._ask(request, "compact", 1)) for _ in several])
+    async def _request_compaction(self, aggregator: Aggregator) -> None:
+        await aggregator.compact()
+        self.outcome.compactions += 1
 
     async def _revoke(self) -> None:
         """Revoke a source, and mostly admit it again."""
@@ -681,12 +719,16 @@ class World:
         return f"gw-{self.draw.randrange(self.plan.gateways)}"
 
     async def _ask(
-        self, request: Callable[[Aggregator], Awaitable[None]], name: str, attempts: int
+        self,
+        request: Callable[[Aggregator], Awaitable[None]],
+        name: str,
+        attempts: int,
+        at: Server[Aggregator] | None = None,
     ) -> bool:
         """An operator's request, until it is answered; whether it was done."""
         link = Link(self.loop, self._link_draw, self.weather)
         for _ in range(attempts):
-            server = self.draw.choice(self.servers)
+            server = at or self.draw.choice(self.servers)
             try:
                 await link.ask(server, request, name)
             except _AGAIN as error:
@@ -744,6 +786,8 @@ class World:
             while self._found(server.service) != expected and self.loop.time() < deadline_s:
                 await asyncio.sleep(1.0)
             self._check_equal(server.service, expected, server.name)
+            if own := server.service._follower._own:
+                raise ViolationError(f"{server.name} keeps rows {sorted(own)}, which it has taken")
         self.note("world", "settled")
 
     async def _finish(self) -> None:
@@ -783,7 +827,7 @@ class World:
 
 _TROUBLES: Sequence[Callable[[World], Any]] = (
     World._restart,
-    World._restart,
+    World._roll,
     World._catastrophe,
     World._blackout,
     World._fill_disk,
@@ -792,7 +836,8 @@ _TROUBLES: Sequence[Callable[[World], Any]] = (
     World._tear,
     World._tear,
     World._compact,
-    World._compact,
+    World._compact_everywhere,
+    World._compact_everywhere,
     World._revoke,
     World._revoke_at_once,
     World._revoke_at_once,
@@ -819,7 +864,7 @@ def _scaled(plan: Plan) -> Iterator[None]:
         mock.patch.object(Stream, "__hash__", lambda self: self.id),
         mock.patch.object(follower, "_CHUNK_BYTES", plan.chunk_bytes),
         mock.patch.object(committer, "_TRANSACTION_BYTES", plan.chunk_bytes),
-        mock.patch.object(compactor, "_TRANSACTION_BYTES", plan.chunk_bytes),
+        mock.patch.object(compactor, "_SOURCES_AT_ONCE", 1 + plan.chunk_bytes // 300),
         mock.patch.object(service, "_FOLD_PAUSE_S", plan.fold_pause_s),
         mock.patch.object(service, "secrets", SimpleNamespace(token_hex=_words(plan.duration_s))),
     ):
