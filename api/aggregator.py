@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import Any, Self
 
@@ -61,6 +62,7 @@ class Limits:
     compact_bytes: int = 256 << 20
     compact_every_s: float = 1.0
     wait_s: float = 10.0
+    lag_s: float = 10.0
     max_streams: int = 10_000
     max_clock_skew_s: float | None = None
 
@@ -71,6 +73,7 @@ class Limits:
             queue_posts=settings.queue_posts,
             queue_bytes=settings.queue_bytes,
             poll_s=settings.poll_ms / 1000,
+            lag_s=10.0 + 2 * settings.poll_ms / 1000,
             compact_rows=settings.compact_rows,
             compact_bytes=settings.compact_bytes,
             max_streams=settings.max_streams,
@@ -85,6 +88,10 @@ class Incoming:
     body: bytes
     sketch: Snapshot
     interval: Interval | None = None
+    digest: bytes = field(init=False)  # SHA-256 of the body
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", hashlib.sha256(self.body).digest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +128,18 @@ class Aggregator:
         self._storage = storage
         self.now_us = now_us
         self._streams = Streams()
-        self._unfolded: set[Stream] = set()
+        self._unfolded: dict[Stream, None] = {}  # an ordered set
         self._grown = asyncio.Event()
-        self._follower = Follower(storage, self._streams, compute, self.observer, self._took)
+        self._backlog_rows = 0
+        self._follower = Follower(
+            storage, self._streams, compute, self.observer, self._took, self._room
+        )
         self._committer = Committer(
             storage,
             now_us=now_us,
             committed=self._committed,
-            check_again=self._check_again,
+            refresh=self._refresh,
+            check=self._check,
             queue_posts=self._limits.queue_posts,
             queue_bytes=self._limits.queue_bytes,
             observer=self.observer,
@@ -153,16 +164,16 @@ class Aggregator:
             StorageError: it is out of reach.
             ReplayError: it holds what cannot be read.
         """
+        self._run(self._fold())
         await self._follower.catch_up()
-        for coroutine in (
-            self._committer.run(),
-            self._follower.follow(self._limits.poll_s),
-            self._compactor.watch(self._limits.compact_every_s),
-            self._fold(),
-        ):
-            task = asyncio.create_task(coroutine)
-            task.add_done_callback(_report_failure)
-            self._tasks.append(task)
+        self._run(self._committer.run())
+        self._run(self._follower.follow(self._limits.poll_s))
+        self._run(self._compactor.watch(self._limits.compact_every_s))
+
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        task.add_done_callback(_report_failure)
+        self._tasks.append(task)
 
     def stop(self) -> None:
         """Take no more posts."""
@@ -186,9 +197,11 @@ class Aggregator:
             async with asyncio.timeout(1.0), self._storage.writing() as tx:
                 await tx.lock_head()
                 writable = True
+        since_s = asyncio.get_running_loop().time() - self._follower.caught_up_at
         return {
             "journal_writable": writable,
-            "following": bool(self._tasks) and not any(task.done() for task in self._tasks),
+            "running": bool(self._tasks) and not any(task.done() for task in self._tasks),
+            "caught_up": since_s < self._limits.lag_s,
             "backlog_bounded": self.backlog_rows < self._limits.backlog_rows,
             "accepting": not self._committer.closing,
         }
@@ -287,9 +300,14 @@ class Aggregator:
             raise UnknownStreamError(name)
 
     async def revoke(self, name: str, source: str) -> None:
-        """Drop all that a source has posted, and refuse it from now on."""
+        """Drop all that a source has posted, and refuse it from now on.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+        """
         stream = await self.find(name)
-        await self._change(lambda tx: log.revoke(tx, (stream.id, source)))
+        if not await self._change(lambda tx: log.revoke(tx, (stream.id, source))):
+            raise UnknownStreamError(name)
 
     async def reinstate(self, name: str, source: str) -> None:
         """Admit a revoked source again, empty.
@@ -312,17 +330,21 @@ class Aggregator:
     async def post(self, stream: Stream, source: str, sketches: Sequence[Incoming]) -> Receipt:
         """Journal checked sketches, all of them or none; on return they are on stable storage.
 
+        Only a sketch that comes alone may have an interval.
+
         Raises:
             RevokedSourceError: the source is refused.
             IntervalConflictError: numbers of its interval came before otherwise.
             BusyError, ClosingError: not now.
             StorageError: they may or may not have been written; sending them again is right.
         """
+        if self._streams.by_id(stream.id) is not stream:  # deleted since it was found
+            raise UnknownStreamError(stream.name)
         stream.admit(source)
         if self.backlog_rows > self._limits.backlog_rows:
             raise BusyError
         posts = [
-            NewPost(stream.id, source, each.body, len(each.sketch), each.interval)
+            NewPost(stream.id, source, each.body, len(each.sketch), each.interval, each.digest)
             for each in sketches
         ]
         decoded = [each.sketch for each in sketches]
@@ -352,14 +374,16 @@ class Aggregator:
         if rows:
             self._follower.committed(rows, submission.catalog)
 
-    async def _check_again(self, submission: Submission) -> int:
+    async def _refresh(self) -> int:
         await self._follower.catch_up()
+        return self._follower.catalog
+
+    def _check(self, submission: Submission) -> None:
         for post in submission.posts:
             stream = self._streams.by_id(post.stream_id)
             if stream is None:
                 raise UnknownStreamError(str(post.stream_id))
             stream.admit(post.source)
-        return self._follower.catalog
 
     async def reached(self, token: str, among: Collection[str]) -> None:
         """Wait until the post that a token is of was taken here.
@@ -398,15 +422,20 @@ class Aggregator:
 
     @property
     def backlog_rows(self) -> int:
-        """Rows that they hold."""
-        return sum(stream.unmerged[1] for stream in self._unfolded)
+        """Rows that they hold, about."""
+        return self._backlog_rows
+
+    async def _room(self) -> None:
+        while self._backlog_rows > self._limits.backlog_rows // 2:
+            await asyncio.sleep(_FOLD_PAUSE_S)
 
     async def compact(self) -> int:
         """Compact now; how many rows of the journal were deleted."""
         return await self._compactor.compact()
 
-    def _took(self, stream: Stream) -> None:
-        self._unfolded.add(stream)
+    def _took(self, stream: Stream, rows: int) -> None:
+        self._unfolded[stream] = None
+        self._backlog_rows += rows
         self._grown.set()
 
     async def _fold(self) -> None:
@@ -421,7 +450,8 @@ class Aggregator:
                     await self.compute(pile.fold)
                     self.observer.folded(posts, loop.time() - began)
                 if not stream.unmerged[0]:
-                    self._unfolded.discard(stream)
+                    self._unfolded.pop(stream, None)
+            self._backlog_rows = sum(stream.unmerged[1] for stream in self._unfolded)
             self.observer.backlog(self.backlog)
             await asyncio.sleep(_FOLD_PAUSE_S)
 

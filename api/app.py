@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import create_async_engine
 
 import decaysketch
 from api import access, errors, logs, metrics, middleware, routes
@@ -59,7 +57,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         async with AsyncExitStack() as stack:
             try:
                 aggregator = await _open(app, chosen, stack)
-            except (StorageError, SQLAlchemyError, ReplayError) as error:
+            except (StorageError, ReplayError) as error:
                 _log.critical("cannot start from %s: %s", chosen.place, error)
                 raise
             app.state.closing = asyncio.Event()
@@ -112,8 +110,8 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
         observer=app.state.metrics,
     )
     stack.push_async_callback(aggregator.close)
-    keys = create_async_engine(settings.database_url)
-    stack.push_async_callback(keys.dispose)
+    keys = access.SqlKeyStore(settings.database_url)
+    stack.push_async_callback(keys.close)
     await access.start(app, settings, keys)
     await aggregator.start()
     app.state.aggregator = aggregator

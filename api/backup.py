@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,6 +29,7 @@ import sqlalchemy as sa
 import decaysketch
 from api.access import store as access
 from api.journal import tables
+from api.journal.sql import create_private
 
 __all__ = ["BackupError", "Findings", "StreamFindings", "TableCopy", "backup", "check", "restore"]
 
@@ -76,15 +78,17 @@ def backup(database_url: str, path: Path) -> list[TableCopy]:
 
     Args:
         database_url: as ``Settings.database_url``.
-        path: of a file that is not there yet. It appears when it is complete and on disk.
+        path: of a file that is not there yet. It appears when it is complete and on disk, and only
+            its owner may read it. Until then it is ``PATH.*.unfinished`` beside it, which stays if
+            the process is killed.
 
     Raises:
         BackupError: the database is not there or cannot be read, or the file cannot be written.
     """
     if path.exists():
         raise BackupError(f"{path} exists; it is not written over")
-    unfinished = path.with_name(f"{path.name}.unfinished")
     with _explained("cannot back up"):
+        unfinished = _new_private(path)
         try:
             with _reading(_existing(database_url)) as source, _writing(_file(unfinished)) as sink:
                 copies = _copy_out(source, sink)
@@ -133,7 +137,9 @@ def restore(path: Path, database_url: str) -> list[TableCopy]:
                 raise BackupError(
                     f"{path} is damaged: found {found}; expected {expected[table.name]}"
                 )
-        with _writing(sa.make_url(database_url)) as sink:
+        url = sa.make_url(database_url)
+        create_private(url)
+        with _writing(url) as sink:
             _make_empty(sink)
             for table in _ALL:
                 copied = _copied(source, sink, table)
@@ -351,6 +357,13 @@ def _tables_of_this_version(connection: sa.Connection) -> set[str]:
             f"the tables are of version {version}; this release reads {tables.VERSION}"
         )
     return present
+
+
+def _new_private(path: Path) -> Path:
+    """An empty file beside ``path`` that only its owner may read."""
+    descriptor, name = mkstemp(".unfinished", f"{path.name}.", path.parent)
+    os.close(descriptor)
+    return Path(name)
 
 
 def _file(path: Path) -> sa.URL:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections import deque
 
 from api.compute import Compute
-from api.follower import Follower, ReplayError
+from api.follower import Follower
 from api.journal import log
 from api.journal.model import (
     Head,
+    ReplayError,
     SnapshotRow,
     SourceKey,
     StorageError,
@@ -32,7 +33,8 @@ __all__ = ["Compactor"]
 _log = logging.getLogger(__name__)
 
 _SOURCES_AT_ONCE = 32  # of one transaction, so that posts need not wait long
-_TRIES = 5
+_TRANSACTION_BYTES = 16 * 1024 * 1024
+_ROWS_A_SOURCE = 4
 
 
 class Compactor:
@@ -65,16 +67,20 @@ class Compactor:
         self._observer = observer
         self._most_rows = most_rows
         self._most_bytes = most_bytes
-        self._began = (0, 0, 0)  # generation, cursor and bytes when last compacted
+        self._due_rows = most_rows
+        self._began: tuple[int, int, int] | None = None  # generation, row and bytes, the last time
 
     def is_due(self) -> bool:
         """Whether enough was taken since anybody compacted."""
+        follower = self._follower
+        if self._began is None:  # an earlier process may have left rows
+            self._began = follower.head.generation, follower.head.deleted, 0
         generation, cursor, size = self._began
-        if self._follower.head.generation != generation:
+        if follower.head.generation != generation:
             self._remember()
             return False
-        rows = self._follower.cursor - cursor
-        return rows >= self._most_rows or self._follower.taken_bytes - size >= self._most_bytes
+        rows = follower.cursor - cursor
+        return rows >= self._due_rows or follower.taken_bytes - size >= self._most_bytes
 
     async def watch(self, every_s: float) -> None:
         """Compact whenever it is due, until cancelled."""
@@ -90,56 +96,62 @@ class Compactor:
 
     async def compact(self) -> int:
         """Write a snapshot of every source that has rows in the journal; delete what an older
-        snapshot holds. How many rows were deleted.
+        snapshot holds. How many rows were deleted. Ends early if somebody else compacts.
 
         Raises:
             StorageError: the database is out of reach. Transactions that ended before, hold.
+            ReplayError: it cannot be read.
         """
         deleted = 0
         loop = asyncio.get_running_loop()
         head = await self._follower.catch_up()
         async with self._storage.reading() as rx:
-            sources = await rx.journaled_sources(head.last)
-        for batch in _batches(sources):
-            for _ in range(_TRIES):
-                began = loop.time()
-                try:
-                    rows = await self._write(batch, head)
-                except SupersededError:
-                    head = await self._follower.catch_up()
-                    continue
-                self._observer.compacted(loop.time() - began, rows)
-                deleted += rows
-                head = await self._follower.catch_up()
-                break
+            sources = deque(await rx.journaled_sources(head.last))
+        # With many sources a compaction costs more, and is due less often.
+        self._due_rows = max(self._most_rows, _ROWS_A_SOURCE * len(sources))
+        while sources:
+            began = loop.time()
+            batch, rows = await self._snapshots(sources, head)
+            try:
+                async with self._storage.writing() as tx:
+                    count = await log.compact(tx, head, rows)
+            except SupersededError:
+                newer = await self._follower.catch_up()
+                if newer.generation != head.generation:
+                    break
+                sources.extendleft(reversed(batch))  # of another catalog: once more
+                head = newer
+                continue
+            self._observer.compacted(loop.time() - began, count)
+            deleted += count
+            head = await self._follower.catch_up()
         self._remember()
         return deleted
 
-    async def _write(self, batch: Sequence[SourceKey], head: Head) -> int:
-        upto = self._follower.cursor  # no await from here until all totals are taken
-        held = [
-            (stream, source, each)
-            for stream_id, source in batch
-            if (stream := self._streams.by_id(stream_id)) is not None
-            and (each := stream.source(source)) is not None
-        ]
-        rows = [
-            await self._compute(
-                _snapshot_row, stream, source, pile, totals, head.generation + 1, upto
+    async def _snapshots(
+        self, sources: deque[SourceKey], head: Head
+    ) -> tuple[list[SourceKey], list[SnapshotRow]]:
+        """Of as many sources as one transaction takes; they are removed from ``sources``."""
+        batch: list[SourceKey] = []
+        rows: list[SnapshotRow] = []
+        while sources and len(batch) < _SOURCES_AT_ONCE:
+            batch.append(sources.popleft())
+            stream = self._streams.by_id(batch[-1][0])
+            held = None if stream is None else stream.source(batch[-1][1])
+            if stream is None or held is None:
+                continue
+            upto = self._follower.cursor  # of the same moment as the totals
+            row = await self._compute(
+                _snapshot_row, stream, batch[-1][1], *held, head.generation + 1, upto
             )
-            for stream, source, (pile, totals) in held
-        ]
-        async with self._storage.writing() as tx:
-            return await log.compact(tx, head, rows)
+            rows.append(row)
+            if sum(len(each.body) for each in rows) >= _TRANSACTION_BYTES:
+                break
+        return batch, rows
 
     def _remember(self) -> None:
         follower = self._follower
         self._began = follower.head.generation, follower.cursor, follower.taken_bytes
-
-
-def _batches(sources: Sequence[SourceKey]) -> Iterator[Sequence[SourceKey]]:
-    for begin in range(0, len(sources), _SOURCES_AT_ONCE):
-        yield sources[begin : begin + _SOURCES_AT_ONCE]
 
 
 def _snapshot_row(

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api.errors import PROBLEM_JSON, Problem
+from api.queries import GroupRequest, QueryRequest
 
 __all__ = ["describe"]
 
@@ -25,6 +26,7 @@ _WITH_BODY = {
 }
 _ALWAYS = {"429": "Too many requests; `Retry-After` says when to ask again."}
 _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_NAMED = (Problem, QueryRequest, GroupRequest)  # of no route's signature
 _UNCOUNTED = {"/healthz", "/readyz"}
 
 
@@ -39,10 +41,11 @@ def describe(app: FastAPI) -> dict[str, Any]:
             tags=app.openapi_tags,
             routes=app.routes,
         )
-        definition = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas = schema.setdefault("components", {}).setdefault("schemas", {})
-        schemas.update(definition.pop("$defs"))
-        schemas["Problem"] = definition
+        for model in _NAMED:
+            definition = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(definition.pop("$defs"))
+            schemas[model.__name__] = definition
         for path, operations in schema["paths"].items():
             for operation in operations.values():
                 _complete(path, operation)

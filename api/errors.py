@@ -7,11 +7,13 @@ name and no text of the database driver ever leaves the process.
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, NamedTuple
 
 import sqlalchemy.exc
@@ -22,7 +24,7 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from api.journal.model import StorageError
+from api.journal.model import ReplayError, StorageError
 from decaysketch.errors import (
     CorruptSketchError,
     DecaySketchError,
@@ -32,6 +34,7 @@ from decaysketch.errors import (
 )
 
 __all__ = [
+    "BodiesInFlightError",
     "BodyTooLargeError",
     "BusyError",
     "CapacityTooSmallError",
@@ -43,6 +46,7 @@ __all__ = [
     "IncompatibleStreamsError",
     "IntervalConflictError",
     "InvalidRequestError",
+    "KeyChangedError",
     "ObservationsOnlyError",
     "Problem",
     "ProblemResponse",
@@ -114,9 +118,10 @@ class UnknownSourceError(ServiceError):
     """A stream has no sketch from some of the sources asked for."""
 
     def __init__(self, stream: str, sources: Iterable[str]) -> None:
-        unknown = sorted(sources)
+        count = len(unknown := list(sources))
+        unknown = heapq.nsmallest(_FAULTS_SHOWN, unknown)
         super().__init__(
-            f"stream {stream!r} has no sketch from {len(unknown)} of the sources asked for: "
+            f"stream {stream!r} has no sketch from {count} of the sources asked for: "
             f"{reprlib.repr(unknown)}",
             [Fault(field="source", reason="unknown source", value=name) for name in unknown],
         )
@@ -254,10 +259,11 @@ class IncompatibleStreamsError(ServiceError):
 class TooManyLiveClientsError(HTTPException):
     """As many live connections are open as there may be."""
 
-    def __init__(self, most: int, retry_s: int) -> None:
+    def __init__(self, most: int, retry_s: int, *, of_key: bool = False) -> None:
+        whose = "of this key " if of_key else ""
         super().__init__(
             HTTPStatus.TOO_MANY_REQUESTS,
-            f"{most} live connections are open, as many as there may be",
+            f"{most} live connections {whose}are open, as many as there may be",
             {"Retry-After": str(retry_s)},
         )
 
@@ -356,6 +362,18 @@ class TooManyRequestsError(HTTPException):
         )
 
 
+class BodiesInFlightError(HTTPException):
+    """The bodies of all requests at a time are more than this process may hold."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"the bodies that are being received are more than {limit_bytes} bytes together; "
+            "nothing was taken, send it again later",
+            {"Retry-After": "1"},
+        )
+
+
 class SlowBodyError(HTTPException):
     """The body did not arrive in time."""
 
@@ -395,6 +413,13 @@ class UnknownKeyError(ServiceError):
 
     def __init__(self, prefix: str) -> None:
         super().__init__(f"there is no key {prefix!r}")
+
+
+class KeyChangedError(ServiceError):
+    """A key was changed by another request while this one was to change it."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(f"key {prefix!r} was changed or revoked by another request meanwhile")
 
 
 class _Kind(NamedTuple):
@@ -469,9 +494,13 @@ TABLE: dict[type[Exception], _Kind] = {
         HTTPStatus.CONFLICT, "too-many-streams", "No room for another stream"
     ),
     UnknownKeyError: _Kind(HTTPStatus.NOT_FOUND, "unknown-key", "No such key"),
+    KeyChangedError: _Kind(HTTPStatus.CONFLICT, "key-changed", "The key was changed meanwhile"),
     UnknownSourceError: _Kind(HTTPStatus.NOT_FOUND, "unknown-source", "No such source"),
     UnsupportedMediaTypeError: _Kind(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Not a body this route takes"
+    ),
+    ReplayError: _Kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "journal-unreadable", "The journal cannot be read"
     ),
     StorageError: _Kind(
         HTTPStatus.SERVICE_UNAVAILABLE, "journal-unavailable", "The journal is out of reach"
@@ -479,6 +508,17 @@ TABLE: dict[type[Exception], _Kind] = {
     sqlalchemy.exc.SQLAlchemyError: _Kind(
         HTTPStatus.SERVICE_UNAVAILABLE, "journal-unavailable", "The journal is out of reach"
     ),
+}
+
+# Of what these refuse there is a count, by stream and reason.
+_POSTS = {"/v1/streams/{name}/sketches", "/v1/streams/{name}/observations"}
+# Neither who sends it nor when is at fault; 403 where the source was revoked.
+_OF_THE_POST = {
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
 }
 
 # What may leave the process where the text of the exception may not.
@@ -489,6 +529,7 @@ _UNWRITTEN = (
     "be sent again"
 )
 _DETAILS: dict[type[Exception], str] = {
+    ReplayError: "the journal cannot be read; the log of the server says where",
     StorageError: _UNWRITTEN,
     sqlalchemy.exc.SQLAlchemyError: _UNWRITTEN,
 }
@@ -530,9 +571,22 @@ def answer_to(error: Exception) -> ProblemResponse:
 
 async def _handle(request: Request, error: Exception) -> ProblemResponse:
     answer = answer_to(error)
+    if getattr(request.scope.get("route"), "path", "") in _POSTS and request.method == "POST":
+        _count_refusal(request, error, answer.status_code)
     if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         answer.headers["Allow"] = ", ".join(sorted(_methods_of(request)))
     return answer
+
+
+def _count_refusal(request: Request, error: Exception, status: int) -> None:
+    """Count a post that is refused for what it is, if there is a stream of that name."""
+    kind = next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), None)
+    if status not in _OF_THE_POST or (kind is None and status == HTTPStatus.FORBIDDEN):
+        return
+    aggregator = request.app.state.aggregator
+    name = request.path_params["name"]
+    if any(stream.name == name for stream in aggregator.streams()):
+        aggregator.observer.refused(name, f"http-{status}" if kind is None else kind.slug)
 
 
 def _methods_of(request: Request) -> set[str]:
@@ -548,11 +602,11 @@ def _methods_of(request: Request) -> set[str]:
 def _known(error: Exception) -> ProblemResponse:
     ancestor = next(cls for cls in type(error).__mro__ if cls in TABLE)
     kind = TABLE[ancestor]
-    faults = list(_faults(error))
+    faults = list(islice(_faults(error), _FAULTS_SHOWN))
     if isinstance(error, RequestValidationError):
         detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
-        if len(faults) > 3:
-            detail += f"; and {len(faults) - 3} more"
+        if (count := len(error.errors())) > 3:
+            detail += f"; and {count - 3} more"
     else:
         detail = _DETAILS.get(ancestor, str(error))
     return _respond(
@@ -561,7 +615,7 @@ def _known(error: Exception) -> ProblemResponse:
             title=kind.title,
             status=kind.status,
             detail=_shortened(detail, 1000),
-            errors=faults[:_FAULTS_SHOWN] or None,
+            errors=faults or None,
         ),
         {"Retry-After": "1"} if kind.status in _TRANSIENT else None,
     )
@@ -598,7 +652,7 @@ def _faults(error: Exception) -> Iterable[Fault]:
     if isinstance(error, IncompatibleSketchError):
         return _differences(error.fields, "differs from the stream's")
     if isinstance(error, RequestValidationError):
-        return [_validation_fault(entry, error.body) for entry in error.errors()]
+        return (_validation_fault(entry, error.body) for entry in error.errors())
     return []
 
 

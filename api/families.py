@@ -34,6 +34,8 @@ __all__ = ["AGGREGATES", "Snapshot", "fixed_decay", "join", "snapshot_of"]
 class Snapshot(ABC):
     """One sketch as it was at one moment."""
 
+    _given_up: Sketch | None = None  # it, if nobody changes it any more
+
     @property
     @abstractmethod
     def params(self) -> Params:
@@ -74,7 +76,11 @@ class Snapshot(ABC):
 
     @abstractmethod
     def thaw(self) -> Sketch:
-        """A sketch of its own with this state, to be merged."""
+        """A sketch of its own with this state."""
+
+    def to_merge(self) -> Sketch:
+        """A sketch with this state, to be merged into others and not to be changed."""
+        return self.thaw() if self._given_up is None else self._given_up
 
     @abstractmethod
     def samples(self, decay: Decay | None, now: int) -> list[Sample]:
@@ -231,15 +237,22 @@ AGGREGATES: dict[str, frozenset[str]] = {
 }
 
 
-def snapshot_of(sketch: Sketch) -> Snapshot:
-    """What a sketch holds now."""
+def snapshot_of(sketch: Sketch, *, given_up: bool = False) -> Snapshot:
+    """What a sketch holds now.
+
+    Args:
+        sketch: of any family.
+        given_up: nobody will change it any more, so that it can be merged as it is.
+    """
     snapshot: Snapshot = _SNAPSHOTS[type(sketch)](sketch)
+    if given_up:
+        snapshot._given_up = sketch
     return snapshot
 
 
 def join(recipe: Recipe[Any], snapshots: Iterable[Snapshot]) -> Snapshot:
     """Everything that any of them saw; the smallest of their capacities. At least one."""
-    return snapshot_of(recipe.merge([each.thaw() for each in snapshots]))
+    return snapshot_of(recipe.merge([each.to_merge() for each in snapshots]))
 
 
 def fixed_decay(recipe: Recipe[Any]) -> IntegralDecay | None:

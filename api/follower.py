@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from api.compute import Compute
 from api.errors import CapacityTooSmallError
 from api.families import Snapshot
-from api.journal.model import Head, Row, SnapshotRow, SourceKey, StorageError
+from api.journal.model import Head, ReplayError, Row, SnapshotRow, SourceKey, StorageError
 from api.journal.storage import Reader, Storage
 from api.observer import Observer
 from api.streams import Stream, Streams
@@ -30,11 +30,7 @@ __all__ = ["Follower", "ReplayError"]
 _log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 8 * 1024 * 1024
-
-
-class ReplayError(RuntimeError):
-    """A stream or an acknowledged post can no longer be read; going on without it would lose it
-    silently."""
+_OWN_BYTES = 64 * 1024 * 1024
 
 
 class Follower:
@@ -45,7 +41,8 @@ class Follower:
         streams: changed by nobody else.
         compute: runs the decoding.
         observer: told of lags and reloads.
-        taken: told of each stream that something was added to.
+        taken: told of each stream that something was added to, and of how many rows.
+        room: waits until what was taken is merged in so far that more may be taken.
     """
 
     def __init__(
@@ -54,19 +51,24 @@ class Follower:
         streams: Streams,
         compute: Compute,
         observer: Observer,
-        taken: Callable[[Stream], None],
+        taken: Callable[[Stream, int], None],
+        room: Callable[[], Awaitable[None]],
     ) -> None:
         self._storage = storage
         self._streams = streams
         self._compute = compute
         self._observer = observer
         self._taken = taken
+        self._room = room
         self._seen = Head()  # as of the last time that everything was read
         self._catalog = 0
         self._cursor = 0
         self._taken_bytes = 0
         self._own: dict[int, tuple[Row, Snapshot]] = {}  # committed here, beyond the cursor
+        self._own_bytes = 0
         self._reading = asyncio.Lock()
+        self._begun = self._ended = 0  # numbers of catch-ups
+        self._caught_up_at = float("-inf")
         self._asked = asyncio.Event()
         self._advanced = asyncio.Event()
 
@@ -79,6 +81,11 @@ class Follower:
     def taken_bytes(self) -> int:
         """Bytes of the rows that were taken so far."""
         return self._taken_bytes
+
+    @property
+    def caught_up_at(self) -> float:
+        """When everything was read last, by the clock of the event loop."""
+        return self._caught_up_at
 
     @property
     def catalog(self) -> int:
@@ -106,13 +113,16 @@ class Follower:
                 self._take(row, sketch)
                 self._advance(row.seq)
             elif row.seq > self._cursor:
-                self._own[row.seq] = row, sketch
+                if self._own_bytes < _OWN_BYTES:  # beyond, they are read from the journal
+                    self._own[row.seq] = row, sketch
+                    self._own_bytes += len(row.body)
                 self._asked.set()
 
     async def reached(self, number: int) -> None:
         """Wait until everything up to a number is taken."""
-        while self._cursor < number:
+        if self._cursor < number:
             self._asked.set()
+        while self._cursor < number:
             await self._advanced.wait()
 
     async def follow(self, poll_s: float) -> None:
@@ -134,15 +144,21 @@ class Follower:
                 await asyncio.sleep(max(poll_s, 1.0))
 
     async def catch_up(self) -> Head:
-        """Take everything that the database holds now; its head.
+        """Take everything that the database holds now; its head. Who calls while others wait shares
+        their reading.
 
         Raises:
             StorageError: the database is out of reach. What was taken stays taken.
-            ReplayError: something cannot be read.
+            ReplayError: something cannot be read, or the database went back.
         """
+        wanted = self._begun + 1
         async with self._reading:
+            if self._ended >= wanted:  # one that began after this call has ended well
+                return self._seen
+            self._begun = number = self._begun + 1
             async with self._storage.reading() as rx:
                 head = await rx.head()
+                self._check_direction(head)
                 if head.catalog != self._catalog:
                     await self._read_catalog(rx, head.catalog)
                 if head.deleted > self._cursor:
@@ -150,16 +166,31 @@ class Follower:
                 self._observer.lag(head.last - self._cursor)
                 await self._read_rows(rx, head.last)
             self._seen = head
+            self._ended = number
+            self._caught_up_at = asyncio.get_running_loop().time()
         return head
+
+    def _check_direction(self, head: Head) -> None:
+        """A database that was restored, or failed over to a copy that lagged, may hold other rows
+        under numbers that were read before."""
+        before = self._cursor, self._catalog, self._seen.generation
+        now = head.last, head.catalog, head.generation
+        if any(new < old for new, old in zip(now, before, strict=True)):
+            raise ReplayError(
+                f"the database went back: it has (row, catalog, generation) {now}, and this "
+                f"process has read {before}; restart it"
+            )
 
     async def _read_catalog(self, rx: Reader, number: int) -> None:
         rows, revocations = await rx.streams(), await rx.revocations()
         try:
-            self._streams.replace(rows, revocations)
+            changed = self._streams.replace(rows, revocations)
         except DecaySketchError as error:
             raise ReplayError(f"a stream cannot be opened: {error}") from error
+        for stream in changed:
+            self._taken(stream, 0)
         # Rows of a source that was revoked in between are in the database no more.
-        self._own.clear()
+        self._keep_own({})
         self._catalog = number
 
     async def _read_snapshots(self, rx: Reader) -> None:
@@ -180,7 +211,7 @@ class Follower:
                     raise
                 continue
             stream.load(snapshot.source, sketch, snapshot.totals, snapshot.upto)
-            self._taken(stream)
+            self._taken(stream, len(sketch))
             loaded.add(source)
         self._observer.reloaded()
 
@@ -188,6 +219,7 @@ class Follower:
         while self._cursor < last:
             own = self._own.pop(self._cursor + 1, None)
             if own is not None:
+                self._own_bytes -= len(own[0].body)
                 self._take(*own)
                 self._advance(self._cursor + 1)
                 continue
@@ -201,18 +233,25 @@ class Follower:
             complete = sum(len(row.body) for row in rows) < _CHUNK_BYTES
             self._advance(upto if complete else rows[-1].seq)
             # Some of these may have been committed here while they were read.
-            self._own = {seq: own for seq, own in self._own.items() if seq > self._cursor}
+            self._keep_own({seq: own for seq, own in self._own.items() if seq > self._cursor})
+            await self._room()
+
+    def _keep_own(self, own: dict[int, tuple[Row, Snapshot]]) -> None:
+        self._own = own
+        self._own_bytes = sum(len(row.body) for row, _ in own.values())
 
     def _take(self, row: Row, sketch: Snapshot) -> None:
         stream = self._stream(row.stream_id)
         stream.take(row, sketch)
         self._taken_bytes += len(row.body)
-        self._taken(stream)
+        self._taken(stream, len(sketch))
 
     def _stream(self, stream_id: int) -> Stream:
         stream = self._streams.by_id(stream_id)
         if stream is None:
-            raise ReplayError(f"the journal holds rows of stream {stream_id}, which is not there")
+            raise ReplayError(
+                f"the database holds sketches of stream {stream_id}, which is not there"
+            )
         return stream
 
     def _advance(self, cursor: int) -> None:

@@ -2,17 +2,19 @@
 
 Every line of the process goes through one formatter, uvicorn's included. A request is one line,
 written when its answer has ended: id, method, template of the route (never the path, and never the
-query string), status, duration, bytes, the public prefix of the key, the stream. No body, no
-secret and no header is ever written. Control characters are escaped, so that no text from outside
-can begin a line of its own.
+query string), status, duration, bytes, the public prefix of the key, the stream if it has the form
+of a name. No body, no secret and no header is ever written, and the line is never long. Control
+characters are escaped, so that no text from outside can begin a line of its own.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, TextIO
@@ -21,6 +23,7 @@ from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api import schemas
 from api.request_id import HEADER, REQUEST_ID
 from api.settings import Settings
 
@@ -28,6 +31,8 @@ __all__ = ["JsonFormatter", "RequestLog", "TextFormatter", "configure", "install
 
 _requests = logging.getLogger("api.requests")
 _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds, for ever
+_OF_A_STREAM = "/v1/streams/{name}"
+_METHOD_LENGTH = 20
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -150,14 +155,21 @@ def _record(scope: Scope, status: int, seconds: float, received: int, sent: int)
         return
     caller = scope.get("state", {}).get("caller")
     fields = {
-        "method": scope["method"],
+        "method": scope["method"][:_METHOD_LENGTH],
         "route": route or None,
         "status": status,
         "duration_ms": round(1000 * seconds, 3),
         "received_bytes": received,
         "sent_bytes": sent,
         "key": getattr(caller, "prefix", None),
-        "stream": scope.get("path_params", {}).get("name") if route else None,
+        "stream": _stream(route, scope.get("path_params", {})),
     }
     said = {name: value for name, value in fields.items() if value is not None}
     _requests.log(level, "request", extra={"fields": said})
+
+
+def _stream(route: str, parameters: Mapping[str, Any]) -> str | None:
+    """The stream that the path names, if it can be one: anybody may ask for any path."""
+    name = parameters.get("name", "")
+    is_one = route.startswith(_OF_A_STREAM) and re.fullmatch(schemas.STREAM, name)
+    return name if is_one else None

@@ -22,7 +22,6 @@ from email.message import Message as HeaderText
 from http import HTTPStatus
 
 from fastapi import FastAPI
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import errors, inflation
 from api.access.rates import Rates, address_of
 from api.access.ring import KeyRing
+from api.journal.model import StorageError
 from api.request_id import HEADER, REQUEST_ID, accepted_or_new
 from api.settings import Settings
 
@@ -42,9 +42,9 @@ _BULK_TYPES = {
     "application/vnd.decaysketch.sketches",
     "application/x-ndjson",
 }
+_WITHOUT_BODY = {"GET", "HEAD"}
 _UNCOUNTED = {"/healthz", "/readyz"}
 _PORT = re.compile(r":[0-9]*$")
-_LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
 
 _SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -66,6 +66,7 @@ def install(app: FastAPI, settings: Settings) -> None:
         limit_bytes=settings.max_body_bytes,
         inflated_bytes=settings.max_inflated_bytes,
         json_bytes=settings.max_json_bytes,
+        inflight_bytes=settings.max_inflight_bytes,
         timeout_s=settings.read_timeout_s,
     )
     app.add_middleware(
@@ -116,9 +117,9 @@ class Entrance:
     Args:
         app: what stands behind; ``app.state.keys`` recognises callers.
         rates: of each key, and of each address without one.
-        local_names_only: on a loopback server that asks for no key, a request from this machine
-            must call it by a name of this machine. A web page that points a name of its own at
-            127.0.0.1 could otherwise read the answers.
+        local_names_only: on a loopback server that asks for no key, a request must call it by a
+            name of this machine. A web page that points a name of its own at 127.0.0.1 could
+            otherwise read the answers.
     """
 
     def __init__(self, app: ASGIApp, rates: Rates, *, local_names_only: bool) -> None:
@@ -132,7 +133,7 @@ class Entrance:
             return
         try:
             await self._admit(scope)
-        except (HTTPException, SQLAlchemyError) as error:
+        except (HTTPException, StorageError) as error:
             await errors.answer_to(error)(scope, receive, send)
             return
 
@@ -150,9 +151,10 @@ class Entrance:
         headers = Headers(scope=scope)
         keys: KeyRing = scope["app"].state.keys
         client = scope["client"][0] if scope.get("client") else "unknown"
-        if self.local_names_only and not keys.required and _is_loopback(client):
+        if self.local_names_only and not keys.required:
+            # Whoever the client is: a header may have said so.
             name = headers.get("host", "")
-            if _PORT.sub("", name) not in _LOCAL_NAMES:
+            if not _is_local(_PORT.sub("", name)):
                 raise HTTPException(
                     HTTPStatus.MISDIRECTED_REQUEST, f"this server is not called {name[:100]!r}"
                 )
@@ -168,16 +170,22 @@ class Entrance:
 
 
 class Body:
-    """Bounds the body in bytes as sent, in bytes as inflated, and in time.
+    """Bounds the body in bytes as sent, in bytes as inflated, and in time; and the bodies of all
+    requests together in bytes.
 
     A declared length is believed; without one the bytes are counted as they come. At most one
-    chunk of the server and one piece of ``inflation.PIECE_BYTES`` are held here.
+    chunk of the server and one piece of ``inflation.PIECE_BYTES`` are held here. What a route was
+    given counts until its request has ended. A body that is alone is never too much, whatever
+    ``inflight_bytes`` is.
+
+    What comes with GET or HEAD means nothing and no route reads it: it is passed on as it is.
 
     Args:
         app: what stands behind.
         limit_bytes: most bytes as sent.
         inflated_bytes: most bytes once inflated.
         json_bytes: most bytes, inflated, of a body that is not one of the bulk media types.
+        inflight_bytes: most bytes, inflated, of all bodies at a time.
         timeout_s: from the first read to the last byte.
     """
 
@@ -187,16 +195,19 @@ class Body:
         limit_bytes: int,
         inflated_bytes: int,
         json_bytes: int,
+        inflight_bytes: int,
         timeout_s: float,
     ) -> None:
         self.app = app
         self.limit_bytes = limit_bytes
         self.inflated_bytes = inflated_bytes
         self.json_bytes = json_bytes
+        self.inflight_bytes = inflight_bytes
         self.timeout_s = timeout_s
+        self.held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["method"] in _WITHOUT_BODY:
             await self.app(scope, receive, send)
             return
         headers = MutableHeaders(scope=scope)
@@ -212,6 +223,7 @@ class Body:
             del headers["content-length"]
         body: AsyncIterator[bytes] | None = None
         received = False
+        own_bytes = 0
 
         def begin() -> AsyncIterator[bytes]:
             if not plain and coding not in inflation.CODINGS:
@@ -220,6 +232,14 @@ class Body:
                 raise errors.BodyTooLargeError(limit_bytes)
             sent = self._sent(receive, limit_bytes)
             return sent if plain else inflation.inflate(sent, coding, inflated_bytes)
+
+        def hold(piece: bytes) -> None:
+            nonlocal own_bytes
+            is_alone = self.held_bytes == own_bytes
+            if self.held_bytes + len(piece) > self.inflight_bytes and not is_alone:
+                raise errors.BodiesInFlightError(self.inflight_bytes)
+            own_bytes += len(piece)
+            self.held_bytes += len(piece)
 
         async def receive_within_bounds() -> Message:
             nonlocal body, received
@@ -231,9 +251,14 @@ class Body:
             except _DisconnectedError:
                 return {"type": "http.disconnect"}
             received = piece is None
+            if piece:
+                hold(piece)
             return {"type": "http.request", "body": piece or b"", "more_body": not received}
 
-        await self.app(scope, receive_within_bounds, send)
+        try:
+            await self.app(scope, receive_within_bounds, send)
+        finally:
+            self.held_bytes -= own_bytes
 
     async def _sent(self, receive: Receive, limit_bytes: int) -> AsyncIterator[bytes]:
         deadline = asyncio.get_running_loop().time() + self.timeout_s
@@ -266,8 +291,11 @@ def _media_type(content_type: str) -> str:
     return text.get_content_type() if content_type else ""
 
 
-def _is_loopback(host: str) -> bool:
+def _is_local(name: str) -> bool:
+    """Whether a name, as a URL has it, is one of this machine that nobody else can give away."""
+    if name.lower() == "localhost":
+        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(name.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:
         return False

@@ -74,7 +74,7 @@ class Pile:
         if not parts:
             return
         self._sketch.merge(
-            *(part.merged().thaw() if isinstance(part, Pile) else part.thaw() for part in parts)
+            *((part.merged() if isinstance(part, Pile) else part).to_merge() for part in parts)
         )
         self._snapshot = None
         with self._adding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 from contextvars import ContextVar
@@ -13,6 +14,10 @@ HEADER = "X-Request-Id"
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 """Set for as long as a request is served, in every task and thread that it starts."""
 
+# Unique, not secret: a draw from the system for each request would cost more than the log line.
+_PROCESS = secrets.token_hex(6)
+_NUMBERS = itertools.count(1)
+
 _WELL_FORMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
@@ -20,4 +25,4 @@ def accepted_or_new(given: str | None) -> str:
     """The id that the client or a proxy gave, if it can do no harm in a log; else a new one."""
     if given is not None and _WELL_FORMED.fullmatch(given):
         return given
-    return secrets.token_hex(8)
+    return f"{_PROCESS}-{next(_NUMBERS):x}"

@@ -1,7 +1,10 @@
 """What travels about streams and sketches, as pydantic models. Queries are in ``queries``.
 
 Requests are strict: a field that nobody reads, a number in quotes or a fraction where an integer is
-meant is refused, never guessed. Domains of parameters are the library's business; here are types.
+meant is refused, never guessed. Domains of parameters are the library's business; here are types,
+and how much of each there may be: every list has a greatest length, lists of numbers and texts are
+left at their first fault, and of fields that nobody knows a few are named. So the work and the
+memory that a body takes follow from what is allowed, not from what somebody sends.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from decaysketch.asyncwindow import AsyncParams, MedianParams, SumParams
 
 __all__ = [
     "SOURCE",
+    "STREAM",
     "AfterHeader",
     "DecayStream",
     "HashedStream",
@@ -43,12 +47,14 @@ __all__ = [
 ]
 
 _LARGEST_NUMBER = (1 << 63) - 1
+_UNKNOWN_NAMED = 3
+STREAM = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 SOURCE = r"^[^\x00-\x1f\x7f-\x9f]{1,200}$"
 
 StreamName = Annotated[
     str,
     Path(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        pattern=STREAM,
         description="1 to 100 letters, digits, `.`, `_` or `-`, the first a letter or digit.",
         examples=["ward-7"],
     ),
@@ -88,6 +94,19 @@ class RequestModel(BaseModel):
     """Base of every request body."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_unknown_fields(cls, fields: Any) -> Any:
+        """Each unknown field is a fault to tell of, and a body has room for many."""
+        most = len(cls.model_fields) + _UNKNOWN_NAMED
+        if isinstance(fields, dict) and len(fields) > most:
+            raise PydanticCustomError(
+                "too_many_fields",
+                "has {count} fields; there are {known}",
+                {"count": len(fields), "known": len(cls.model_fields)},
+            )
+        return fields
 
 
 class StreamParams(RequestModel):
@@ -186,6 +205,7 @@ class IntegralStream(HashedStream):
     family: Literal["integral"]
     params: StreamParams
     decay: dict[str, Any] = Field(
+        max_length=10,
         description="As an integral decay's `to_dict()`: `window` with `width`; `exponential` with "
         "`half_life` or `rate`; `polynomial` with `exponent`, `scale`; `halving` with `period`; "
         '`expression` with `text`, `max_weight`. A number may be a fraction in quotes, `"1/3"`.',
@@ -332,7 +352,11 @@ class StreamState(BaseModel):
     posted_bytes: int = Field(description="Their bytes.")
     posted_rows: int = Field(description="Observations in them, copies included.")
     last_received: datetime | None = Field(description="When the last of them came.")
-    sources: list[SourceState] = Field(description="In order of name.")
+    source_count: int = Field(description="How many sources have posted.")
+    sources: list[SourceState] = Field(
+        description="In order of name: the first of them, or those asked for by `sources` and "
+        "`after_source`."
+    )
     revoked: list[str] = Field(description="Sources that are refused, in order of name.")
 
 

@@ -20,8 +20,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.engine import URL
+
+from api.journal.urls import async_url
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -39,13 +40,6 @@ _KIB, _MIB, _GIB, _TIB = (1 << shift for shift in (10, 20, 30, 40))
 _UNITS = {"": 1, "B": 1, "KIB": _KIB, "MIB": _MIB, "GIB": _GIB, "TIB": _TIB}
 # Words for None, and which settings have them.
 _WORDS = {"auto": ("auth", "log_format"), "off": ("max_clock_skew_s",)}
-_ASYNC_DRIVERS = {
-    "sqlite": "sqlite+aiosqlite",
-    "sqlite+aiosqlite": "sqlite+aiosqlite",
-    "postgres": "postgresql+psycopg",
-    "postgresql": "postgresql+psycopg",
-    "postgresql+psycopg": "postgresql+psycopg",
-}
 
 
 class SettingsError(ValueError):
@@ -118,11 +112,17 @@ class Settings(BaseModel):
     max_inflated_bytes: Bytes = _within(
         64 * _MIB, 1, 2 * _GIB, "Longest request body once inflated (gzip, zstd)."
     )
+    max_inflight_bytes: Bytes = _within(
+        512 * _MIB,
+        1,
+        _TIB,
+        "Most bytes, inflated, of all bodies that one worker holds at a time; beyond that 429.",
+    )
     max_json_bytes: Bytes = _within(
         4 * _MIB, 1, 2 * _GIB, "Longest JSON body once inflated: parsed, it takes 30 times as much."
     )
-    max_queries: int = _within(1000, 1, 1 << 20, "Most queries in one request.")
-    max_points: int = _within(2000, 1, 1 << 20, "Most times in one time series.")
+    max_queries: int = _within(1000, 1, 2000, "Most queries in one request.")
+    max_points: int = _within(2000, 1, 10_000, "Most times in one time series.")
     max_rows: int = _within(100_000, 1, 1 << 27, "Most observations in one post of them.")
     max_streams: int = _within(10_000, 1, 1 << 24, "Most streams.")
     max_expressions: int = _within(
@@ -282,19 +282,16 @@ def settings_table() -> str:
 
 def _url(data: str) -> URL:
     if "://" not in data:
-        return URL.create(_ASYNC_DRIVERS["sqlite"], database=data)
-    scheme = data.partition("://")[0]
+        return async_url("sqlite://").set(database=data)
     try:
-        if scheme in _ASYNC_DRIVERS:
-            url = make_url(data)
-            return url.set(drivername=_ASYNC_DRIVERS[scheme])
-    except (ArgumentError, ValueError):
-        pass
-    raise SettingsError(
-        "data",
-        f"is a URL of {scheme!r} that cannot be read; expected a path, sqlite:///PATH or "
-        "postgresql://USER:PASSWORD@HOST/DATABASE",
-    )
+        return async_url(data)
+    except ValueError:
+        scheme = data.partition("://")[0]
+        raise SettingsError(
+            "data",
+            f"is a URL of {scheme!r} that cannot be read; expected a path, sqlite:///PATH or "
+            "postgresql://USER:PASSWORD@HOST/DATABASE",
+        ) from None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ reading and merging may happen on any.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +30,7 @@ from decaysketch.families import Recipe, recipe_from_dict
 
 __all__ = ["SourceInfo", "Stream", "Streams"]
 
-_JOINS_KEPT = 16  # joins of some of the sources, kept until one of them changes
+_JOINS_KEPT = 16  # joins of some of the sources, as long as they are asked for
 
 
 @dataclass(slots=True)
@@ -68,6 +69,7 @@ class Stream:
         self._high: set[Pile] = set()  # of single sources, to be merged
         self._revoked: dict[str, Revocation] = {}
         self._partial_joins: dict[tuple[tuple[str, int], ...], _Join] = {}
+        self._joining = threading.Lock()
 
     def decode(self, body: bytes) -> Snapshot:
         """The sketch in a body, checked against this stream.
@@ -81,7 +83,7 @@ class Stream:
         ours, theirs = self.recipe.params.capacity, sketch.params.capacity
         if theirs < ours:
             raise CapacityTooSmallError(self.name, ours, theirs)
-        return snapshot_of(sketch)
+        return snapshot_of(sketch, given_up=True)
 
     def decode_post(self, body: bytes) -> Snapshot:
         """The same, for a body that comes from outside.
@@ -113,13 +115,18 @@ class Stream:
         entry = self._sources.get(source)
         return entry is not None and seq <= entry.upto
 
-    def apply(self, revocation: Revocation) -> None:
-        """Refuse or admit a source; if that was not known, drop what it has posted."""
+    def apply(self, revocation: Revocation) -> bool:
+        """Refuse or admit a source; if that was not known, drop what it has posted. Whether it had
+        posted anything."""
         known = self._revoked.get(revocation.source)
         self._revoked[revocation.source] = revocation
         unknown = known is None or known.number != revocation.number
-        if unknown and self._sources.pop(revocation.source, None) is not None:
+        dropped = unknown and self._sources.pop(revocation.source, None) is not None
+        if dropped:
             self._join_again()
+            with self._joining:
+                self._partial_joins.clear()
+        return dropped
 
     def _add(self, source: _Source, sketch: Snapshot) -> None:
         source.pile.add(sketch)
@@ -174,19 +181,24 @@ class Stream:
         # A source's sketch is immutable, so its identity tells whether it is another one by now;
         # it is kept alive by the join that is kept beside it.
         key = tuple((name, id(each)) for name, each in merged.items())
-        kept = self._partial_joins.get(key)
-        if kept is None:
-            kept = _Join(join(self.recipe, merged.values()), tuple(merged.values()))
-            if len(self._partial_joins) >= _JOINS_KEPT:
-                self._partial_joins.pop(next(iter(self._partial_joins)), None)
-            self._partial_joins[key] = kept
+        with self._joining:
+            kept = self._partial_joins.get(key)
+            if kept is None:
+                kept = _Join(join(self.recipe, merged.values()), tuple(merged.values()))
+                if len(self._partial_joins) >= _JOINS_KEPT:
+                    self._partial_joins.pop(next(iter(self._partial_joins)))
+                self._partial_joins[key] = kept
         return kept.sketch
 
-    def sources(self) -> list[SourceInfo]:
-        """What is known of each source, in order of name. Merges what waits."""
+    def sources(self, after: str = "", limit: int | None = None) -> list[SourceInfo]:
+        """What is known of each source, in order of name: of at most ``limit``, with names that
+        come after ``after``. Merges what waits of these."""
+        names = sorted(name for name in list(self._sources) if name > after)[:limit]
+        listed = [(name, self._sources.get(name)) for name in names]
         return [
             SourceInfo(name, entry.pile.merged(), entry.totals)
-            for name, entry in sorted(self._sources.items())
+            for name, entry in listed
+            if entry is not None
         ]
 
     def totals(self) -> Totals:
@@ -236,17 +248,22 @@ class Streams:
         self._by_id: dict[int, Stream] = {}
         self._by_name: dict[str, Stream] = {}
 
-    def replace(self, rows: Iterable[StreamRow], revocations: Iterable[Revocation]) -> None:
-        """Make it these streams, with these revocations; streams that are known stay.
+    def replace(self, rows: Iterable[StreamRow], revocations: Iterable[Revocation]) -> list[Stream]:
+        """Make it these streams, with these revocations; streams that are known stay. Gives those
+        of which a source was dropped: they are to be merged anew.
 
         Raises:
             DecaySketchError: a recipe cannot be read.
         """
         streams = {row.id: self._by_id.get(row.id) or Stream(row) for row in rows}
-        for revocation in revocations:
-            streams[revocation.stream_id].apply(revocation)
+        changed = {
+            each.stream_id: streams[each.stream_id]
+            for each in revocations
+            if streams[each.stream_id].apply(each)
+        }
         self._by_id = streams
         self._by_name = {stream.name: stream for stream in streams.values()}
+        return list(changed.values())
 
     def __iter__(self) -> Iterator[Stream]:
         return iter([self._by_name[name] for name in sorted(self._by_name)])

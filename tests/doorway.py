@@ -9,7 +9,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from api import access, errors, middleware
 from api.access import Reads, Writes
@@ -24,10 +23,10 @@ def doorway(data: Path, **settings: Any) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        engine = create_async_engine(f"sqlite+aiosqlite:///{data}")
-        await access.start(app, chosen, engine)
+        store = access.SqlKeyStore(chosen.database_url)
+        await access.start(app, chosen, store)
         yield
-        await engine.dispose()
+        await store.close()
 
     app = FastAPI(lifespan=lifespan)
     app.state.settings = chosen

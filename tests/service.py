@@ -14,6 +14,7 @@ PARAMS = SketchParams(
 )
 NOW = 100_000
 OCTETS = {"content-type": "application/octet-stream"}
+LOCAL = "http://localhost"  # the only name that a server which asks for no key answers to
 
 
 def build(

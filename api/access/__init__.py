@@ -13,6 +13,7 @@ from __future__ import annotations
 from api.access.guard import Administers, Creates, Reads, Writes
 from api.access.keys import Caller, Role
 from api.access.ring import KeyRing, start
+from api.access.store import SqlKeyStore
 
 __all__ = [
     "Administers",
@@ -21,6 +22,7 @@ __all__ = [
     "KeyRing",
     "Reads",
     "Role",
+    "SqlKeyStore",
     "Writes",
     "start",
 ]

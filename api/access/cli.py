@@ -7,19 +7,15 @@ servers see each change within two seconds.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
-from re import fullmatch
 from typing import Annotated, TypeVar
 
 import typer
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import create_async_engine
 
-from api.access.keys import EVERY_STREAM, SCOPE_ENTRY, KeyRow, Role, mint, rotate
+from api.access.keys import EVERY_STREAM, KeyFieldError, KeyRow, Role, mint, now_us, rotate
 from api.access.store import SqlKeyStore
+from api.journal.model import StorageError
 from api.settings import Settings, SettingsError
 
 __all__ = ["keys"]
@@ -56,23 +52,18 @@ def mint_key(
     data: Data = None,
 ) -> None:
     """Make a key and write it out, once: what is kept does not tell it."""
-    chosen = scope or [EVERY_STREAM]
-    for entry in chosen:
-        if not fullmatch(SCOPE_ENTRY, entry):
-            raise typer.BadParameter(f"scope {entry!r} is no name of a stream and no glob")
-    if len(label) > 200:
-        raise typer.BadParameter(f"label has {len(label)} characters; at most 200 are taken")
-    if role is Role.ADMIN and max_streams is not None:
-        raise typer.BadParameter("an admin key makes other keys: max_streams would not hold")
-    now_us = _now_us()
-    row, token = mint(
-        role=role,
-        scope=chosen,
-        label=label,
-        now_us=now_us,
-        expires_us=None if expires_days is None else now_us + int(expires_days * 86_400e6),
-        max_streams=max_streams,
-    )
+    now = now_us()
+    try:
+        row, token = mint(
+            role=role,
+            scope=scope or [EVERY_STREAM],
+            label=label,
+            now_us=now,
+            expires_us=None if expires_days is None else now + int(expires_days * 86_400e6),
+            max_streams=max_streams,
+        )
+    except KeyFieldError as error:
+        raise typer.BadParameter(str(error)) from None
     _with_store(config, data, lambda store: store.put(row))
     typer.echo(token)
 
@@ -107,8 +98,10 @@ def rotate_key(
         row = next((row for row in await store.all() if row.prefix == prefix), None)
         if row is None:
             return None
-        changed, token = rotate(row, _now_us(), int(grace_s * 1e6))
-        return token if await store.replace(changed) else None
+        changed, token = rotate(row, now_us(), int(grace_s * 1e6))
+        if not await store.replace(row, changed):
+            raise typer.BadParameter(f"key {prefix!r} was changed by somebody else just now")
+        return token
 
     token = _with_store(config, data, replace)
     if token is None:
@@ -120,20 +113,16 @@ def _with_store(
     config: str | None, data: str | None, act: Callable[[SqlKeyStore], Awaitable[_Result]]
 ) -> _Result:
     async def run() -> _Result:
-        url = make_url(Settings.from_environment(config=config, data=data).database_url)
-        if url.drivername == "sqlite":
-            url = url.set(drivername="sqlite+aiosqlite")
-        engine = create_async_engine(url)
+        store = SqlKeyStore(Settings.from_environment(config=config, data=data).database_url)
         try:
-            store = SqlKeyStore(engine)
             await store.create()
             return await act(store)
         finally:
-            await engine.dispose()
+            await store.close()
 
     try:
         return asyncio.run(run())
-    except (SettingsError, SQLAlchemyError) as error:
+    except (SettingsError, StorageError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
 
@@ -162,7 +151,3 @@ def _date(time_us: int | None) -> str:
     return (
         "-" if time_us is None else f"{datetime.fromtimestamp(time_us / 1e6, UTC):%Y-%m-%d %H:%M}Z"
     )
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.access.keys import ANYONE, Caller, Role
+from api.access.keys import Caller, Role
 from api.errors import ForbiddenError, TooManyStreamsError, UnauthenticatedError
 
 __all__ = [
@@ -73,7 +73,7 @@ class Requires:
             return [] if name is None else [name]
         try:
             body: Any = await request.json()
-        except ValueError:  # no JSON, which the route refuses
+        except (ValueError, RecursionError):  # no JSON, which the route refuses
             return ()
         streams = body.get("streams") if isinstance(body, dict) else None
         return (
@@ -100,18 +100,9 @@ class _Creation(Requires):
         return caller
 
 
-class _Watching(Requires):
-    """Also whoever is on this machine, if only this machine can reach the server."""
-
-    async def __call__(self, request: Request, _described: Described = None) -> Caller:
-        if request.app.state.settings.listens_on_loopback:
-            return ANYONE
-        return await super().__call__(request)
-
-
 reads = Requires(Role.READ)
 reads_body_streams = Requires(Role.READ, body_streams=True)
-watches = _Watching(Role.READ, every_stream=True)
+watches = Requires(Role.READ, every_stream=True)
 writes = Requires(Role.WRITE)
 creates = _Creation(Role.WRITE)
 administers = Requires(Role.ADMIN)

@@ -11,30 +11,49 @@ import hashlib
 import hmac
 import re
 import secrets
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
 __all__ = [
     "ANYONE",
     "EVERY_STREAM",
+    "LABEL",
+    "LABEL_LENGTH",
+    "SCOPE_ENTRIES",
     "SCOPE_ENTRY",
     "Caller",
+    "KeyFieldError",
     "KeyRow",
     "Role",
     "covers",
     "mint",
+    "now_us",
     "prefix_of",
     "rotate",
 ]
 
 EVERY_STREAM = "*"
 SCOPE_ENTRY = r"^[A-Za-z0-9._*?!\[\]-]{1,100}$"
+SCOPE_ENTRIES = 100
+LABEL = r"^[^\x00-\x1f\x7f-\x9f]*$"
+LABEL_LENGTH = 200
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _FORM = re.compile(r"ds_([a-z2-7]{8})_[A-Za-z0-9_-]{43}", re.ASCII)
 _WILD = re.compile(r"[*?\[]")
+
+
+class KeyFieldError(ValueError):
+    """A key as it was asked for cannot be made: which field is at fault, and why."""
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(f"{field} {reason}")
+        self.field = field
+        self.value = value
+        self.reason = reason
 
 
 class Role(StrEnum):
@@ -78,7 +97,24 @@ class KeyRow:
 
     def proves(self, token: str, now_us: int) -> bool:
         """Whether ``token`` is this key, and valid at that time. In constant time of its secret."""
-        digest = _digest(token)
+        return self.accepts(_digest(token), now_us)
+
+    def caller(self, token: str) -> Caller:
+        """Whoever shows the key that ``token`` is."""
+        return Caller(
+            role=self.role,
+            scope=self.scope,
+            prefix=self.prefix,
+            digest=_digest(token),
+            max_streams=self.max_streams,
+        )
+
+    def sees(self, stream: str) -> bool:
+        """Whether a stream of this name is in scope."""
+        return _matches(stream, self.scope)
+
+    def accepts(self, digest: bytes, now_us: int) -> bool:
+        """Whether the text of this digest is this key, and valid at that time."""
         current = hmac.compare_digest(digest, self.digest)
         previous = hmac.compare_digest(digest, self.previous_digest or _NOTHING)
         if self.expires_us is not None and now_us >= self.expires_us:
@@ -88,16 +124,17 @@ class KeyRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Whoever makes a request, once the key is recognised."""
+    """Whoever makes a request, once the key is recognised; ``digest`` is of the text shown."""
 
     role: Role
     scope: tuple[str, ...]
     prefix: str | None = None
+    digest: bytes | None = field(default=None, repr=False)
     max_streams: int | None = None
 
     def sees(self, stream: str) -> bool:
         """Whether a stream of this name is in scope."""
-        return any(fnmatchcase(stream, entry) for entry in self.scope)
+        return _matches(stream, self.scope)
 
     @property
     def sees_all(self) -> bool:
@@ -118,7 +155,30 @@ def mint(
     expires_us: int | None = None,
     max_streams: int | None = None,
 ) -> tuple[KeyRow, str]:
-    """A new key: what is kept of it, and the text, which is shown once and never again."""
+    """A new key: what is kept of it, and the text, which is shown once and never again.
+
+    Raises:
+        KeyFieldError: an entry of the scope is no name and no glob, the scope or the label is too
+            long, the label has control characters, or an admin is to be limited.
+    """
+    scope = tuple(scope)
+    if len(scope) > SCOPE_ENTRIES:
+        raise KeyFieldError(
+            "scope", len(scope), f"has {len(scope)} entries; at most {SCOPE_ENTRIES} are"
+        )
+    for entry in scope:
+        if not re.fullmatch(SCOPE_ENTRY, entry):
+            raise KeyFieldError("scope", entry, f"{entry!r} is no name of a stream and no glob")
+    if len(label) > LABEL_LENGTH:
+        raise KeyFieldError(
+            "label", label, f"has {len(label)} characters; at most {LABEL_LENGTH} are taken"
+        )
+    if not re.fullmatch(LABEL, label):
+        raise KeyFieldError("label", label, f"{label!r} has control characters")
+    if role is Role.ADMIN and max_streams is not None:
+        raise KeyFieldError(
+            "max_streams", max_streams, "is not for role admin, which can make other keys"
+        )
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(8))
     token = _token(prefix)
     row = KeyRow(
@@ -126,7 +186,7 @@ def mint(
         digest=_digest(token),
         label=label,
         role=role,
-        scope=tuple(scope),
+        scope=scope,
         created_us=now_us,
         expires_us=expires_us,
         max_streams=max_streams,
@@ -146,6 +206,11 @@ def rotate(row: KeyRow, now_us: int, grace_us: int) -> tuple[KeyRow, str]:
     return changed, token
 
 
+def now_us() -> int:
+    """The clock that keys expire by: microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
 def prefix_of(token: str) -> str | None:
     """The prefix of a text that has the form of a key."""
     match = _FORM.fullmatch(token)
@@ -159,13 +224,17 @@ def covers(scope: Iterable[str], entry: str) -> bool:
     followed by ``*``.
     """
     if not _WILD.search(entry):
-        return any(fnmatchcase(entry, outer) for outer in scope)
+        return _matches(entry, scope)
     literal = _WILD.split(entry, maxsplit=1)[0]
     return any(
         entry == outer
         or (outer.endswith("*") and not _WILD.search(outer[:-1]) and literal.startswith(outer[:-1]))
         for outer in scope
     )
+
+
+def _matches(stream: str, scope: Iterable[str]) -> bool:
+    return any(fnmatchcase(stream, entry) for entry in scope)
 
 
 def _token(prefix: str) -> str:

@@ -1,4 +1,5 @@
-"""Where keys are kept: a table beside the journal. It holds digests, never a key."""
+"""Where keys are kept: a table beside the journal, which is read and written as the journal is.
+It holds digests, never a key."""
 
 from __future__ import annotations
 
@@ -8,24 +9,35 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Column,
+    Delete,
+    Insert,
     LargeBinary,
     MetaData,
     String,
     Table,
+    Update,
     delete,
+    func,
     insert,
     select,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api.access.keys import KeyRow, Role
+from api.journal.sql import answered, engine_of, transaction
+from api.journal.urls import async_url
 
 __all__ = ["KeyStore", "SqlKeyStore", "metadata"]
 
 
+_CREATION_LOCK = 0x6B657973  # "keys"; PostgreSQL: held by who creates the table
+
+
 class KeyStore(Protocol):
-    """Keys that outlive the process and are shared by every replica."""
+    """Keys that outlive the process and are shared by every replica.
+
+    Each raises StorageError if the database does not do it.
+    """
 
     async def all(self) -> list[KeyRow]:
         """Every key, in order of creation."""
@@ -33,8 +45,9 @@ class KeyStore(Protocol):
     async def put(self, row: KeyRow) -> None:
         """Add a key; its prefix is new."""
 
-    async def replace(self, row: KeyRow) -> bool:
-        """Change the key of this prefix; False if there is none any more."""
+    async def replace(self, row: KeyRow, other: KeyRow) -> bool:
+        """Put ``other`` in the place of ``row``; False if that has another secret by now, or is
+        no more."""
 
     async def delete(self, prefix: str) -> bool:
         """Remove a key; False if there is none."""
@@ -61,22 +74,32 @@ class SqlKeyStore:
     """Keys in SQLite or PostgreSQL.
 
     Args:
-        engine: of ``sqlite+aiosqlite`` or ``postgresql+psycopg``.
+        url: of the database.
     """
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
+    def __init__(self, url: str) -> None:
+        self._writers = engine_of(async_url(url), writes=True)
+        self._readers = engine_of(async_url(url), writes=False)
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._writers.dispose()
+        await self._readers.dispose()
 
     async def create(self) -> None:
         """Create the table if it is not there."""
-        async with self._engine.begin() as connection:
-            await connection.run_sync(metadata.create_all)
+        async with transaction(self._writers) as connection:
+            if connection.dialect.name == "postgresql":
+                # Two that create one table at the same time fail there, "if not exists" or not.
+                lock = select(func.pg_advisory_xact_lock(_CREATION_LOCK))
+                await answered(connection.execute(lock))
+            await answered(connection.run_sync(metadata.create_all))
 
     async def all(self) -> list[KeyRow]:
         """Every key, in order of creation."""
         statement = select(_KEYS).order_by(_KEYS.c.created_us, _KEYS.c.prefix)
-        async with self._engine.connect() as connection:
-            rows = (await connection.execute(statement)).mappings().all()
+        async with transaction(self._readers) as connection:
+            rows = (await answered(connection.execute(statement))).mappings().all()
         return [
             KeyRow(**dict(row) | {"role": Role(row["role"]), "scope": tuple(row["scope"])})
             for row in rows
@@ -84,21 +107,22 @@ class SqlKeyStore:
 
     async def put(self, row: KeyRow) -> None:
         """Add a key; its prefix is new."""
-        async with self._engine.begin() as connection:
-            await connection.execute(insert(_KEYS).values(_columns(row)))
+        await self._changed(insert(_KEYS).values(_columns(row)))
 
-    async def replace(self, row: KeyRow) -> bool:
-        """Change the key of this prefix; False if there is none any more: a key that was revoked
+    async def replace(self, row: KeyRow, other: KeyRow) -> bool:
+        """Put ``other`` in the place of ``row``; False if that has another secret by now, or is
+        no more: of two that change it at the same time one is told so, and a key that was revoked
         meanwhile is not brought back."""
-        statement = update(_KEYS).where(_KEYS.c.prefix == row.prefix).values(_columns(row))
-        async with self._engine.begin() as connection:
-            return (await connection.execute(statement)).rowcount == 1
+        is_it = (_KEYS.c.prefix == row.prefix) & (_KEYS.c.digest == row.digest)
+        return await self._changed(update(_KEYS).where(is_it).values(_columns(other))) == 1
 
     async def delete(self, prefix: str) -> bool:
         """Remove a key; False if there is none."""
-        statement = delete(_KEYS).where(_KEYS.c.prefix == prefix)
-        async with self._engine.begin() as connection:
-            return (await connection.execute(statement)).rowcount == 1
+        return await self._changed(delete(_KEYS).where(_KEYS.c.prefix == prefix)) == 1
+
+    async def _changed(self, statement: Insert | Update | Delete) -> int:
+        async with transaction(self._writers) as connection:
+            return (await answered(connection.execute(statement))).rowcount
 
 
 def _columns(row: KeyRow) -> dict[str, Any]:

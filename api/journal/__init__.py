@@ -5,6 +5,7 @@
 - ``log``: the transactions: append, compact, and changes of the catalog
 - ``committer``: posts that arrive together are committed together
 - ``sql``: SQLite and PostgreSQL
+- ``urls``: which databases there are
 
 Rows of the journal carry numbers in the order of their commits: a writer holds the head of the
 journal, one row of one table, from taking numbers to committing. Whoever reads one number can

@@ -46,11 +46,10 @@ class Submission:
     sketches: Sequence[Snapshot]
     catalog: int
     done: asyncio.Future[list[Outcome]] = field(repr=False)
+    size: int = field(init=False)  # bytes of the posts
 
-    @property
-    def size(self) -> int:
-        """Bytes of the posts."""
-        return sum(len(post.body) for post in self.posts)
+    def __post_init__(self) -> None:
+        self.size = sum(len(post.body) for post in self.posts)
 
     def fail(self, error: Exception) -> None:
         if not self.done.done():
@@ -64,9 +63,11 @@ class Committer:
         storage: written to.
         now_us: the clock.
         committed: told the outcome of each submission, before it is acknowledged.
-        check_again: told a submission whose catalog is not the present one; gives the number of the
-            catalog that it is right for now, or raises ServiceError.
-        queue_posts, queue_bytes: bounds of what waits.
+        refresh: reads the catalog; gives its number.
+        check: told a submission under the catalog that was read last; raises ServiceError if that
+            does not admit it.
+        queue_posts, queue_bytes: who comes when so much waits is sent away; who is taken before may
+            go beyond.
         observer: told of each transaction.
     """
 
@@ -76,7 +77,8 @@ class Committer:
         *,
         now_us: Callable[[], int],
         committed: Callable[[Submission, list[Outcome]], None],
-        check_again: Callable[[Submission], Awaitable[int]],
+        refresh: Callable[[], Awaitable[int]],
+        check: Callable[[Submission], None],
         queue_posts: int,
         queue_bytes: int,
         observer: Observer,
@@ -84,7 +86,8 @@ class Committer:
         self._storage = storage
         self._now_us = now_us
         self._committed = committed
-        self._check_again = check_again
+        self._refresh = refresh
+        self._check = check
         self._queue_posts = queue_posts
         self._queue_bytes = queue_bytes
         self._observer = observer
@@ -114,14 +117,11 @@ class Committer:
             raise ClosingError
         done: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         submission = Submission(posts, sketches, catalog, done)
-        size = submission.size
-        if self._posts and (
-            self._posts + len(posts) > self._queue_posts or self._bytes + size > self._queue_bytes
-        ):
+        if self._posts >= self._queue_posts or self._bytes >= self._queue_bytes:
             raise BusyError
         self._queue.append(submission)
         self._posts += len(posts)
-        self._bytes += size
+        self._bytes += submission.size
         self._empty.clear()
         self._arrived.set()
         return await done
@@ -133,6 +133,11 @@ class Committer:
             batch = self._next_batch()
             try:
                 await self._commit(batch)
+            except Exception as error:
+                if not isinstance(error, StorageError):
+                    _log.exception("a transaction of %d requests failed", len(batch))
+                for each in batch:
+                    each.fail(error)
             finally:
                 self._posts -= sum(len(each.posts) for each in batch)
                 self._bytes -= sum(each.size for each in batch)
@@ -170,15 +175,6 @@ class Committer:
             except CatalogChangedError:
                 await self._check_all_again(batch)
                 continue
-            except StorageError as error:
-                for each in batch:
-                    each.fail(error)
-                return
-            except Exception as error:
-                _log.exception("a transaction of %d requests failed", len(batch))
-                for each in batch:
-                    each.fail(error)
-                return
             size = sum(each.size for each in batch)
             self._observer.committed(len(outcomes), size, loop.time() - began)
             self._acknowledge(batch, outcomes)
@@ -193,11 +189,13 @@ class Committer:
             return await log.append(tx, posts, catalog, self._now_us())
 
     async def _check_all_again(self, batch: list[Submission]) -> None:
+        catalog = await self._refresh()
         for each in batch:
             try:
-                each.catalog = await self._check_again(each)
-            except (ServiceError, StorageError) as error:
+                self._check(each)
+            except ServiceError as error:
                 each.fail(error)
+            each.catalog = catalog
 
     def _acknowledge(self, batch: list[Submission], outcomes: list[Outcome]) -> None:
         begin = 0

@@ -151,12 +151,16 @@ async def delete(tx: Writer, stream_id: int) -> bool:
     return True
 
 
-async def revoke(tx: Writer, source: SourceKey) -> None:
-    """Delete all that a source has posted, and refuse it from now on."""
+async def revoke(tx: Writer, source: SourceKey) -> bool:
+    """Delete all that a source has posted, and refuse it from now on; False if its stream is not
+    there."""
     head = await tx.lock_head()
+    if all(each.id != source[0] for each in await tx.streams()):
+        return False
     await tx.delete_source(source)
     await tx.put_revocation(Revocation(*source, number=head.catalog + 1, active=True))
     await _count_change(tx, head)
+    return True
 
 
 async def reinstate(tx: Writer, source: SourceKey) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 __all__ = [
@@ -14,6 +13,7 @@ __all__ = [
     "Interval",
     "NewPost",
     "PostKey",
+    "ReplayError",
     "Revocation",
     "Row",
     "SnapshotRow",
@@ -35,6 +35,11 @@ class StorageError(RuntimeError):
 
 class CatalogChangedError(Exception):
     """Streams or revocations are others than the writer knows of. Nothing was written."""
+
+
+class ReplayError(RuntimeError):
+    """The database holds what cannot be read, or is not the one that was read before. Going on
+    would lose something silently."""
 
 
 class SupersededError(Exception):
@@ -97,20 +102,20 @@ class Interval:
     next: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class NewPost:
-    """A checked post that is to be journaled."""
+    """A checked post that is to be journaled; ``digest`` is SHA-256 of its body."""
 
     stream_id: int
     source: str
     body: bytes = field(repr=False)
     rows: int
     interval: Interval | None = None
+    digest: bytes = b""
 
-    @cached_property
-    def digest(self) -> bytes:
-        """SHA-256 of the body."""
-        return hashlib.sha256(self.body).digest()
+    def __post_init__(self) -> None:
+        if not self.digest:
+            object.__setattr__(self, "digest", hashlib.sha256(self.body).digest())
 
     @property
     def key(self) -> PostKey:

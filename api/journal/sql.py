@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import (
@@ -31,7 +32,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -55,14 +56,13 @@ from api.journal.model import (
     StreamRow,
     Totals,
 )
+from api.journal.urls import async_url
 
-__all__ = ["SqlStorage"]
+__all__ = ["SqlStorage", "answered", "create_private", "engine_of", "transaction"]
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg"}
 
 # Seconds.
 _CONNECT_S = 5
@@ -89,13 +89,12 @@ class SqlStorage:
     """A database by its URL: ``sqlite:///PATH`` or ``postgresql://...``. Made by :meth:`open`."""
 
     def __init__(self, url: str) -> None:
-        given = sa.make_url(url)
-        self._url = given.set(drivername=_DRIVERS.get(given.drivername, given.drivername))
-        if self._url.drivername not in _DRIVERS.values():
-            raise StorageError(f"{given.drivername!r} is no database this release can use")
-        engine = _sqlite if self._is_sqlite else _postgresql
-        self._writers = engine(self._url, writes=True)
-        self._readers = engine(self._url, writes=False)
+        try:
+            self._url = async_url(url)
+        except ValueError as error:
+            raise StorageError(str(error)) from None
+        self._writers = engine_of(self._url, writes=True)
+        self._readers = engine_of(self._url, writes=False)
         self._next_checkpoint_s = 0.0
 
     @classmethod
@@ -124,12 +123,12 @@ class SqlStorage:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[_Reader]:
-        async with _transaction(self._readers) as connection:
+        async with transaction(self._readers) as connection:
             yield _Reader(connection)
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[_Writer]:
-        async with _transaction(self._writers, self._write_back) as connection:
+        async with transaction(self._writers, self._write_back) as connection:
             yield _Writer(connection)
 
     @property
@@ -140,7 +139,7 @@ class SqlStorage:
         deadline = time.monotonic() + _LOCK_S
         while True:
             try:
-                async with _transaction(self._writers) as connection:
+                async with transaction(self._writers) as connection:
                     if not self._is_sqlite:
                         await connection.run_sync(_require_durability)
                     with _as_storage_error():
@@ -173,6 +172,28 @@ class SqlStorage:
 # ---------------------------------------------------------------------------------------- engines
 
 
+def engine_of(url: sa.URL, *, writes: bool) -> AsyncEngine:
+    """Connections as this module's first lines say; of those that write there is one.
+
+    Args:
+        url: as ``urls.async_url`` gives it.
+        writes: whether a transaction takes the lock of writers as it begins, or may not write.
+    """
+    return (_sqlite if url.get_backend_name() == "sqlite" else _postgresql)(url, writes=writes)
+
+
+def create_private(url: sa.URL) -> None:
+    """Create the file of a SQLite database, if it is not there, for nobody but its owner: SQLite
+    by itself lets everyone read, and gives its log the mode of the file."""
+    path = url.database
+    if url.get_backend_name() != "sqlite" or not path or path.startswith((":memory:", "file:")):
+        return
+    # What SQLite says of a path it cannot use is enough. A file that is there must not be opened:
+    # to close it would end the locks that this process has on it.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
 def _sqlite(url: sa.URL, *, writes: bool) -> AsyncEngine:
     engine = create_async_engine(
         url,
@@ -182,6 +203,9 @@ def _sqlite(url: sa.URL, *, writes: bool) -> AsyncEngine:
         connect_args={"timeout": _LOCK_S},
         hide_parameters=True,
     )
+
+    def create(*_arguments: Any) -> None:
+        create_private(url)
 
     def set_up(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself
@@ -204,6 +228,7 @@ def _sqlite(url: sa.URL, *, writes: bool) -> AsyncEngine:
         else:
             connection.exec_driver_sql("BEGIN")
 
+    sa.event.listen(engine.sync_engine, "do_connect", create)
     sa.event.listen(engine.sync_engine, "connect", set_up)
     sa.event.listen(engine.sync_engine, "begin", begin)
     return engine
@@ -306,7 +331,12 @@ def _cause(error: Exception) -> str:
     return text.strip().partition("\n")[0]
 
 
-async def _answered(asked: Awaitable[T]) -> T:
+async def answered(asked: Awaitable[T]) -> T:
+    """What the database says to this.
+
+    Raises:
+        StorageError: it says that it cannot, or nothing for ``_ANSWER_S``.
+    """
     with _as_storage_error():
         async with asyncio.timeout(_ANSWER_S):
             return await asked
@@ -317,7 +347,7 @@ async def _nothing(_connection: AsyncConnection) -> None:
 
 
 @asynccontextmanager
-async def _transaction(
+async def transaction(
     engine: AsyncEngine, first: Callable[[AsyncConnection], Awaitable[None]] = _nothing
 ) -> AsyncIterator[AsyncConnection]:
     """A transaction; committed at the end, rolled back if an exception leaves it.
@@ -327,18 +357,18 @@ async def _transaction(
         first: what to do with the connection before the transaction begins.
     """
     connection = engine.connect()
-    await _answered(connection.start())
+    await answered(connection.start())
     try:
-        await _answered(first(connection))
-        await _answered(connection.begin())
+        await answered(first(connection))
+        await answered(connection.begin())
         yield connection
-        await _answered(connection.commit())
+        await answered(connection.commit())
     except (StorageError, asyncio.CancelledError):
         # What it is in the middle of is unknown.
-        await _answered(connection.invalidate())
+        await answered(connection.invalidate())
         raise
     finally:
-        await _answered(connection.close())
+        await answered(connection.close())
 
 
 # -------------------------------------------------------------------------------------- statements
@@ -452,7 +482,7 @@ class _Reader:
     async def _all(
         self, query: sa.Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
     ) -> Sequence[Any]:
-        return (await _answered(self._connection.execute(query, values))).all()
+        return (await answered(self._connection.execute(query, values))).all()
 
 
 def _portions(sizes: Sequence[Any]) -> Iterator[tuple[SourceKey, SourceKey]]:
@@ -588,7 +618,7 @@ class _Writer(_Reader):
         return result.rowcount
 
     async def _do(self, statement: Any, values: Any = None) -> sa.CursorResult[Any]:
-        result: sa.CursorResult[Any] = await _answered(self._connection.execute(statement, values))
+        result: sa.CursorResult[Any] = await answered(self._connection.execute(statement, values))
         return result
 
 

@@ -163,9 +163,7 @@ def create(connection: sa.Connection) -> None:
     if connection.dialect.name == "postgresql":
         for table in (journal, snapshots):  # sketches are packed: compressing them gains nothing
             connection.execute(
-                sa.DDL("ALTER TABLE %(fullname)s ALTER COLUMN body SET STORAGE EXTERNAL").against(
-                    table
-                )
+                sa.text(f"ALTER TABLE {table.name} ALTER COLUMN body SET STORAGE EXTERNAL")
             )
     connection.execute(head.insert().values(id=1, last=0, deleted=0, generation=0, catalog=0))
     connection.execute(schema_version.insert().values(version=VERSION))

@@ -14,7 +14,15 @@ from __future__ import annotations
 
 from api.queries.caching import is_known
 from api.queries.desk import Desk
-from api.queries.reading import read_request
+from api.queries.reading import asked_in_body, body_described, read_request
 from api.queries.requests import GroupRequest, QueryRequest
 
-__all__ = ["Desk", "GroupRequest", "QueryRequest", "is_known", "read_request"]
+__all__ = [
+    "Desk",
+    "GroupRequest",
+    "QueryRequest",
+    "asked_in_body",
+    "body_described",
+    "is_known",
+    "read_request",
+]

@@ -1,9 +1,10 @@
 """Decays as they travel.
 
 Their domains are the library's business: each model builds the library's decay, and what that
-refuses is reported at the place in the request. All but expressions are built while the request is
-read. To read and check the text of an expression may take 50 ms, so that is done later, where it
-holds up nobody else (``evaluation``, and the route of curves).
+refuses is reported at the place in the request. Those of a few numbers are built while the request
+is read. To check a long list of steps takes 2 ms, to read and check the text of an expression
+50 ms, so that is done later, where it holds up nobody else and once for all that are equal
+(``planning``, and the route of curves).
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from api.schemas import RequestModel
 from decaysketch import decay as decays
 from decaysketch.decay.parse import MAX_TEXT
 
-__all__ = ["AnyDecay", "AnyNumber", "DecayModel", "ExpressionDecay", "NonNegative", "Positive"]
+__all__ = [
+    "MOST_STEPS",
+    "AnyDecay",
+    "AnyNumber",
+    "DecayModel",
+    "ExpressionDecay",
+    "NonNegative",
+    "Positive",
+]
+
+MOST_STEPS = 1000
+"""Steps of a decay."""
 
 
 def _number(value: Any) -> int | float:
@@ -88,12 +100,15 @@ class NoDecay(_CheckedDecay):
     kind: Literal["none"]
 
 
-class PiecewiseDecay(_CheckedDecay):
+class PiecewiseDecay(DecayModel):
     """The weight of the first step whose age is not exceeded; `beyond` after the last."""
 
     kind: Literal["piecewise"]
     steps: list[Annotated[list[NonNegative], Field(min_length=2, max_length=2)]] = Field(
-        min_length=1, max_length=1000, description="`[age, weight]`, ages rising, weights not."
+        min_length=1,
+        max_length=MOST_STEPS,
+        fail_fast=True,
+        description="`[age, weight]`, ages rising, weights not.",
     )
     beyond: NonNegative = 0
 

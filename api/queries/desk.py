@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 from api import clock
 from api.aggregator import Aggregator
+from api.metrics import Metrics
 from api.queries.caching import AnswerCache
 from api.queries.evaluation import Evaluation
 from api.queries.groups import Joins
@@ -19,20 +22,40 @@ _ANSWERS_BYTES = 64 << 20
 _JOINS_KEPT = 8
 _TURN_S = 0.05
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class Desk:
     """Asks the streams of an aggregator.
 
+    Whatever is computed here leaves one of the compute threads to the posts, if there are several.
+
     Args:
         aggregator: whose streams.
         settings: the limits.
+        metrics: told of every query that was answered.
     """
 
-    def __init__(self, aggregator: Aggregator, settings: Settings) -> None:
+    def __init__(self, aggregator: Aggregator, settings: Settings, metrics: Metrics) -> None:
         self._aggregator = aggregator
         self._settings = settings
+        self._metrics = metrics
         self._answers = AnswerCache(_ANSWERS_BYTES)
         self._joins = Joins(_JOINS_KEPT)
+        self._threads = asyncio.Semaphore(max(1, settings.compute_threads - 1))
+
+    async def compute(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function on a thread. Those who wait have their turns in the order they came."""
+        await self._threads.acquire()
+        task = asyncio.ensure_future(self._aggregator.compute(function, *args, **kwargs))
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)  # whoever leaves does not make the thread free
+
+    def _done(self, task: asyncio.Future[T]) -> None:
+        self._threads.release()
+        if not task.cancelled():
+            task.exception()
 
     async def plan(self, names: Sequence[str], request: QueryRequest | GroupRequest) -> Plan:
         """What is to be answered, as of now; see :func:`~api.queries.planning.plan`.
@@ -44,21 +67,38 @@ class Desk:
         if request.after is not None:
             await self._aggregator.reached(request.after, names)
         streams = [await self._aggregator.find(name) for name in names]
-        return await self._aggregator.compute(
+        return await self.compute(
             plan, streams, request, self._settings, self._joins, clock.now_ns()
         )
 
-    async def body(self, planned: Plan) -> bytes:
+    async def body(self, planned: Plan, left: Callable[[], Awaitable[bool]]) -> bytes | None:
         """The answers as JSON, computed in turns with other work.
+
+        Args:
+            planned: what to answer.
+            left: whether the client has left; asked between turns.
+
+        Returns:
+            None if the client has left before the last turn.
 
         Raises:
             UnanswerableQueriesError, InvalidRequestError: see
                 :meth:`~api.queries.evaluation.Evaluation.work`.
         """
         body = self._answers.get(planned.tag)
-        if body is None:
-            evaluation = Evaluation(planned)
-            while body is None:
-                body = await self._aggregator.compute(evaluation.work, _TURN_S)
-            self._answers.put(planned.tag, body)
+        if body is not None:
+            self.knew(planned)
+            return body
+        evaluation = Evaluation(planned)
+        while (body := await self.compute(evaluation.work, _TURN_S)) is None:
+            if await left():
+                return None
+        self._answers.put(planned.tag, body)
+        for each, seconds in zip(planned.request.queries, evaluation.seconds, strict=True):
+            self._metrics.queried(each.aggregate, seconds, cached=False)
         return body
+
+    def knew(self, planned: Plan) -> None:
+        """Count queries whose answers did not have to be computed."""
+        for each in planned.request.queries:
+            self._metrics.queried(each.aggregate, 0.0, cached=True)

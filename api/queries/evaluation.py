@@ -1,12 +1,16 @@
 """The answers to a request that was planned, computed a little at a time.
 
-A time series may take seconds, and posts wait for the same few threads. So an :class:`Evaluation`
-is worked at in short turns, and lets others have theirs in between.
+A request may take seconds, and posts wait for the same few threads. So an :class:`Evaluation` is
+worked at in short turns, and lets others have theirs in between: a turn may end after any answer to
+any query. All answers of one request together get ``MAX_WORK_S`` of the processor. What they take
+is estimated from the rows that they read, beforehand, so that the same request to the same sketch
+is refused or answered whatever else the machine does.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 
 from api.errors import Fault, UnanswerableQueriesError
 from api.queries.answers import GroupResponse, PointAnswer, QueryResponse, SeriesAnswer
@@ -14,9 +18,14 @@ from api.queries.planning import Plan, refusal
 from api.queries.requests import GroupRequest
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
-from decaysketch.sample import pool
+from decaysketch.sample import Sample, pool
 
-__all__ = ["Evaluation"]
+__all__ = ["MAX_WORK_S", "Evaluation"]
+
+MAX_WORK_S = 5.0
+"""Processor time that one request gets, in seconds of one core of a usual machine."""
+
+_DRAW_S, _DRAW_ROW_S = 1e-4, 10e-9
 
 _Place = tuple[int, int]  # which query, and which of its times
 
@@ -24,22 +33,31 @@ _Place = tuple[int, int]  # which query, and which of its times
 class Evaluation:
     """Answers every query of a plan, or none.
 
-    Queries of one decay and time, wherever they stand, are read from one sample.
+    Queries of one decay and time, wherever they stand, are read from one sample, and equal ones are
+    answered once.
 
     Args:
         plan: what to answer.
+
+    Attributes:
+        seconds: that were spent on each query.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        asked: dict[tuple[Decay | None, int], list[_Place]] = {}
+        numbers: dict[Decay | None, int] = {}
+        asked: dict[tuple[int, int], list[_Place]] = {}
         for position, decay in enumerate(plan.decays):
+            number = numbers.setdefault(decay, len(numbers))
             for point, now in enumerate(plan.times(position)):
-                asked.setdefault((decay, now), []).append((position, point))
+                asked.setdefault((number, now), []).append((position, point))
+        self._asked = asked
         self._asked_in_all = sum(map(len, asked.values()))
-        self._open = iter(asked.items())
         self._found: dict[_Place, PointAnswer] = {}
         self._refused: dict[_Place, UnanswerableQueryError] = {}
+        self._work_s = 0.0
+        self._steps = self._answer_all()
+        self.seconds = [0.0] * len(plan.decays)
 
     def work(self, turn_s: float) -> bytes | None:
         """Go on for about so long.
@@ -50,13 +68,17 @@ class Evaluation:
         Raises:
             UnanswerableQueriesError: naming every query, and time of a series, that asks for what
                 was discarded.
-            InvalidRequestError: a decay that reaches further back than the sketch was built for.
+            InvalidRequestError: a decay that reaches further back than the sketch was built for;
+                or all of it takes longer than ``MAX_WORK_S``.
         """
-        end = time.monotonic() + turn_s
-        for (decay, now), places in self._open:
-            self._answer(decay, now, places)
-            if time.monotonic() > end:
+        begun = time.monotonic()
+        end = begun + turn_s
+        for position in self._steps:
+            now = time.monotonic()
+            self.seconds[position] += now - begun
+            if now > end:
                 return None
+            begun = now
         if self._refused:
             raise UnanswerableQueriesError(
                 self._asked_in_all,
@@ -64,19 +86,46 @@ class Evaluation:
             )
         return self._body()
 
-    def _answer(self, decay: Decay | None, now: int, places: list[_Place]) -> None:
-        try:
-            samples = self._plan.snapshot.samples(decay, now)
-            pooled = [pool(samples)]
-            for place in places:
-                each = self._plan.request.queries[place[0]]
-                read = each.read(samples if each.combine == "median" else pooled, now)
-                self._found[place] = read
-        except UnanswerableQueryError as error:
-            self._refused |= dict.fromkeys(places, error)
-        except ParameterError as error:
-            fault = Fault(field=f"queries[{places[0][0]}].decay", reason=str(error))
-            raise refusal([fault]) from None
+    def _answer_all(self) -> Iterator[int]:
+        """Answer one after the other; gives the position of each query that got an answer."""
+        for (_, now), places in self._asked.items():
+            first = places[0][0]
+            try:
+                samples = self._plan.snapshot.samples(self._plan.decays[first], now)
+            except UnanswerableQueryError as error:
+                self._refused |= dict.fromkeys(places, error)
+                yield first
+                continue
+            except ParameterError as error:
+                fault = Fault(field=f"queries[{first}].decay", reason=str(error))
+                raise refusal([fault]) from None
+            rows = sum(map(len, samples))
+            self._spend(len(samples) * _DRAW_S + rows * _DRAW_ROW_S)
+            yield from self._read(samples, now, places)
+
+    def _read(self, samples: Sequence[Sample], now: int, places: list[_Place]) -> Iterator[int]:
+        """Every query about one decay and time, from its samples."""
+        pooled = [pool(samples)]
+        answered: dict[str, PointAnswer] = {}
+        for place in places:
+            position = place[0]
+            question = self._plan.questions[position]
+            if question not in answered:
+                query = self._plan.request.queries[position]
+                read = samples if query.combine == "median" else pooled
+                self._spend(sum(map(query.work_s, read)))
+                answered[question] = query.read(read, now)
+            self._found[place] = answered[question]
+            yield position
+
+    def _spend(self, work_s: float) -> None:
+        self._work_s += work_s
+        if self._work_s > MAX_WORK_S:
+            reason = (
+                f"take more than {MAX_WORK_S:g} s of a processor, about, over a sketch of "
+                f"{len(self._plan.snapshot)} rows; ask fewer, or at fewer times, in one request"
+            )
+            raise refusal([Fault(field="queries", reason=reason, expected=MAX_WORK_S)])
 
     def _body(self) -> bytes:
         names, digest, answers = self._plan.names, self._plan.snapshot.digest, self._answers()

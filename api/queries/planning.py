@@ -16,7 +16,7 @@ from api.clock import now_in
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
 from api.families import AGGREGATES, Snapshot, fixed_decay
 from api.queries.caching import etag
-from api.queries.decays import DecayModel, ExpressionDecay
+from api.queries.decays import DecayModel, ExpressionDecay, PiecewiseDecay
 from api.queries.groups import Joins, common_recipe
 from api.queries.requests import AnyQuery, GroupRequest, QueryRequest, SelectivityQuery
 from api.settings import Settings
@@ -26,10 +26,15 @@ from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
 from decaysketch.observations import TIME_LIMIT
 
-__all__ = ["MAX_ESTIMATES", "Plan", "plan", "refusal"]
+__all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "plan", "refusal"]
 
-MAX_ESTIMATES = 50_000
-"""Estimates that the answers to one request may hold: about 15 MB of JSON."""
+MAX_ESTIMATES = 20_000
+"""Estimates that the answers to one request may hold: about 6 MB of JSON."""
+
+MAX_STEPS = 5000
+"""Steps of all decays of one request together."""
+
+_WHEN = {"decay", "now", "times"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Plan:
         names: of the streams whose join is asked.
         snapshot: what is asked.
         decays: of each query; None where the stream's is fixed.
+        questions: of each query, what it asks but for decay and time: equal ones at one decay and
+            time have equal answers.
         now: the time of queries that name none; None where all name one.
         tag: entity tag of the answers.
     """
@@ -49,6 +56,7 @@ class Plan:
     names: tuple[str, ...]
     snapshot: Snapshot
     decays: tuple[Decay | None, ...]
+    questions: tuple[str, ...]
     now: int | None
     tag: str
 
@@ -96,7 +104,11 @@ def plan(
     tag = etag(
         type(request).__name__, json.dumps(names), snapshot.digest, json.dumps(queries), str(now)
     )
-    return Plan(request, names, snapshot, chosen, now, tag)
+    questions = tuple(
+        json.dumps({name: each[name] for name in each.keys() - _WHEN}, sort_keys=True)
+        for each in queries
+    )
+    return Plan(request, names, snapshot, chosen, questions, now, tag)
 
 
 def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> None:
@@ -110,6 +122,8 @@ def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> N
     _at_most("queries", sum(points), "times, of all queries together,", most)
     estimates = sum(n * each.estimates for n, each in zip(points, queries, strict=True))
     _at_most("queries", estimates, "estimates to give", MAX_ESTIMATES)
+    steps = sum(len(each.decay.steps) for each in queries if isinstance(each.decay, PiecewiseDecay))
+    _at_most("queries", steps, "steps of decays", MAX_STEPS)
     texts = {each.decay.text for each in queries if isinstance(each.decay, ExpressionDecay)}
     predicates = {each.predicate for each in queries if isinstance(each, SelectivityQuery)}
     expressions = len(texts) + len(predicates - {None})
@@ -139,13 +153,17 @@ def _decays(recipe: Recipe[Any], queries: Sequence[AnyQuery]) -> tuple[Decay | N
     fixed = None if decay is None else decay.to_dict()
     faults: list[Fault] = []
     chosen: list[Decay | None] = []
+    built: dict[str, Decay] = {}
     for position, each in enumerate(queries):
         field = f"queries[{position}].decay"
         chosen.append(None)
         faults += _decay_faults(fixed, field, each.decay)
         try:
             if fixed is None and each.decay is not None:
-                chosen[-1] = each.decay.to_library()
+                text = each.decay.model_dump_json()
+                if text not in built:
+                    built[text] = each.decay.to_library()
+                chosen[-1] = built[text]
             if isinstance(each, SelectivityQuery):
                 field = f"queries[{position}].predicate"
                 _ = each.holds

@@ -1,36 +1,77 @@
-"""A query request out of a text: that of a URL, where the body of a POST is not to be had."""
+"""Query requests out of bodies and out of URLs.
+
+A body may be long, and reading it takes the processor: FastAPI would do that on the event loop,
+where everybody waits. So the routes of queries read their bodies by :func:`asked_in_body`, long
+ones on a thread.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from api.queries.requests import QueryRequest
+from api.queries.requests import GroupRequest, QueryRequest
 
-__all__ = ["read_request"]
+__all__ = ["asked_in_body", "body_described", "read_request"]
+
+_LONG_BYTES = 64 << 10
+
+Asked = TypeVar("Asked", QueryRequest, GroupRequest)
 
 
-def read_request(text: str) -> QueryRequest:
+def asked_in_body(model: type[Asked]) -> Callable[[Request], Awaitable[Asked]]:
+    """A dependency: the request that the JSON body is.
+
+    Raises:
+        RequestValidationError: it is none; at most a few faults of each query are told.
+    """
+
+    async def read(request: Request) -> Asked:
+        if not (body := await request.body()):
+            raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
+        if len(body) <= _LONG_BYTES:
+            return read_request(body, model)
+        asked: Asked = await request.app.state.desk.compute(read_request, body, model)
+        return asked
+
+    return read
+
+
+def body_described(model: type[Asked]) -> dict[str, Any]:
+    """For ``openapi_extra``: a body that a route reads by :func:`asked_in_body`."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    content = {"application/json": {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def read_request(text: str | bytes, model: type[Asked]) -> Asked:
     """The request that a JSON text is.
 
     Raises:
-        RequestValidationError: as the same text would give as a body.
+        RequestValidationError: it is no JSON, or no such request.
     """
     try:
         fields = json.loads(text)
     except json.JSONDecodeError as error:
         raise RequestValidationError([_not_json(error.msg, error.pos)]) from None
+    except UnicodeDecodeError as error:
+        raise RequestValidationError([_not_json("not UTF-8", error.start)]) from None
     except (RecursionError, ValueError):
         raise RequestValidationError([_not_json("too deep, or a number too long", 0)]) from None
     try:
-        return QueryRequest.model_validate(fields)
+        return model.model_validate(fields)
     except ValidationError as error:
-        faults = error.errors(include_url=False)
-        raise RequestValidationError(
-            [{**fault, "loc": ("body", *fault["loc"])} for fault in faults], body=fields
-        ) from None
+        raise RequestValidationError(_in_body(error), body=fields) from None
+
+
+def _in_body(error: ValidationError) -> list[dict[str, Any]]:
+    faults = error.errors(include_url=False)
+    return [{**fault, "loc": ("body", *fault["loc"])} for fault in faults]
 
 
 def _not_json(reason: str, place: int) -> dict[str, object]:

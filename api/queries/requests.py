@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -41,16 +41,41 @@ from decaysketch import ensemble, query
 from decaysketch.ensemble import Combine
 from decaysketch.estimate import Estimate
 from decaysketch.observations import TIME_LIMIT
-from decaysketch.predicate import MAX_TEXT, Predicate
+from decaysketch.predicate import MAX_OPERATIONS, MAX_TEXT, Predicate
 from decaysketch.sample import Sample
 
-__all__ = ["AnyQuery", "GroupRequest", "QueryRequest", "SelectivityQuery", "Times"]
+__all__ = [
+    "MOST_QUERIES",
+    "MOST_TIMES",
+    "AnyQuery",
+    "GroupRequest",
+    "QueryRequest",
+    "SelectivityQuery",
+    "Times",
+]
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Time = Annotated[int, Field(ge=-TIME_LIMIT, le=TIME_LIMIT)]
 StreamText = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
+MOST_QUERIES = 2000
+"""Queries of a request; the setting ``max_queries`` is at most this."""
+
+MOST_TIMES = 10_000
+"""Times of a list; the setting ``max_points`` is at most this."""
+
+_MOST_SOURCES = 1000
 _MOST_HITTERS = 10_000
+
+# Processor seconds, measured on one core with 1,000 to 100,000 rows, rounded: of
+# an answer; of a row that it reads; of a row put in the order of values; of a row and operation of
+# a predicate; of a sampled quantile; of an estimate for each of many values.
+_ANSWER_S = 2e-4
+_ROW_S = 30e-9
+_RANKED_ROW_S = 150e-9
+_OPERATION_S = 4e-9
+_QUANTILE_S = 1.7e-3
+_VALUE_S = 15e-6
 
 _SCALARS: dict[str, Callable[..., Estimate]] = {
     "sum": query.sum,
@@ -86,7 +111,8 @@ class Range(RequestModel):
 
 
 Times = Annotated[
-    Annotated[list[Time], Field(min_length=1), Tag("list")] | Annotated[Range, Tag("range")],
+    Annotated[list[Time], Field(min_length=1, max_length=MOST_TIMES, fail_fast=True), Tag("list")]
+    | Annotated[Range, Tag("range")],
     Discriminator(lambda times: "list" if isinstance(times, list) else "range"),
 ]
 
@@ -138,6 +164,10 @@ class _Query(RequestModel):
         """So many estimates may one answer hold."""
         return 1
 
+    def work_s(self, sample: Sample) -> float:
+        """About so long the processor needs to read the answer from a sample."""
+        return _ANSWER_S + len(sample) * _ROW_S
+
     @abstractmethod
     def read(self, samples: Sequence[Sample], now: int) -> PointAnswer:
         """The answer at a time."""
@@ -160,8 +190,18 @@ class ScalarQuery(_Query):
 
     aggregate: Literal["sum", "count", "total", "mean", "variance", "median"]
 
+    def work_s(self, sample: Sample) -> float:
+        if self.aggregate == "median":
+            return _quantiles_work_s(sample, 1)
+        return super().work_s(sample)
+
     def read(self, samples: Sequence[Sample], now: int) -> ScalarAnswer:
         return self._scalar(samples, now, _SCALARS[self.aggregate])
+
+
+def _quantiles_work_s(sample: Sample, count: int) -> float:
+    each = _ROW_S if sample.exact else _QUANTILE_S
+    return _ANSWER_S + len(sample) * _RANKED_ROW_S + count * each
 
 
 class QuantileQuery(_Query):
@@ -169,7 +209,10 @@ class QuantileQuery(_Query):
 
     aggregate: Literal["quantile"]
     q: list[Share] = Field(
-        min_length=1, max_length=1000, description="A number in [0, 1], or a list of them."
+        min_length=1,
+        max_length=1000,
+        fail_fast=True,
+        description="A number in [0, 1], or a list of them.",
     )
 
     @model_validator(mode="before")
@@ -182,6 +225,9 @@ class QuantileQuery(_Query):
     @property
     def estimates(self) -> int:
         return len(self.q)
+
+    def work_s(self, sample: Sample) -> float:
+        return _quantiles_work_s(sample, len(self.q))
 
     def read(self, samples: Sequence[Sample], now: int) -> QuantileAnswer:
         def ask(sample: Sample) -> list[Estimate]:
@@ -232,17 +278,21 @@ class SelectivityQuery(_Query):
             )
         return self
 
+    def work_s(self, sample: Sample) -> float:
+        operations = min(MAX_OPERATIONS, len(self.predicate or ""))
+        return super().work_s(sample) + len(sample) * operations * _OPERATION_S
+
     def read(self, samples: Sequence[Sample], now: int) -> ScalarAnswer:
         return self._scalar(samples, now, partial(query.selectivity, predicate=self.holds))
 
-    @cached_property
+    @property
     def holds(self) -> query.Predicate:
         """What is asked, as a function of the columns of values and weights.
 
         Raises:
             ParameterError: the text of the predicate cannot be read.
         """
-        return self._is_within if self.predicate is None else Predicate(self.predicate)
+        return self._is_within if self.predicate is None else _predicate(self.predicate)
 
     def _is_within(
         self, values: npt.NDArray[Any], _weights: npt.NDArray[Any]
@@ -253,6 +303,12 @@ class SelectivityQuery(_Query):
         if self.at_most is not None:
             held &= np.asarray(values <= self.at_most)
         return held
+
+
+@lru_cache(maxsize=256)
+def _predicate(text: str) -> Predicate:
+    """The same text is read once, however many queries of a request have it."""
+    return Predicate(text)
 
 
 class HeavyHittersQuery(_Query):
@@ -267,6 +323,10 @@ class HeavyHittersQuery(_Query):
     @property
     def estimates(self) -> int:
         return self.limit if self.phi * self.limit <= 1 else int(1 / self.phi)
+
+    def work_s(self, sample: Sample) -> float:
+        values = len(sample) if self.phi * len(sample) <= 1 else int(1 / self.phi)
+        return _ANSWER_S + len(sample) * _RANKED_ROW_S + values * _VALUE_S
 
     def read(self, samples: Sequence[Sample], now: int) -> HeavyHittersAnswer:
         hitters = ensemble.heavy_hitters(
@@ -291,6 +351,10 @@ class GroupByQuery(_Query):
     @property
     def estimates(self) -> int:
         return 2 * self.limit
+
+    def work_s(self, sample: Sample) -> float:
+        values = len(sample) if self.combine == "median" else min(len(sample), self.limit)
+        return _ANSWER_S + 2 * (len(sample) * _RANKED_ROW_S + values * _VALUE_S)
 
     def read(self, samples: Sequence[Sample], now: int) -> GroupByAnswer:
         groups, total = self._groups(samples)
@@ -355,9 +419,13 @@ _EXAMPLE: JsonDict = {
 
 
 class _Request(RequestModel):
-    queries: list[AnyQuery] = Field(min_length=1)
+    queries: list[AnyQuery] = Field(min_length=1, max_length=MOST_QUERIES)
     sources: list[SourceText] | None = Field(
-        default=None, min_length=1, description="Ask the join of these sources, not of all."
+        default=None,
+        min_length=1,
+        max_length=_MOST_SOURCES,
+        fail_fast=True,
+        description="Ask the join of these sources, not of all.",
     )
     after: str | None = Field(
         default=None,
@@ -378,6 +446,7 @@ class GroupRequest(_Request):
     streams: list[StreamText] = Field(
         min_length=1,
         max_length=100,
+        fail_fast=True,
         description="Of one family and equal parameters; the capacity may differ, and the smallest "
         "is in force.",
         examples=[["ward-7", "ward-8"]],

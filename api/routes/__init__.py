@@ -29,9 +29,9 @@ TAGS = [
 ]
 
 router = APIRouter()
-for part in (
-    streams,
+for part in (  # the busiest first: they are tried in order
     sketches,
+    streams,
     observations,
     queries,
     live,

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
-from pydantic import BaseModel, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, Field
 
 from api.access.guard import Administers
-from api.access.keys import SCOPE_ENTRY, Caller, KeyRow, Role, covers, mint, rotate
+from api.access.keys import (
+    LABEL,
+    LABEL_LENGTH,
+    SCOPE_ENTRIES,
+    SCOPE_ENTRY,
+    Caller,
+    KeyFieldError,
+    KeyRow,
+    Role,
+    covers,
+    mint,
+    now_us,
+    rotate,
+)
 from api.access.ring import KeyRing
-from api.errors import ForbiddenError, UnknownKeyError
+from api.errors import (
+    Fault,
+    ForbiddenError,
+    InvalidRequestError,
+    KeyChangedError,
+    UnknownKeyError,
+)
 from api.routes.common import json_only, problems
 from api.schemas import RequestModel
 
@@ -46,11 +63,16 @@ class KeyCreation(RequestModel):
     )
     scope: list[ScopeEntry] = Field(
         min_length=1,
-        max_length=100,
+        max_length=SCOPE_ENTRIES,
         description="Names of streams, or globs: `*`, `?`, `[a-z]`. `*` alone is every stream.",
         examples=[["ward-*"]],
     )
-    label: str = Field(default="", max_length=200, description="For people.")
+    label: str = Field(
+        default="",
+        max_length=LABEL_LENGTH,
+        pattern=LABEL,
+        description="For people; no control characters.",
+    )
     expires_in_s: int | None = Field(
         default=None, ge=1, le=100 * _YEAR_S, description="Valid for so long; null: for ever."
     )
@@ -61,14 +83,6 @@ class KeyCreation(RequestModel):
         description="It creates no stream while its scope has so many; null: no such limit. Not of "
         "role `admin`, which could make itself another key.",
     )
-
-    @model_validator(mode="after")
-    def _a_limit_that_holds(self) -> Self:
-        if self.role is Role.ADMIN and self.max_streams is not None:
-            raise PydanticCustomError(
-                "no_limit_of_admin", "max_streams is not for role admin, which can make other keys"
-            )
-        return self
 
 
 class KeyRotation(RequestModel):
@@ -128,15 +142,19 @@ async def post_key(creation: KeyCreation, caller: Administers, ring: TheKeys) ->
     for entry in creation.scope:
         if not covers(caller.scope, entry):
             raise ForbiddenError(f"scope {entry!r} is not within the scope of this key")
-    now_us = _now_us()
-    row, token = mint(
-        role=creation.role,
-        scope=creation.scope,
-        label=creation.label,
-        now_us=now_us,
-        expires_us=_after(now_us, creation.expires_in_s),
-        max_streams=creation.max_streams,
-    )
+    now = now_us()
+    try:
+        row, token = mint(
+            role=creation.role,
+            scope=creation.scope,
+            label=creation.label,
+            now_us=now,
+            expires_us=_after(now, creation.expires_in_s),
+            max_streams=creation.max_streams,
+        )
+    except KeyFieldError as error:
+        fault = Fault(field=error.field, reason=error.reason, value=error.value)
+        raise InvalidRequestError(str(error), [fault]) from None
     await ring.store.put(row)
     await ring.reload()
     return NewKey(key=token, **_fields(row, ring))
@@ -171,6 +189,7 @@ async def delete_key(prefix: Prefix, caller: Administers, ring: TheKeys) -> None
     dependencies=[Depends(json_only)],
     responses=problems(
         s404="No key of this prefix, or its scope is not within that of the key that asks.",
+        s409="Somebody else changed or revoked the key at the same time.",
         s413="The body is too long.",
         s415="The body is not JSON.",
         s422="The prefix or the time is outside its domain.",
@@ -181,9 +200,9 @@ async def rotate_key(
 ) -> NewKey:
     """Role, scope and expiry stay. The secret before the last rotation is taken no longer."""
     row = await _managed(prefix, caller, ring)
-    changed, token = rotate(row, _now_us(), rotation.grace_s * 1_000_000)
-    if not await ring.store.replace(changed):
-        raise UnknownKeyError(prefix)
+    changed, token = rotate(row, now_us(), rotation.grace_s * 1_000_000)
+    if not await ring.store.replace(row, changed):
+        raise KeyChangedError(prefix)
     await ring.reload()
     return NewKey(key=token, **_fields(changed, ring))
 
@@ -217,9 +236,5 @@ def _utc(time_us: int | None) -> datetime | None:
     return None if time_us is None else datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
-def _after(now_us: int, seconds: int | None) -> int | None:
-    return None if seconds is None else now_us + seconds * 1_000_000
+def _after(now: int, seconds: int | None) -> int | None:
+    return None if seconds is None else now + seconds * 1_000_000

@@ -2,27 +2,33 @@
 
 A connection asks the same question every ``interval_s`` and sends the answers when they are others
 than those it sent last, named by their entity tag. In between it sends comments, by which proxies
-see that it lives. It ends when the client leaves, when the server stops, when the question can no
-longer be answered (with an event that says why), and after an hour, so that a client comes again
-and shows its key again; an ``EventSource`` does so by itself.
+see that it lives. It ends when the client leaves, or does not read for ``_READER_S`` seconds; when
+the key is no longer valid, or the question can no longer be answered, with an event that says so;
+when the server stops; and after an hour. An ``EventSource`` then comes again by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Annotated
+from contextlib import asynccontextmanager, suppress
+from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.types import Message, Send
 
 from api import schemas
-from api.access.guard import reads
-from api.errors import ServiceError, TooManyLiveClientsError, answer_to
+from api.access.guard import Reads
+from api.access.keys import Caller
+from api.access.ring import KeyRing
+from api.errors import ServiceError, TooManyLiveClientsError, UnauthenticatedError, answer_to
+from api.journal.model import StorageError
 from api.queries import Desk, QueryRequest
 from api.routes.common import TheSettings, problems
-from api.routes.queries import AskedInUrl, TheDesk
+from api.routes.queries import CLIENT_LEFT, AskedInUrl, TheDesk
 from decaysketch.errors import DecaySketchError
 
 __all__ = ["router"]
@@ -31,6 +37,7 @@ __all__ = ["router"]
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.live_clients = 0
+    app.state.live_clients_of = Counter()
     yield
 
 
@@ -38,26 +45,64 @@ router = APIRouter(lifespan=_lifespan)
 
 _BEAT_S = 15.0
 _LIFETIME_S = 3600.0
+_READER_S = 30.0
 _RETRY_MS = 3000
+_KEY_SHARE = 4  # one key has at most this part of the places
+
+_REASONS_TO_END = (
+    ServiceError,
+    UnauthenticatedError,
+    DecaySketchError,
+    StorageError,
+    SQLAlchemyError,
+)
 
 
-async def _place(request: Request, settings: TheSettings) -> AsyncIterator[None]:
+async def _place(request: Request, caller: Reads, settings: TheSettings) -> AsyncIterator[None]:
     """One of the places for live clients, until the response has ended."""
-    state = request.app.state
+    state, key = request.app.state, caller.prefix
     if state.live_clients >= settings.live_clients:
         raise TooManyLiveClientsError(settings.live_clients, _RETRY_MS // 1000)
+    most = max(1, settings.live_clients // _KEY_SHARE)
+    if key is not None and state.live_clients_of[key] >= most:
+        raise TooManyLiveClientsError(most, _RETRY_MS // 1000, of_key=True)
     state.live_clients += 1
+    state.live_clients_of[key] += 1
+    state.metrics.live(1)
     try:
         yield
     finally:
+        state.metrics.live(-1)
         state.live_clients -= 1
+        state.live_clients_of[key] -= 1
+        if not state.live_clients_of[key]:
+            del state.live_clients_of[key]
+
+
+class _SlowReaderError(Exception):
+    """The client does not read what it is sent."""
+
+
+class _LiveResponse(StreamingResponse):
+    """Ends, and with it the connection, if the client does not read."""
+
+    async def stream_response(self, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            try:
+                async with asyncio.timeout(_READER_S):
+                    await send(message)
+            except TimeoutError:
+                raise _SlowReaderError from None
+
+        with suppress(_SlowReaderError):
+            await super().stream_response(send_in_time)
 
 
 @router.get(
     "/v1/streams/{name}/live",
     tags=["queries"],
     summary="Ask again and again",
-    dependencies=[Depends(reads), Depends(_place)],
+    dependencies=[Depends(_place)],
     response_class=StreamingResponse,
     responses={
         200: {
@@ -69,7 +114,7 @@ async def _place(request: Request, settings: TheSettings) -> AsyncIterator[None]
             s403="The key may not read the stream.",
             s404="No such stream, or nothing came from one of the sources.",
             s422="The request is malformed or beyond a limit, or cannot be answered.",
-            s429="As many live connections are open as there may be.",
+            s429="As many live connections are open as there may be, or as one key may have.",
         ),
     },
 )
@@ -78,34 +123,55 @@ async def get_live(
     request: AskedInUrl,
     desk: TheDesk,
     http: Request,
+    caller: Reads,
     interval_s: Annotated[
         float, Query(ge=0.2, le=3600, description="Seconds between two answers.")
     ] = 1.0,
     last_event_id: Annotated[
         str | None, Header(description="The entity tag of the answers that the client has.")
     ] = None,
-) -> StreamingResponse:
+) -> Response:
     """The answers now, and again whenever they are others. Queries without `now` follow the clock
     of the server."""
     planned = await desk.plan([name], request)
-    first = _event("answer", await desk.body(planned), planned.tag)
-    events = _events(
-        desk, name, request, interval_s, http.app.state.closing,
-        sent=planned.tag, first="" if planned.tag == last_event_id else first,
-    )  # fmt: skip
+    first = ""
+    if planned.tag != last_event_id:
+        body = await desk.body(planned, http.is_disconnected)
+        if body is None:
+            return Response(status_code=CLIENT_LEFT)
+        first = _event("answer", body, planned.tag)
+    question = _Question(desk, name, request, http.app.state.keys, caller)
+    events = _events(question, interval_s, http.app.state.closing, sent=planned.tag, first=first)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    return _LiveResponse(events, media_type="text/event-stream", headers=headers)
+
+
+class _Question(NamedTuple):
+    """What is asked again and again, and by whom."""
+
+    desk: Desk
+    name: str
+    request: QueryRequest
+    keys: KeyRing
+    caller: Caller
+
+    async def answer(self, sent: str) -> tuple[str, bytes | None]:
+        """The tag of the answers as of now, and these if they are others than those sent."""
+        if not await self.keys.still(self.caller, self.name):
+            raise UnauthenticatedError
+        planned = await self.desk.plan([self.name], self.request)
+        if planned.tag == sent:
+            return sent, None
+        return planned.tag, await self.desk.body(planned, _never)
+
+
+async def _never() -> bool:
+    """Who leaves a stream of events is noticed by the response, which ends the question."""
+    return False
 
 
 async def _events(
-    desk: Desk,
-    name: str,
-    request: QueryRequest,
-    interval_s: float,
-    closing: asyncio.Event,
-    *,
-    sent: str,
-    first: str,
+    question: _Question, interval_s: float, closing: asyncio.Event, *, sent: str, first: str
 ) -> AsyncIterator[str]:
     clock = asyncio.get_running_loop().time
     end = clock() + _LIFETIME_S
@@ -118,13 +184,11 @@ async def _events(
             if clock() < due:
                 yield ":\n\n"
         try:
-            planned = await desk.plan([name], request)
-            body = None if planned.tag == sent else await desk.body(planned)
-        except (ServiceError, DecaySketchError) as error:
+            sent, body = await question.answer(sent)
+        except _REASONS_TO_END as error:
             yield _event("problem", bytes(answer_to(error).body))
             return
         if body is not None:
-            sent = planned.tag
             yield _event("answer", body, sent)
 
 

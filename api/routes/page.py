@@ -15,6 +15,8 @@ from typing import Annotated, NamedTuple
 from fastapi import APIRouter, Header, Response
 from starlette.exceptions import HTTPException
 
+from api.queries import is_known
+
 __all__ = ["router"]
 
 router = APIRouter(include_in_schema=False)
@@ -78,7 +80,6 @@ async def get_asset(name: str, if_none_match: KnownTags = None) -> Response:
 def _served(name: str, if_none_match: str | None) -> Response:
     file = _file(name)
     headers = {"ETag": file.etag, "Cache-Control": "no-cache"}
-    known = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
-    if file.etag in known or "*" in known:
+    if is_known(file.etag, if_none_match):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(file.content, media_type=file.media_type, headers=headers)

@@ -11,16 +11,24 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Respons
 
 from api import schemas
 from api.access.guard import reads, reads_body_streams
-from api.queries import Desk, GroupRequest, QueryRequest, is_known, read_request
+from api.queries import (
+    Desk,
+    GroupRequest,
+    QueryRequest,
+    asked_in_body,
+    body_described,
+    is_known,
+    read_request,
+)
 from api.queries.answers import GroupResponse, QueryResponse
 from api.routes.common import json_only, problems
 
-__all__ = ["AskedInUrl", "TheDesk", "router"]
+__all__ = ["CLIENT_LEFT", "AskedInUrl", "TheDesk", "router"]
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    app.state.desk = Desk(app.state.aggregator, app.state.settings)
+    app.state.desk = Desk(app.state.aggregator, app.state.settings, app.state.metrics)
     yield
 
 
@@ -42,11 +50,13 @@ async def _asked(
         ),
     ],
 ) -> QueryRequest:
-    return read_request(request)
+    return read_request(request, QueryRequest)
 
 
 TheDesk = Annotated[Desk, Depends(_desk)]
 AskedInUrl = Annotated[QueryRequest, Depends(_asked)]
+AskedInBody = Annotated[QueryRequest, Depends(asked_in_body(QueryRequest))]
+GroupAskedInBody = Annotated[GroupRequest, Depends(asked_in_body(GroupRequest))]
 After = Annotated[
     str | None,
     Header(
@@ -58,6 +68,8 @@ After = Annotated[
 IfNoneMatch = Annotated[
     str | None, Header(description="Entity tags of answers that the client has.")
 ]
+
+CLIENT_LEFT = 499  # for the log: nobody is there to read it
 
 _ANSWERED: dict[int | str, dict[str, Any]] = {
     304: {"description": "The answers are those that If-None-Match names; nothing was computed."}
@@ -81,18 +93,20 @@ _REFUSED = problems(
     dependencies=[Depends(reads), Depends(json_only)],
     response_model=QueryResponse,
     responses={**_ANSWERED, **_REFUSED},
+    openapi_extra=body_described(QueryRequest),
 )
 async def post_query(
     name: schemas.StreamName,
-    request: QueryRequest,
+    request: AskedInBody,
     desk: TheDesk,
+    http: Request,
     after: After = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Any aggregate under any decay, at one time or at many; nothing has to be declared beforehand.
     All queries of a request are answered from one and the same sketch, in their order, or none
     is. The entity tag names sketch, queries and time."""
-    return await _respond(desk, [name], request, after, if_none_match)
+    return await _respond(http, desk, [name], request, after, if_none_match)
 
 
 @router.get(
@@ -107,11 +121,12 @@ async def get_query(
     name: schemas.StreamName,
     request: AskedInUrl,
     desk: TheDesk,
+    http: Request,
     after: After = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """The same questions and answers as by POST, for HTTP caches and links."""
-    return await _respond(desk, [name], request, after, if_none_match)
+    return await _respond(http, desk, [name], request, after, if_none_match)
 
 
 @router.post(
@@ -128,19 +143,22 @@ async def get_query(
             "is of a stream that was deleted since."
         ),
     },
+    openapi_extra=body_described(GroupRequest),
 )
 async def post_group_query(
-    request: GroupRequest,
+    request: GroupAskedInBody,
     desk: TheDesk,
+    http: Request,
     after: After = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Answers of the join of the streams, as if all had been posted to one: an observation that
     came to several of them counts once."""
-    return await _respond(desk, request.streams, request, after, if_none_match)
+    return await _respond(http, desk, request.streams, request, after, if_none_match)
 
 
 async def _respond(
+    http: Request,
     desk: Desk,
     names: Sequence[str],
     request: QueryRequest | GroupRequest,
@@ -152,5 +170,9 @@ async def _respond(
     planned = await desk.plan(names, request)
     headers = {"ETag": planned.tag, "Cache-Control": "no-cache"}
     if is_known(planned.tag, if_none_match):
+        desk.knew(planned)
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(await desk.body(planned), media_type="application/json", headers=headers)
+    body = await desk.body(planned, http.is_disconnected)
+    if body is None:
+        return Response(status_code=CLIENT_LEFT)
+    return Response(body, media_type="application/json", headers=headers)

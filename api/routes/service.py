@@ -3,26 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 import decaysketch
 from api import schemas
 from api.access.guard import watches
+from api.aggregator import Aggregator
 from api.errors import Problem, ProblemResponse
 from api.metrics import MEDIA_TYPE, Metrics
 from api.routes.common import TheAggregator, problems
 
 __all__ = ["Readiness", "router"]
 
-router = APIRouter()
-
 _PATIENCE_S = 2.0
+_KEPT_S = 1.0
 _FRESH = {"Cache-Control": "no-store"}
+
+
+class Checks:
+    """What the aggregator says of itself, asked at most once in ``_KEPT_S``, however many want to
+    know: to answer it takes the lock of writers, and who asks needs no key."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, bool | str] = {}
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def of(self, aggregator: Aggregator) -> dict[str, bool | str]:
+        """Those of this second."""
+        async with self._asking:
+            if time.monotonic() - self._asked_at >= _KEPT_S:
+                self._found = await _asked(aggregator)
+                self._asked_at = time.monotonic()
+            return self._found
+
+
+async def _asked(aggregator: Aggregator) -> dict[str, bool | str]:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await aggregator.ready()
+    except TimeoutError:
+        return {"answered": f"no answer within {_PATIENCE_S:g} s"}
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    app.state.checks = Checks()
+    yield
+
+
+router = APIRouter(lifespan=_lifespan)
 
 
 class Readiness(BaseModel):
@@ -47,16 +85,12 @@ async def healthz() -> schemas.Health:
     response_model=Readiness,
     responses=problems(s503="Not now; `checks`, beside the members of any problem, says why."),
 )
-async def readyz(aggregator: TheAggregator) -> Response:
+async def readyz(request: Request, aggregator: TheAggregator) -> Response:
     """Ready: the journal takes writes, everything in it was replayed, what is committed is folded
     without delay, and nobody has told the process to stop. Send requests elsewhere if it is not;
-    do not restart it."""
-    checks: dict[str, bool | str]
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            checks = await aggregator.ready()
-    except TimeoutError:
-        checks = {"answered": f"no answer within {_PATIENCE_S:g} s"}
+    do not restart it. What is found is told for a second."""
+    known: Checks = request.app.state.checks
+    checks = await known.of(aggregator)
     failed = [name for name, passed in checks.items() if passed is not True]
     content: dict[str, Any] = {"ready": not failed, "checks": checks}
     if not failed:

@@ -11,11 +11,12 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 
 from api import schemas
 from api.access.guard import reads, writes
-from api.aggregator import Incoming
+from api.aggregator import Aggregator, Incoming
 from api.errors import Fault, InvalidRequestError
 from api.ingest.skew import check_times
 from api.journal.model import Interval
-from api.routes.common import TheAggregator, TheStream, media_type, problems, require_media_type
+from api.queries import is_known
+from api.routes.common import TheAggregator, media_type, problems, require_media_type
 from api.streams import Stream
 
 __all__ = ["router"]
@@ -29,9 +30,7 @@ _LENGTH_BYTES = 4
 _MOST_SKETCHES = 10_000
 
 
-async def _interval(
-    first: schemas.IntervalFirst = None, one_past: schemas.IntervalNext = None
-) -> Interval | None:
+def _interval(first: int | None, one_past: int | None) -> Interval | None:
     if first is None and one_past is None:
         return None
     for name, other, given in (("first", "next", first), ("next", "first", one_past)):
@@ -48,9 +47,6 @@ async def _interval(
             [Fault(field="next", reason=f"expected more than first, {first}", value=one_past)],
         )
     return Interval(first, one_past)
-
-
-TheInterval = Annotated[Interval | None, Depends(_interval)]
 
 
 @router.post(
@@ -87,14 +83,17 @@ TheInterval = Annotated[Interval | None, Depends(_interval)]
 async def post_sketches(
     name: schemas.StreamName,
     source: schemas.SourceKey,
-    interval: TheInterval,
     request: Request,
-    aggregator: TheAggregator,
-    stream: TheStream,
+    first: schemas.IntervalFirst = None,
+    one_past: schemas.IntervalNext = None,
 ) -> schemas.PostedSketches:
     """Once this is answered the sketches survive a crash: all of the body, or none of it if one is
     refused. Post them as often as you like: what is there already changes nothing."""
+    # The busiest route has few dependencies: solving one costs as much as it does.
     require_media_type(request, SKETCH, SKETCHES)
+    aggregator: Aggregator = request.app.state.aggregator
+    interval = _interval(first, one_past)
+    stream = await aggregator.find(name)
     stream.admit(source)
     body = await request.body()
     bodies = [body] if media_type(request) == SKETCH else list(_split(body))
@@ -193,8 +192,7 @@ async def get_sketch(
         "ETag": etag,
         "Content-Disposition": f'attachment; filename="{name}.sketch"',
     }
-    known = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
-    if etag in known or "*" in known:
+    if is_known(etag, if_none_match):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     body = await aggregator.compute(merged.to_bytes)
     return Response(body, media_type=SKETCH, headers=headers)

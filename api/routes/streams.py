@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from api import schemas
 from api.access.guard import Reads, administers, creates, reads
@@ -16,6 +16,8 @@ from api.streams import Stream
 __all__ = ["router"]
 
 router = APIRouter()
+
+_SOURCES_LISTED = 100
 
 SourcePath = Annotated[str, Path(pattern=schemas.SOURCE, description="Name of the source.")]
 
@@ -75,10 +77,18 @@ async def list_streams(aggregator: TheAggregator, caller: Reads) -> schemas.Stre
     responses=problems(s404="No such stream.", s422="The name is outside its domain."),
 )
 async def get_stream(
-    name: schemas.StreamName, aggregator: TheAggregator, stream: TheStream
+    name: schemas.StreamName,
+    aggregator: TheAggregator,
+    stream: TheStream,
+    sources: Annotated[
+        int, Query(ge=0, le=1000, description="List so many sources at most.")
+    ] = _SOURCES_LISTED,
+    after_source: Annotated[
+        str, Query(max_length=200, description="Of those whose name comes after this.")
+    ] = "",
 ) -> schemas.StreamState:
     """The parameters to build sketches with, and what the stream holds."""
-    return await aggregator.compute(_state, stream)
+    return await aggregator.compute(_state, stream, after_source, sources)
 
 
 @router.delete(
@@ -160,10 +170,12 @@ def _summary(stream: Stream) -> schemas.StreamSummary:
     )
 
 
-def _state(stream: Stream) -> schemas.StreamState:
+def _state(
+    stream: Stream, after_source: str = "", sources: int = _SOURCES_LISTED
+) -> schemas.StreamState:
     merged = stream.snapshot()
     summary = dict(_summary(stream))
-    del summary["sources"]  # a number there, a list here
+    count = summary.pop("sources")  # a number there, a list here
     return schemas.StreamState(
         **summary,
         incarnation=stream.row.incarnation,
@@ -176,6 +188,7 @@ def _state(stream: Stream) -> schemas.StreamState:
         watermarks=merged.watermarks,
         clock=merged.clock,
         revoked=stream.revoked,
+        source_count=count,
         sources=[
             schemas.SourceState(
                 source=each.source,
@@ -186,7 +199,7 @@ def _state(stream: Stream) -> schemas.StreamState:
                 posted_rows=each.totals.rows,
                 last_received=_utc(each.totals.last_received_us),
             )
-            for each in stream.sources()
+            for each in stream.sources(after_source, sources)
         ],
     )
 

@@ -21,6 +21,7 @@ from decaysketch.cli.output import (
     report,
     reporting_errors,
     show,
+    write_whole,
 )
 from decaysketch.cli.recipes import (
     ApiKeyFile,
@@ -189,19 +190,26 @@ def _file_name_part(part: Any) -> str:
     return quote(text, safe="").replace(".", "%2E") or "%empty"
 
 
+def _indexed(folder: Path) -> set[str]:
+    """Names of the sketch files that an earlier build wrote into a folder, by its index."""
+    try:
+        content = json.loads((folder / "index.json").read_bytes())
+        return {Path(each["file"]).name for each in content["sketches"]}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return set()  # none, or not by this program
+
+
 def _write(builder: KeyedBuilder, out: Path, as_json: bool) -> None:
     table = Table(*builder.keys, "rows read", "held", "bytes", "digest")
-    written = []
+    written: list[dict[str, Any]] = []
     if builder.keys:
         out.mkdir(parents=True, exist_ok=True)
-        for stale in (*out.glob("*.sketch"), out / "index.json"):
-            stale.unlink(missing_ok=True)
     elif not builder.sketches:
         builder.sketches[()] = builder.recipe.empty(builder.now)
     for key, sketch in builder.sketches.items():
         blob = sketch.to_bytes()
         path = out / file_name(key) if builder.keys else out
-        path.write_bytes(blob)
+        write_whole(path, blob)
         rows = int(builder.counts[key][0]) if key in builder.counts else 0
         plain = [part if isinstance(part, int | str) or part is None else str(part) for part in key]
         written.append(
@@ -221,7 +229,10 @@ def _write(builder: KeyedBuilder, out: Path, as_json: bool) -> None:
             table.add_row(*shown, *cells)
     content = {"recipe": builder.recipe.to_dict(), "keys": list(builder.keys), "sketches": written}
     if builder.keys:
-        (out / "index.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+        before = _indexed(out)
+        write_whole(out / "index.json", json.dumps(content, indent=1).encode())
+        for stale in before - {Path(each["file"]).name for each in written}:
+            (out / stale).unlink(missing_ok=True)
     if len(written) > _SHOWN:
         table.caption = f"and {len(written) - _SHOWN:,} more"
     show(as_json, content, table)

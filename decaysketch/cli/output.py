@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +20,16 @@ from rich.text import Text
 
 from decaysketch.errors import DecaySketchError
 
-__all__ = ["AsJson", "CommandError", "human_bytes", "number", "report", "reporting_errors", "show"]
+__all__ = [
+    "AsJson",
+    "CommandError",
+    "human_bytes",
+    "number",
+    "report",
+    "reporting_errors",
+    "show",
+    "write_whole",
+]
 
 #: stderr; stdout is for results that another program may read.
 report = Console(stderr=True, highlight=False)
@@ -38,6 +49,21 @@ def reporting_errors() -> Iterator[None]:
     except (CommandError, DecaySketchError, OSError) as fault:
         report.print(Text.assemble(("error: ", "bold red"), str(fault)), soft_wrap=True)
         raise typer.Exit(1) from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or as it was before; a device or pipe is written into."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        target.write_bytes(content)
+        return
+    temporary = target.with_name(f".{os.getpid()}.tmp")  # short: the name may be as long as allowed
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def show(as_json: bool, content: Any, *tables: Table) -> None:

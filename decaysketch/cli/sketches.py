@@ -21,6 +21,7 @@ from decaysketch.cli.output import (
     report,
     reporting_errors,
     show,
+    write_whole,
 )
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
 from decaysketch.estimate import Estimate
@@ -61,7 +62,7 @@ def merge(
         hidden = not report.is_terminal
         shown = track(paths, "merging", console=report, transient=True, disable=hidden)
         blob = merge_blobs((path.read_bytes() for path in shown), id_key=id_key)
-        out.write_bytes(blob)
+        write_whole(out, blob)
         facts = {"file": str(out), "merged": len(paths), **_facts(out, id_key)}
         show(as_json, facts, _two_columns(facts))
 

@@ -1,15 +1,19 @@
 """What an answer of the server means for what was sent, and when to try again.
 
+A delta is given up only where the aggregator itself says that these bytes are bad. Whatever a
+proxy, a portal or a gateway on the way says of it, the delta is kept.
+
 =========================================  =====================================================
 answer                                     what becomes of the delta
 =========================================  =====================================================
 200, naming the stream and the source      taken: it is on the server's disk
 none, or cut off, or not the server's      again later (a portal on the way says 200 to anything)
 408, 425, 429, 5xx, 3xx                    again later, not before ``Retry-After``
-401, 403, 404, a revoked source            kept: nothing is wrong with it; delivery pauses
-409 ``incompatible-sketch``,               kept: the stream may be another one now; it is looked at
-``capacity-too-small``
-any other 4xx                              refused: set aside with the problem
+the aggregator's own word that the body    refused: set aside with the problem
+is bad (``corrupt-sketch``, ...)
+``clock-ahead``, 413                       held: tried again by itself, and the others go on
+any other 4xx                              kept: nothing is wrong with it; delivery pauses, and the
+                                           stream, which may be another one now, is looked at
 =========================================  =====================================================
 """
 
@@ -24,14 +28,18 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-__all__ = ["Answer", "Backoff", "Later", "Outcome", "Paused", "Refused", "Taken", "judge"]
+__all__ = ["Answer", "Backoff", "Held", "Later", "Outcome", "Paused", "Refused", "Taken", "judge"]
 
 LONGEST_RETRY_AFTER_S = 3600.0
+HELD_S = 60.0
 _TRY_AGAIN = {408, 425, 429}
-_ABOUT_THE_SENDER = {401, 403, 404}
-_ABOUT_THE_STREAM = {
-    "urn:decaysketch:problem:incompatible-sketch", "urn:decaysketch:problem:capacity-too-small"
+_TOO_LONG = 413
+_CLOCK_AHEAD = "clock-ahead"
+_KINDS = "urn:decaysketch:problem"
+_ABOUT_THE_BODY = {
+    "corrupt-sketch", "interval-conflict", "invalid-parameter", "invalid-request", "refused"
 }  # fmt: skip
+_ABOUT_THE_SENDER = {"name", "source"}  # fields of a request that is not valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,14 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Not this delta, and not now; whatever else waits may be sent."""
+
+    reason: str
+    too_long: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Paused:
     """The sender or the stream is not what it should be; what was sent is sound."""
 
@@ -76,7 +92,7 @@ class Refused:
         return f"{self.problem.get('status')}: {self.problem.get('detail')}"
 
 
-Outcome = Taken | Later | Paused | Refused
+Outcome = Taken | Later | Held | Paused | Refused
 
 
 def judge(answer: Answer, expected: Mapping[str, str]) -> Outcome:
@@ -102,16 +118,25 @@ def judge(answer: Answer, expected: Mapping[str, str]) -> Outcome:
     reason = f"{status}: {problem['detail']}"
     if status in _TRY_AGAIN or not 400 <= status < 500:
         return Later(reason, _retry_after_s(answer.headers))
-    kind = str(fields.get("type", ""))
-    if status in _ABOUT_THE_SENDER or kind in _ABOUT_THE_STREAM or "revoked" in kind:
-        return Paused(reason)
-    return Refused(problem)
+    prefix, _, kind = str(fields.get("type", "")).rpartition(":")
+    kind = kind if prefix == _KINDS else ""
+    if status == _TOO_LONG or kind == _CLOCK_AHEAD:
+        return Held(reason, too_long=status == _TOO_LONG)
+    if kind in _ABOUT_THE_BODY and not _ABOUT_THE_SENDER & _fields_at_fault(fields):
+        return Refused(problem)
+    return Paused(reason)
+
+
+def _fields_at_fault(problem: Mapping[str, Any]) -> set[str]:
+    faults = problem.get("errors")
+    faults = faults if isinstance(faults, list) else []
+    return {str(fault.get("field")) for fault in faults if isinstance(fault, dict)}
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
 
@@ -126,10 +151,10 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
     except ValueError:
         try:
             moment = parsedate_to_datetime(text)
-        except ValueError:
+            zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            seconds = (zoned - datetime.now(UTC)).total_seconds()
+        except (ValueError, OverflowError):
             return 0.0
-        zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        seconds = (zoned - datetime.now(UTC)).total_seconds()
     return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else 0.0
 
 

@@ -7,6 +7,7 @@ from a thread of its own, ``AsyncSensor`` from a task.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -17,9 +18,10 @@ from typing import Any, Self
 import httpx2
 import numpy.typing as npt
 
-from decaysketch.client.core import Core, Policy, Request, Wait
+from decaysketch.client.core import Core, Request, Wait
 from decaysketch.client.delivery import Answer
 from decaysketch.client.errors import ClientError
+from decaysketch.client.policy import Policy
 from decaysketch.client.status import Event, Status
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
@@ -79,7 +81,8 @@ class _Face:
             flush_age_s: or when the first of them was given so many seconds ago.
             timeout_s: patience for one answer, and of ``start``, ``flush`` and ``close``.
             max_spool_bytes: where the spool has grown to this, updates are refused.
-            max_post_bytes: deltas that wait are merged up to this size.
+            max_post_bytes: deltas that wait are merged up to this size; give less where something
+                on the way takes less, such as the 1 MB of a reverse proxy.
             backoff_s, max_backoff_s: see :class:`decaysketch.client.delivery.Backoff`.
             on_event: called with each :class:`~decaysketch.client.Event`, from the sending thread.
             trust_env: whether proxies and certificates are taken from the environment.
@@ -105,14 +108,18 @@ class _Face:
         headers = {"accept-encoding": "identity", "user-agent": "decaysketch"}
         if api_key is not None:
             headers["authorization"] = f"Bearer {api_key}"
-        self._client = self._make_client(
-            base_url=url, headers=headers, timeout=timeout_s, trust_env=trust_env,
-            transport=transport,
-        )  # fmt: skip
         self._core = Core(
             stream, source, spool, policy,
             numbered=numbered, recipe=recipe, id_key=id_key, on_event=on_event,
         )  # fmt: skip
+        try:
+            self._client = self._make_client(
+                base_url=url, headers=headers, timeout=timeout_s, trust_env=trust_env,
+                transport=transport,
+            )  # fmt: skip
+        except BaseException:
+            self._core.close()
+            raise
         self._prepare()
 
     def _prepare(self) -> None:
@@ -229,7 +236,6 @@ class Sensor(_Face):
         self._core.wake = self._woken.set
         self._progress = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._running = False
 
     def start(self) -> Self:
         """Learn what the stream is built with, unless the spool tells, and start sending.
@@ -250,7 +256,7 @@ class Sensor(_Face):
             self._thread = threading.Thread(
                 target=self._run, name=f"decaysketch {self._core.source}", daemon=True
             )
-            self._running = True
+            self._core.running = True
             self._thread.start()
         return self
 
@@ -258,15 +264,19 @@ class Sensor(_Face):
         try:
             self._deliver()
         finally:
-            self._running = False
+            self._core.running = False
             self._tell_progress()
 
     def _deliver(self) -> None:
         while True:
             self._woken.clear()
-            step = self._core.next_step()
-            if isinstance(step, Request):
-                self._core.settle(step, self._send(step))
+            step: Request | Wait | None
+            try:
+                step = self._core.next_step()
+                if isinstance(step, Request):
+                    self._core.settle(step, self._send(step))
+            except Exception as fault:
+                step = self._core.stumbled(fault)
             self._tell_progress()
             if step is None:
                 return
@@ -287,7 +297,7 @@ class Sensor(_Face):
                 for part in response.iter_raw():
                     reading.add(part)
             return reading.answer(response.status_code, response.headers)
-        except (httpx2.HTTPError, OSError) as fault:
+        except Exception as fault:  # whatever a transport has: the answer did not come
             return fault
 
     def update(
@@ -311,7 +321,8 @@ class Sensor(_Face):
             durable: on disk when this returns.
 
         Raises:
-            ObservationError: a row is refused; nothing of the batch was taken.
+            ObservationError: a row is refused; nothing of the batch was taken. So is one that is
+                dated past what the stream admits, by the aggregator's clock, once that answered.
             SpoolFullError: the spool is at its limit; nothing of the batch was taken.
             ClientError: the stream is of another family, or the sensor is closed.
             OSError: with ``durable``: the disk refused; the rows were taken, in memory.
@@ -368,37 +379,45 @@ class Sensor(_Face):
             ``rejected``).
 
         Raises:
-            ClientError: the sensor is not running.
+            ClientError: the sensor is not running, or ``on_event`` calls this.
             OSError: the disk refused.
         """
         core = self._core
-        if not self._running:
+        if not core.running:
             raise ClientError("the sensor is not running")
+        if self._is_sender():
+            raise ClientError("flush is called by on_event; the thread that sends cannot wait")
         target, attempts = core.seal(), core.attempts
         core.hurry()
 
         def ended() -> bool:
             stuck = core.paused is not None and core.attempts > attempts
-            return core.settled(target) or stuck or not self._running
+            return core.settled(target) or stuck or not core.running
 
         with self._progress:
             self._progress.wait_for(ended, self._timeout_s if timeout_s is None else timeout_s)
         return core.status()
 
     def close(self, timeout_s: float | None = None) -> Status:
-        """Flush for so long, stop sending, and let the spool go; what is left waits there."""
+        """Flush for so long, stop sending, and let the spool go; what is left waits there.
+
+        ``on_event`` may call it, and then nothing is flushed.
+        """
         try:
-            if self._running:
+            if self._core.running and not self._is_sender():
                 self.flush(timeout_s)
         finally:
             try:
                 self._core.close()
             finally:
                 self._woken.set()
-                if self._thread is not None:
+                if self._thread is not None and not self._is_sender():
                     self._thread.join(self._timeout_s)
                 self._client.close()
         return self._core.status()
+
+    def _is_sender(self) -> bool:
+        return threading.current_thread() is self._thread
 
     def __enter__(self) -> Self:
         try:
@@ -454,29 +473,38 @@ class AsyncSensor(_Face):
         if self._task is None:
 
             def wake() -> None:
-                loop.call_soon_threadsafe(self._woken.set)
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and sends no more
+                    loop.call_soon_threadsafe(self._woken.set)
 
-            self._core.wake = wake
+            self._core.wake, self._core.running = wake, True
             self._task = asyncio.create_task(self._run())
         return self
 
     async def _run(self) -> None:
+        try:
+            await self._deliver()
+        finally:
+            self._core.running = False
+
+    async def _deliver(self) -> None:
         while True:
             self._woken.clear()
-            step = await asyncio.to_thread(self._core.next_step)
-            if isinstance(step, Request):
-                result = await self._send(step)
-                await asyncio.to_thread(self._core.settle, step, result)
+            step: Request | Wait | None
+            try:
+                step = await asyncio.to_thread(self._core.next_step)
+                if isinstance(step, Request):
+                    result = await self._send(step)
+                    await asyncio.to_thread(self._core.settle, step, result)
+            except Exception as fault:
+                step = await asyncio.to_thread(self._core.stumbled, fault)
             self._progress.set()
             self._progress = asyncio.Event()
             if step is None:
                 return
             if isinstance(step, Wait):
-                try:
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(step.seconds):
                         await self._woken.wait()
-                except TimeoutError:
-                    continue
 
     async def _send(self, request: Request) -> Answer | Exception:
         reading = _Reading(time.monotonic() + self._timeout_s)
@@ -488,7 +516,7 @@ class AsyncSensor(_Face):
                 async for part in response.aiter_raw():
                     reading.add(part)
             return reading.answer(response.status_code, response.headers)
-        except (httpx2.HTTPError, OSError) as fault:
+        except Exception as fault:  # whatever a transport has: the answer did not come
             return fault
 
     def update(
@@ -551,10 +579,12 @@ class AsyncSensor(_Face):
                 await asyncio.to_thread(self._core.close)
             finally:
                 self._core.wake = lambda: None
-                if self._task is not None:
-                    self._woken.set()
-                    await self._task
-                await self._client.aclose()
+                try:
+                    if self._task is not None:
+                        self._woken.set()
+                        await self._task
+                finally:
+                    await self._client.aclose()
         return self._core.status()
 
     async def __aenter__(self) -> Self:

@@ -1,7 +1,8 @@
 """The spool: the directory that holds what was not acknowledged yet, and survives kill -9.
 
     lock                              held (flock) by the one process that uses the spool
-    sensor.json                       stream, source, recipe, and the next number of a sampler
+    sensor.json                       stream, source, recipe, and the number after a sampler's last
+                                      element that was in a delta which is gone
     open.log                          observations that were synced and not yet made a delta
     deltas/<number>[.<first>.<next>]  deltas that wait to be posted, each the bytes of one sketch
     rejected/                         deltas that the server refused, each beside its problem
@@ -104,7 +105,7 @@ class Spool:
 
     def _open(self) -> None:
         self.deltas: list[SpooledDelta] = []
-        self.rejected, self.damaged = self._count("rejected"), self._count("damaged")
+        self.measure_set_aside()
         for leftover in self.directory.rglob(f"*{_TEMPORARY}"):
             leftover.unlink()  # never renamed, so never counted as taken
         for path in sorted((self.directory / "deltas").iterdir()):
@@ -121,16 +122,11 @@ class Spool:
                 if (found := _parse_name(path)) is not None
             ]
         self._next_number = max(numbers, default=0) + 1
+        self._waiting_size = sum(delta.size for delta in self.deltas)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._log = os.open(self.directory / "open.log", flags, 0o600)
         self.log_size = os.fstat(self._log).st_size
         _sync_directory(self.directory)
-        folders = ("deltas", "rejected", "damaged")
-        self._files_size = sum(
-            path.stat().st_size
-            for folder in folders
-            for path in (self.directory / folder).iterdir()
-        )
 
     def close(self) -> None:
         """Let another sensor have it."""
@@ -143,7 +139,16 @@ class Spool:
 
     @property
     def size(self) -> int:
-        return self._files_size + self.log_size
+        return self._waiting_size + self._set_aside_size + self.log_size
+
+    def measure_set_aside(self) -> None:
+        """Look at what is in ``rejected/`` and ``damaged/``, which people may have cleared."""
+        sizes: dict[str, list[int]] = {}
+        for folder in ("rejected", "damaged"):
+            files = (self.directory / folder).iterdir()
+            sizes[folder] = [path.stat().st_size for path in files if path.suffix != ".json"]
+        self.rejected, self.damaged = len(sizes["rejected"]), len(sizes["damaged"])
+        self._set_aside_size = sum(sizes["rejected"]) + sum(sizes["damaged"])
 
     # ------------------------------------------------------------------------------------ the card
 
@@ -209,17 +214,22 @@ class Spool:
     def clear_log(self) -> None:
         """Empty the log: all of it is in deltas."""
         os.ftruncate(self._log, 0)
-        os.fsync(self._log)
         self.log_size = 0
+        os.fsync(self._log)
 
     # ---------------------------------------------------------------------------------- the deltas
 
     def add(self, blob: bytes, interval: Interval | None = None) -> SpooledDelta:
         """Keep a delta; on disk when this returns."""
         delta = SpooledDelta(self._take_number(), len(blob), interval)
-        _write(self._path(delta), blob)
+        path = self._path(delta)
+        try:
+            _write(path, blob)
+        except OSError:
+            path.unlink(missing_ok=True)  # nobody would know of it, until the next start
+            raise
         self.deltas.append(delta)
-        self._files_size += len(blob)
+        self._waiting_size += delta.size
         return delta
 
     def read(self, delta: SpooledDelta) -> bytes:
@@ -228,27 +238,20 @@ class Spool:
 
     def remove(self, delta: SpooledDelta) -> None:
         """Forget a delta: it was acknowledged, or is part of another one."""
-        self._path(delta).unlink()
-        self.deltas.remove(delta)
-        self._files_size -= delta.size
+        self._path(delta).unlink(missing_ok=True)
+        self._forget(delta)
 
     def reject(self, delta: SpooledDelta, problem: Mapping[str, Any]) -> None:
         """Set a delta aside that the server refused."""
-        self._set_aside(self._path(delta), f"{delta.name}.sketch", "rejected", problem)
-        self.deltas.remove(delta)
+        self._set_delta_aside(delta, "rejected", problem)
 
     def set_damaged(self, delta: SpooledDelta, reason: str) -> None:
         """Set a delta aside that cannot be read."""
-        self._set_aside(self._path(delta), f"{delta.name}.sketch", "damaged", {"reason": reason})
-        self.deltas.remove(delta)
+        self._set_delta_aside(delta, "damaged", {"reason": reason})
 
     def keep_damaged(self, blob: bytes, reason: str) -> None:
         """Keep bytes of the log that are no sketch."""
         self._keep(f"log-{self._take_number()}", blob, "damaged", {"reason": reason})
-
-    def _count(self, folder: str) -> int:
-        """How many things are in ``rejected`` or ``damaged``."""
-        return sum(path.suffix != ".json" for path in (self.directory / folder).iterdir())
 
     def _take_number(self) -> int:
         self._next_number += 1
@@ -260,17 +263,27 @@ class Spool:
     def _keep(self, name: str, blob: bytes, folder: str, note: Mapping[str, Any]) -> None:
         self._write_note(folder, name, note)
         _write(self.directory / folder / name, blob)
-        self._tally(folder)
-        self._files_size += len(blob)
+        self._count(folder, len(blob))
+
+    def _set_delta_aside(self, delta: SpooledDelta, folder: str, note: Mapping[str, Any]) -> None:
+        path = self._path(delta)
+        self._set_aside(path, f"{delta.name}.sketch", folder, note)
+        self._forget(delta)
+        _sync_directory(path.parent)
+        _sync_directory(self.directory / folder)
 
     def _set_aside(self, path: Path, name: str, folder: str, note: Mapping[str, Any]) -> None:
         self._write_note(folder, name, note)
+        size = path.stat().st_size
         path.rename(self.directory / folder / name)
-        self._tally(folder)
-        _sync_directory(self.directory / folder)
-        _sync_directory(path.parent)
+        self._count(folder, size)
 
-    def _tally(self, folder: str) -> None:
+    def _forget(self, delta: SpooledDelta) -> None:
+        self.deltas.remove(delta)
+        self._waiting_size -= delta.size
+
+    def _count(self, folder: str, size: int) -> None:
+        self._set_aside_size += size
         if folder == "rejected":
             self.rejected += 1
         else:
@@ -293,11 +306,15 @@ def _parse_name(path: Path) -> SpooledDelta | None:
 def _write(path: Path, content: bytes) -> None:
     """A file that is there whole, or as it was before."""
     temporary = path.with_name(path.name + _TEMPORARY)
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # a full disk needs its bytes
+        raise
     _sync_directory(path.parent)
 
 

@@ -13,11 +13,15 @@ class Status:
     """How things stand with what a sensor was given.
 
     Attributes:
+        running: whether there is a thread or task that sends.
         unsynced_rows: observations in memory alone; a crash loses them.
         synced_rows: observations on disk that are in no delta yet.
         pending_deltas: deltas that wait to be acknowledged.
         pending_bytes: their size, and that of the log.
         spool_bytes: size of all that is in the spool, what was set aside included.
+        held: of the deltas that wait, those that are tried again by themselves, once a minute: the
+            aggregator or something on the way does not take them now (times ahead of its clock,
+            too long), or the disk does not give them back.
         rejected: deltas set aside because the server refused them, in ``rejected/``.
         damaged: things set aside because they could not be read, in ``damaged/``.
         paused: why nothing is sent although there is something to send; None: nothing is wrong.
@@ -29,11 +33,13 @@ class Status:
         next_number: number of the next element, where the sensor numbers them; else None.
     """
 
+    running: bool
     unsynced_rows: int
     synced_rows: int
     pending_deltas: int
     pending_bytes: int
     spool_bytes: int
+    held: int
     rejected: int
     damaged: int
     paused: str | None
@@ -55,11 +61,12 @@ class Event:
     """Something that happened in the background.
 
     Attributes:
-        kind: "acknowledged", "failed" (will be tried again), "paused", "rejected", "damaged".
+        kind: "acknowledged", "failed" (will be tried again), "paused", "held" (that delta alone
+            is tried again later), "rejected", "damaged".
         detail: what, in one sentence.
         fields: what the server said, where it said something.
     """
 
-    kind: Literal["acknowledged", "failed", "paused", "rejected", "damaged"]
+    kind: Literal["acknowledged", "failed", "paused", "held", "rejected", "damaged"]
     detail: str
     fields: dict[str, Any] | None = None

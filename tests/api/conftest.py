@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi.testclient import TestClient
-from service import PARAMS
+from service import LOCAL, PARAMS
 
 from api.app import create_app
 from api.settings import Settings
@@ -35,7 +35,7 @@ def start(data: Path) -> Iterator[Callable[..., TestClient]]:
         def start_one(**settings: Any) -> TestClient:
             running.close()
             return running.enter_context(
-                TestClient(create_app(Settings(data=str(data), **settings)))
+                TestClient(create_app(Settings(data=str(data), **settings)), base_url=LOCAL)
             )
 
         yield start_one

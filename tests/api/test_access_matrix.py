@@ -13,7 +13,6 @@ from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from service import PARAMS, problem
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from api.access.guard import Requires
 from api.access.keys import Role, mint
@@ -85,8 +84,7 @@ def client(
 
 
 async def _mint_all(data: Path) -> dict[str, str]:
-    engine = create_async_engine(f"sqlite+aiosqlite:///{data}")
-    store = SqlKeyStore(engine)
+    store = SqlKeyStore(f"sqlite:///{data}")
     await store.create()
     tokens = {}
     now_us = time.time_ns() // 1000
@@ -98,7 +96,7 @@ async def _mint_all(data: Path) -> dict[str, str]:
         role=Role.ADMIN, scope=["*"], now_us=now_us - 2, expires_us=now_us - 1
     )
     await store.put(row)
-    await engine.dispose()
+    await store.close()
     return tokens
 
 

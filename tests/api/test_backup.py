@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -99,12 +100,11 @@ def put_key(database: Database) -> str:
     """The prefix of a new key."""
 
     async def run() -> str:
-        engine = sa.ext.asyncio.create_async_engine(url_of(database))
-        store = SqlKeyStore(engine)
+        store = SqlKeyStore(database.url)
         await store.create()
         row, _token = mint(role=Role.READ, scope=["s", "t*"], now_us=NOW_US)
         await store.put(row)
-        await engine.dispose()
+        await store.close()
         return row.prefix
 
     return asyncio.run(run())
@@ -334,3 +334,34 @@ def test_a_torn_page(sqlite: Database) -> None:
     path.write_bytes(whole)
     (fault,) = check(url_of(sqlite)).faults
     assert fault.startswith("journal row 2 of s, source 'a': the body has the digest ")
+
+
+def test_a_backup_is_for_its_owner_alone_while_it_is_written_too(
+    sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, restored = tmp_path / "backup", tmp_path / "restored.sqlite3"
+    copy = backups._copy_out
+    seen: list[int] = []
+
+    def copied(source: Any, sink: Any) -> Any:
+        seen.extend(each.stat().st_mode & 0o777 for each in tmp_path.glob("backup.*"))
+        return copy(source, sink)
+
+    monkeypatch.setattr(backups, "_copy_out", copied)
+    earlier = os.umask(0)
+    try:
+        backup(url_of(sqlite), path)
+        restore(path, f"sqlite:///{restored}")
+    finally:
+        os.umask(earlier)
+    assert set(seen) == {0o600}
+    assert path.stat().st_mode & 0o777 == restored.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_killed_backup_left_is_in_nobodys_way(sqlite: Database, tmp_path: Path) -> None:
+    left = [tmp_path / "backup.unfinished", tmp_path / "backup.abcdefgh.unfinished"]
+    for each in left:
+        each.write_bytes(b"SQLite format 3\0 and half of it")
+    backup(url_of(sqlite), tmp_path / "backup")
+    assert not check(f"sqlite:///{tmp_path / 'backup'}").faults
+    assert sorted(tmp_path.glob("backup.*")) == sorted(left)

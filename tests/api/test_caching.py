@@ -287,9 +287,9 @@ def test_get_answers_as_post_does(stream: TestClient) -> None:
         ('{"queries": [{"aggregate": "sum", "now": 1.5}]}', "queries[0].now", "valid integer"),
         ('{"queries": [{"aggregate": "sum", "now": NaN}]}', "queries[0].now", "valid integer"),
         ('{"queries": [{"aggregate": "sum", "now": 1}]}', "queries[0].decay", "missing"),
-        ("[" * 20_000, "body", "not JSON"),
+        ("[" * 15_000, "body", "not JSON"),
         ('{"queries": ' + "9" * 5_000 + "}", "body", "not JSON"),
-        (" " * 32_001, "request", "at most 32000"),
+        (" " * 16_001, "request", "at most 16000"),
     ],
 )
 def test_malformed_in_a_url(stream: TestClient, text: str, field: str, named: str) -> None:

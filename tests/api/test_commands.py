@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from service import OCTETS, PARAMS, build
+from service import LOCAL, OCTETS, PARAMS, build
 
 from api import __main__ as commands
 from api.app import create_app
@@ -137,7 +137,7 @@ def test_a_backup_of_a_running_aggregator_restored(
     assert f"restored {other} from {path}" in capsys.readouterr().out
     assert status_of("check", "--data", other) == 0
     assert capsys.readouterr().out.startswith("s: 0 snapshots, 2 posts, ")
-    with TestClient(create_app(Settings(data=str(other)))) as restored:
+    with TestClient(create_app(Settings(data=str(other))), base_url=LOCAL) as restored:
         assert merged(restored) == sketch
     assert status_of("restore", path, "--data", data) == 1
     assert "the database is not empty" in capsys.readouterr().err
@@ -214,5 +214,5 @@ def test_two_workers(server: Server, data: Path) -> None:
     assert 'decaysketch_posts_total{stream="s"} 2.0' in text
     asked_for = 'method="GET",route="/v1/streams/{name}/sketch",status="200"'
     assert f"decaysketch_http_requests_total{{{asked_for}}} 21.0" in text
-    with TestClient(create_app(Settings(data=str(data)))) as again:
+    with TestClient(create_app(Settings(data=str(data))), base_url=LOCAL) as again:
         assert merged(again) == sketch

@@ -6,6 +6,7 @@ import configparser
 import re
 import subprocess
 import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,16 @@ def test_the_services(compose: dict[str, Any]) -> None:
             assert source in compose["volumes"] or (DEPLOY / source).is_file(), volume
     published = [name for name, service in services.items() if "ports" in service]
     assert published == ["proxy"]
-    assert compose["networks"]["inside"] == {"internal": True}
+    assert compose["networks"]["inside"]["internal"] is True
+
+
+def test_the_proxy_alone_may_name_the_client(compose: dict[str, Any]) -> None:
+    (config,) = compose["networks"]["inside"]["ipam"]["config"]
+    proxy = compose["services"]["proxy"]["networks"]["inside"]["ipv4_address"]
+    believed = compose["services"]["aggregator-1"]["environment"]["FORWARDED_ALLOW_IPS"]
+    assert believed == proxy
+    assert ip_address(proxy) in ip_network(config["subnet"])
+    assert ip_address(proxy) not in ip_network(config["ip_range"])
 
 
 def test_the_aggregators_are_closed_and_have_time_to_stop(compose: dict[str, Any]) -> None:

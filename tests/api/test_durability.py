@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi.testclient import TestClient
-from service import NOW, OCTETS, PARAMS, build, posted, problem
+from service import LOCAL, NOW, OCTETS, PARAMS, build, posted, problem
 
 import decaysketch
 from api.follower import ReplayError
@@ -111,7 +111,7 @@ def test_an_error_of_our_own_says_nothing_of_the_inside(
     stream: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.streams.Stream.decode_post", lambda *_: 1 / 0)
-    quiet = TestClient(stream.app, raise_server_exceptions=False)
+    quiet = TestClient(stream.app, base_url=LOCAL, raise_server_exceptions=False)
     refused = post(quiet, build(1).to_bytes())
     assert "division" not in problem(refused, 500)["detail"]
 

@@ -5,27 +5,32 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import re
+import signal
 import sqlite3
-from collections.abc import Iterator
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from databases import Database, database, new_database, postgres_server
 from doorway import doorway
 from fastapi.testclient import TestClient
-from service import problem
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.ext.asyncio import create_async_engine
+from service import LOCAL, problem
 from typer.testing import CliRunner
 
 from api.access import ring as rings
 from api.access.cli import keys as commands
-from api.access.keys import Caller, KeyRow, Role, covers, mint, prefix_of, rotate
+from api.access.keys import ANYONE, Caller, KeyRow, Role, covers, mint, now_us, prefix_of, rotate
 from api.access.ring import KeyRing
 from api.access.store import SqlKeyStore
+from api.journal.model import StorageError
 
-FORM = "ds_aaaaaaaa_"
+__all__ = ["database"]
 
 
 @pytest.fixture
@@ -35,7 +40,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(data: Path) -> Iterator[TestClient]:
-    with TestClient(doorway(data, auth="keys")) as client:
+    with TestClient(doorway(data, auth="keys"), base_url=LOCAL) as client:
         yield client
 
 
@@ -150,35 +155,44 @@ def test_case_matters() -> None:
 
 
 class MemoryStore:
-    """A store that can be out of reach."""
+    """A store that can be out of reach, or silent."""
 
     def __init__(self, *rows: KeyRow) -> None:
         self.rows = list(rows)
         self.broken = False
         self.reads = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def all(self) -> list[KeyRow]:
         self.reads += 1
         if self.broken:
-            raise OperationalError("select", {}, Exception("out of reach"))
-        return list(self.rows)
+            raise StorageError("out of reach")
+        rows = list(self.rows)
+        await self.answers.wait()
+        return rows
+
+
+def ring_of(store: MemoryStore, *, required: bool = True) -> KeyRing:
+    return KeyRing(store, required=required)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the ring takes for the time since some moment; only the test moves it."""
     now = [1000.0]
-    monkeypatch.setattr(rings.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(rings, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
 def test_a_revoked_key_is_refused_within_two_seconds(clock: list[float]) -> None:
     row, token = mint(role=Role.WRITE, scope=["a"], now_us=0)
     store = MemoryStore(row)
-    ring = KeyRing(store, required=True)  # type: ignore[arg-type]
+    ring = ring_of(store)
 
     async def scenario() -> None:
         caller = await ring.recognise(token)
-        assert caller == Caller(role=Role.WRITE, scope=("a",), prefix=row.prefix)
+        assert caller == Caller(role=Role.WRITE, scope=("a",), prefix=row.prefix, digest=row.digest)
         store.rows.clear()
         clock[0] += 1.9
         assert await ring.recognise(token) is not None
@@ -195,7 +209,7 @@ def test_an_outage_is_bridged_for_a_minute_and_no_longer(
 ) -> None:
     row, token = mint(role=Role.READ, scope=["a"], now_us=0)
     store = MemoryStore(row)
-    ring = KeyRing(store, required=True)  # type: ignore[arg-type]
+    ring = ring_of(store)
 
     async def scenario() -> None:
         await ring.recognise(token)
@@ -205,18 +219,135 @@ def test_an_outage_is_bridged_for_a_minute_and_no_longer(
         assert await ring.recognise(token) is not None
         assert store.reads == 2  # not tried again at once
         clock[0] += 2
-        with pytest.raises(OperationalError):
-            await ring.recognise(token)
+        for _ in range(3):
+            with pytest.raises(StorageError):
+                await ring.recognise(token)
+        assert store.reads == 3
         store.broken = False
+        clock[0] += rings.STALE_S
         assert await ring.recognise(token) is not None
 
     asyncio.run(scenario())
     assert caplog.text.count("could not be read again") == 1
 
 
+def test_a_silent_database_holds_nobody_up(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one request waits for it the others go on with the keys known; once those are too old
+    every one of them ends together with the first, whatever their number."""
+    monkeypatch.setattr(rings, "READ_S", 0.2)
+    row, token = mint(role=Role.READ, scope=["a"], now_us=0)
+    store = MemoryStore(row)
+    ring = ring_of(store)
+
+    async def scenario() -> None:
+        await ring.recognise(token)
+        store.answers.clear()
+        clock[0] += 3
+        waiting = asyncio.create_task(ring.recognise(token))
+        while store.reads < 2:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            assert await ring.recognise(token) is not None
+        assert not waiting.done()
+        assert await waiting is not None
+        clock[0] += rings.OUTAGE_S
+        refused = await asyncio.gather(
+            *(ring.recognise(token) for _ in range(100)), return_exceptions=True
+        )
+        assert [type(each) for each in refused] == [StorageError] * 100
+        assert store.reads == 3
+        store.answers.set()
+        clock[0] += rings.STALE_S
+        assert await ring.recognise(token) is not None
+
+    asyncio.run(scenario())
+
+
+def test_a_reading_that_began_before_a_key_was_revoked_does_not_bring_it_back(
+    clock: list[float],
+) -> None:
+    row, token = mint(role=Role.READ, scope=["a"], now_us=0)
+    store = MemoryStore(row)
+    ring = ring_of(store)
+
+    async def scenario() -> None:
+        store.answers.clear()
+        earlier = asyncio.create_task(ring.recognise(token))
+        while store.reads < 1:
+            await asyncio.sleep(0)
+        store.rows.clear()
+        after_revoking = asyncio.create_task(ring.reload())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        store.answers.set()
+        await asyncio.gather(earlier, after_revoking)
+        assert await ring.recognise(token) is None
+
+    asyncio.run(scenario())
+
+
+def _rotate_without_grace(row: KeyRow) -> KeyRow:
+    return rotate(row, now_us(), 0)[0]
+
+
+@pytest.mark.parametrize(
+    ("stream", "change", "expected"),
+    [
+        ("ward-1", lambda row: row, True),
+        ("tap-1", lambda row: row, False),
+        ("ward-1", lambda row: None, False),
+        ("ward-1", _rotate_without_grace, False),
+        ("ward-1", lambda row: rotate(row, now_us(), 60_000_000)[0], True),
+        ("ward-1", lambda row: replace(row, expires_us=1), False),
+        ("ward-1", lambda row: replace(row, scope=("tap-*",)), False),
+    ],
+    ids=["as it was", "other stream", "revoked", "rotated", "grace", "expired", "other scope"],
+)
+def test_whether_a_caller_may_still_see_a_stream(
+    clock: list[float], stream: str, change: Callable[[KeyRow], KeyRow | None], expected: bool
+) -> None:
+    row, token = mint(role=Role.READ, scope=["ward-*"], now_us=0)
+    store = MemoryStore(row)
+    ring = ring_of(store)
+
+    async def scenario() -> bool:
+        caller = await ring.recognise(token)
+        assert caller is not None
+        changed = change(row)
+        store.rows[:] = [] if changed is None else [changed]
+        clock[0] += rings.STALE_S
+        return await ring.still(caller, stream)
+
+    assert asyncio.run(scenario()) is expected
+
+
+def test_whoever_asks_where_no_key_is_needed_may_still(clock: list[float]) -> None:
+    assert asyncio.run(ring_of(MemoryStore(), required=False).still(ANYONE, "s"))
+    assert not asyncio.run(ring_of(MemoryStore(), required=True).still(ANYONE, "s"))
+
+
+def test_nobody_may_still_once_the_keys_cannot_be_read(clock: list[float]) -> None:
+    row, token = mint(role=Role.READ, scope=["*"], now_us=0)
+    store = MemoryStore(row)
+    ring = ring_of(store)
+
+    async def scenario() -> None:
+        caller = await ring.recognise(token)
+        assert caller is not None
+        store.broken = True
+        clock[0] += rings.OUTAGE_S - 1
+        assert await ring.still(caller, "s")
+        clock[0] += rings.STALE_S
+        assert not await ring.still(caller, "s")
+
+    asyncio.run(scenario())
+
+
 def test_unknown_prefixes_and_no_keys_are_nobody(clock: list[float]) -> None:
     row, token = mint(role=Role.READ, scope=["a"], now_us=0)
-    ring = KeyRing(MemoryStore(row), required=True)  # type: ignore[arg-type]
+    ring = ring_of(MemoryStore(row))
     stranger = mint(role=Role.READ, scope=["a"], now_us=0)[1]
 
     async def scenario() -> None:
@@ -226,28 +357,120 @@ def test_unknown_prefixes_and_no_keys_are_nobody(clock: list[float]) -> None:
     asyncio.run(scenario())
 
 
-def test_the_store_keeps_every_field(data: Path) -> None:
+def with_store(url: str, act: Callable[[SqlKeyStore], Awaitable[Any]]) -> Any:
+    """What ``act`` gives for a store over an empty table."""
+
+    async def run() -> Any:
+        store = SqlKeyStore(url)
+        try:
+            await store.create()
+            return await act(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def test_the_store_keeps_every_field(database: Database) -> None:
     row, _ = mint(
         role=Role.WRITE, scope=["a", "b-*"], now_us=7, label="x", expires_us=9, max_streams=3
     )
     turned, _ = rotate(row, 8, 1)
 
-    async def scenario() -> None:
-        engine = create_async_engine(f"sqlite+aiosqlite:///{data}")
-        store = SqlKeyStore(engine)
-        await store.create()
+    async def scenario(store: SqlKeyStore) -> None:
         await store.create()
         await store.put(row)
         assert await store.all() == [row]
-        assert await store.replace(turned)
+        assert await store.replace(row, turned)
         assert await store.all() == [turned]
         assert await store.delete(row.prefix)
         assert not await store.delete(row.prefix)
-        assert not await store.replace(turned), "a revoked key came back"
+        assert not await store.replace(turned, row), "a revoked key came back"
         assert await store.all() == []
-        await engine.dispose()
+
+    with_store(database.url, scenario)
+
+
+def test_of_two_rotations_at_the_same_time_one_is_told(database: Database) -> None:
+    """Else the secret that one of them was given would be none."""
+    row, _ = mint(role=Role.WRITE, scope=["a"], now_us=7)
+    turned = [rotate(row, 8, 0)[0] for _ in range(2)]
+
+    async def scenario(store: SqlKeyStore) -> None:
+        await store.put(row)
+        done = await asyncio.gather(*(store.replace(row, each) for each in turned))
+        assert sorted(done) == [False, True]
+        assert await store.all() == [turned[done.index(True)]]
+
+    with_store(database.url, scenario)
+
+
+def test_several_processes_make_the_table_at_the_same_time(database: Database) -> None:
+    async def scenario() -> None:
+        stores = [SqlKeyStore(database.url) for _ in range(8)]
+        try:
+            await asyncio.gather(*(store.create() for store in stores))
+        finally:
+            for store in stores:
+                await store.close()
 
     asyncio.run(scenario())
+
+
+def test_keys_are_as_safe_on_disk_as_posts(data: Path) -> None:
+    """SQLite must not write its log back by itself: beside a commit that can lose what was
+    committed, in versions that are about."""
+
+    async def scenario(store: SqlKeyStore) -> list[Any]:
+        found: list[Any] = []
+        for engine in (store._writers, store._readers):
+            async with engine.connect() as connection:
+                found += [
+                    (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
+                    for name in ("wal_autocheckpoint", "synchronous", "journal_mode")
+                ]
+        return found
+
+    assert with_store(f"sqlite:///{data}", scenario) == [0, 2, "wal"] * 2
+
+
+def test_a_new_database_is_for_its_owner_alone(data: Path) -> None:
+    async def scenario(store: SqlKeyStore) -> None:
+        await store.put(mint(role=Role.READ, scope=["a"], now_us=7)[0])
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.parent.iterdir()}
+        assert modes == {f"{data.name}{end}": 0o600 for end in ("", "-wal", "-shm")}
+
+    earlier = os.umask(0)
+    try:
+        with_store(f"sqlite:///{data}", scenario)
+    finally:
+        os.umask(earlier)
+
+
+def test_a_database_that_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is given up on in time, and connected to anew."""
+    monkeypatch.setattr(rings, "READ_S", 0.5)
+    database = new_database("postgresql", tmp_path)
+    row, token = mint(role=Role.READ, scope=["a"], now_us=7)
+
+    async def scenario(store: SqlKeyStore) -> None:
+        await store.put(row)
+        ring = KeyRing(store, required=True)
+        await ring.reload()
+        stopped = postgres_server().processes()
+        for process in stopped:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            with pytest.raises(StorageError, match=r"not read within 0\.5 s"):
+                async with asyncio.timeout(60):
+                    await ring.reload()
+        finally:
+            for process in stopped:
+                os.kill(process, signal.SIGCONT)
+        await ring.reload()
+        assert await ring.recognise(token) is not None
+
+    with_store(database.url, scenario)
 
 
 # ------------------------------------------------------------------------------------- over HTTP
@@ -283,6 +506,23 @@ def test_a_key_from_making_to_revoking(
     assert client.delete(f"/v1/keys/{made['prefix']}", headers=admin).status_code == 204
     problem(client.delete(f"/v1/keys/{made['prefix']}", headers=admin), 404, "unknown-key")
     assert len(client.get("/v1/keys", headers=admin).json()["keys"]) == 1
+
+
+def test_of_two_rotations_over_http_one_is_told(
+    client: TestClient, admin: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make(client, admin, role="read", scope=["*"])
+    store: Any = client.app.state.keys.store  # type: ignore[attr-defined]
+    replace_now = store.replace
+
+    async def replace_late(row: KeyRow, other: KeyRow) -> bool:
+        assert await replace_now(row, rotate(row, now_us(), 0)[0])
+        changed: bool = await replace_now(row, other)
+        return changed
+
+    monkeypatch.setattr(store, "replace", replace_late)
+    refused = client.post(f"/v1/keys/{made['prefix']}/rotate", json={}, headers=admin)
+    problem(refused, 409, "key-changed")
 
 
 def test_no_secret_is_on_disk(client: TestClient, admin: dict[str, str], data: Path) -> None:
@@ -325,7 +565,9 @@ def test_an_admin_of_some_streams_manages_within_them(
         ({"role": "read", "scope": ["*"], "expires_in_s": 0}, "expires_in_s"),
         ({"role": "read", "scope": ["*"], "expires_in_s": 10**12}, "expires_in_s"),
         ({"role": "read", "scope": ["*"], "label": "x" * 201}, "label"),
-        ({"role": "admin", "scope": ["*"], "max_streams": 3}, "body"),
+        ({"role": "read", "scope": ["*"], "label": "a\nb"}, "label"),
+        ({"role": "read", "scope": ["*"], "label": "\x9b2J"}, "label"),
+        ({"role": "admin", "scope": ["*"], "max_streams": 3}, "max_streams"),
         ({"role": "read", "scope": ["*"], "digest": "x"}, "digest"),
     ],
 )
@@ -382,7 +624,7 @@ def test_where_a_key_is_needed(
 ) -> None:
     if minted:
         run(data, "mint", "--role", "read")
-    with TestClient(doorway(data, host=host, auth=auth)) as client:
+    with TestClient(doorway(data, host=host, auth=auth), base_url=LOCAL) as client:
         assert client.get("/v1/streams/x").status_code == (401 if required else 200)
     assert ("no key is asked for" in caplog.text) is not required
     assert ("there is no key yet" in caplog.text) is (required and not minted)
@@ -421,6 +663,7 @@ def test_the_command_line(data: Path) -> None:
         ["mint", "--role", "read", "--scope", "a b"],
         ["mint", "--role", "admin", "--max-streams", "1"],
         ["mint", "--role", "read", "--label", "x" * 201],
+        ["mint", "--role", "read", "--label", "a\x1b[2Jb"],
         ["mint"],
     ],
 )

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from databases import KINDS, Database, new_database, postgres_server
 from fastapi.testclient import TestClient
-from service import NOW, OCTETS, PARAMS, build, problem
+from service import LOCAL, NOW, OCTETS, PARAMS, build, problem
 
 import decaysketch
 from api.app import create_app
@@ -84,7 +84,7 @@ def serve() -> Iterator[Callable[[Database], TestClient]]:
     def serve_one(database: Database) -> TestClient:
         while running:
             running.pop().__exit__()
-        client = TestClient(create_app(Settings(data=database.url, poll_ms=20)))
+        client = TestClient(create_app(Settings(data=database.url, poll_ms=20)), base_url=LOCAL)
         client.__enter__()
         running.append(client)
         return client

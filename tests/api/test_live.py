@@ -14,9 +14,10 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from service import NOW, OCTETS, PARAMS, build, problem
+from service import LOCAL, NOW, OCTETS, PARAMS, build, problem
 
 from api import clock
+from api.access.keys import Role, mint
 from api.app import create_app
 from api.routes import live
 from api.settings import Settings
@@ -54,6 +55,9 @@ class Listener:
         }
         self.app = app
         self.left = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.reads = asyncio.Event()
+        self.reads.set()
         self.started: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.blocks: asyncio.Queue[str | None] = asyncio.Queue()
         self._text = ""
@@ -70,6 +74,7 @@ class Listener:
         if message["type"] == "http.response.start":
             self.started.set_result(message)
             return
+        await self.reads.wait()
         self._text += message.get("body", b"").decode()
         while "\n\n" in self._text:
             block, _, self._text = self._text.partition("\n\n")
@@ -79,6 +84,7 @@ class Listener:
 
     async def run(self) -> None:
         await self.app(self.scope, self.receive, self.send)
+        self.ended.set()
 
     async def block(self, within_s: float = 5.0) -> str | None:
         """The next event or comment as it was sent; None at the end."""
@@ -301,6 +307,114 @@ def test_places_are_bounded_and_given_back(play: Callable[..., None]) -> None:
             assert await third.event() is not None
 
     play(scene, live_clients=2)
+
+
+def test_a_client_that_does_not_read_is_left(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_READER_S", 0.1)
+
+    async def scene(app: FastAPI, client: httpx2.AsyncClient) -> None:
+        async with listening(app, asked(SUM)) as listener:
+            listener.reads.clear()
+            assert app.state.live_clients == 0
+            await listener.started
+            assert app.state.live_clients == 1
+            async with asyncio.timeout(5):
+                await listener.ended.wait()
+            assert app.state.live_clients == 0
+            assert listener.blocks.empty()
+
+    play(scene)
+
+
+def test_live_clients_are_counted(play: Callable[..., None]) -> None:
+    async def scene(app: FastAPI, client: httpx2.AsyncClient) -> None:
+        async with listening(app, asked(SUM)) as listener:
+            await listener.event()
+            assert "decaysketch_live_clients 1.0" in (await client.get("/metrics")).text
+        assert "decaysketch_live_clients 0.0" in (await client.get("/metrics")).text
+
+    play(scene)
+
+
+# -------------------------------------------------------------------------------------------- keys
+
+
+@asynccontextmanager
+async def guarded(
+    data: Path, **settings: Any
+) -> AsyncIterator[tuple[FastAPI, httpx2.AsyncClient, Callable[..., Awaitable[tuple[str, str]]]]]:
+    """An application that asks for keys, a client with one, and how to mint others."""
+    app = create_app(Settings(data=str(data), auth="keys", **settings))
+    async with app.router.lifespan_context(app):
+        ring = app.state.keys
+
+        async def minted(role: Role = Role.READ, life_s: float = 3600) -> tuple[str, str]:
+            now = time.time_ns() // 1000
+            row, token = mint(
+                role=role, scope=["*"], now_us=now, expires_us=now + int(life_s * 1e6)
+            )
+            await ring.store.put(row)
+            await ring.reload()
+            return row.prefix, f"Bearer {token}"
+
+        _, token = await minted(Role.ADMIN)
+        async with httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=app),
+            base_url=LOCAL,
+            headers={"Authorization": token},
+        ) as client:
+            created = await client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
+            assert created.status_code == 201
+            yield app, client, minted
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_it_ends_with_the_key(data: Path, how: str) -> None:
+    async def scene() -> None:
+        async with asyncio.timeout(20), guarded(data) as (app, client, minted):
+            prefix, token = await minted(life_s=1.0 if how == "expired" else 3600)
+            _, other = await minted()
+            async with (
+                listening(app, asked(SUM), authorization=token) as listener,
+                listening(app, asked(SUM), authorization=other) as lasting,
+            ):
+                assert (await listener.event() or {})["event"] == "answer"
+                assert (await lasting.event() or {})["event"] == "answer"
+                if how == "revoked":
+                    assert (await client.delete(f"/v1/keys/{prefix}")).status_code < 300
+                event = await listener.event()
+                assert event is not None
+                assert event["event"] == "problem"
+                assert json.loads(event["data"])["status"] == 401
+                assert await listener.event() is None
+                with pytest.raises(TimeoutError):
+                    await lasting.block(within_s=0.5)
+
+    asyncio.run(scene())
+
+
+def test_one_key_has_a_quarter_of_the_places(data: Path) -> None:
+    async def scene() -> None:
+        async with asyncio.timeout(20), guarded(data, live_clients=8) as (app, client, minted):
+            (_, greedy), (_, modest) = await minted(), await minted()
+            async with (
+                listening(app, asked(SUM), authorization=greedy) as first,
+                listening(app, asked(SUM), authorization=greedy) as second,
+            ):
+                await first.event()
+                await second.event()
+                headers = {"Authorization": greedy}
+                refused = await client.get(LIVE, params={"request": asked(SUM)}, headers=headers)
+                assert "2 live connections of this key" in problem(refused, 429)["detail"]
+                async with listening(app, asked(SUM), authorization=modest) as third:
+                    assert await third.event() is not None
+            assert not app.state.live_clients_of
+            async with listening(app, asked(SUM), authorization=greedy) as again:
+                assert await again.event() is not None
+
+    asyncio.run(scene())
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,9 @@ def _client(sink: io.StringIO, **chosen: Any) -> TestClient:
         logging.getLogger("api.streams").info("decoding")
         return {"taken": len(await request.body())}
 
+    @app.post("/assets/{name:path}")
+    async def asset(name: str) -> None: ...
+
     @app.get("/healthz")
     async def healthz() -> None: ...
 
@@ -173,10 +176,37 @@ def test_an_exception_stays_in_its_line(sink: io.StringIO) -> None:
 
 def test_text_for_a_terminal(sink: io.StringIO) -> None:
     client = _client(sink, log_format="text")
-    client.post("/v1/streams/s%0A23:59:59%20error%20forged%1b[2J/sketches")
+    client.post("/v1/streams/s/sketches")
     *_, line = sink.getvalue().splitlines()
     assert "info    request request_id=r-1 method=POST route=/v1/streams/{name}/sketches" in line
-    assert "key=abcd1234 stream=s\\n23:59:59 error forged\\x1b[2J" in line
+    assert line.endswith("key=abcd1234 stream=s")
+
+
+def test_text_from_outside_begins_no_line(sink: io.StringIO) -> None:
+    logs.configure(Settings(log_format="text"), sink)
+    forged = {"stream": "s\n23:59:59 error forged\x1b[2J"}
+    logging.getLogger("api.requests").info("request", extra={"fields": forged})
+    (line,) = sink.getvalue().splitlines()
+    assert line.endswith("stream=s\\n23:59:59 error forged\\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/streams/s%0Aforged/sketches",
+        f"/v1/streams/{'s' * 101}/sketches",
+        "/v1/streams/-s/sketches",
+        "/assets/some/secret/path",
+    ],
+)
+def test_only_what_can_be_a_stream_is_written_as_one(
+    client: TestClient, sink: io.StringIO, path: str
+) -> None:
+    client.request("P" * 5000, path)
+    client.post(path)
+    for line in lines(sink):
+        assert "stream" not in line
+        assert len(json.dumps(line)) < 500
 
 
 def test_the_level(sink: io.StringIO) -> None:

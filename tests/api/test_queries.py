@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
-from service import NOW, OCTETS, PARAMS, build, problem
+from service import LOCAL, NOW, OCTETS, PARAMS, build, problem
 
 import decaysketch
+from api.app import create_app
+from api.settings import Settings
 from decaysketch import DecaySketch, Estimate, SketchParams, decay
 
 DECAYS: list[dict[str, Any]] = [
@@ -361,9 +367,12 @@ def test_malformed_requests(stream: TestClient, text: str, field: str, named: st
     "body",
     [b"\xff", b'{"queries": "\xff"}', b"[" * 100_000, b'{"queries": ' + b"9" * 5_000 + b"}"],
 )
-def test_what_no_parser_reads(stream: TestClient, body: bytes) -> None:
+@pytest.mark.parametrize("path", ["/v1/streams/s/query", "/v1/query"])
+def test_what_no_parser_reads(stream: TestClient, path: str, body: bytes) -> None:
     headers = {"content-type": "application/json"}
-    problem(stream.post("/v1/streams/s/query", content=body, headers=headers), 400)
+    content = problem(stream.post(path, content=body, headers=headers), 422, "invalid-request")
+    assert content["errors"][0]["field"] == "body"
+    assert "not JSON" in content["errors"][0]["reason"]
 
 
 def test_other_media_types(stream: TestClient) -> None:
@@ -397,6 +406,101 @@ def test_too_many_expressions(stream: TestClient, sketches: dict[str, DecaySketc
     assert ask(texts[:32] * 2).status_code == 200
     (fault,) = problem(ask(texts), 422, "invalid-request")["errors"]
     assert "33 different expressions in one request; at most 32" in fault["reason"]
+
+
+WITH_STEPS = with_decay(kind="piecewise", steps=[[age, 1] for age in range(1000)])
+MANY_UNKNOWN = {f"f{k}": 0 for k in range(5_000)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "named"),
+    [
+        ({"queries": [GOOD] * 2001}, "queries", "at most 2000"),
+        ({"queries": [0] * 1_000_000}, "queries", "at most 2000"),
+        ({"queries": [GOOD], "sources": ["a"] * 1001}, "sources", "at most 1000"),
+        ({"queries": [GOOD | {"now": None, "times": [1] * 10_001}]}, "queries[0].times", "10000"),
+        ({"queries": [with_decay(kind="piecewise", steps=[[1, 1]] * 1001)]},
+         "queries[0].decay.steps", "at most 1000"),
+        ({"queries": [WITH_STEPS] * 6}, "queries", "6000 steps of decays"),
+        ({"queries": [GOOD]} | MANY_UNKNOWN, "body", "has 5001 fields"),
+        ({"queries": [GOOD | MANY_UNKNOWN]}, "queries[0]", "has 5003 fields"),
+    ],
+)  # fmt: skip
+def test_lists_are_bounded(
+    stream: TestClient, fields: dict[str, Any], field: str, named: str
+) -> None:
+    refused = stream.post("/v1/streams/s/query", json=fields)
+    faults = problem(refused, 422, "invalid-request")["errors"]
+    assert len(faults) <= 100
+    assert len(refused.content) < 50_000
+    (found,) = [each for each in faults if each["field"] == field]
+    assert named in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"queries": [GOOD], "sources": [1] * 900}, "sources[0]"),
+        ({"queries": [GOOD | {"now": None, "times": ["1"] * 9_000}]}, "queries[0].times[0]"),
+        ({"queries": [GOOD | {"aggregate": "quantile", "q": [2] * 900}]}, "queries[0].q[0]"),
+        ({"queries": [with_decay(kind="piecewise", steps=["x"] * 900)]},
+         "queries[0].decay.steps[0]"),
+    ],
+)  # fmt: skip
+def test_a_list_is_left_at_its_first_fault(
+    stream: TestClient, fields: dict[str, Any], field: str
+) -> None:
+    content = problem(stream.post("/v1/streams/s/query", json=fields), 422, "invalid-request")
+    assert [fault["field"] for fault in content["errors"]] == [field]
+
+
+def test_unknown_sources_are_counted_and_some_listed(stream: TestClient) -> None:
+    sources = [f"s{k:03}" for k in range(700)]
+    body = {"queries": [GOOD], "sources": sources}
+    content = problem(stream.post("/v1/streams/s/query", json=body), 404, "unknown-source")
+    assert "700 of the sources" in content["detail"]
+    assert [fault["value"] for fault in content["errors"]] == sources[:100]
+
+
+def test_long_bodies_that_are_refused_hold_up_nobody(data: Path) -> None:
+    room = 4 * 2**20 - 100
+    texts = [
+        b'{"queries":[' + b",".join([each] * (room // (len(each) + 1))) + b"]}"
+        for each in (
+            b"0",
+            b'{"a":1}',
+            b'{"aggregate":"count","decay":{"kind":"window","width":3}}',
+            json.dumps(WITH_STEPS, separators=(",", ":")).encode(),
+            b'{"aggregate":"count","now":1,"times":[' + b",".join([b'""'] * 9_000) + b"]}",
+        )
+    ]
+    waited: list[float] = []
+
+    async def whole() -> None:
+        app = create_app(Settings(data=str(data)))
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url=LOCAL) as client,
+        ):
+            await client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
+
+            async def post(text: bytes) -> Response:
+                headers = {"content-type": "application/json"}
+                return await client.post("/v1/streams/s/query", content=text, headers=headers)
+
+            posts = [asyncio.create_task(post(text)) for text in texts]
+            while not all(each.done() for each in posts):
+                begun = time.monotonic()
+                assert (await client.get("/healthz")).status_code == 200
+                waited.append(time.monotonic() - begun)
+                await asyncio.sleep(0.01)
+            for each in posts:
+                problem(each.result(), 422, "invalid-request")
+
+    asyncio.run(whole())
+    assert len(waited) > 3
+    assert max(waited) < 1
 
 
 def test_too_many_queries(start: Callable[..., TestClient]) -> None:

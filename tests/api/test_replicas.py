@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from service import NOW, OCTETS, PARAMS, build, posted, problem
+from service import LOCAL, NOW, OCTETS, PARAMS, build, posted, problem
 
 import decaysketch
 from api.app import create_app
@@ -31,7 +31,7 @@ def replicas(data: Path) -> Iterator[Start]:
 
         def start(**settings: Any) -> TestClient:
             return running.enter_context(
-                TestClient(create_app(Settings(data=str(data), **settings)))
+                TestClient(create_app(Settings(data=str(data), **settings)), base_url=LOCAL)
             )
 
         yield start
@@ -232,7 +232,9 @@ def test_a_torn_snapshot_loses_nothing(
     sketches = [build(seed, 100, first_id=60 * seed) for seed in range(9)]
     held = decaysketch.merge(sketches)
     with ExitStack() as running:
-        client = running.enter_context(TestClient(create_app(Settings(data=str(data)))))
+        client = running.enter_context(
+            TestClient(create_app(Settings(data=str(data))), base_url=LOCAL)
+        )
         create(client)
         for seed, sketch in enumerate(sketches):
             post(client, sketch.to_bytes())

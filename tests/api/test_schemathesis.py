@@ -21,14 +21,13 @@ from hypothesis import HealthCheck, settings
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from service import OCTETS, PARAMS, build
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from api.access.keys import Role, mint
 from api.access.store import SqlKeyStore
 from api.app import create_app
 from api.settings import Settings
 
-EXAMPLES = int(os.environ.get("DECAYSKETCH_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("DECAYSKETCH_EXAMPLES", "4"))
 KNOWN = "known"
 ROW, TOKEN = mint(role=Role.ADMIN, scope=["*"], now_us=0)
 
@@ -68,7 +67,7 @@ class Bearer:
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a server over sockets that knows the key."""
     data = tmp_path_factory.mktemp("schemathesis") / "aggregator.sqlite3"
-    asyncio.run(_put_key(f"sqlite+aiosqlite:///{data}"))
+    asyncio.run(_put_key(f"sqlite:///{data}"))
     app = create_app(Settings(data=str(data), auth="keys", host="0.0.0.0", read_timeout_s=5))
     config = uvicorn.Config(
         app,
@@ -106,11 +105,10 @@ def _fill(url: str) -> None:
 
 
 async def _put_key(database: str) -> None:
-    engine = create_async_engine(database)
-    store = SqlKeyStore(engine)
+    store = SqlKeyStore(database)
     await store.create()
     await store.put(ROW)
-    await engine.dispose()
+    await store.close()
 
 
 @schema.parametrize()

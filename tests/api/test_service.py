@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from service import OCTETS, build, problem
+from service import OCTETS, PARAMS, build, problem
 
 import decaysketch
 from api.routes import service
@@ -105,11 +105,69 @@ def test_counters(stream: TestClient) -> None:
     assert "pump-7" not in answer.text
 
 
-def test_counters_name_streams_so_they_need_a_key(start: Callable[..., TestClient]) -> None:
-    client = start(auth="keys", host="0.0.0.0")
+def test_readiness_is_found_out_once_however_many_ask(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def found() -> dict[str, bool | str]:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.05)
+        return {"journal": True}
+
+    async def scenario(checks: service.Checks) -> None:
+        aggregator = app_of(client).state.aggregator
+        await asyncio.gather(*(checks.of(aggregator) for _ in range(50)))
+
+    monkeypatch.setattr(app_of(client).state.aggregator, "ready", found)
+    monkeypatch.setattr(service, "_KEPT_S", 3600.0)
+    checks = service.Checks()
+    asyncio.run(scenario(checks))
+    assert asked == 1
+    assert [client.get("/readyz").status_code for _ in range(3)] == [200] * 3
+    assert asked == 2  # by the route for itself
+    monkeypatch.setattr(service, "_KEPT_S", 0.0)
+    assert client.get("/readyz").status_code == 200
+    assert asked == 3
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_counters_name_streams_so_they_need_a_key(
+    start: Callable[..., TestClient], host: str
+) -> None:
+    """On loopback too: a proxy may stand in front."""
+    client = start(auth="keys", host=host)
     problem(client.get("/metrics"), 401)
     assert client.get("/healthz").status_code == 200
     assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "headers", "reason"),
+    [
+        ("sketches?source=a", b"rubbish", OCTETS, "corrupt-sketch"),
+        ("sketches?source=a", b"x", {"content-type": "text/plain"}, "unsupported-media-type"),
+        ("sketches", b"x", OCTETS, "invalid-request"),
+        ("sketches?source=a", b"x" * 5000, OCTETS, "http-413"),
+        ("observations?source=a", b"x", {"content-type": "application/json"}, "invalid-request"),
+    ],
+)
+def test_refused_posts_are_counted_by_reason(
+    start: Callable[..., TestClient],
+    path: str,
+    content: bytes,
+    headers: dict[str, str],
+    reason: str,
+) -> None:
+    client = start(max_body_bytes=4000)
+    client.put("/v1/streams/s", json={"params": PARAMS.to_dict()}).raise_for_status()
+    for name in ("s", "s", "unknown"):
+        answer = client.post(f"/v1/streams/{name}/{path}", content=content, headers=headers)
+        assert 400 <= answer.status_code < 500
+    lines = client.get("/metrics").text.splitlines()
+    found = [line for line in lines if line.startswith("decaysketch_refused_total{")]
+    assert found == [f'decaysketch_refused_total{{reason="{reason}",stream="s"}} 2.0']
 
 
 def test_a_signal_is_told_and_handled_as_before() -> None:

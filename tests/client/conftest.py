@@ -8,8 +8,8 @@ import pytest
 from client.faults import Aggregator, aggregator
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aggregator]:
-    """An aggregator of one module, whose tests have each a stream of their own."""
+    """One for the whole folder: every test has a stream of its own."""
     with aggregator(tmp_path_factory.mktemp("aggregator")) as one:
         yield one

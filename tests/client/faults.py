@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 PARAMS = SketchParams(max_weight=99, id_bits=40, capacity=150, seed=11, time_unit="s")
 SUM = SumParams(max_sum=10**6, capacity=150, max_window=5_000, seed=5)
 QUICK: dict[str, Any] = {
-    "flush_rows": 400, "flush_age_s": 0.05, "timeout_s": 0.5, "backoff_s": 0.01,
+    "flush_rows": 400, "flush_age_s": 0.05, "timeout_s": 1.0, "backoff_s": 0.01,
     "max_backoff_s": 0.1, "trust_env": False,
 }  # fmt: skip
 

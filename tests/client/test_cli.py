@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
@@ -127,6 +128,35 @@ def test_one_sketch_for_each_key(tmp_path: Path, built: Path) -> None:
     assert run_json("merge", out, "--out", merged)["merged"] == 3
     assert merged.read_bytes() == built.read_bytes()
     run(*arguments, "--overwrite")
+
+
+def test_overwriting_leaves_what_others_wrote(tmp_path: Path) -> None:
+    out = tmp_path / "by"
+    run("build", write(log(), tmp_path / "a.csv"), "--out", out, "--by", "path", *OPTIONS)
+    (out / "mine.sketch").write_bytes(b"mine")
+    few = log().filter(pa.compute.equal(log()["path"], "north"))
+    again = ("build", write(few, tmp_path / "b.csv"), "--out", out, "--by", "path", *OPTIONS)
+    run(*again, "--overwrite")
+    assert sorted(path.name for path in out.iterdir()) == [
+        "index.json", "mine.sketch", "north.sketch"
+    ]  # fmt: skip
+
+
+def test_overwriting_that_fails_leaves_what_was_there(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, write_bytes = built.read_bytes(), Path.write_bytes
+
+    def half(path: Path, content: bytes) -> int:
+        write_bytes(path, content[:10])
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    log_file = built.with_name("log.parquet")
+    for command in (("build", log_file, *OPTIONS), ("merge", built)):
+        assert "no space left" in failure(*command, "--out", built, "--overwrite")
+    assert built.read_bytes() == before
+    assert sorted(path.name for path in built.parent.iterdir()) == ["all.sketch", "log.parquet"]
 
 
 def test_file_names_tell_keys_apart() -> None:

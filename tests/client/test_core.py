@@ -18,14 +18,16 @@ from hypothesis import strategies as st
 
 from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay
 from decaysketch.asyncwindow import SumSampler
-from decaysketch.client.core import Core, Policy, Request, Wait
+from decaysketch.client.core import Core, Request, Wait
 from decaysketch.client.delivery import Answer
 from decaysketch.client.errors import ClientError, SpoolFullError, StreamUnknownError
+from decaysketch.client.policy import Policy
 from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.families import merge, recipe_of
 
 PARAMS = SketchParams(max_weight=1, id_bits=40, capacity=10_000, seed=3)
 RECIPE = recipe_of(PARAMS)
+CORRUPT = "urn:decaysketch:problem:corrupt-sketch"
 EAGER = Policy(flush_rows=10**9, flush_age_s=10**9, backoff_s=1, max_backoff_s=60)
 
 
@@ -168,7 +170,7 @@ class Device:
         self.core.close()
 
     def _start_again(self) -> None:
-        self.core._spool.close()
+        self.core.store.spool.close()
         self.disk.left = float("inf")
         self.given = set()
         self.core = core(self.spool, **self.options)
@@ -403,15 +405,19 @@ def test_refused_delta_is_set_aside_with_the_problem(spool: Path) -> None:
     one.settle(look, server.answer(look))
     post = one.next_step()
     assert isinstance(post, Request)
-    one.settle(post, answered(422, {"detail": "times are in the future", "errors": [1]}))
+    one.settle(
+        post, answered(422, {"type": CORRUPT, "detail": "the checksum is wrong", "errors": [1]})
+    )
     assert [event.kind for event in events] == ["rejected"]
     status = one.status()
     assert (status.rejected, status.done) == (1, True)
-    assert status.last_error == "422: times are in the future"
+    assert status.last_error == "422: the checksum is wrong"
     [body] = (spool / "rejected").glob("*.sketch")
     assert body.read_bytes() == post.content
     note = json.loads(Path(f"{body}.json").read_text())
-    assert note == {"detail": "times are in the future", "errors": [1], "status": 422}
+    assert note == {
+        "type": CORRUPT, "detail": "the checksum is wrong", "errors": [1], "status": 422
+    }  # fmt: skip
 
 
 def test_stream_that_was_created_again(spool: Path) -> None:

@@ -16,6 +16,7 @@ from decaysketch.client.delivery import (
     LONGEST_RETRY_AFTER_S,
     Answer,
     Backoff,
+    Held,
     Later,
     Paused,
     Refused,
@@ -58,12 +59,35 @@ def test_answers_about_the_stream() -> None:
         assert judge(answer(409, problem), OURS) == Paused("409: seed: 1 != 2")
 
 
-@pytest.mark.parametrize("status", [400, 409, 413, 415, 422])
-def test_answers_about_the_body(status: int) -> None:
-    problem = {"type": "urn:decaysketch:problem:corrupt-sketch", "detail": "no sketch", "x": 1}
-    outcome = judge(answer(status, problem), OURS)
-    assert outcome == Refused({**problem, "status": status})
-    assert outcome.reason == f"{status}: no sketch"
+@pytest.mark.parametrize("kind", ["corrupt-sketch", "interval-conflict", "invalid-parameter"])
+def test_answers_of_the_aggregator_about_the_body(kind: str) -> None:
+    problem = {"type": f"urn:decaysketch:problem:{kind}", "detail": "no sketch", "x": 1}
+    outcome = judge(answer(422, problem), OURS)
+    assert outcome == Refused({**problem, "status": 422})
+    assert outcome.reason == "422: no sketch"
+
+
+def test_request_that_is_not_valid() -> None:
+    """By its numbers it is the delta's fault, by its source the sensor's."""
+    for name, expected in (("next", Refused), ("source", Paused)):
+        problem = {
+            "type": "urn:decaysketch:problem:invalid-request", "detail": "no",
+            "errors": [{"field": name}, 3],
+        }  # fmt: skip
+        assert isinstance(judge(answer(422, problem), OURS), expected)
+
+
+@pytest.mark.parametrize("status", [400, 402, 405, 407, 409, 415, 421, 422, 451])
+@pytest.mark.parametrize("kind", [None, "about:blank", "corrupt-sketch", "urn:x:interval-conflict"])
+def test_what_others_refuse_is_kept(status: int, kind: str | None) -> None:
+    """A proxy or portal on the way knows nothing of the body."""
+    assert judge(answer(status, {"type": kind}), OURS) == Paused(f"{status}: no detail")
+
+
+def test_what_is_not_taken_for_now_is_held() -> None:
+    ahead = {"type": "urn:decaysketch:problem:clock-ahead", "detail": "newest is 9"}
+    assert judge(answer(422, ahead), OURS) == Held("422: newest is 9")
+    assert judge(answer(413), OURS) == Held("413: no detail", too_long=True)
 
 
 @given(st.integers(100, 599), st.binary(max_size=40), st.text(max_size=20))
@@ -72,6 +96,21 @@ def test_no_answer_is_too_strange(status: int, body: bytes, retry_after: str) ->
     if isinstance(outcome, Later):
         assert 0 <= outcome.after_s <= LONGEST_RETRY_AFTER_S
     assert not isinstance(outcome, Taken)
+
+
+def test_body_of_endless_depth_is_no_answer() -> None:
+    assert judge(Answer(502, {}, b"[" * 100_000), OURS) == Later("502: no detail")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mon, 01 Jan 99999999999 00:00:00 GMT", "Mon, 01 Jan 2020 00:00:00 +999999999999999999999",
+        "Mon, 01 Jan 0001 00:00:00 +1400", "Mon, 99 Foo", ",",
+    ],
+)  # fmt: skip
+def test_retry_after_that_is_no_date(text: str) -> None:
+    assert judge(answer(503, retry_after=text), OURS) == Later("503: no detail")
 
 
 @pytest.mark.parametrize(

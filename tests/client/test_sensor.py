@@ -15,7 +15,13 @@ import pytest
 from client.faults import PARAMS, QUICK, batch
 
 from decaysketch import DecaySketch
-from decaysketch.client import AsyncSensor, ClientError, Sensor, StreamUnknownError
+from decaysketch.client import (
+    AsyncSensor,
+    ClientError,
+    Sensor,
+    SpoolInUseError,
+    StreamUnknownError,
+)
 from decaysketch.errors import ParameterError
 from decaysketch.families import recipe_of
 
@@ -201,3 +207,115 @@ def test_card_is_readable(tmp_path: Path) -> None:
     with sensor(tmp_path, usual):
         card = json.loads((tmp_path / "sensor.json").read_text())
     assert card["recipe"]["params"] == PARAMS.to_dict()
+
+
+def test_sender_outlives_whatever_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error of the transport that is none of HTTP, and one that nobody foresaw."""
+
+    def answers() -> Any:
+        failures = iter([httpx2.InvalidURL("odd"), RuntimeError("stream")])
+
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            for failure in failures:
+                raise failure
+            return usual(request)
+
+        return answer
+
+    def failing_once(one: Any) -> None:
+        settle, failed = one._core.settle, iter([True])
+
+        def odd(*arguments: Any) -> None:
+            if next(failed, False):
+                raise ZeroDivisionError("odd")
+            settle(*arguments)
+
+        monkeypatch.setattr(one._core, "settle", odd)
+
+    options: dict[str, Any] = {"recipe": recipe_of(PARAMS)}
+    with sensor(tmp_path / "a", answers(), **options) as one:
+        failing_once(one)
+        one.update(*batch(0, "a"))
+        assert one.flush(60).done
+        assert one.status().running
+    assert not one.status().running
+
+    async def run() -> None:
+        async with sensor(tmp_path / "b", answers(), AsyncSensor, **options) as other:
+            failing_once(other)
+            other.update(*batch(0, "a"))
+            assert (await other.flush(60)).done
+            assert other.status().running
+        assert not other.status().running
+
+    asyncio.run(run())
+    assert caplog.text.count("the sender met an error") == 2
+
+
+def test_listener_may_close(tmp_path: Path) -> None:
+    closed = threading.Event()
+
+    def listener(event: Any) -> None:
+        with pytest.raises(ClientError, match="called by on_event"):
+            one.flush()
+        one.close()
+        closed.set()
+
+    one = sensor(tmp_path, usual, on_event=listener).start()
+    one.update(*batch(0, "a"))
+    assert closed.wait(60)
+    one.close()
+    assert not one.status().running
+
+
+def test_updates_after_the_loop_has_ended(tmp_path: Path) -> None:
+    """They are in memory, and the status says that nobody sends."""
+    loop = asyncio.new_event_loop()
+
+    async def start() -> AsyncSensor:
+        one: AsyncSensor = sensor(tmp_path, usual, AsyncSensor)
+        return await one.start()
+
+    one = loop.run_until_complete(start())
+    task = one._task
+    assert task is not None
+    task.cancel()
+    loop.run_until_complete(asyncio.wait([task]))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    assert one.update(*batch(0, "a")) == 50
+    assert (one.status().running, one.status().unsynced_rows) == (False, 50)
+    asyncio.run(one._client.aclose())
+    one._core.close()
+
+
+def test_http_client_is_closed_though_the_task_was_cancelled(tmp_path: Path) -> None:
+    async def run() -> None:
+        one = sensor(tmp_path, usual, AsyncSensor)
+        await one.start()
+        one._task.cancel()
+        await asyncio.wait([one._task])
+        with pytest.raises(asyncio.CancelledError):
+            await one.close()
+        assert one._client.is_closed
+
+    asyncio.run(run())
+
+
+def test_no_client_is_made_where_the_spool_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: Any) -> None:
+        raise ZeroDivisionError("no client")
+
+    one = sensor(tmp_path, usual)
+    with monkeypatch.context() as patch:
+        patch.setattr(Sensor, "_make_client", staticmethod(fail))
+        with pytest.raises(SpoolInUseError):
+            sensor(tmp_path, usual)
+        one.close()
+        with pytest.raises(ZeroDivisionError):
+            sensor(tmp_path, usual)
+    sensor(tmp_path, usual).close()  # and the spool was let go

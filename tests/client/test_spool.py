@@ -118,6 +118,48 @@ def test_log_that_was_cut_or_changed(
     again.close()
 
 
+def fail(*_: Any) -> None:
+    raise OSError("no space left")
+
+
+def test_log_that_was_emptied_is_empty_whatever_comes_after(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.append(RECORDS[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="no space"):
+            spool.clear_log()
+    spool.append(RECORDS[1])
+    assert reopened(spool).read_log() == ([RECORDS[1]], False)
+
+
+@pytest.mark.parametrize("call", ["write", "directory"])
+def test_delta_that_could_not_be_kept_leaves_nothing(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Neither half of a file nor one that this process does not know of."""
+    with monkeypatch.context() as patch:
+        if call == "write":
+            patch.setattr(os, "fsync", fail)
+        else:
+            patch.setattr("decaysketch.client.spool._sync_directory", fail)
+        with pytest.raises(OSError, match="no space"):
+            spool.add(b"one", Interval(0, 3))
+    assert list((spool.directory / "deltas").iterdir()) == []
+    assert (spool.deltas, spool.size) == ([], 0)
+
+
+def test_what_people_cleared_is_counted_no_more(spool: Spool) -> None:
+    spool.reject(spool.add(b"refused"), {})
+    spool.keep_damaged(b"torn", "no sketch")
+    for path in (spool.directory / "rejected").iterdir():
+        path.unlink()
+    assert (spool.rejected, spool.size) == (1, 11)
+    spool.measure_set_aside()
+    assert (spool.rejected, spool.damaged, spool.size) == (0, 1, 4)
+
+
 def test_append_that_failed_leaves_nothing(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError("no space left")

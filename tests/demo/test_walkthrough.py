@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from rich.console import Console
+from service import LOCAL
 from starlette.testclient import TestClient
 
 from api.app import create_app
@@ -38,7 +39,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 @pytest.fixture
 def aggregator(tmp_path: Path) -> Iterator[Aggregator]:
     settings = Settings(data=str(tmp_path / "journal.sqlite3"))
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), base_url=LOCAL) as client:
         client.put(f"/v1/streams/{STREAM}", json={"params": PARAMS.to_dict()})
         yield Aggregator(client)
 

@@ -68,7 +68,7 @@ def _found() -> str | None:
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop runs until it is closed
 def browser() -> Iterator[sync_api.Browser]:
     path = _chromium()
     with sync_api.sync_playwright() as driver:

@@ -37,7 +37,7 @@ class TestWithTheAggregator:
         from api.settings import Settings
 
         app = create_app(Settings(data=str(tmp_path / "aggregator.sqlite3")))
-        with TestClient(app) as client:
+        with TestClient(app, base_url="http://localhost") as client:
             publisher = Publisher(client, "ward-7")
             publisher.create_stream(recipe_of(PARAMS))
             publisher.create_stream(recipe_of(PARAMS))
@@ -70,7 +70,7 @@ class TestWithTheAggregator:
         found = sketches_by_key(delivery_log(900), recipe, mapping, ["path"])
         stored = [StoredSketch(key, 0, s.to_bytes(), s.digest()) for key, s in found.items()]
         app = create_app(Settings(data=str(tmp_path / "aggregator.sqlite3")))
-        with TestClient(app) as client:
+        with TestClient(app, base_url="http://localhost") as client:
             publisher = Publisher(client, "ward-7")
             publisher.create_stream(recipe)
             assert all(receipt.new for receipt in publisher.post_all(stored))

@@ -1,0 +1,31 @@
+"""Which databases there are, and by which driver each is spoken to."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+__all__ = ["async_url"]
+
+_DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+
+
+def async_url(text: str) -> sa.URL:
+    """The URL of a database with the asyncio driver of its kind.
+
+    Raises:
+        ValueError: it cannot be read, or is of a kind that this release does not know.
+    """
+    scheme = text.partition("://")[0]
+    if scheme not in _DRIVERS:
+        raise ValueError(f"{scheme!r} is no database this release can use")
+    try:
+        # By the name of the driver at once: SQLAlchemy does not know every short one.
+        return sa.make_url(_DRIVERS[scheme] + text.removeprefix(scheme))
+    except sa.exc.ArgumentError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,99 @@
+"""The time of the aggregator, by the ``Date`` of its answers, for sensors whose own may be wrong.
+
+What is dated past what the stream admits is refused by the sensor, row by row and at once; the
+aggregator could only refuse the whole delta that it is in, and all that was merged with it. The
+estimate is never early: the clock of this machine may step forward, and then more is let pass,
+which the aggregator judges.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from decaysketch.errors import ObservationError
+
+__all__ = ["AggregatorClock"]
+
+_UNITS_S: Mapping[str, float] = MappingProxyType(
+    {
+        "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0,
+        "d": 86_400.0,
+    }
+)  # fmt: skip
+_WHOLE_SECONDS = 1.0  # what a Date leaves out
+
+
+class AggregatorClock:
+    """What a stream admits, as far as is known.
+
+    Attributes:
+        max_skew_s: how far past the aggregator's clock a time may lie; None: any, or not known.
+    """
+
+    def __init__(
+        self,
+        steady: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.max_skew_s: float | None = None
+        self._steady, self._wall = steady, wall
+        self._heard: tuple[float, float, float] | None = None
+
+    def hear(self, headers: Mapping[str, str]) -> None:
+        """Take the time from an answer of the aggregator."""
+        try:
+            moment = parsedate_to_datetime(headers.get("date", ""))
+            date = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+        except (ValueError, OverflowError):
+            return
+        self._heard = date, self._steady(), self._wall()
+
+    def latest(self, unit: str) -> int | None:
+        """The latest time that is admitted; None where any is, or where that is not known."""
+        size_s = _UNITS_S.get(unit)
+        if self._heard is None or self.max_skew_s is None or size_s is None:
+            return None
+        date, steady, wall = self._heard
+        # A steady clock may stop while the machine sleeps.
+        passed_s = max(self._steady() - steady, self._wall() - wall)
+        return int((date + passed_s + _WHOLE_SECONDS + self.max_skew_s) // size_s)
+
+    def check(self, arguments: Mapping[str, Any], unit: str) -> None:
+        """Refuse an update that has times past what is admitted.
+
+        Args:
+            arguments: of ``update``; rows later than its ``not_after`` are not looked at.
+            unit: of the stream's times.
+
+        Raises:
+            ObservationError: naming the row, its time and the latest that is admitted.
+        """
+        latest = self.latest(unit)
+        if latest is None:
+            return
+        why = (
+            f"{latest} {unit}, {self.max_skew_s:g} s past the clock of the aggregator "
+            "(max_clock_skew_s of the stream)"
+        )
+        now = arguments.get("now")
+        if isinstance(now, int) and now > latest:
+            raise ObservationError(f"now is {now}; expected at most {why}", column="now", value=now)
+        times = np.atleast_1d(np.asarray(arguments.get("timestamps", ())))
+        if times.dtype.kind not in "iu":
+            return  # the sketch says what is wrong with them
+        late = times > latest
+        if (not_after := arguments.get("not_after")) is not None:
+            late &= times <= not_after
+        if late.any():
+            row = int(late.argmax())
+            raise ObservationError(
+                f"timestamps[{row}] is {times[row]}; expected at most {why}",
+                column="timestamps", row=row, value=int(times[row]),
+            )  # fmt: skip

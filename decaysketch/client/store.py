@@ -1,0 +1,376 @@
+"""What a sensor was given, until it is in a delta on disk.
+
+Three places hold what is not acknowledged:
+
+``fresh``   in memory alone; ``update`` fills it
+``open``    on disk, in the log; ``sync`` moves what is fresh there
+``waiting`` files, each ready to be posted; ``seal`` makes one of all that is fresh and open
+
+Numbers of a sampler: ``_next`` is given out next, and belongs to the memory; ``_sealed`` comes
+after the last that is in a delta, and belongs to the files. What the log holds below it is in a
+delta. The names of the deltas tell it, and ``sensor.json`` is brought up to it before one goes.
+
+Two locks, taken in this order: that of the files is held while the disk works, that of the memory
+for moments only, so that an update never waits for a disk or a network.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from decaysketch.client.clock import AggregatorClock
+from decaysketch.client.delta import Delta
+from decaysketch.client.errors import ClientError, SpoolFullError, StreamUnknownError
+from decaysketch.client.policy import Policy
+from decaysketch.client.spool import Interval, LogRecord, Spool
+from decaysketch.client.waiting import Waiting
+from decaysketch.errors import DecaySketchError
+from decaysketch.families import Recipe, recipe_from_dict
+
+__all__ = ["Store", "differences"]
+
+_FIRST_GUESS_BYTES = 16.0  # of a row in a delta, until there was one
+_WAITING_DELTAS = 16  # more than these are merged even when nothing can be sent
+
+
+class Store:
+    """A sensor's memory and disk. Thread-safe.
+
+    Args:
+        stream, source, spool, policy, numbered, recipe, id_key: see
+            :class:`decaysketch.client.Sensor`.
+        clock: steady seconds.
+        note: told of what happens: kind, detail.
+
+    Attributes:
+        files: the lock of the files; whoever uses ``waiting`` holds it.
+        waiting: deltas to be posted.
+        aggregator_clock: by which times that lie ahead are refused.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        source: str,
+        spool: str | os.PathLike[str],
+        policy: Policy,
+        *,
+        numbered: bool,
+        recipe: Recipe[Any] | None,
+        id_key: bytes | None,
+        clock: Callable[[], float],
+        note: Callable[[Any, str], None],
+    ) -> None:
+        self.stream, self.source, self.policy, self.numbered = stream, source, policy, numbered
+        self.files, self._memory = threading.RLock(), threading.RLock()
+        self.aggregator_clock = AggregatorClock()
+        self.closed = False
+        self._clock, self._note = clock, note
+        self._recipe: Recipe[Any] | None = None
+        self._bytes_per_row = _FIRST_GUESS_BYTES
+        self._open: Delta | None = None
+        self._late: Delta | None = None  # fresh no more, and not yet on disk
+        self._oldest: float | None = None  # when the first of what is not sealed was given
+        self._next = self._sealed = self._carded = 0  # _carded: what sensor.json says of _sealed
+        self.spool = Spool(spool)
+        try:
+            self.waiting = Waiting(self.spool, policy.max_post_bytes, note, self._keep_numbers)
+            self._read_card(recipe, id_key)
+        except BaseException:
+            self.spool.close()
+            raise
+
+    # ---------------------------------------------------------------------------------- beginning
+
+    def _read_card(self, recipe: Recipe[Any] | None, id_key: bytes | None) -> None:
+        card = self.spool.read_card()
+        if card is not None:
+            for name in ("stream", "source", "numbered"):
+                if card.get(name) != getattr(self, name):
+                    raise ClientError(
+                        f"spool {self.spool.directory} is of {name} {card.get(name)!r}; expected "
+                        f"{getattr(self, name)!r}: give each sensor a spool of its own"
+                    )
+            self._sealed = int(card.get("next_number") or 0)
+            kept = recipe_from_dict(card["recipe"], id_key=id_key)
+            if recipe is not None and (fields := differences(kept, recipe)):
+                raise ClientError(
+                    f"spool {self.spool.directory} was filled with another recipe: {fields}"
+                )
+            recipe = kept
+        if recipe is not None:
+            self.begin(recipe)
+
+    def begin(self, recipe: Recipe[Any]) -> None:
+        """Build by this recipe from now on; what an earlier process left is made deltas.
+
+        Raises:
+            ClientError: of another family than numbered elements are of.
+            OSError: the disk refused; nothing has begun.
+        """
+        if self.numbered and recipe.family not in ("sum", "median"):
+            raise ClientError(
+                f"stream {self.stream!r} is of family {recipe.family!r}; numbered is True, which "
+                "is for the families sum and median: observations have ids instead"
+            )
+        self.waiting.recipe = recipe
+        for delta in self.spool.deltas:
+            if delta.interval is not None:
+                self._sealed = max(self._sealed, delta.interval.next)
+        for part in self._recovered(recipe):
+            self._add_delta(part)
+        self.spool.clear_log()
+        self._write_card(recipe)
+        self._next = self._sealed
+        self._fresh = self._empty(recipe)
+        self._recipe = recipe
+
+    def _recovered(self, recipe: Recipe[Any]) -> list[Delta]:
+        """What the log holds, and no delta does."""
+        records, broken = self.spool.read_log()
+        if broken:
+            self._note("damaged", "the end of the spool's log was unreadable; it is in damaged/")
+        parts: list[Delta] = []
+        for record in records:
+            if record.interval is not None and record.interval.first < self._sealed:
+                continue
+            try:
+                sketch = recipe.decode(record.blob)
+            except DecaySketchError as fault:
+                self.spool.keep_damaged(record.blob, str(fault))
+                self._note("damaged", f"a record of the spool's log was no sketch: {fault}")
+                continue
+            first, end = record.interval or (None, None)
+            part = Delta(sketch, len(sketch), True, first, end)
+            if parts and parts[-1].next == part.first:
+                joined = Delta.join([parts.pop(), part])
+                assert joined is not None
+                part = joined
+            parts.append(part)
+        return [part for part in parts if part.interval is None or part.rows]
+
+    def _write_card(self, recipe: Recipe[Any]) -> None:
+        self.spool.write_card(
+            {
+                "stream": self.stream,
+                "source": self.source,
+                "numbered": self.numbered,
+                "recipe": recipe.to_dict(),
+                "next_number": self._sealed if self.numbered else None,
+            }
+        )
+        self._carded = self._sealed
+
+    def _keep_numbers(self, interval: Interval) -> None:
+        if self._carded < interval.next:
+            self._write_card(self.waiting.recipe)
+
+    def _empty(self, recipe: Recipe[Any]) -> Delta:
+        return Delta.empty(recipe, self.source, self._next if self.numbered else None)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what the stream is built with."""
+        return self._recipe is not None
+
+    @property
+    def recipe(self) -> Recipe[Any]:
+        """What the stream is built with.
+
+        Raises:
+            StreamUnknownError: it is not known yet.
+        """
+        if self._recipe is None:
+            raise StreamUnknownError(f"it is not known what stream {self.stream!r} is built with")
+        return self._recipe
+
+    # ------------------------------------------------------------------------------- what is given
+
+    def update(self, arguments: dict[str, Any], *, elements: bool) -> tuple[int, bool]:
+        """Feed rows; their number, and whether the sender should know."""
+        self.check_not_closed()
+        self._check_room()
+        with self._memory:
+            recipe = self.recipe
+            self._check_form(recipe, arguments, elements)
+            self.aggregator_clock.check(arguments, recipe.params.time_unit)
+            fresh = self._fresh
+            fresh.sketch.update(**arguments)
+            rows = int(np.size(arguments["timestamps"]))
+            fresh.rows += rows
+            fresh.told = fresh.told or arguments.get("now") is not None
+            if fresh.next is not None:
+                fresh.next = self._next = fresh.sketch.next_number
+            if self._oldest is None:
+                self._oldest = self._clock()
+                return rows, True
+            return rows, self._is_large()
+
+    def _check_room(self) -> None:
+        limit = self.policy.max_spool_bytes
+        if self.spool.size < limit:
+            return
+        with self.files:
+            self.spool.measure_set_aside()
+        if (size := self.spool.size) >= limit:
+            raise SpoolFullError(
+                f"the spool holds {size} bytes; expected less than {limit} (max_spool_bytes): "
+                "nothing of the update was taken"
+            )
+
+    def _check_form(self, recipe: Recipe[Any], arguments: dict[str, Any], elements: bool) -> None:
+        sampler = recipe.family in ("sum", "median")
+        if sampler != elements:
+            raise ClientError(
+                f"stream {self.stream!r} is of family {recipe.family!r}; feed it by "
+                f"{'update_elements' if sampler else 'update'}"
+            )
+        if elements:
+            numbered = arguments.get("sequence") is None
+            if numbered != self.numbered:
+                raise ClientError(
+                    f"sequence is {'missing' if numbered else 'given'}; expected it exactly where "
+                    f"the sensor does not number elements itself (numbered is {self.numbered})"
+                )
+            if not numbered:
+                arguments["source"] = self.source
+
+    def advance(self, now: int) -> None:
+        """Tell the time; see ``advance`` of the sketch."""
+        self.check_not_closed()
+        with self._memory:
+            recipe = self.recipe
+            if recipe.family == "decay":
+                raise ClientError(
+                    f"stream {self.stream!r} is of family 'decay', which has no clock"
+                )
+            self.aggregator_clock.check({"now": now}, recipe.params.time_unit)
+            self._fresh.sketch.advance(now)
+            self._fresh.told = True
+            if self._oldest is None:
+                self._oldest = self._clock()
+
+    def due_at(self) -> float | None:
+        """When what is not in a delta is to be sealed; None where there is nothing."""
+        with self._memory:
+            if self._oldest is None:
+                return None
+            return self._oldest + (0.0 if self._is_large() else self.policy.flush_age_s)
+
+    def _is_large(self) -> bool:
+        parts = (self._open, self._late, self._fresh)
+        rows = sum(part.rows for part in parts if part is not None)
+        return (
+            rows >= self.policy.flush_rows or rows * self._bytes_per_row >= self.policy.flush_bytes
+        )
+
+    def rows(self) -> tuple[int, int]:
+        """Observations in memory alone, and those in the log."""
+        if not self.known:
+            return 0, 0
+        with self._memory:
+            late = 0 if self._late is None else self._late.rows
+            return self._fresh.rows + late, 0 if self._open is None else self._open.rows
+
+    @property
+    def next_number(self) -> int | None:
+        """Number of the next element, where the sensor numbers them."""
+        return self._next if self.numbered else None
+
+    # --------------------------------------------------------------------------------- on the disk
+
+    def sync(self) -> None:
+        """Have all that was given on disk."""
+        with self.files:
+            self.check_not_closed()
+            self._take_fresh()
+            if self._late is not None:
+                blob = self._late.sketch.to_bytes()
+                self.spool.append(LogRecord(blob, self._late.interval))
+                with self._memory:
+                    self._open, self._late = Delta.join([self._open, self._late]), None
+
+    def _take_fresh(self) -> None:
+        with self._memory:
+            self._late = Delta.join([self._late, self._fresh])
+            self._fresh = self._empty(self.recipe)
+
+    def seal(self) -> int:
+        """Make a delta of all that is not in one; the number of this seal."""
+        with self.files:
+            self.check_not_closed()
+            self._seal()
+            return self.waiting.seals
+
+    def _seal(self) -> None:
+        self._take_fresh()
+        delta = Delta.join([self._open, self._late])
+        if delta:
+            self._add_delta(delta)
+        with self._memory:
+            if delta:
+                self._open = self._late = None
+            self._oldest = self._clock() if self._fresh.rows or self._fresh.told else None
+        if delta:
+            self.spool.clear_log()
+            self.waiting.merge(self._clock(), _WAITING_DELTAS)
+
+    def _add_delta(self, delta: Delta) -> None:
+        blob = delta.sketch.to_bytes()
+        self.waiting.add(blob, delta.interval)
+        self._bytes_per_row = max(len(blob) / max(delta.rows, 1), 0.01)
+        if delta.interval is not None:
+            self._sealed = max(self._sealed, delta.interval.next)
+
+    def adopt(self, recipe: Recipe[Any]) -> int:
+        """Build by another recipe; what was not sent is set aside. How many deltas.
+
+        Updates wait meanwhile, so that each is wholly of the one recipe or of the other.
+
+        Raises:
+            OSError: the disk refused; what was not set aside yet is set aside as it is met.
+        """
+        note = {"status": None, "detail": "built with parameters that the stream had before"}
+        with self.files:
+            with self._memory:
+                self.check_not_closed()
+                self._seal()
+                self._write_card(recipe)
+                self._recipe = self.waiting.recipe = recipe
+                self._fresh = self._empty(recipe)
+            left = list(self.spool.deltas)
+            for delta in left:
+                self.waiting.reject(delta, note)
+        return len(left)
+
+    def check_not_closed(self) -> None:
+        """Raises:
+        ClientError: it is closed.
+        """
+        if self.closed:
+            raise ClientError("the sensor is closed")
+
+    def close(self) -> None:
+        """Seal what there is and let the spool go."""
+        with self.files:
+            if self.closed:
+                return
+            self.closed = True
+            try:
+                if self.known:
+                    self._seal()
+            finally:
+                self.spool.close()
+
+
+def differences(ours: Recipe[Any], theirs: Recipe[Any]) -> dict[str, tuple[Any, Any]]:
+    """What keeps sketches of ours out of a stream of theirs: a smaller capacity as well."""
+    fields = ours.differences(theirs)
+    if not fields and ours.params.capacity < theirs.params.capacity:
+        fields["capacity"] = (ours.params.capacity, theirs.params.capacity)
+    return fields
