@@ -7,25 +7,10 @@ Only units that are known here have a wall clock; of a stream that counts in any
 from __future__ import annotations
 
 import time
-from types import MappingProxyType
 
-__all__ = ["NANOSECONDS", "now_in", "now_ns"]
+from decaysketch.time_units import NANOSECONDS
 
-_S = 1_000_000_000
-
-#: Nanoseconds of each unit; times count from 1970-01-01 UTC.
-NANOSECONDS = MappingProxyType(
-    {
-        "ns": 1,
-        "us": 1_000,
-        "ms": 1_000_000,
-        "s": _S,
-        "min": 60 * _S,
-        "m": 60 * _S,
-        "h": 3600 * _S,
-        "d": 86_400 * _S,
-    }
-)
+__all__ = ["now_in", "now_ns"]
 
 
 def now_ns() -> int:

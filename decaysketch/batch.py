@@ -56,6 +56,7 @@ from decaysketch.observations import (
 )
 from decaysketch.params import SketchParams
 from decaysketch.sketch import DecaySketch
+from decaysketch.time_units import NANOSECONDS
 
 __all__ = [
     "RESULT_FIELDS",
@@ -89,15 +90,6 @@ RESULT_FIELDS = (
 )
 _COUNTS = ("rows", "missing_values", "fallback_times")
 
-_UNIT_NS = {
-    "ns": 1,
-    "us": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "min": 60_000_000_000,
-    "h": 3_600_000_000_000,
-    "d": 86_400_000_000_000,
-}
 _EXACT_IN_FLOAT = 1 << 53
 _ROWS_AT_A_TIME = 1 << 18  # rows read from a file before they are folded in
 _SKETCHES_AT_A_TIME = 64  # sketches decoded, or handed on, at once
@@ -154,9 +146,9 @@ class ColumnMapping:
     def __post_init__(self) -> None:
         if isinstance(self.ids, str):
             raise ParameterError(f"ids is {self.ids!r}; expected a tuple of column names")
-        if self.time_unit is not None and self.time_unit not in _UNIT_NS:
+        if self.time_unit is not None and self.time_unit not in NANOSECONDS:
             raise ParameterError(
-                f"time_unit is {self.time_unit!r}; expected one of {', '.join(_UNIT_NS)}"
+                f"time_unit is {self.time_unit!r}; expected one of {', '.join(NANOSECONDS)}"
             )
 
     @property
@@ -229,12 +221,12 @@ class ColumnMapping:
         ticks = _integers(column, name)
         if unit == params.time_unit:
             return ticks
-        if params.time_unit not in _UNIT_NS or unit not in _UNIT_NS:
+        if params.time_unit not in NANOSECONDS or unit not in NANOSECONDS:
             raise ParameterError(
                 f"{name} is of type {kind} in unit {unit!r} and cannot be converted to the "
-                f"stream's unit {params.time_unit!r}; known are {', '.join(_UNIT_NS)}"
+                f"stream's unit {params.time_unit!r}; known are {', '.join(NANOSECONDS)}"
             )
-        have, want = _UNIT_NS[unit], _UNIT_NS[params.time_unit]
+        have, want = NANOSECONDS[unit], NANOSECONDS[params.time_unit]
         if have < want:
             return ticks // np.int64(want // have)
         factor = have // want

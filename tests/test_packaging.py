@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # one package. Whoever adds a module says here where it stands.
 LAYERS = [
     ["decaysketch.errors", "decaysketch._view"],
-    ["decaysketch.predicate"],
+    ["decaysketch.predicate", "decaysketch.time_units"],
     ["decaysketch.hashing", "decaysketch.sizing"],
     ["decaysketch.params", "decaysketch.decay"],
     ["decaysketch.observations", "decaysketch.minhit"],

@@ -12,21 +12,15 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from decaysketch.errors import ObservationError
+from decaysketch.time_units import NANOSECONDS
 
 __all__ = ["AggregatorClock"]
 
-_UNITS_S: Mapping[str, float] = MappingProxyType(
-    {
-        "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0,
-        "d": 86_400.0,
-    }
-)  # fmt: skip
 _WHOLE_SECONDS = 1.0  # what a Date leaves out
 
 
@@ -57,13 +51,13 @@ class AggregatorClock:
 
     def latest(self, unit: str) -> int | None:
         """The latest time that is admitted; None where any is, or where that is not known."""
-        size_s = _UNITS_S.get(unit)
-        if self._heard is None or self.max_skew_s is None or size_s is None:
+        size = NANOSECONDS.get(unit)
+        if self._heard is None or self.max_skew_s is None or size is None:
             return None
         date, steady, wall = self._heard
         # A steady clock may stop while the machine sleeps.
         passed_s = max(self._steady() - steady, self._wall() - wall)
-        return int((date + passed_s + _WHOLE_SECONDS + self.max_skew_s) // size_s)
+        return int((date + passed_s + _WHOLE_SECONDS + self.max_skew_s) * 1e9 // size)
 
     def check(self, arguments: Mapping[str, Any], unit: str) -> None:
         """Refuse an update that has times past what is admitted.
