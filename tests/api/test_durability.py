@@ -155,38 +155,6 @@ def test_posts_from_many_threads(stream: TestClient) -> None:
 # -------------------------------------------------------------------------------- a real process
 
 
-def test_killed_without_warning(data: Path, server: Server) -> None:
-    """Rounds of SIGKILL in the middle of posting: every acknowledged post is there afterwards."""
-    sent: list[bytes] = []
-    acknowledged: list[bytes] = []
-
-    def post_for_ever(client: httpx2.Client) -> None:
-        while True:
-            body = build(len(sent), 150, first_id=50 * len(sent)).to_bytes()
-            sent.append(body)  # the last one may or may not be there; it is not sent again
-            assert posted(post(client, body))["duplicate"] is False
-            acknowledged.append(body)
-
-    for _ in range(2):
-        with server(data) as (process, client):
-            client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
-            killer = threading.Timer(0.3, process.kill)
-            killer.start()
-            with pytest.raises(httpx2.TransportError):
-                post_for_ever(client)
-            killer.join()
-    assert len(acknowledged) > 2
-    with server(data) as (_, client):
-        state, merged = everything(client)[1:3]
-        assert len(acknowledged) <= state["posts"] <= len(sent)
-        for body in acknowledged:
-            assert posted(post(client, body))["duplicate"] is True
-    join = decaysketch.merge(map(decaysketch.DecaySketch.from_bytes, acknowledged))
-    assert (join | decaysketch.DecaySketch.from_bytes(merged)).to_bytes() == merged
-    if state["posts"] == len(acknowledged):
-        assert merged == join.to_bytes()
-
-
 def test_an_endless_body_is_answered_while_it_is_still_being_sent(
     data: Path, server: Server
 ) -> None:

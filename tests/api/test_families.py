@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,35 +117,6 @@ def test_order_repetition_and_restarts_change_nothing(
         assert client.get("/v1/streams/t/sketch").content == before[2]
         client.post(QUERY, json=case.query(NOW + 10**6))  # asking changes nothing either
         before = everything(client, case)
-
-
-def test_killed_and_started_again(
-    data: Path, case: Case, server: Callable[..., AbstractContextManager[Any]]
-) -> None:
-    sketches = [case.build(seed, 200 * seed) for seed in range(3)]
-    numbered = case.name in ("sum", "median")
-    intervals: list[dict[str, int]] = [
-        {"first": 200 * k, "next": 200 * k + 200} if numbered else {} for k in range(3)
-    ]
-    with server(data) as (process, client):
-        create(client, case)
-        for k in range(2):
-            assert posted(post(client, sketches[k], **intervals[k]))["duplicate"] is False
-        process.kill()
-    with server(data) as (process, client):
-        for k in range(2):
-            assert posted(post(client, sketches[k], **intervals[k]))["duplicate"] is True
-        assert client.get("/v1/streams/s/sketch").content == case.join(sketches[:2]).to_bytes()
-        if numbered:
-            problem(post(client, sketches[2], first=399, next=600), 409, "interval-conflict")
-        assert posted(post(client, sketches[2], **intervals[2]))["duplicate"] is False
-        process.kill()
-    merged = case.join(sketches)
-    with server(data) as (_, client):
-        state, body, answers = everything(client, case)[1:]
-        assert body == merged.to_bytes()
-        assert same(answers["answers"], case.expected(merged))
-        assert state["posts"] == 3
 
 
 def test_a_late_observation_disturbs_nothing(client: TestClient, case: Case) -> None:
