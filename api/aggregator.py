@@ -227,7 +227,7 @@ class Aggregator:
             UnknownStreamError: there is none.
             StorageError: this process knows of none, and cannot look.
         """
-        if name not in self._streams:
+        if name not in self._streams or self._follower.owes:
             await self._follower.catch_up()
         return self._streams[name]
 

@@ -83,6 +83,11 @@ class Follower:
         return self._taken_bytes
 
     @property
+    def owes(self) -> bool:
+        """Whether posts that were committed here are not taken yet."""
+        return bool(self._own)
+
+    @property
     def caught_up_at(self) -> float:
         """When everything was read last, by the clock of the event loop."""
         return self._caught_up_at
