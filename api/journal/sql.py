@@ -206,6 +206,9 @@ def _sqlite(url: sa.URL, *, writes: bool) -> AsyncEngine:
 
     def create(*_arguments: Any) -> None:
         create_private(url)
+        # A connection of aiosqlite that cannot open its file leaves a thread behind, which reports
+        # to a loop that may be gone by then. So what cannot be opened is found here.
+        sqlite3.connect(url.database or "").close()
 
     def set_up(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself

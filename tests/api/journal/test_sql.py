@@ -479,7 +479,6 @@ async def test_tables_of_another_version(storage: SqlStorage, database: Database
         await SqlStorage.open(database.url)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_a_database_that_cannot_be(tmp_path: object) -> None:
     with pytest.raises(StorageError, match="unable to open"):
         await SqlStorage.open(f"sqlite:///{tmp_path}/no/such/directory/file")
