@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import EllipsisType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from api.compactor import Compactor
 from api.compute import Compute
@@ -37,7 +37,7 @@ from api.follower import Follower
 from api.journal import log
 from api.journal.committer import Committer, Outcome, Submission
 from api.journal.model import Interval, NewPost, StorageError, StreamRow
-from api.journal.storage import Storage
+from api.journal.storage import Storage, Writer
 from api.observer import Observer
 from api.settings import Settings
 from api.streams import Stream, Streams, differences
@@ -46,6 +46,8 @@ from decaysketch.families import Recipe, recipe_from_dict
 __all__ = ["Aggregator", "Incoming", "Limits", "Receipt"]
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _FOLD_PAUSE_S = 0.02  # between merges, so that several posts are merged at once
 
@@ -194,8 +196,8 @@ class Aggregator:
         """What must hold for this process to serve, and whether it does."""
         writable = False
         with contextlib.suppress(StorageError, TimeoutError):
-            async with asyncio.timeout(1.0), self._storage.writing() as tx:
-                await tx.lock_head()
+            async with asyncio.timeout(1.0):
+                await self._storage.write(lambda tx: tx.lock_head())
                 writable = True
         since_s = asyncio.get_running_loop().time() - self._follower.caught_up_at
         return {
@@ -319,9 +321,8 @@ class Aggregator:
         if not await self._change(lambda tx: log.reinstate(tx, (stream.id, source))):
             raise UnknownSourceError(name, [source])
 
-    async def _change(self, transaction: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
-        async with self._storage.writing() as tx:
-            result = await transaction(tx)
+    async def _change(self, transaction: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
+        result = await self._storage.write(transaction)
         await self._follower.catch_up()
         return result
 

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections import deque
+from functools import partial
 
 from api.compute import Compute
 from api.follower import Follower
@@ -113,8 +114,7 @@ class Compactor:
             began = loop.time()
             batch, rows = await self._snapshots(sources, head)
             try:
-                async with self._storage.writing() as tx:
-                    count = await log.compact(tx, head, rows)
+                count = await self._storage.write(partial(log.compact, known=head, snapshots=rows))
             except SupersededError:
                 newer = await self._follower.catch_up()
                 if newer.generation != head.generation:

@@ -185,8 +185,8 @@ class Committer:
     async def _write(self, batch: list[Submission]) -> list[Outcome]:
         posts = [post for each in batch for post in each.posts]
         catalog = min(each.catalog for each in batch)
-        async with self._storage.writing() as tx:
-            return await log.append(tx, posts, catalog, self._now_us())
+        now_us = self._now_us()
+        return await self._storage.write(lambda tx: log.append(tx, posts, catalog, now_us))
 
     async def _check_all_again(self, batch: list[Submission]) -> None:
         catalog = await self._refresh()

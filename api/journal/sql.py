@@ -11,6 +11,9 @@ What each is told, so that a committed transaction is on stable storage and noth
   read, ``synchronous_commit`` not off. The server ends statements, waits for locks and idle
   transactions that last too long.
 
+A transaction that awaits nothing but its own statements is run in one go, over SQLite on a thread:
+to hand each statement to a thread by itself takes, beside threads that compute, many times as long.
+
 Whatever goes wrong is a ``StorageError`` with the database's own short words, and the connection it
 went wrong on is thrown away: the next transaction has another one.
 """
@@ -28,14 +31,16 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
+    Coroutine,
     Iterator,
     Mapping,
     Sequence,
 )
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -56,6 +61,7 @@ from api.journal.model import (
     StreamRow,
     Totals,
 )
+from api.journal.storage import Writer
 from api.journal.urls import async_url
 
 __all__ = ["SqlStorage", "answered", "create_private", "engine_of", "transaction"]
@@ -95,7 +101,7 @@ class SqlStorage:
             raise StorageError(str(error)) from None
         self._writers = engine_of(self._url, writes=True)
         self._readers = engine_of(self._url, writes=False)
-        self._next_checkpoint_s = 0.0
+        self._thread = _WritingThread(self._url) if self._is_sqlite else None
 
     @classmethod
     async def open(cls, url: str) -> Self:
@@ -120,16 +126,24 @@ class SqlStorage:
     async def close(self) -> None:
         await self._writers.dispose()
         await self._readers.dispose()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.close)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[_Reader]:
         async with transaction(self._readers) as connection:
-            yield _Reader(connection)
+            yield _Reader(_Awaited(connection))
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[_Writer]:
-        async with transaction(self._writers, self._write_back) as connection:
-            yield _Writer(connection)
+        async with transaction(self._writers) as connection:
+            yield _Writer(_Awaited(connection))
+
+    async def write(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
+        if self._thread is not None:
+            return await answered(self._thread.run(statements))
+        async with self.writing() as tx:
+            return await statements(tx)
 
     @property
     def _is_sqlite(self) -> bool:
@@ -151,22 +165,68 @@ class SqlStorage:
                     raise
                 await asyncio.sleep(0.05)
 
-    async def _write_back(self, connection: AsyncConnection) -> None:
+
+class _WritingThread:
+    """Transactions over a SQLite file, one after the other, each in one go.
+
+    Who stops waiting for one that has begun does not know whether it will be committed.
+    """
+
+    def __init__(self, url: sa.URL) -> None:
+        self._log = Path(f"{url.database}-wal")
+        self._engine = sa.create_engine(
+            url.set(drivername="sqlite"), **_sqlite_arguments(connections=1)
+        )
+        _prepare_sqlite(self._engine, url, writes=True, sleep=time.sleep)
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._next_checkpoint_s = 0.0
+
+    def run(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> Awaitable[T]:
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._executor, self._transaction, statements)
+
+    def close(self) -> None:
+        """Wait for what runs; the file is closed by the thread that opened it."""
+        self._executor.submit(self._engine.dispose)
+        self._executor.shutdown()
+
+    def _transaction(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
+        with _as_storage_error(), self._engine.connect() as connection:
+            try:
+                self._write_back(connection)
+                with connection.begin():
+                    return _result(statements(_Writer(_AtOnce(connection))))
+            except (StorageError, sa.exc.SQLAlchemyError):
+                connection.invalidate()  # what it is in the middle of is unknown
+                raise
+
+    def _write_back(self, connection: sa.Connection) -> None:
         """Write the log of SQLite back into the file if it has grown long, before a transaction."""
-        if not self._is_sqlite or time.monotonic() < self._next_checkpoint_s:
+        if time.monotonic() < self._next_checkpoint_s:
             return
         try:
-            length = Path(f"{self._url.database}-wal").stat().st_size
+            length = self._log.stat().st_size
         except FileNotFoundError:
             return
         if length < _LOG_BYTES:
             return
-        driver: Any = (await connection.get_raw_connection()).driver_connection
-        await driver.execute(f"PRAGMA busy_timeout={_CHECKPOINT_WAIT_MS}")
-        ((busy, *_pages),) = await driver.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
-        await driver.execute("PRAGMA busy_timeout=0")
+        driver: Any = connection.connection.driver_connection
+        driver.execute(f"PRAGMA busy_timeout={_CHECKPOINT_WAIT_MS}")
+        busy, *_pages = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        driver.execute("PRAGMA busy_timeout=0")
         if busy:
             self._next_checkpoint_s = time.monotonic() + _CHECKPOINT_PAUSE_S
+
+
+def _result(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a transaction awaits something else than its statements")
 
 
 # ---------------------------------------------------------------------------------------- engines
@@ -195,14 +255,27 @@ def create_private(url: sa.URL) -> None:
 
 
 def _sqlite(url: sa.URL, *, writes: bool) -> AsyncEngine:
-    engine = create_async_engine(
-        url,
-        pool_size=1 if writes else _READERS,
-        max_overflow=0,
-        pool_timeout=_LOCK_S,
-        connect_args={"timeout": _LOCK_S},
-        hide_parameters=True,
+    engine = create_async_engine(url, **_sqlite_arguments(connections=1 if writes else _READERS))
+    _prepare_sqlite(
+        engine.sync_engine, url, writes=writes, sleep=lambda s: await_only(asyncio.sleep(s))
     )
+    return engine
+
+
+def _sqlite_arguments(*, connections: int) -> dict[str, Any]:
+    return {
+        "pool_size": connections,
+        "max_overflow": 0,
+        "pool_timeout": _LOCK_S,
+        "connect_args": {"timeout": _LOCK_S},
+        "hide_parameters": True,
+    }
+
+
+def _prepare_sqlite(
+    engine: sa.Engine, url: sa.URL, *, writes: bool, sleep: Callable[[float], None]
+) -> None:
+    """Tell an engine how its connections and transactions begin."""
 
     def create(*_arguments: Any) -> None:
         create_private(url)
@@ -227,17 +300,16 @@ def _sqlite(url: sa.URL, *, writes: bool) -> AsyncEngine:
 
     def begin(connection: sa.Connection) -> None:
         if writes:
-            _take_the_lock(connection)
+            _take_the_lock(connection, sleep)
         else:
             connection.exec_driver_sql("BEGIN")
 
-    sa.event.listen(engine.sync_engine, "do_connect", create)
-    sa.event.listen(engine.sync_engine, "connect", set_up)
-    sa.event.listen(engine.sync_engine, "begin", begin)
-    return engine
+    sa.event.listen(engine, "do_connect", create)
+    sa.event.listen(engine, "connect", set_up)
+    sa.event.listen(engine, "begin", begin)
 
 
-def _take_the_lock(connection: sa.Connection) -> None:
+def _take_the_lock(connection: sa.Connection, sleep: Callable[[float], None]) -> None:
     """Begin to write. SQLite itself looks for the lock less and less often, so that one of several
     busy processes may never get it; and its wait cannot be broken off."""
     deadline = time.monotonic() + _LOCK_S
@@ -247,7 +319,7 @@ def _take_the_lock(connection: sa.Connection) -> None:
         except sa.exc.OperationalError as error:
             if not _is_locked(error) or time.monotonic() > deadline:
                 raise
-            await_only(asyncio.sleep(_LOCK_PAUSE_S))
+            sleep(_LOCK_PAUSE_S)
         else:
             return
 
@@ -345,24 +417,12 @@ async def answered(asked: Awaitable[T]) -> T:
             return await asked
 
 
-async def _nothing(_connection: AsyncConnection) -> None:
-    pass
-
-
 @asynccontextmanager
-async def transaction(
-    engine: AsyncEngine, first: Callable[[AsyncConnection], Awaitable[None]] = _nothing
-) -> AsyncIterator[AsyncConnection]:
-    """A transaction; committed at the end, rolled back if an exception leaves it.
-
-    Args:
-        engine: of which a connection is taken.
-        first: what to do with the connection before the transaction begins.
-    """
+async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A transaction; committed at the end, rolled back if an exception leaves it."""
     connection = engine.connect()
     await answered(connection.start())
     try:
-        await answered(first(connection))
         await answered(connection.begin())
         yield connection
         await answered(connection.commit())
@@ -421,8 +481,32 @@ def _of(table: sa.Table, source: SourceKey) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.stream_id == source[0], table.c.source == source[1])
 
 
-class _Reader:
+class _Connection(Protocol):
+    async def execute(self, statement: Any, values: Any = None) -> sa.CursorResult[Any]: ...
+
+
+class _Awaited:
+    """A connection of the event loop."""
+
     def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def execute(self, statement: Any, values: Any = None) -> sa.CursorResult[Any]:
+        return await answered(self._connection.execute(statement, values))
+
+
+class _AtOnce:
+    """A connection of a thread, whose statements have ended when they are awaited."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    async def execute(self, statement: Any, values: Any = None) -> sa.CursorResult[Any]:
+        return self._connection.execute(statement, values)
+
+
+class _Reader:
+    def __init__(self, connection: _Connection) -> None:
         self._connection = connection
 
     async def head(self) -> Head:
@@ -485,7 +569,7 @@ class _Reader:
     async def _all(
         self, query: sa.Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
     ) -> Sequence[Any]:
-        return (await answered(self._connection.execute(query, values))).all()
+        return (await self._connection.execute(query, values)).all()
 
 
 def _portions(sizes: Sequence[Any]) -> Iterator[tuple[SourceKey, SourceKey]]:
@@ -621,8 +705,7 @@ class _Writer(_Reader):
         return result.rowcount
 
     async def _do(self, statement: Any, values: Any = None) -> sa.CursorResult[Any]:
-        result: sa.CursorResult[Any] = await answered(self._connection.execute(statement, values))
-        return result
+        return await self._connection.execute(statement, values)
 
 
 def _fields(row: Any) -> dict[str, Any]:

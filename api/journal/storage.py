@@ -4,7 +4,8 @@ The transactions themselves are in ``log`` and are the same over every database.
 
 - *reading*: every statement sees the database as it was at the first one;
 - *writing*: all of it is on stable storage when the context is left, or none is if an exception
-  leaves it. From :meth:`Writer.lock_head` on, nobody else is past his own ``lock_head`` until this
+  leaves it. One that is given as a whole, as a function, is quicker; it awaits nothing but its own
+  statements. From :meth:`Writer.lock_head` on, nobody else is past his own ``lock_head`` until this
   transaction has ended and what it committed is visible.
 
 Every method raises ``StorageError`` if the database cannot be reached or refuses.
@@ -12,9 +13,9 @@ Every method raises ``StorageError`` if the database cannot be reached or refuse
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from api.journal.model import (
     Head,
@@ -29,6 +30,8 @@ from api.journal.model import (
 )
 
 __all__ = ["Reader", "Storage", "Writer"]
+
+T = TypeVar("T")
 
 
 class Reader(Protocol):
@@ -105,6 +108,10 @@ class Storage(Protocol):
     def reading(self) -> AbstractAsyncContextManager[Reader]: ...
 
     def writing(self) -> AbstractAsyncContextManager[Writer]: ...
+
+    async def write(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
+        """A writing transaction as a whole. Who is cancelled meanwhile does not know whether it
+        was committed."""
 
     async def close(self) -> None:
         """Close every connection; the storage is not used afterwards."""

@@ -229,6 +229,11 @@ class Client:
         """A ``Writer``."""
         return self._transaction(1.0)
 
+    async def write(self, statements: Any) -> Any:
+        """A ``Writer``'s transaction as a whole."""
+        async with self.writing() as tx:
+            return await statements(tx)
+
     async def close(self) -> None:
         self.closed = True
 

@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from databases import PostgresServer, new_database, postgres_server
 
 from api.journal import log
@@ -31,8 +33,7 @@ async def create(storage: SqlStorage) -> int:
 
 async def append(storage: SqlStorage, stream_id: int, number: int, size: int = 100_000) -> None:
     post = NewPost(stream_id, "a", number.to_bytes(8) + os.urandom(size), 1)
-    async with storage.writing() as tx:
-        await log.append(tx, [post], 1, 0)
+    await storage.write(lambda tx: log.append(tx, [post], 1, 0))
 
 
 async def head(storage: SqlStorage) -> Head:
@@ -57,13 +58,15 @@ async def file(path: Path) -> AsyncIterator[SqlStorage]:
 
 async def test_every_connection_waits_for_the_disk(file: SqlStorage) -> None:
     expected = {"synchronous": 2, "journal_mode": "wal", "foreign_keys": 1, "page_size": 8192}
+
+    async def found(tx: Any) -> dict[str, Any]:
+        pragmas = {name: await tx._all(sa.text(f"PRAGMA {name}")) for name in expected}
+        return {name: value for name, ((value,),) in pragmas.items()}
+
     for context in (file.writing, file.reading):
         async with context() as tx:
-            found = {
-                name: (await tx._connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
-                for name in expected
-            }
-        assert found == expected
+            assert await found(tx) == expected
+    assert await file.write(found) == expected
 
 
 async def test_the_log_stays_short_however_many_read(
@@ -113,9 +116,12 @@ async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(
 ) -> None:
     stream_id = await create(file)
     await append(file, stream_id, 0)
-    async with file._writers.connect() as connection:  # the one connection that writes
-        pages = (await connection.exec_driver_sql("PRAGMA page_count")).scalar()
-        await connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 4}")
+
+    async def leave_little_room(tx: Any) -> None:
+        ((pages,),) = await tx._all(sa.text("PRAGMA page_count"))
+        await tx._all(sa.text(f"PRAGMA max_page_count = {pages + 4}"))
+
+    await file.write(leave_little_room)
     with pytest.raises(StorageError, match=r"^database or disk is full$"):
         await append(file, stream_id, 1)
     assert await head(file) == Head(last=1, catalog=1)
@@ -228,7 +234,7 @@ async def test_synchronous_commit_is_on_whatever_the_server_is_told(
     database.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
     storage = await SqlStorage.open(database.url)
     async with storage.writing() as tx:
-        found = await tx._connection.exec_driver_sql("SHOW synchronous_commit")
+        found = await tx._connection.execute(sa.text("SHOW synchronous_commit"))
         assert found.scalar() == "on"
     await storage.close()
 

@@ -23,6 +23,7 @@ from api.journal.model import (
     Totals,
 )
 from api.journal.sql import SqlStorage
+from api.journal.storage import Writer
 
 pytestmark = pytest.mark.anyio
 Open = Callable[[], Awaitable[SqlStorage]]
@@ -388,6 +389,63 @@ async def test_numbers_appear_in_their_order(storage: SqlStorage, open_storage: 
         tasks.create_task(watch())
         for own, source in zip(writers, "abc", strict=True):
             tasks.create_task(write(own, source))
+
+
+async def test_whole_transactions_and_those_of_several_steps_take_turns(
+    storage: SqlStorage, open_storage: Open
+) -> None:
+    other = await open_storage()
+    (s,) = await add_streams(storage, "s")
+
+    async def append(tx: Writer) -> int:
+        head = await tx.lock_head()
+        await tx.insert_rows([row(head.last + 1, s)])
+        await tx.set_head(replace(head, last=head.last + 1))
+        return head.last + 1
+
+    async def in_steps() -> int:
+        async with storage.writing() as tx:
+            return await append(tx)
+
+    async with asyncio.timeout(60):
+        numbers = await asyncio.gather(
+            *(storage.write(append) for _ in range(20)),
+            *(other.write(append) for _ in range(20)),
+            *(in_steps() for _ in range(20)),
+        )
+    assert sorted(numbers) == list(range(1, 61))
+
+
+async def test_a_whole_transaction_that_fails_leaves_nothing(storage: SqlStorage) -> None:
+    async def fail(tx: Writer) -> None:
+        await tx.set_head(replace(await tx.lock_head(), last=5))
+        raise ValueError("of the caller's own")
+
+    async def repeat(tx: Writer) -> None:
+        await tx.set_head(replace(await tx.lock_head(), last=5))
+        await tx.insert_rows([row(1, 99)])  # of no stream
+
+    with pytest.raises(ValueError, match="of the caller's own"):
+        await storage.write(fail)
+    with pytest.raises(StorageError, match=r"(?i)foreign key"):
+        await storage.write(repeat)
+    assert await storage.write(lambda tx: tx.lock_head()) == Head()
+
+
+async def test_who_stops_waiting_for_a_whole_transaction_holds_up_nobody(
+    storage: SqlStorage, open_storage: Open
+) -> None:
+    other = await open_storage()
+    async with other.writing() as tx:
+        await tx.lock_head()
+        waiting = asyncio.create_task(storage.write(lambda tx: tx.lock_head()))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            async with asyncio.timeout(5):
+                await waiting
+    async with asyncio.timeout(5):
+        assert await storage.write(lambda tx: tx.lock_head()) == Head()
 
 
 async def test_a_cancelled_writer_leaves_nothing_and_lets_others_write(
