@@ -26,10 +26,11 @@ class Threads:
 
     Args:
         count: how many.
+        name: of the threads.
     """
 
-    def __init__(self, count: int) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="compute")
+    def __init__(self, count: int, name: str = "compute") -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
 
     async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()

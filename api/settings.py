@@ -168,7 +168,13 @@ class Settings(BaseModel):
     compact_bytes: Bytes = _within(
         256 * _MIB, 1, _TIB, "Journal bytes since the last compaction that begin the next."
     )
-    compute_threads: int = _within(2, 1, 256, "Threads of a worker that decode, merge and answer.")
+    compute_threads: int = _within(
+        2,
+        1,
+        256,
+        "Threads of a worker that decode and merge. Questions have as many of their own but one, "
+        "and one at least.",
+    )
     drain_s: float = _within(
         20.0,
         0,

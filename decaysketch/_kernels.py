@@ -269,8 +269,9 @@ def compact(
 def canonical_order(times, ids, weights, n, max_weight, keys, words, keys2, words2, order):
     """order[:n] = rows by (time, id, weight), all descending; times are descending already.
 
-    Sorts inside runs of equal times only: by insertion where a run is short, else by radix on the
-    identity id * max_weight + weight - 1, which is below 2^57. O(n) for any input.
+    Sorts inside runs of equal times only, and of these only what is not in order: by insertion
+    where a run is short, else by radix on the identity id * max_weight + weight - 1, which is below
+    2^57. O(n) for any input.
     """
     start = int64(0)
     while start < n:
@@ -279,12 +280,17 @@ def canonical_order(times, ids, weights, n, max_weight, keys, words, keys2, word
             stop += int64(1)
         size = stop - start
         largest = uint64(0)
+        falling = True
         for k in range(size):
             identity = uint64(ids[start + k] * max_weight + weights[start + k] - int64(1))
+            falling = falling and (k == int64(0) or identity <= keys[k - int64(1)])
             keys[k] = identity
             words[k] = uint32(start + k)
             largest = max(largest, identity)
-        if size <= int64(_INSERTION_SORT):
+        if falling:
+            for k in range(start, stop):
+                order[k] = k
+        elif size <= int64(_INSERTION_SORT):
             for k in range(int64(1), size):
                 key, word = keys[k], words[k]
                 position = k
@@ -322,3 +328,35 @@ def append_later(
         to_levels[at] = levels[k]
         at += int64(1) if times[k] > marks[int64(levels[k])] else int64(0)
     return at
+
+
+@njit(**JIT)
+def known_hits(
+    times, ids, weights, levels, old_times, old_ids, old_weights, old_levels, old_hits,
+    hits, unknown,
+):  # fmt: skip
+    """hits[k] of the rows that an older state has at the same level; rows of both in canonical
+    order. Returns how many it has not: their numbers are the first of ``unknown``."""
+    missing = int64(0)
+    j, end = int64(0), int64(len(old_times))
+    for k in range(len(times)):
+        while j < end and (
+            old_times[j] > times[k]
+            or (
+                old_times[j] == times[k]
+                and (old_ids[j] > ids[k] or (old_ids[j] == ids[k] and old_weights[j] > weights[k]))
+            )
+        ):
+            j += int64(1)
+        if (
+            j < end
+            and old_times[j] == times[k]
+            and old_ids[j] == ids[k]
+            and old_weights[j] == weights[k]
+            and old_levels[j] == levels[k]
+        ):
+            hits[k] = old_hits[j]
+        else:
+            unknown[missing] = k
+            missing += int64(1)
+    return missing

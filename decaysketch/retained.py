@@ -301,7 +301,10 @@ class RetainedRows:
         self._dirty = False
 
     def state(self) -> SketchState:
-        """The canonical state, copied out. O(rows)."""
+        """The canonical state, copied out. O(rows).
+
+        The bag is left in canonical order, which the next call then has less to do to restore.
+        """
         self.compact()
         n, bag = self._rows, self._bag
         _scratch.reserve(n)
@@ -312,4 +315,6 @@ class RetainedRows:
                 bag.times, bag.ids, bag.weights, n, self.params.max_weight, keys[0], words[0],
                 keys[1], words[1], order,
             )  # fmt: skip
-        return SketchState(self.params, *bag.take(order[:n]), self._marks.copy(), self.copy)
+        columns = bag.take(order[:n])
+        bag.copy_from(columns, n)
+        return SketchState(self.params, *columns, self._marks.copy(), self.copy)

@@ -97,6 +97,7 @@ class DecaySketch(Summarized):
         self._set_rows([RetainedRows(params, copy) for copy in range(params.copies)])
         self._fed = self._zero_weight = self._too_late = 0
         self._snapshot: Snapshot | None = None  # of the rows as they are, once asked for
+        self._before: Snapshot | None = None  # the last one that queries have read
         self._pending = PendingRows(params)
         self._value_dtype = _FLOAT64 if params.value_type == "float64" else _INT64
 
@@ -174,7 +175,7 @@ class DecaySketch(Summarized):
         self._zero_weight += int((batch.weights == 0).sum())
         for rows_of_copy in self._copies:
             rows_of_copy.admit(batch)
-        self._snapshot = None
+        self._outdate()
 
     def _admit_fast(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> bool:
         """Admit arrays that need no conversion; False, with nothing taken, for all others."""
@@ -198,7 +199,7 @@ class DecaySketch(Summarized):
         if zero_weight >= 0:
             for rows in self._other_rows:
                 rows.admit_unchecked(values, weights, timestamps, ids)
-            self._snapshot = None
+            self._outdate()
         return zero_weight
 
     def _flush(self) -> None:
@@ -259,7 +260,7 @@ class DecaySketch(Summarized):
             self._lower_capacity(capacity)
         for rows, *theirs in zip(self._copies, *(other._copies for other in others), strict=True):
             rows.absorb(theirs)
-        self._snapshot = None
+        self._outdate()
 
     @classmethod
     def merged(cls, sketches: Sequence[DecaySketch]) -> DecaySketch:
@@ -283,7 +284,7 @@ class DecaySketch(Summarized):
         check_shrinks(capacity, self.params.capacity)
         self._flush()
         self._lower_capacity(capacity)
-        self._snapshot = None
+        self._outdate()
 
     def _lower_capacity(self, capacity: int) -> None:
         for rows in self._copies:
@@ -291,12 +292,20 @@ class DecaySketch(Summarized):
 
     # --------------------------------------------------------------------------- state and bytes
 
+    def _outdate(self) -> None:
+        """The rows are others than those of the snapshot."""
+        if self._snapshot is not None:
+            if self._snapshot.was_read:
+                self._before = self._snapshot
+            self._snapshot = None
+
     def snapshot(self) -> Snapshot:
         """What is held now, immutable, to be read from any thread. O(rows) after a change, else
         O(1)."""
         self._flush()
         if self._snapshot is None:
-            self._snapshot = Snapshot([rows.state() for rows in self._copies])
+            states = [rows.state() for rows in self._copies]
+            self._snapshot, self._before = Snapshot(states, before=self._before), None
         return self._snapshot
 
     def states(self) -> tuple[SketchState, ...]:

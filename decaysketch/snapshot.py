@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import Literal, get_args
 
 import numpy as np
@@ -28,12 +29,21 @@ Estimator = Literal["stratified", "cohen-strauss"]
 class _Copy:
     """One state, with what of its samples is worth keeping between queries."""
 
-    def __init__(self, state: SketchState) -> None:
+    def __init__(self, state: SketchState, before: _Copy | None) -> None:
         self.state = state
+        self._earlier = None if before is None else before.known
 
     @cached_property
     def bands(self) -> stratified.Bands:
-        return stratified.bands_of(self.state)
+        earlier, self._earlier = self._earlier, None
+        return stratified.bands_of(self.state, earlier=earlier)
+
+    @property
+    def known(self) -> tuple[SketchState, stratified.Bands] | None:
+        """The latest state whose bands were asked for: this one, or one before."""
+        if "bands" in self.__dict__:
+            return self.state, self.bands
+        return self._earlier
 
     @cached_property
     def ladder(self) -> cohen_strauss.Ladder:
@@ -50,10 +60,13 @@ class Snapshot:
 
     Args:
         states: one for each copy, in order; at least one.
+        before: an earlier snapshot of the same sketch. What queries computed of its rows is not
+            computed again of those that are still there.
     """
 
-    def __init__(self, states: Sequence[SketchState]) -> None:
-        self._copies = tuple(map(_Copy, states))
+    def __init__(self, states: Sequence[SketchState], *, before: Snapshot | None = None) -> None:
+        earlier = repeat(None) if before is None else before._copies
+        self._copies: tuple[_Copy, ...] = tuple(map(_Copy, states, earlier))
 
     @property
     def states(self) -> tuple[SketchState, ...]:
@@ -68,6 +81,11 @@ class Snapshot:
     def __len__(self) -> int:
         """Observations held, each as often as there are copies that hold it."""
         return sum(len(copy.state) for copy in self._copies)
+
+    @property
+    def was_read(self) -> bool:
+        """Whether something was computed that a later snapshot can use."""
+        return any(copy.known is not None for copy in self._copies)
 
     @cached_property
     def digest(self) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import minhit
+from decaysketch import _kernels, minhit
 from decaysketch.decay import Decay
 from decaysketch.sample import (
     Aged,
@@ -77,8 +77,13 @@ class Bands:
         return float(steps.max()), 1.0 - 0.5 * float(self.probabilities[reached][steps.argmax()])
 
 
-def bands_of(state: SketchState) -> Bands:
-    """Bands and hits of a state. O(n log max_weight)."""
+def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = None) -> Bands:
+    """Bands and hits of a state. O(n log max_weight).
+
+    Args:
+        state: what the sketch holds.
+        earlier: what it held before, under the same hash: rows of both cost O(1).
+    """
     params, marks = state.params, state.watermarks
     probabilities = params.level_probabilities
     # Times fall along the rows and watermarks fall along the levels: bands are runs of rows.
@@ -86,7 +91,7 @@ def bands_of(state: SketchState) -> Bands:
     ends = len(state) - np.searchsorted(state.times[::-1], marks, side="right")
     sizes = np.diff(ends, prepend=0)
     levels = np.repeat(np.arange(len(marks), dtype=np.int8), sizes)
-    hits = minhit.range_samples(params, state.ids, state.weights, levels, copy=state.copy)
+    hits = _hits(state, levels, earlier)
     inverse = np.repeat(1.0 / probabilities, sizes)
     units = hits * inverse
     spread = np.zeros(len(state))
@@ -108,6 +113,24 @@ def bands_of(state: SketchState) -> Bands:
         observations=float(np.sum(units / state.weights)),
         values=Values(state.value_keys, params.value_type),
     )
+
+
+def _hits(
+    state: SketchState, levels: npt.NDArray[np.int8], earlier: tuple[SketchState, Bands] | None
+) -> Int64Array:
+    if earlier is None:
+        return minhit.range_samples(state.params, state.ids, state.weights, levels, copy=state.copy)
+    old, known = earlier
+    hits, unknown = np.empty(len(state), np.int64), np.empty(len(state), np.int64)
+    count = _kernels.known_hits(
+        state.times, state.ids, state.weights, levels,
+        old.times, old.ids, old.weights, known.levels, known.hits, hits, unknown,
+    )  # fmt: skip
+    rows = unknown[:count]
+    hits[rows] = minhit.range_samples(
+        state.params, state.ids[rows], state.weights[rows], levels[rows], copy=state.copy
+    )
+    return hits
 
 
 def draw(state: SketchState, decay: Decay, now: int, *, bands: Bands | None = None) -> Sample:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ParamSpec, TypeVar
 
 from api import clock
 from api.aggregator import Aggregator
+from api.compute import Threads
 from api.metrics import Metrics
 from api.queries.caching import AnswerCache
 from api.queries.evaluation import Evaluation
@@ -22,19 +21,17 @@ _ANSWERS_BYTES = 64 << 20
 _JOINS_KEPT = 8
 _TURN_S = 0.05
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 
 class Desk:
     """Asks the streams of an aggregator.
-
-    Whatever is computed here leaves one of the compute threads to the posts, if there are several.
 
     Args:
         aggregator: whose streams.
         settings: the limits.
         metrics: told of every query that was answered.
+
+    Attributes:
+        compute: threads of its own, so that no question waits for the posts that came before it.
     """
 
     def __init__(self, aggregator: Aggregator, settings: Settings, metrics: Metrics) -> None:
@@ -43,19 +40,11 @@ class Desk:
         self._metrics = metrics
         self._answers = AnswerCache(_ANSWERS_BYTES)
         self._joins = Joins(_JOINS_KEPT)
-        self._threads = asyncio.Semaphore(max(1, settings.compute_threads - 1))
+        self.compute = Threads(max(1, settings.compute_threads - 1), "queries")
 
-    async def compute(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function on a thread. Those who wait have their turns in the order they came."""
-        await self._threads.acquire()
-        task = asyncio.ensure_future(self._aggregator.compute(function, *args, **kwargs))
-        task.add_done_callback(self._done)
-        return await asyncio.shield(task)  # whoever leaves does not make the thread free
-
-    def _done(self, task: asyncio.Future[T]) -> None:
-        self._threads.release()
-        if not task.cancelled():
-            task.exception()
+    def close(self) -> None:
+        """Wait for what is computed; nothing more is."""
+        self.compute.close()
 
     async def plan(self, names: Sequence[str], request: QueryRequest | GroupRequest) -> Plan:
         """What is to be answered, as of now; see :func:`~api.queries.planning.plan`.

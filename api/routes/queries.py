@@ -28,8 +28,9 @@ __all__ = ["CLIENT_LEFT", "AskedInUrl", "TheDesk", "router"]
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    app.state.desk = Desk(app.state.aggregator, app.state.settings, app.state.metrics)
+    desk = app.state.desk = Desk(app.state.aggregator, app.state.settings, app.state.metrics)
     yield
+    desk.close()
 
 
 router = APIRouter(lifespan=_lifespan)

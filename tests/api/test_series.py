@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -352,27 +354,25 @@ def test_who_has_left_is_not_computed_for(
 
 
 @pytest.mark.parametrize(("threads", "at_once"), [(1, 1), (2, 1), (3, 2)])
-def test_questions_leave_a_thread_to_posts(threads: int, at_once: int) -> None:
-    running: list[int] = []
+def test_questions_have_threads_of_their_own(threads: int, at_once: int) -> None:
+    running: set[int] = set()
     most: list[int] = []
 
-    class Busy:
-        async def compute(self, function: Any, *args: Any) -> Any:
-            running.append(0)
-            most.append(len(running))
-            await asyncio.sleep(0.01)
-            running.pop()
-            return function(*args)
+    def busy(number: int) -> str:
+        running.add(number)
+        most.append(len(running))
+        time.sleep(0.02)
+        running.remove(number)
+        return threading.current_thread().name
 
     async def scene() -> None:
-        settings = Settings(compute_threads=threads)
-        desk = Desk(Busy(), settings, Metrics())  # type: ignore[arg-type]
-        gone = asyncio.create_task(desk.compute(int, "7"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        desk = Desk(None, Settings(compute_threads=threads), Metrics())  # type: ignore[arg-type]
+        gone = asyncio.create_task(desk.compute(busy, -1))
+        await asyncio.sleep(0.01)
         gone.cancel()  # the thread goes on, and is not free
-        found = await asyncio.gather(*(desk.compute(int, str(k)) for k in range(5)))
-        assert found == [0, 1, 2, 3, 4]
+        names = await asyncio.gather(*(desk.compute(busy, number) for number in range(5)))
+        assert all(name.startswith("queries") for name in names)
+        desk.close()
 
     asyncio.run(scene())
     assert max(most) == at_once
