@@ -66,7 +66,8 @@ class Follower:
         self._taken_bytes = 0
         self._own: dict[int, tuple[Row, Snapshot]] = {}  # committed here, beyond the cursor
         self._own_bytes = 0
-        self._reading = asyncio.Lock()
+        self._looking = asyncio.Lock()
+        self._reading = False  # rows of the journal: those that are committed here must wait
         self._begun = self._ended = 0  # numbers of catch-ups
         self._caught_up_at = float("-inf")
         self._asked = asyncio.Event()
@@ -114,7 +115,7 @@ class Follower:
             self._asked.set()
             return
         for row, sketch in rows:
-            if row.seq == self._cursor + 1 and not self._reading.locked():
+            if row.seq == self._cursor + 1 and not self._reading:
                 self._take(row, sketch)
                 self._advance(row.seq)
             elif row.seq > self._cursor:
@@ -157,34 +158,62 @@ class Follower:
             ReplayError: something cannot be read, or the database went back.
         """
         wanted = self._begun + 1
-        async with self._reading:
+        async with self._looking:
             if self._ended >= wanted:  # one that began after this call has ended well
                 return self._seen
             self._begun = number = self._begun + 1
-            async with self._storage.reading() as rx:
-                head = await rx.head()
-                self._check_direction(head)
-                if head.catalog != self._catalog:
-                    await self._read_catalog(rx, head.catalog)
-                if head.deleted > self._cursor:
-                    await self._read_snapshots(rx)
-                self._observer.lag(head.last - self._cursor)
-                await self._read_rows(rx, head.last)
+            before = self._position
+            head = await self._storage.head()
+            self._check_direction(head, before)
+            self._observer.lag(max(0, head.last - self._cursor))
+            if head.catalog == self._catalog and self._holds_all_up_to(head.last):
+                self._take_own(head.last)
+            else:
+                head = await self._read()
             self._seen = head
             self._ended = number
             self._caught_up_at = asyncio.get_running_loop().time()
         return head
 
-    def _check_direction(self, head: Head) -> None:
+    @property
+    def _position(self) -> tuple[int, int, int]:
+        return self._cursor, self._catalog, self._seen.generation
+
+    def _check_direction(self, head: Head, before: tuple[int, int, int]) -> None:
         """A database that was restored, or failed over to a copy that lagged, may hold other rows
         under numbers that were read before."""
-        before = self._cursor, self._catalog, self._seen.generation
         now = head.last, head.catalog, head.generation
         if any(new < old for new, old in zip(now, before, strict=True)):
             raise ReplayError(
                 f"the database went back: it has (row, catalog, generation) {now}, and this "
                 f"process has read {before}; restart it"
             )
+
+    def _holds_all_up_to(self, last: int) -> bool:
+        """Whether there is nothing to read: all that is missing was committed here."""
+        return all(seq in self._own for seq in range(self._cursor + 1, last + 1))
+
+    def _take_own(self, last: int) -> None:
+        while self._cursor < last and (own := self._own.pop(self._cursor + 1, None)) is not None:
+            self._own_bytes -= len(own[0].body)
+            self._take(*own)
+            self._advance(self._cursor + 1)
+
+    async def _read(self) -> Head:
+        """Take what the database holds beyond the cursor, as of one moment; its head then."""
+        self._reading = True
+        try:
+            async with self._storage.reading() as rx:
+                head = await rx.head()
+                self._check_direction(head, self._position)
+                if head.catalog != self._catalog:
+                    await self._read_catalog(rx, head.catalog)
+                if head.deleted > self._cursor:
+                    await self._read_snapshots(rx)
+                await self._read_rows(rx, head.last)
+        finally:
+            self._reading = False
+        return head
 
     async def _read_catalog(self, rx: Reader, number: int) -> None:
         rows, revocations = await rx.streams(), await rx.revocations()
@@ -222,12 +251,9 @@ class Follower:
 
     async def _read_rows(self, rx: Reader, last: int) -> None:
         while self._cursor < last:
-            own = self._own.pop(self._cursor + 1, None)
-            if own is not None:
-                self._own_bytes -= len(own[0].body)
-                self._take(*own)
-                self._advance(self._cursor + 1)
-                continue
+            self._take_own(last)
+            if self._cursor == last:
+                break
             upto = min(last, min(self._own, default=last + 1) - 1)
             rows = await rx.rows(self._cursor, upto, _CHUNK_BYTES)
             wanted = [(self._stream(row.stream_id), row) for row in rows]

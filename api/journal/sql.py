@@ -101,7 +101,11 @@ class SqlStorage:
             raise StorageError(str(error)) from None
         self._writers = engine_of(self._url, writes=True)
         self._readers = engine_of(self._url, writes=False)
-        self._thread = _WritingThread(self._url) if self._is_sqlite else None
+        self._threads = (
+            {writes: _Thread(self._url, writes=writes) for writes in (True, False)}
+            if self._is_sqlite
+            else {}
+        )
 
     @classmethod
     async def open(cls, url: str) -> Self:
@@ -126,8 +130,8 @@ class SqlStorage:
     async def close(self) -> None:
         await self._writers.dispose()
         await self._readers.dispose()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.close)
+        for thread in self._threads.values():
+            await asyncio.to_thread(thread.close)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[_Reader]:
@@ -140,10 +144,16 @@ class SqlStorage:
             yield _Writer(_Awaited(connection))
 
     async def write(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
-        if self._thread is not None:
-            return await answered(self._thread.run(statements))
+        if self._is_sqlite:
+            return await answered(self._threads[True].run(statements))
         async with self.writing() as tx:
             return await statements(tx)
+
+    async def head(self) -> Head:
+        if self._is_sqlite:
+            return await answered(self._threads[False].run(lambda tx: tx.head()))
+        async with self.reading() as tx:
+            return await tx.head()
 
     @property
     def _is_sqlite(self) -> bool:
@@ -166,18 +176,23 @@ class SqlStorage:
                 await asyncio.sleep(0.05)
 
 
-class _WritingThread:
+class _Thread:
     """Transactions over a SQLite file, one after the other, each in one go.
 
     Who stops waiting for one that has begun does not know whether it will be committed.
+
+    Args:
+        url: of the file.
+        writes: whether they may write.
     """
 
-    def __init__(self, url: sa.URL) -> None:
+    def __init__(self, url: sa.URL, *, writes: bool) -> None:
+        self._writes = writes
         self._log = Path(f"{url.database}-wal")
         self._engine = sa.create_engine(
             url.set(drivername="sqlite"), **_sqlite_arguments(connections=1)
         )
-        _prepare_sqlite(self._engine, url, writes=True, sleep=time.sleep)
+        _prepare_sqlite(self._engine, url, writes=writes, sleep=time.sleep)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._next_checkpoint_s = 0.0
 
@@ -202,7 +217,7 @@ class _WritingThread:
 
     def _write_back(self, connection: sa.Connection) -> None:
         """Write the log of SQLite back into the file if it has grown long, before a transaction."""
-        if time.monotonic() < self._next_checkpoint_s:
+        if not self._writes or time.monotonic() < self._next_checkpoint_s:
             return
         try:
             length = self._log.stat().st_size

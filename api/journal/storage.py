@@ -107,6 +107,9 @@ class Storage(Protocol):
 
     def reading(self) -> AbstractAsyncContextManager[Reader]: ...
 
+    async def head(self) -> Head:
+        """The head as it is now, in a transaction of its own."""
+
     def writing(self) -> AbstractAsyncContextManager[Writer]: ...
 
     async def write(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:

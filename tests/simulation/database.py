@@ -225,6 +225,11 @@ class Client:
         """A ``Reader``."""
         return self._transaction(self.lag)
 
+    async def head(self) -> Any:
+        """The head as it is now."""
+        async with self.reading() as tx:
+            return await tx.head()
+
     def writing(self) -> Any:
         """A ``Writer``."""
         return self._transaction(1.0)
