@@ -30,7 +30,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ __all__ = [
     "MAX_KEY_BYTES",
     "MIX_ROUNDS",
     "PRIME_LIMIT",
+    "RepeatedKeys",
     "choose_prime",
     "derive",
     "hash_keys",
@@ -70,6 +71,13 @@ _MUL_1 = 0x3C79AC492BA7B653
 _MUL_2 = 0x1C69B3F74AC4AE35
 
 _CHUNK = 1 << 14  # rows hashed at a time: temporaries stay in the cache
+
+
+class RepeatedKeys(NamedTuple):
+    """A column of keys of which few differ: row ``r`` has the key ``entries[codes[r]]``."""
+
+    entries: Any
+    codes: npt.NDArray[np.integer[Any]]
 
 
 class IdMixing(Protocol):
@@ -258,7 +266,7 @@ def hash_keys(columns: Sequence[Any], word: Callable[[int], int]) -> UInt64Array
 
     Args:
         columns: equally long columns; each holds 64-bit integers (taken modulo 2^64), ``str`` or
-            ``bytes``.
+            ``bytes``, or is :class:`RepeatedKeys` of such.
         word: stream of key words, see :func:`key_words`.
 
     Returns:
@@ -268,9 +276,14 @@ def hash_keys(columns: Sequence[Any], word: Callable[[int], int]) -> UInt64Array
         ObservationError: columns of unequal length, a key of another type, or a key of more than
             1,024 bytes.
     """
-    arrays = [_as_key_column(column, f"key column {c}") for c, column in enumerate(columns)]
-    if not arrays:
+    if not columns:
         raise ObservationError("expected at least one key column", column="ids")
+    arrays = [
+        _Repeated.of(column, c, word)
+        if isinstance(column, RepeatedKeys)
+        else _as_key_column(column, f"key column {c}")
+        for c, column in enumerate(columns)
+    ]
     lengths = [len(array) for array in arrays]
     if len(set(lengths)) > 1:
         raise ObservationError(f"key columns have unequal lengths {lengths}", column="ids")
@@ -279,14 +292,38 @@ def hash_keys(columns: Sequence[Any], word: Callable[[int], int]) -> UInt64Array
         rows = slice(start, start + _CHUNK)
         part = hashed[rows]
         for c, array in enumerate(arrays):
-            if array.dtype.kind == "O":
-                kind = bytes if isinstance(array[0], bytes) else str
-                tag = 2 if kind is bytes else 1
-                data = _as_bytes(array[rows], kind, f"key column {c}", start)
-                column_hash = _hash_bytes(data, word(1000 + 4 * c + tag))
-            else:
-                column_hash = _hash_integers(array[rows], word(1000 + 4 * c))
             part += np.uint64(_GAMMA)
-            part ^= column_hash
+            if isinstance(array, _Repeated):
+                part ^= array.hashes[array.codes[rows]]
+            else:
+                part ^= _hash_column(array, rows, c, word)
             _mix64_in_place(part)
     return hashed
+
+
+class _Repeated(NamedTuple):
+    """Hashes of the entries of :class:`RepeatedKeys`."""
+
+    hashes: UInt64Array
+    codes: npt.NDArray[np.integer[Any]]
+
+    @classmethod
+    def of(cls, column: RepeatedKeys, c: int, word: Callable[[int], int]) -> _Repeated:
+        entries = _as_key_column(column.entries, f"key column {c}")
+        if not len(entries):
+            return cls(np.empty(0, np.uint64), column.codes)
+        return cls(_hash_column(entries, slice(None), c, word), column.codes)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+def _hash_column(
+    array: npt.NDArray[Any], rows: slice, c: int, word: Callable[[int], int]
+) -> UInt64Array:
+    """Hashes of some rows of column ``c``, before they are absorbed."""
+    if array.dtype.kind != "O":
+        return _hash_integers(array[rows], word(1000 + 4 * c))
+    kind = bytes if isinstance(array[0], bytes) else str
+    data = _as_bytes(array[rows], kind, f"key column {c}", rows.start or 0)
+    return _hash_bytes(data, word(1000 + 4 * c + (2 if kind is bytes else 1)))

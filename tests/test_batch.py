@@ -120,7 +120,8 @@ class TestOnePerKey:
 
     def test_more_keys_than_one_batch_of_rows_holds(self) -> None:
         log = delivery_log(2_000)
-        builder = KeyedBuilder(PARAMS, MAPPING, ["source", "path"])
+        params = replace(PARAMS, copies=2)  # an object each, handed on by the dozen
+        builder = KeyedBuilder(params, MAPPING, ["source", "path"])
         builder.add(log)
         batches = list(builder.batches())
         assert len(batches) > 1
@@ -144,7 +145,7 @@ class TestOnePerKey:
         builder = KeyedBuilder(PARAMS, MAPPING)
         builder.add(log)
         builder.add(log)
-        expected = [2_000, 2 * log["value"].null_count, 2 * log["event_us"].null_count]
+        expected = [2_000, 2 * log["value"].null_count, 2 * log["event_us"].null_count, 0]
         assert builder.counts[()].tolist() == expected
         assert log["value"].null_count > 0 < log["event_us"].null_count
 
@@ -490,7 +491,7 @@ class TestElements:
                 ("a",): 1,
                 ("b",): 1,
             }
-            assert builder.counts[("a",)].tolist() == [2, 1, 0]
+            assert builder.counts[("a",)].tolist() == [2, 1, 0, 0]
         nothing = {**self.TABLE, "value": pa.nulls(3)}
         [sampler] = sketches_by_key(pa.table(nothing), self.MEDIAN, self.MAPPING).values()
         assert sampler == MedianSampler(self.MEDIAN)
@@ -585,7 +586,7 @@ class TestEngineFunctions:
                     "path": path,
                     **dict(
                         zip(
-                            ("rows", "missing_values", "fallback_times"),
+                            ("rows", "missing_values", "fallback_times", "refused"),
                             builder.counts[(path,)].tolist(),
                             strict=True,
                         )

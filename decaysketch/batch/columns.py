@@ -1,0 +1,267 @@
+"""Columns of Arrow tables as the arrays that sketches take; what cannot be taken is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from decaysketch.batch.refusals import Refusals
+from decaysketch.errors import ParameterError
+from decaysketch.families import Params
+from decaysketch.hashing import MAX_KEY_BYTES, RepeatedKeys
+
+__all__ = [
+    "column_of",
+    "id_column",
+    "integers_of",
+    "is_binary",
+    "is_text",
+    "nulls_of",
+    "numbers_of",
+    "without_gaps",
+]
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+_EXACT_IN_FLOAT = 1 << 53
+
+
+def column_of(table: pa.Table, name: str) -> pa.Array:
+    """One column in one piece, out of its dictionary where it is in one."""
+    if name not in table.column_names:
+        raise ParameterError(f"no column {name!r}; there are {', '.join(table.column_names)}")
+    column = table.column(name).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):  # an empty one, or more text than one array can hold
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def nulls_of(column: pa.Array) -> BoolArray:
+    """Where a column is null."""
+    if not column.null_count:
+        return np.zeros(len(column), dtype=bool)
+    mask: BoolArray = column.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def without_gaps(column: pa.Array) -> pa.Array:
+    """A harmless entry where a column is null: those rows are masked, replaced or refused."""
+    if not column.null_count:
+        return column
+    kind = column.type
+    if pa.types.is_null(kind):
+        return pa.array(np.zeros(len(column), dtype=np.int64))
+    if is_text(kind):
+        return column.fill_null(pa.scalar("", kind))
+    if is_binary(kind):
+        width = kind.byte_width if pa.types.is_fixed_size_binary(kind) else 0
+        return column.fill_null(pa.scalar(bytes(width), kind))
+    if pa.types.is_decimal(kind):
+        return column.fill_null(pa.scalar(0, kind))
+    whole = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    return column.fill_null(pa.scalar(0, whole).cast(kind))
+
+
+def _refuse_nulls(column: pa.Array, name: str, refusals: Refusals) -> pa.Array:
+    if not column.null_count:
+        return column
+    refusals.refuse(nulls_of(column), name, lambda row: ("is null", None))
+    return without_gaps(column)
+
+
+def integers_of(column: pa.Array, name: str, refusals: Refusals) -> Int64Array:
+    """A column as int64: integers, or numbers that are integers; nulls are refused.
+
+    Text formats and data frames turn integers into floats where a column has gaps; a float that is
+    exactly an integer is taken for it.
+    """
+    column = _refuse_nulls(column, name, refusals)
+    kind = column.type
+    if pa.types.is_null(kind):  # of no rows
+        return np.empty(0, dtype=np.int64)
+    if pa.types.is_floating(kind):
+        numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        with np.errstate(invalid="ignore"):
+            bad = ~((np.abs(numbers) <= _EXACT_IN_FLOAT) & (numbers == np.rint(numbers)))
+        if bad.any():
+            refusals.refuse(
+                bad, name,
+                lambda row: (f"is {numbers[row]}; expected an integer", float(numbers[row])),
+            )  # fmt: skip
+            return np.where(bad, 0.0, numbers).astype(np.int64)
+        integers: Int64Array = numbers.astype(np.int64)
+        return integers
+    if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
+        refusals.refuse_column(name, f"is of type {kind}; expected integers")
+        return np.zeros(len(column), np.int64)
+    return _cast(column, pa.int64(), name, refusals)
+
+
+def _cast(column: pa.Array, kind: pa.DataType, name: str, refusals: Refusals) -> npt.NDArray[Any]:
+    """An exact conversion; what cannot be converted is refused."""
+    try:
+        array: npt.NDArray[Any] = column.cast(kind).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as fault:
+        if refusals.raises:
+            refusals.refuse_column(name, f"cannot be read as {kind}: {fault}")
+        faults: dict[int, str] = {}
+        _find_faults(column, kind, 0, faults)
+        bad = np.zeros(len(column), dtype=bool)
+        bad[list(faults)] = True
+        refusals.refuse(
+            bad, name, lambda row: (f"cannot be read as {kind}: {faults[row]}", column[row].as_py())
+        )
+        good = pc.if_else(pa.array(bad), pa.scalar(None, column.type), column)
+        array = without_gaps(good).cast(kind).to_numpy(zero_copy_only=False)
+    return array
+
+
+def _find_faults(column: pa.Array, kind: pa.DataType, start: int, faults: dict[int, str]) -> None:
+    """Rows that cannot be cast, by halving: O(faults log rows) casts."""
+    try:
+        column.cast(kind)
+    except pa.ArrowInvalid as fault:
+        if len(column) == 1:
+            faults[start] = str(fault)
+            return
+        half = len(column) // 2
+        _find_faults(column[:half], kind, start, faults)
+        _find_faults(column[half:], kind, start + half, faults)
+
+
+def numbers_of(column: pa.Array, name: str, params: Params, refusals: Refusals) -> npt.NDArray[Any]:
+    """Values of the stream's value type, without -2^63 and what is not finite; anything where null.
+
+    Floats are never taken as integers, integers as floats where they are exact.
+    """
+    present = ~nulls_of(column) if column.null_count else None
+    column = without_gaps(column)
+    kind = column.type
+    if not len(column):  # a column of no rows may have no type
+        return np.empty(0, dtype=params.value_type)
+    if pa.types.is_floating(kind):
+        numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        if params.value_type == "int64":
+            refusals.refuse_column(
+                name,
+                f"has dtype float64, such as {numbers.flat[0]!r}; expected integers (the stream's "
+                "value_type is 'int64')",
+                present,
+            )
+            return np.zeros(len(column), np.int64)
+        return _finite(numbers, name, refusals)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return _values_of_integers(
+            _cast(column, pa.int64(), name, refusals), name, params, refusals
+        )
+    if pa.types.is_decimal(kind):
+        if params.value_type == "float64":
+            # By way of text, to the nearest float64: Arrow's own cast is off by a last bit.
+            column = column.cast(pa.string())
+        values = _cast(column, pa.from_numpy_dtype(params.value_type), name, refusals)
+        if params.value_type == "float64":
+            return _finite(values, name, refusals)
+        return _values_of_integers(values, name, params, refusals)
+    refusals.refuse_column(name, f"is of type {kind}; expected numbers", present)
+    return np.zeros(len(column), params.value_type)
+
+
+def _finite(numbers: npt.NDArray[Any], name: str, refusals: Refusals) -> npt.NDArray[Any]:
+    finite = np.isfinite(numbers)
+    if finite.all():
+        return numbers
+    refusals.refuse(
+        ~finite, name,
+        lambda row: (
+            f"is {float(numbers[row])}; expected a finite number (None where missing)",
+            float(numbers[row]),
+        ),
+    )  # fmt: skip
+    return np.where(finite, numbers, 0.0)
+
+
+def _values_of_integers(
+    integers: Int64Array, name: str, params: Params, refusals: Refusals
+) -> npt.NDArray[Any]:
+    if params.value_type == "int64":
+        bad, text = integers == np.iinfo(np.int64).min, "is -2^63, which stands for a missing value"
+        refusals.refuse(bad, name, lambda row: (text, int(integers[row])))
+        return integers
+    bad = (integers > _EXACT_IN_FLOAT) | (integers < -_EXACT_IN_FLOAT)
+    refusals.refuse(
+        bad, name,
+        lambda row: (
+            f"is {integers[row]}, not exact as float64; expected at most 2^53 in magnitude (or "
+            "value_type='int64')",
+            int(integers[row]),
+        ),
+    )  # fmt: skip
+    return integers.astype(np.float64)
+
+
+def id_column(table: pa.Table, name: str, refusals: Refusals) -> npt.NDArray[Any] | RepeatedKeys:
+    """A key column as integers, or as text or bytes of which each is there once; nulls are
+    refused."""
+    column = _encoded_text(table, name)
+    if column is None:
+        column = _refuse_nulls(column_of(table, name), name, refusals)
+        kind = column.type
+        if pa.types.is_timestamp(kind):  # the unit is the file format's affair, not the key's
+            return _cast(column.cast(pa.timestamp("ns", kind.tz)), pa.int64(), name, refusals)
+        if pa.types.is_integer(kind):
+            keys: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+            return keys
+        if not (is_text(kind) or is_binary(kind)):
+            return integers_of(column, name, refusals)
+        column = column.dictionary_encode()
+    nulls = nulls_of(column)
+    refusals.refuse(nulls, name, lambda row: ("is null", None))
+    empty: str | bytes = "" if is_text(column.type.value_type) else b""
+    entries = [empty if entry is None else entry for entry in column.dictionary.to_pylist()]
+    codes = column.indices.fill_null(len(entries)).to_numpy(zero_copy_only=False)
+    entries.append(empty)
+    lengths = pc.binary_length(column.dictionary.cast(pa.binary())).fill_null(0)
+    sizes = np.append(lengths.to_numpy(zero_copy_only=False), 0)
+    long = sizes > MAX_KEY_BYTES
+    if long.any():
+        refusals.refuse(
+            long[codes], name,
+            lambda row: (
+                f"is a key of {sizes[codes[row]]} bytes; at most {MAX_KEY_BYTES} are allowed",
+                entries[codes[row]][:32],
+            ),
+        )  # fmt: skip
+        usable = [empty if drop else entry for entry, drop in zip(entries, long, strict=True)]
+        return RepeatedKeys(np.array(usable, dtype=object), codes)
+    return RepeatedKeys(np.array(entries, dtype=object), codes)
+
+
+def _encoded_text(table: pa.Table, name: str) -> pa.DictionaryArray | None:
+    """A column of text or bytes that is in a dictionary already, in one piece."""
+    if name not in table.column_names:
+        return None  # which is refused elsewhere
+    kind = table.schema.field(name).type
+    if not pa.types.is_dictionary(kind):
+        return None
+    if not (is_text(kind.value_type) or is_binary(kind.value_type)):
+        return None
+    column = table.column(name).combine_chunks()
+    return column if isinstance(column, pa.DictionaryArray) else None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is one of text."""
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether a type is one of bytes."""
+    return (
+        kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+        or pa.types.is_fixed_size_binary(kind) is True
+    )

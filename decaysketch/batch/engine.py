@@ -1,0 +1,372 @@
+"""Functions that an engine runs in its workers, batches in and batches out."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from decaysketch import families
+from decaysketch.batch.columns import is_binary, is_text
+from decaysketch.batch.filters import ColumnStatistics, RowFilter
+from decaysketch.batch.keyed import KeyedBuilder, sketches_by_key
+from decaysketch.batch.mapping import ColumnMapping
+from decaysketch.batch.merging import merge_blobs, partition_merger
+from decaysketch.errors import ObservationError, ParameterError
+from decaysketch.families import Params, Recipe
+from decaysketch.params import SketchParams
+
+__all__ = [
+    "REFUSAL_FIELDS",
+    "FileSplit",
+    "file_builder",
+    "file_refusal_finder",
+    "matching_row_groups",
+    "open_parquet",
+    "partial_builder",
+    "refusal_finder",
+    "warm_up",
+]
+
+BuiltWith = Params | Recipe[Any]
+BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_ROWS_AT_A_TIME = 1 << 18  # rows read from a file before they are folded in
+_REFUSALS_AT_A_TIME = 1_000
+
+
+def partial_builder(
+    params: BuiltWith,
+    mapping: ColumnMapping,
+    keys: Sequence[str] = (),
+    *,
+    now: int | None = None,
+    only: RowFilter | None = None,
+    refused: Literal["raise", "count"] = "raise",
+    memory_bytes: int | None = None,
+) -> BatchFunction:
+    """A function from batches of a log to partial sketches, one for each key in those batches."""
+
+    def build_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        builder = KeyedBuilder(
+            params, mapping, keys, now=now, only=only, refused=refused, memory_bytes=memory_bytes
+        )
+        for batch in batches:
+            builder.add(batch)
+            if builder.full:
+                yield from builder.batches()
+                builder.clear()
+        yield from builder.batches()
+
+    return build_partials
+
+
+@dataclass(frozen=True, slots=True)
+class FileSplit:
+    """A run of row groups of one Parquet file: the unit of work of :func:`file_builder`.
+
+    Attributes:
+        path: a path, or a URI that pyarrow knows a filesystem for (``s3://``, ``hdfs://``,
+            ``gs://``, ``file://``).
+        row_groups: numbers of consecutive row groups.
+        first_row: the row of the file that the first of them starts with.
+    """
+
+    path: str
+    row_groups: tuple[int, ...]
+    first_row: int
+
+
+def file_builder(
+    splits: Sequence[FileSplit],
+    params: BuiltWith,
+    mapping: ColumnMapping,
+    keys: Sequence[str] = (),
+    *,
+    now: int | None = None,
+    only: RowFilter | None = None,
+    refused: Literal["raise", "count"] = "raise",
+    memory_bytes: int | None = None,
+) -> BatchFunction:
+    """A function from numbers of splits (column ``id``) to partial sketches of what they hold.
+
+    The rows go from the file straight into the sketches: an engine that would read them, only to
+    hand them on, is spared the trouble. Row groups that by their statistics hold nothing that
+    ``only`` takes are not read. The files must be readable where the function runs.
+    """
+
+    def build_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        builder = KeyedBuilder(
+            params, mapping, keys, now=now, only=only, refused=refused, memory_bytes=memory_bytes
+        )
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                split = splits[number]
+                for first_row, rows in _read_split(split, builder):
+                    try:
+                        builder.add(rows)
+                    except ObservationError as fault:
+                        place = f"{split.path}, rows from {first_row}: "
+                        raise ObservationError(
+                            place + str(fault), column=fault.column, row=fault.row,
+                            value=fault.value,
+                        ) from None  # fmt: skip
+                    if builder.full:
+                        yield from builder.batches()
+                        builder.clear()
+        yield from builder.batches()
+
+    return build_partials
+
+
+def _read_split(split: FileSplit, builder: KeyedBuilder) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Batches of the columns that are needed, each with the row of the file it starts with."""
+    with open_parquet(split.path, (*builder.mapping.ids, *builder.keys)) as file:
+        schema = file.schema_arrow
+        for name in builder.columns:
+            if name not in schema.names:
+                raise ParameterError(
+                    f"{split.path} has no column {name!r}; it has {', '.join(schema.names)}"
+                )
+        chosen = set(
+            matching_row_groups(
+                file, builder.recipe.params, builder.mapping, builder.only, split.row_groups
+            )
+        )
+        first_row = split.first_row
+        for group in split.row_groups:
+            at = first_row
+            first_row += file.metadata.row_group(group).num_rows
+            if group not in chosen:
+                continue
+            for batch in file.iter_batches(
+                _ROWS_AT_A_TIME, row_groups=[group], columns=builder.columns
+            ):
+                yield at, batch
+                at += batch.num_rows
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters or more: a drive is no scheme
+
+
+def open_parquet(path: str, named: Sequence[str] = ()) -> pq.ParquetFile:
+    """A Parquet file by a path, or by a URI that pyarrow knows a filesystem for.
+
+    Args:
+        path: where it is.
+        named: columns of names, which are read as dictionaries where they are text or bytes.
+    """
+    filesystem, where = None, path
+    if _SCHEME.match(path):
+        filesystem, where = fs.FileSystem.from_uri(path)
+    file = pq.ParquetFile(where, filesystem=filesystem)
+    schema = file.schema_arrow
+    text = [
+        name
+        for name in dict.fromkeys(named)
+        if name in schema.names and schema.field(name).type in (pa.string(), pa.binary())
+    ]
+    if not text:
+        return file
+    with file:
+        return pq.ParquetFile(
+            where, filesystem=filesystem, metadata=file.metadata, read_dictionary=text
+        )
+
+
+def matching_row_groups(
+    file: pq.ParquetFile,
+    params: Params,
+    mapping: ColumnMapping,
+    only: RowFilter | None,
+    row_groups: Sequence[int] | None = None,
+) -> tuple[int, ...]:
+    """The row groups of a file that by their statistics may hold a row that a filter takes.
+
+    Args:
+        file: a Parquet file.
+        params, mapping: what times of the filter and of the file mean.
+        only: the filter; None takes every row.
+        row_groups: those to choose from; None: all.
+    """
+    groups = range(file.metadata.num_row_groups) if row_groups is None else row_groups
+    if only is None:
+        return tuple(groups)
+    return tuple(
+        group
+        for group in groups
+        if only.may_match(
+            *_known_of(file.metadata.row_group(group), file.schema_arrow, params, mapping, only)
+        )
+    )
+
+
+def _known_of(
+    group: pq.RowGroupMetaData,
+    schema: pa.Schema,
+    params: Params,
+    mapping: ColumnMapping,
+    only: RowFilter,
+) -> tuple[dict[str, ColumnStatistics], tuple[int, int] | None]:
+    wanted = {*only.columns, mapping.time}
+    known = {}
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema in wanted and column.is_stats_set:
+            statistics = column.statistics
+            limits = _limits_of(statistics, schema.field(column.path_in_schema).type)
+            nulls = statistics.null_count if statistics.has_null_count else None
+            known[column.path_in_schema] = ColumnStatistics(*limits, nulls, group.num_rows)
+    times = known.get(mapping.time)
+    if times is None or times.low is None or times.high is None:
+        return known, None
+    if mapping.fallback_time is not None and times.nulls != 0:
+        return known, None  # times that stand in another column
+    ends = pa.array([times.low, times.high], schema.field(mapping.time).type)
+    try:
+        low, high = mapping.ticks(ends, params).tolist()
+    except ObservationError:  # some row will be refused; which one, the rows will tell
+        return known, None
+    return known, (low, high)
+
+
+def _limits_of(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Any, Any]:
+    """The smallest and the largest entry, where they are known exactly."""
+    if not statistics.has_min_max or pa.types.is_dictionary(kind):
+        return None, None
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":  # a Python time has microseconds
+        return None, None
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return statistics.min, statistics.max
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return statistics.min, statistics.max
+    if is_text(kind) or is_binary(kind):
+        # Writers cut long ones short, but never to the wrong side.
+        return statistics.min, statistics.max
+    return None, None
+
+
+# -------------------------------------------------------------------------------------- refusals
+
+REFUSAL_FIELDS = (
+    pa.field("place", pa.string()),
+    pa.field("row", pa.int64()),
+    pa.field("column", pa.string()),
+    pa.field("reason", pa.string()),
+    pa.field("record", pa.string()),
+)
+
+
+def refusal_finder(
+    params: BuiltWith, mapping: ColumnMapping, *, only: RowFilter | None = None
+) -> BatchFunction:
+    """A function from batches of a log to a row for each of their rows that is refused.
+
+    The result has :data:`REFUSAL_FIELDS`: ``place`` is null, ``row`` counts the rows that this call
+    is given from 0, ``record`` is a JSON object of the columns that are read.
+    """
+
+    def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        builder = KeyedBuilder(params, mapping, only=only, refused="count")
+        first_row = 0
+        for batch in batches:
+            yield from _refused_rows(builder, batch, None, first_row)
+            first_row += batch.num_rows
+
+    return find
+
+
+def file_refusal_finder(
+    splits: Sequence[FileSplit],
+    params: BuiltWith,
+    mapping: ColumnMapping,
+    *,
+    only: RowFilter | None = None,
+) -> BatchFunction:
+    """A function from numbers of splits (column ``id``) to their rows that are refused.
+
+    As :func:`refusal_finder`; ``place`` is the path of the file, and ``row`` its row from 0.
+    """
+
+    def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        builder = KeyedBuilder(params, mapping, only=only, refused="count")
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                split = splits[number]
+                for first_row, rows in _read_split(split, builder):
+                    yield from _refused_rows(builder, rows, split.path, first_row)
+
+    return find
+
+
+def _refused_rows(
+    builder: KeyedBuilder, batch: pa.RecordBatch, place: str | None, first_row: int
+) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches([batch])
+    log = builder.mapping.read(
+        table, builder.recipe.params, only=builder.only, refused=builder.refused
+    )
+    listing = log.refusals.listing()
+    for start in range(0, len(listing), _REFUSALS_AT_A_TIME):
+        some = listing[start : start + _REFUSALS_AT_A_TIME]
+        rows = [refusal.row for refusal in some]
+        records = table.select(builder.columns).take(rows).to_pylist()
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([place] * len(some), pa.string()),
+                pa.array([first_row + row for row in rows], pa.int64()),
+                pa.array([refusal.column for refusal in some], pa.string()),
+                pa.array([refusal.reason for refusal in some], pa.string()),
+                pa.array(map(_as_json, records), pa.string()),
+            ],
+            schema=pa.schema(REFUSAL_FIELDS),
+        )
+
+
+def _as_json(record: dict[str, Any]) -> str:
+    """What JSON has no word for (NaN, infinities, times, decimals, bytes) is text."""
+    return json.dumps({name: _plain(entry) for name, entry in record.items()})
+
+
+def _plain(entry: Any) -> Any:
+    if entry is None or isinstance(entry, (bool, int, str)):
+        return entry
+    if isinstance(entry, float):
+        return entry if math.isfinite(entry) else str(entry)
+    return entry.hex() if isinstance(entry, bytes) else str(entry)
+
+
+def warm_up(*built_with: BuiltWith) -> None:
+    """Compile what building and merging needs, so that it lies in numba's cache.
+
+    numba's cache on disk is not made for several processes that fill it at once: call this in one
+    process before workers that share the cache start.
+
+    Args:
+        built_with: what sketches will be built with or are merged of; nothing: ``DecaySketch``es.
+    """
+    rows = np.arange(64)
+    mapping = ColumnMapping(
+        time="row", ids=("row",), source="row", sequence="row", value="value"
+    )  # fmt: skip
+    for given in built_with or (SketchParams(max_weight=1),):
+        recipe = families.recipe_of(given)
+        recipe = replace(recipe, params=recipe.params.with_capacity(4))  # type: ignore[type-var]
+        columns = {"row": rows, "key": rows // 16, "box": rows % 2}
+        table = pa.table({**columns, "value": np.ones(64, recipe.params.value_type)})
+        [sketch] = sketches_by_key(table, recipe, mapping).values()
+        merge_blobs([sketch.to_bytes(), sketch.to_bytes()], recipe=recipe)
+        for keys in (["key"], ["key", "box"]):
+            partials = list(partial_builder(recipe, mapping, keys)(iter(table.to_batches())))
+            twice = pa.Table.from_batches([*partials, *partials])
+            order = [(key, "ascending") for key in keys]
+            batches = twice.sort_by(order).to_batches()
+            list(partition_merger(keys, recipe)(iter(batches)))

@@ -1,0 +1,347 @@
+"""Which rows of a log are taken: a range of times, and comparisons of columns with constants.
+
+Comparisons mean what they mean in SQL: a null compares to nothing, so that neither ``x = 1`` nor
+``x != 1`` takes a row whose ``x`` is null. A filter knows its columns, decides on the rows of a
+table, and on whole row groups of a file by their statistics.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from decaysketch.errors import ParameterError
+from decaysketch.observations import check_integer_time
+
+__all__ = ["ColumnStatistics", "Comparison", "RowFilter", "parse_where"]
+
+Constant = bool | int | float | str | bytes | date | datetime
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_PLAIN: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_NULL_TESTS = ("is null", "is not null")
+_MOST_COMPARISONS = 100
+
+
+class ColumnStatistics(NamedTuple):
+    """What is known of one column of a part of a log."""
+
+    low: Any = None  # the smallest entry, or None where that is not known
+    high: Any = None
+    nulls: int | None = None  # how many, None where that is not known
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A column compared with a constant.
+
+    Args:
+        column: its name.
+        op: one of ``= != < <= > >=``, with a value, or ``is null``, ``is not null``, without one.
+        value: a number, text, bytes, boolean, date or time.
+
+    Raises:
+        ParameterError: another ``op``, or a value where none belongs, or none where one does.
+    """
+
+    column: str
+    op: str
+    value: Constant | None = None
+
+    def __post_init__(self) -> None:
+        if self.op not in _COMPARE and self.op not in _NULL_TESTS:
+            raise ParameterError(
+                f"op is {self.op!r}; expected one of {', '.join((*_COMPARE, *_NULL_TESTS))}"
+            )
+        if (self.value is None) != (self.op in _NULL_TESTS):
+            wanted = "no value" if self.op in _NULL_TESTS else "a value; nothing compares to null"
+            raise ParameterError(f"{self.column} {self.op} {self.value!r}; expected {wanted}")
+
+    def mask(self, table: pa.Table) -> npt.NDArray[np.bool_]:
+        """The rows for which it is true.
+
+        Raises:
+            ParameterError: there is no such column, or its type does not compare to the value.
+        """
+        if self.column not in table.column_names:
+            raise ParameterError(
+                f"no column {self.column!r}; there are {', '.join(table.column_names)}"
+            )
+        column = table.column(self.column)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if self.op == "is null":
+            true = column.is_null()
+        elif self.op == "is not null":
+            true = column.is_valid()
+        else:
+            true = _compare(column, self)
+        mask: npt.NDArray[np.bool_] = true.to_numpy()
+        return mask.astype(bool, copy=False)
+
+    def may_match(self, statistics: ColumnStatistics) -> bool:
+        """Whether it can be true for some row of a part of which these statistics are known."""
+        nulls, rows = statistics.nulls, statistics.rows
+        if self.op == "is null":
+            return nulls is None or nulls > 0
+        if nulls is not None and rows is not None and nulls == rows:
+            return False
+        low, high = statistics.low, statistics.high
+        if self.op == "is not null" or low is None or high is None:
+            return True
+        try:
+            match self.op:
+                case "=":
+                    return bool(low <= self.value <= high)
+                case "!=":  # statistics of floats leave out NaN, which equals nothing
+                    return isinstance(low, float) or not low == self.value == high
+                case "<":
+                    return bool(low < self.value)
+                case "<=":
+                    return bool(low <= self.value)
+                case ">":
+                    return bool(high > self.value)
+                case _:
+                    return bool(high >= self.value)
+        except TypeError:  # statistics of another kind than the value: the rows will tell
+            return True
+
+
+def _compare(column: pa.ChunkedArray, comparison: Comparison) -> pa.ChunkedArray:
+    value: Any = comparison.value
+    kind = column.type
+    if pa.types.is_null(kind):
+        return pa.chunked_array([pa.array(np.zeros(len(column), dtype=bool))])
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number != _is_number(kind) or isinstance(value, bool) != pa.types.is_boolean(kind):
+        _refuse(comparison, kind)
+    if pa.types.is_integer(kind) and isinstance(value, int):
+        limits = np.iinfo(kind.to_pandas_dtype())
+        if not limits.min <= value <= limits.max:  # every entry stands on the same side of it
+            always = _PLAIN[comparison.op](0, value)
+            return pc.and_(column.is_valid(), pa.scalar(always))
+    try:
+        scalar = _scalar(value, kind)
+        return pc.fill_null(_COMPARE[comparison.op](column, scalar), False)
+    except (ValueError, TypeError, OverflowError, NotImplementedError):  # Arrow's among them
+        _refuse(comparison, kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """A constant in a type in which the comparison is exact."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        # Text as in SQL; a time without a zone is meant in UTC, as everywhere.
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if pa.types.is_timestamp(kind) and kind.tz and getattr(moment, "tzinfo", 1) is None:
+            return pa.scalar(moment, pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+        if pa.types.is_date(kind) and isinstance(moment, datetime):
+            return pa.scalar(moment, pa.timestamp("us"))
+        return pa.scalar(moment)
+    if pa.types.is_integer(kind) and isinstance(value, int):
+        return pa.scalar(value, kind)
+    return pa.scalar(value)
+
+
+def _refuse(comparison: Comparison, kind: pa.DataType) -> Any:
+    raise ParameterError(
+        f"{comparison.column} {comparison.op} {comparison.value!r}: the column is of type {kind}, "
+        "which does not compare to that"
+    ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Rows with ``since <= time < until`` for which every comparison is true.
+
+    Times are those that a sketch would see: in the stream's unit, the fallback taken where the time
+    is null. A row whose time cannot be read is in no range, and with ``since`` or ``until`` it is
+    left out like any other that is not taken.
+
+    Args:
+        since, until: times, or None for no limit.
+        where: see :func:`parse_where`.
+
+    Raises:
+        ParameterError: limits that are no integers.
+    """
+
+    since: int | None = None
+    until: int | None = None
+    where: tuple[Comparison, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("since", "until"):
+            if getattr(self, name) is not None:
+                check_integer_time(name, getattr(self, name))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are compared, each once; the time is the mapping's."""
+        return tuple(dict.fromkeys(comparison.column for comparison in self.where))
+
+    def mask(self, table: pa.Table) -> npt.NDArray[np.bool_]:
+        """The rows for which every comparison is true; times are not looked at here.
+
+        Raises:
+            ParameterError: see :meth:`Comparison.mask`.
+        """
+        mask = np.ones(table.num_rows, dtype=bool)
+        for comparison in self.where:
+            mask &= comparison.mask(table)
+        return mask
+
+    def may_match(
+        self, statistics: Mapping[str, ColumnStatistics], times: tuple[int, int] | None = None
+    ) -> bool:
+        """Whether a part of a log can hold a row that is taken.
+
+        Args:
+            statistics: of the part, by column; what is not there is not known.
+            times: the earliest and the latest time in it, in the stream's unit, where that is
+                known.
+        """
+        if times is not None:
+            if self.since is not None and times[1] < self.since:
+                return False
+            if self.until is not None and times[0] >= self.until:
+                return False
+        return all(
+            comparison.may_match(statistics.get(comparison.column, ColumnStatistics()))
+            for comparison in self.where
+        )
+
+
+# ------------------------------------------------------------------------------------------- text
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?))(?![\w.])
+    | (?P<text>'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)
+    | (?P<word>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
+    | (?P<op><=|>=|<>|!=|==|=|<|>)
+    )""",
+    re.VERBOSE,
+)
+_SAME = {"<>": "!=", "==": "="}
+_LONGEST_TEXT = 10_000
+
+
+def parse_where(text: str) -> tuple[Comparison, ...]:
+    """The comparisons that a text such as ``valid = true and site != 'x'`` lists.
+
+    Comparisons are joined by AND alone. A column is a name, in double quotes or backticks where it
+    is no plain word; constants are numbers, 'text' (a quote in it doubled), true and false; after a
+    column may also stand IS NULL or IS NOT NULL. Words of the language may be in any case.
+
+    Raises:
+        ParameterError: anything else, naming the place.
+    """
+    if len(text) > _LONGEST_TEXT:
+        raise ParameterError(f"where has {len(text)} characters; at most {_LONGEST_TEXT}")
+    tokens = _tokens(text)
+    comparisons: list[Comparison] = []
+    at = 0
+    while True:
+        comparison, at = _comparison(text, tokens, at)
+        comparisons.append(comparison)
+        if len(comparisons) > _MOST_COMPARISONS:
+            raise ParameterError(f"where has more than {_MOST_COMPARISONS} comparisons")
+        if at == len(tokens) - 1:
+            return tuple(comparisons)
+        if tokens[at].word != "and":
+            _expected(text, tokens[at], "AND or the end")
+        at += 1
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    position: int
+
+    @property
+    def word(self) -> str:
+        return self.text.lower() if self.kind == "word" else ""
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens = []
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        found = _TOKEN.match(text, position)
+        if found is None or found.lastgroup is None:
+            start = position + len(text[position:]) - len(text[position:].lstrip())
+            raise ParameterError(
+                f"where: {text[start : start + 20]!r} at {start} is not understood"
+            )
+        tokens.append(_Token(found.lastgroup, found[found.lastgroup], found.start(found.lastgroup)))
+        position = found.end()
+    return [*tokens, _Token("end", "", end)]
+
+
+def _comparison(text: str, tokens: list[_Token], at: int) -> tuple[Comparison, int]:
+    token = tokens[at]
+    if token.kind == "quoted":
+        quote = token.text[0]
+        column = token.text[1:-1].replace(2 * quote, quote)
+    elif token.kind == "word" and token.word not in ("and", "is", "not", "null", "true", "false"):
+        column = token.text
+    else:
+        _expected(text, token, "a column")
+    follows = tokens[at + 1]
+    if follows.word == "is":
+        words = [t.word for t in tokens[at + 2 : at + 4]]
+        if words[:1] == ["null"]:
+            return Comparison(column, "is null"), at + 3
+        if words == ["not", "null"]:
+            return Comparison(column, "is not null"), at + 4
+        _expected(text, tokens[at + 2], "NULL or NOT NULL")
+    if follows.kind != "op":
+        _expected(text, follows, "one of = != < <= > >= or IS")
+    constant = tokens[at + 2]
+    value: Constant
+    if constant.kind == "number":
+        whole = re.fullmatch(r"[+-]?\d+", constant.text)
+        value = int(constant.text) if whole else float(constant.text)
+    elif constant.kind == "text":
+        value = constant.text[1:-1].replace("''", "'")
+    elif constant.word in ("true", "false"):
+        value = constant.word == "true"
+    else:
+        _expected(text, constant, "a number, 'text', true or false")
+    return Comparison(column, _SAME.get(follows.text, follows.text), value), at + 3
+
+
+def _expected(text: str, token: _Token, what: str) -> Any:
+    found = repr(token.text) if token.text else "the end"
+    raise ParameterError(f"where: {found} at {token.position} of {text!r}; expected {what}")

@@ -1,0 +1,378 @@
+"""Tables in, one sketch for each key out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from decaysketch import families
+from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.batch import _kernels
+from decaysketch.batch.columns import is_binary, is_text
+from decaysketch.batch.filters import RowFilter
+from decaysketch.batch.mapping import ColumnMapping, LogColumns
+from decaysketch.batch.numbering import KeyNumbers
+from decaysketch.batch.rows_by_key import BYTES_OF_A_ROW, RowsByKey, state_of
+from decaysketch.errors import ParameterError
+from decaysketch.families import Params, Recipe, Sketch
+from decaysketch.params import SketchParams, check_integer
+from decaysketch.sketch import DecaySketch
+from decaysketch.wire._many import ManySketches, digest_many, encode_many
+
+__all__ = ["RESULT_FIELDS", "KeyedBuilder", "key_fields", "sketches_by_key"]
+
+Key = tuple[Any, ...]
+BuiltWith = Params | Recipe[Any]
+S = TypeVar("S", bound=Sketch)
+Int64Array = npt.NDArray[np.int64]
+
+#: What stands beside the key columns in a table of sketches: four counts of the deliveries that
+#: were read, and the sketch.
+RESULT_FIELDS = (
+    pa.field("rows", pa.int64()),
+    pa.field("missing_values", pa.int64()),
+    pa.field("fallback_times", pa.int64()),
+    pa.field("refused", pa.int64()),
+    pa.field("sketch", pa.binary()),
+    pa.field("digest", pa.string()),
+)
+COUNTS = ("rows", "missing_values", "fallback_times", "refused")
+
+_SKETCHES_AT_A_TIME = 64  # sketch objects handed on at once
+_ROWS_AT_A_TIME = 1 << 17  # retained rows, of sketches held together, and
+_KEYS_AT_A_TIME = 1 << 13  # keys handed on at once
+_BYTES_OF_A_SKETCH = 60_000  # with its first room for rows
+_BYTES_OF_A_HELD_ROW = 48
+_LEAST_MEMORY = 1 << 20
+
+
+def key_fields(schema: pa.Schema, keys: Sequence[str]) -> list[pa.Field]:
+    """The key columns of the result for a log of this schema, by their plain types.
+
+    Raises:
+        ParameterError: a column that is not there, whose type cannot be grouped by, or whose name
+            the result needs for itself.
+    """
+    taken = {field.name for field in RESULT_FIELDS}
+    fields = []
+    for name in keys:
+        if name not in schema.names:
+            raise ParameterError(f"no column {name!r}; there are {', '.join(schema.names)}")
+        if name in taken:
+            raise ParameterError(f"cannot group by a column that is called {name!r}; rename it")
+        fields.append(pa.field(name, _plain_type(name, schema.field(name).type)))
+    return fields
+
+
+def _plain_type(name: str, kind: pa.DataType) -> pa.DataType:
+    """The type that stands for a key whichever way the log was read."""
+    if pa.types.is_dictionary(kind):
+        return _plain_type(name, kind.value_type)
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if is_text(kind):
+        return pa.string()
+    if is_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    if pa.types.is_boolean(kind) or pa.types.is_date32(kind):
+        return kind
+    raise ParameterError(
+        f"cannot group by {name!r}, which is of type {kind}; expected integers, text, bytes, "
+        "booleans, dates or timestamps"
+    )
+
+
+class KeyedBuilder:
+    """Folds tables of a log into one sketch for each distinct key.
+
+    Args:
+        params: parameters of every sketch, which say what kind of sketch it is, or a recipe; see
+            :func:`decaysketch.families.recipe_of`.
+        mapping: what the log's columns mean.
+        keys: columns to group by; none: one sketch of everything, under the key ``()``. A null is
+            a key like any other.
+        now: the time that every sketch is told; None: none of them is told the time. Sketches that
+            were told different times merge to the one of a build that is told the latest.
+        only: the rows that are taken; the others are as if they were not there.
+        refused: "raise" for a row that no sketch can take, or leave it out and "count" it.
+        memory_bytes: about how much memory to use before :attr:`full`; None: no limit.
+
+    Raises:
+        ParameterError: the parameters, the mapping and ``now`` do not belong together, or
+            ``refused`` or ``memory_bytes`` is none.
+
+    Attributes:
+        recipe: what every sketch is built by.
+
+    Grouped rows of ``DecaySketch``es of one copy are held together (``rows_by_key.py``): a key then
+    costs little more than its rows. Other sketches are an object for each key.
+    """
+
+    def __init__(
+        self,
+        params: BuiltWith,
+        mapping: ColumnMapping,
+        keys: Sequence[str] = (),
+        *,
+        now: int | None = None,
+        only: RowFilter | None = None,
+        refused: Literal["raise", "count"] = "raise",
+        memory_bytes: int | None = None,
+    ) -> None:
+        if refused not in ("raise", "count"):
+            raise ParameterError(f"refused is {refused!r}; expected 'raise' or 'count'")
+        if memory_bytes is not None:
+            check_integer("memory_bytes", memory_bytes, _LEAST_MEMORY, 1 << 62)
+        self.recipe = families.recipe_of(params)
+        self.recipe.empty(now)  # what cannot be built is refused before there are rows
+        mapping.check(self.recipe.params)
+        self.mapping = mapping
+        self.keys = tuple(keys)
+        self.now = now
+        self.only = only
+        self.refused: Literal["raise", "count"] = refused
+        self.memory_bytes = memory_bytes
+        together = self.keys and self.recipe.family == "decay" and self.recipe.params.copies == 1
+        self._together = bool(together)
+        self._fields: list[pa.Field] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows, once they were handed on."""
+        self._numbers: KeyNumbers | None = None
+        self._counts = np.zeros((0, len(COUNTS)), dtype=np.int64)
+        self._sketches: dict[int, Sketch] = {}
+        limit = None if self.memory_bytes is None else self.memory_bytes // (2 * BYTES_OF_A_ROW)
+        self._rows = RowsByKey(self.recipe.params, limit) if self._together else None
+        self._of_no_key: dict[Key, Sketch] = {}
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the log that are read."""
+        compared = self.only.columns if self.only is not None else ()
+        return list(dict.fromkeys((*self.mapping.columns, *self.keys, *compared)))
+
+    def add(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Fold a table in. Amortised O(rows log max_weight).
+
+        Raises:
+            ObservationError: a row is refused, and they are not counted; nothing of the table is
+                taken.
+            ParameterError: a column is missing or cannot serve, or a key column is of another type
+                than before.
+        """
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        fields = key_fields(table.schema, self.keys)
+        if self._numbers is not None and fields != self._fields:
+            raise ParameterError(f"the key columns were {self._fields}; now they are {fields}")
+        self._fields = fields
+        log = self.mapping.read(table, self.recipe.params, only=self.only, refused=self.refused)
+        if not log.table.num_rows:
+            return
+        if self._numbers is None:
+            self._numbers = KeyNumbers(fields)
+        codes = self._numbers.number(log.table)
+        self._count(codes, log)
+        if self._rows is not None:
+            self._add_together(self._rows, codes, log)
+        else:
+            for code, rows in _groups(codes):
+                if code not in self._sketches:
+                    self._sketches[code] = self.recipe.empty(self.now)
+                log.update(self._sketches[code], rows)
+
+    def _count(self, codes: npt.NDArray[np.int32], log: LogColumns) -> None:
+        assert self._numbers is not None
+        known = len(self._numbers)
+        if known > len(self._counts):
+            grown = np.zeros((max(known, 2 * len(self._counts)), len(COUNTS)), dtype=np.int64)
+            grown[: len(self._counts)] = self._counts
+            self._counts = grown
+        marks = [mask.view() for mask in (log.missing, log.fallback, log.refused)]
+        for mask in marks:
+            mask.setflags(write=False)
+        _kernels.count_by_key(codes, *marks, self._counts)
+
+    def _add_together(self, rows: RowsByKey, codes: npt.NDArray[np.int32], log: LogColumns) -> None:
+        assert self._numbers is not None
+        columns = log.columns
+        weights = columns["weights"]
+        if log.refused.any():
+            weights = np.where(log.refused, 0, weights)  # which is left out
+        rows.add(
+            len(self._numbers), codes, log.value_keys(self.recipe.params.value_type), weights,
+            columns["timestamps"], columns["ids"],
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------ memory
+
+    @property
+    def full(self) -> bool:
+        """Whether it holds more than ``memory_bytes``; then hand on :meth:`batches` and
+        :meth:`clear`."""
+        if self.memory_bytes is None or self._numbers is None:
+            return False
+        if self._nbytes() <= self.memory_bytes:
+            return False
+        if self._rows is not None:
+            self._rows.compact()
+            return self._nbytes() > self.memory_bytes // 2
+        return True
+
+    def _nbytes(self) -> int:
+        """Bytes of memory held, about."""
+        assert self._numbers is not None
+        known = len(self._numbers)
+        total = self._counts.nbytes + self._numbers.nbytes
+        if self._rows is not None:
+            return total + self._rows.nbytes
+        capacity = int(self.recipe.params.capacity)
+        # What a bag of retained rows grows to: some times what it keeps, which grows with the
+        # logarithm of the rows.
+        rows = self._counts[:known, 0]
+        doublings = np.log2(np.maximum(rows / capacity, 1))
+        held = np.minimum(rows, 5 * np.maximum(16_384, capacity * (1 + doublings)))
+        return total + int((_BYTES_OF_A_SKETCH + _BYTES_OF_A_HELD_ROW * held).sum())
+
+    # ------------------------------------------------------------------------------------- result
+
+    @property
+    def sketches(self) -> dict[Key, Sketch]:
+        """The sketches by key, a tuple of one Python object for each key column."""
+        keys = self._keys()
+        if not self.keys:
+            for code, sketch in self._sketches.items():
+                self._of_no_key[keys[code]] = sketch
+            return self._of_no_key
+        if self._rows is None:
+            return {keys[code]: sketch for code, sketch in sorted(self._sketches.items())}
+        states = self._rows.sketches(0, len(keys))
+        params = self.recipe.params
+        return {
+            key: DecaySketch.from_state(state_of(params, states, code))
+            for code, key in enumerate(keys)
+        }
+
+    @property
+    def counts(self) -> dict[Key, Int64Array]:
+        """Beside each sketch ``[rows, missing_values, fallback_times, refused]`` of the deliveries
+        that were read (copies included: these are counts of work, not of observations)."""
+        return {key: self._counts[code] for code, key in enumerate(self._keys())}
+
+    def _keys(self) -> list[Key]:
+        if self._numbers is None:
+            return []
+        columns = [column.to_pylist() for column in self._numbers.keys(0, len(self._numbers))]
+        return list(zip(*columns, strict=True)) if columns else [()]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The sketches as rows: the key columns, then :data:`RESULT_FIELDS`."""
+        if self._numbers is None:
+            return
+        if self._rows is None:
+            for start in range(0, len(self._numbers), _SKETCHES_AT_A_TIME):
+                stop = min(start + _SKETCHES_AT_A_TIME, len(self._numbers))
+                sketches = [self._sketches[code] for code in range(start, stop)]
+                blobs = pa.array([sketch.to_bytes() for sketch in sketches], pa.binary())
+                yield self._batch(start, blobs, [sketch.digest() for sketch in sketches])
+            return
+        params = self.recipe.params
+        self._rows.compact()
+        for start, stop in self._rows.ranges(_ROWS_AT_A_TIME, _KEYS_AT_A_TIME):
+            many = self._rows.sketches(start, stop)
+            yield self._batch(start, blobs_of(params, many), digest_many(params, many))
+
+    def _batch(self, start: int, blobs: pa.Array, digests: list[str]) -> pa.RecordBatch:
+        assert self._numbers is not None
+        stop = start + len(digests)
+        counts = [pa.array(column) for column in self._counts[start:stop].T.copy()]
+        return pa.RecordBatch.from_arrays(
+            [*self._numbers.keys(start, stop), *counts, blobs, pa.array(digests, pa.string())],
+            schema=pa.schema([*self._fields, *RESULT_FIELDS]),
+        )
+
+
+def _groups(codes: npt.NDArray[np.int32]) -> Iterator[tuple[int, Any]]:
+    """Each number that occurs with its rows, in their order: a slice, or an array of indices."""
+    counts = np.bincount(codes)
+    occurring = np.flatnonzero(counts)
+    if len(occurring) == 1:
+        yield int(occurring[0]), slice(None)
+        return
+    # A stable sort of 16-bit integers is a radix sort.
+    narrow = np.uint16 if len(counts) <= 1 << 16 else np.int32
+    order = np.argsort(codes.astype(narrow), kind="stable")
+    ends = np.cumsum(counts)
+    for code in occurring.tolist():
+        yield code, order[ends[code] - counts[code] : ends[code]]
+
+
+def blobs_of(params: SketchParams, many: ManySketches) -> pa.Array:
+    """The bytes of many sketches as a column."""
+    buffer, offsets = encode_many(params, many)
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ParameterError(f"{offsets[-1]} bytes of sketches at once; take a smaller capacity")
+    return pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1,
+        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(buffer)],
+    )  # fmt: skip
+
+
+@overload
+def sketches_by_key(
+    table: pa.Table | pa.RecordBatch, params: SketchParams, mapping: ColumnMapping,
+    keys: Sequence[str] = ...,
+) -> dict[Key, DecaySketch]: ...  # fmt: skip
+
+
+@overload
+def sketches_by_key(
+    table: pa.Table | pa.RecordBatch, params: SumParams, mapping: ColumnMapping,
+    keys: Sequence[str] = ..., *, now: int | None = ...,
+) -> dict[Key, SumSampler]: ...  # fmt: skip
+
+
+@overload
+def sketches_by_key(
+    table: pa.Table | pa.RecordBatch, params: MedianParams, mapping: ColumnMapping,
+    keys: Sequence[str] = ..., *, now: int | None = ...,
+) -> dict[Key, MedianSampler]: ...  # fmt: skip
+
+
+@overload
+def sketches_by_key(
+    table: pa.Table | pa.RecordBatch, params: Recipe[S], mapping: ColumnMapping,
+    keys: Sequence[str] = ..., *, now: int | None = ...,
+) -> dict[Key, S]: ...  # fmt: skip
+
+
+def sketches_by_key(
+    table: pa.Table | pa.RecordBatch,
+    params: BuiltWith,
+    mapping: ColumnMapping,
+    keys: Sequence[str] = (),
+    *,
+    now: int | None = None,
+) -> Any:
+    """One sketch for each distinct key of a table.
+
+    Args:
+        table: a delivery log, in any order, with any number of copies.
+        params, mapping, keys, now: see :class:`KeyedBuilder`.
+
+    Returns:
+        The sketches by key: a tuple with one entry for each key column.
+
+    Raises:
+        ObservationError, ParameterError: see :class:`KeyedBuilder` and :meth:`KeyedBuilder.add`.
+    """
+    builder = KeyedBuilder(params, mapping, keys, now=now)
+    builder.add(table)
+    return builder.sketches

@@ -1,0 +1,366 @@
+"""Which columns of a log mean what, and what its rows say in a sketch's terms."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch.batch.columns import (
+    column_of,
+    id_column,
+    integers_of,
+    nulls_of,
+    numbers_of,
+    without_gaps,
+)
+from decaysketch.batch.filters import RowFilter
+from decaysketch.batch.refusals import Refusals
+from decaysketch.errors import ParameterError
+from decaysketch.families import Params, Sketch
+from decaysketch.hashing import RepeatedKeys
+from decaysketch.observations import TIME_LIMIT, encode_values, observation_ids
+from decaysketch.params import SketchParams
+from decaysketch.time_units import NANOSECONDS
+
+__all__ = ["ColumnMapping", "LogColumns"]
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+class LogColumns(NamedTuple):
+    """Rows of a log in a sketch's terms.
+
+    Attributes:
+        table: the rows that were read: those that the filter takes.
+        columns: arguments of the sketch's ``update``; rows that are refused have some in them that
+            would not be.
+        missing: bool, rows without a value.
+        fallback: bool, rows whose time is the fallback.
+        refusals: rows that are refused.
+        elements: whether a row without a value is none for the sketch.
+    """
+
+    table: pa.Table
+    columns: dict[str, npt.NDArray[Any]]
+    missing: BoolArray
+    fallback: BoolArray
+    refusals: Refusals
+    elements: bool
+
+    @property
+    def refused(self) -> BoolArray:
+        return self.refusals.mask
+
+    def update(self, sketch: Sketch, rows: Any) -> None:
+        """Feed some of the rows, a slice or indices."""
+        left_out = self.refused | self.missing if self.elements else self.refused
+        taken = rows
+        if left_out.any():
+            taken = np.arange(len(left_out))[rows][~left_out[rows]]
+        sketch.update(**{name: column[taken] for name, column in self.columns.items()})
+
+    def value_keys(self, value_type: str) -> Int64Array:
+        """Value keys of all rows; see :mod:`decaysketch.observations`."""
+        return encode_values(self.columns["values"], value_type)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnMapping:
+    """Which columns of a log mean what.
+
+    Args:
+        time: when the thing happened: integers, whole floats, timestamps (without a zone: UTC) or
+            dates. Where null, ``fallback_time`` counts.
+        ids: the columns that together identify the thing, such as (source, sequence number):
+            integers, text or bytes. Never a column that differs between copies. A sampler needs
+            none.
+        source: who sent it: integers, text or bytes. With ``sequence`` the name of an element, for
+            samplers only.
+        sequence: integers by which a source numbers what it sends.
+        value: the measured number; null is a missing value. None: every value is missing. A sampler
+            needs it.
+        weight: integers 0..max_weight. None: every weight is 1. A sampler takes none.
+        fallback_time: a time for rows whose ``time`` is null, such as the arrival.
+        time_unit: unit of times that are plain numbers ("ns", "us", "ms", "s", "min", "h", "d");
+            None: the stream's own. Where the stream's unit is coarser, times are rounded down.
+    """
+
+    time: str
+    ids: tuple[str, ...] = ()
+    source: str | None = None
+    sequence: str | None = None
+    value: str | None = None
+    weight: str | None = None
+    fallback_time: str | None = None
+    time_unit: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.ids, str):
+            raise ParameterError(f"ids is {self.ids!r}; expected a tuple of column names")
+        if self.time_unit is not None and self.time_unit not in NANOSECONDS:
+            raise ParameterError(
+                f"time_unit is {self.time_unit!r}; expected one of {', '.join(NANOSECONDS)}"
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read, each once."""
+        named = (
+            self.time, self.fallback_time, *self.ids, self.source, self.sequence, self.value,
+            self.weight,
+        )  # fmt: skip
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    def check(self, params: Params) -> None:
+        """Refuse to read for a sketch that needs what is not named, or has no use for what is.
+
+        Raises:
+            ParameterError: without ids for ``SketchParams``; without source, sequence or value, or
+                with a weight, for the parameters of a sampler.
+        """
+        _LAYOUTS[type(params)].check(self)
+
+    def read(
+        self,
+        table: pa.Table,
+        params: Params,
+        *,
+        only: RowFilter | None = None,
+        refused: Literal["raise", "count"] = "raise",
+    ) -> LogColumns:
+        """What a table says, as columns that ``update`` of a sketch takes, already validated.
+
+        Args:
+            table: rows of a log.
+            params: of the sketch.
+            only: the rows that are read at all; others are not even looked at for faults.
+            refused: "raise" for the first row that is refused, or "count" them all.
+
+        Raises:
+            ObservationError: a row is refused (see :mod:`decaysketch.batch`).
+            ParameterError: a column is not in the table, or times cannot be converted; see also
+                :meth:`check`.
+        """
+        self.check(params)
+        places = None
+        if only is not None:
+            table, places = self._chosen(table, params, only)
+        refusals = Refusals(table.num_rows, places, raises=refused == "raise")
+        timestamps, fallback = self._times(table, params, refusals)
+        layout = _LAYOUTS[type(params)]
+        columns, missing = layout.read(self, table, params, refusals)
+        bad = (timestamps > TIME_LIMIT) | (timestamps < -TIME_LIMIT)
+        if bad.any():
+            refusals.refuse(
+                bad, self.time,
+                lambda row: (
+                    f"is {timestamps[row]}; expected {-TIME_LIMIT} to {TIME_LIMIT} (2^62)",
+                    int(timestamps[row]),
+                ),
+            )  # fmt: skip
+        columns["timestamps"] = timestamps
+        return LogColumns(table, columns, missing, fallback, refusals, layout.elements)
+
+    def _chosen(
+        self, table: pa.Table, params: Params, only: RowFilter
+    ) -> tuple[pa.Table, Int64Array | None]:
+        """The rows that a filter takes, and which of the table's they are."""
+        places: Int64Array | None = None
+        if only.where:
+            mask = only.mask(table)
+            if not mask.all():
+                table, places = table.filter(pa.array(mask)), np.flatnonzero(mask)
+        if only.since is not None or only.until is not None:
+            unreadable = Refusals(table.num_rows, raises=False)
+            times, _ = self._times(table, params, unreadable)
+            mask = ~unreadable.mask
+            if only.since is not None:
+                mask &= times >= only.since
+            if only.until is not None:
+                mask &= times < only.until
+            if not mask.all():
+                chosen = np.flatnonzero(mask)
+                table = table.filter(pa.array(mask))
+                places = chosen if places is None else places[chosen]
+        return table, places
+
+    def _times(
+        self, table: pa.Table, params: Params, refusals: Refusals
+    ) -> tuple[Int64Array, BoolArray]:
+        column = column_of(table, self.time)
+        fallback = nulls_of(column)
+        if self.fallback_time is None or not fallback.any():
+            return self._ticks(column, self.time, params, refusals), fallback
+        other = column_of(table, self.fallback_time)
+        refusals.refuse(
+            fallback & nulls_of(other), self.time,
+            lambda row: (f"is null, and so is {self.fallback_time}[{refusals.place(row)}]", None),
+        )  # fmt: skip
+        # What is not needed is not looked at: a row must not depend on those beside it.
+        other = pc.if_else(pa.array(fallback), other, pa.scalar(None, other.type))
+        own, instead = (
+            self._ticks(without_gaps(c), name, params, refusals)
+            for c, name in ((column, self.time), (other, self.fallback_time))
+        )
+        return np.where(fallback, instead, own), fallback
+
+    def ticks(self, column: pa.Array, params: Params) -> Int64Array:
+        """Times of a column of this log without nulls, such as the limits of a part of it, in the
+        stream's unit.
+
+        Raises:
+            ObservationError: a time that is none.
+            ParameterError: the units cannot be converted.
+        """
+        return self._ticks(column, self.time, params, Refusals(len(column), raises=True))
+
+    def _ticks(self, column: pa.Array, name: str, params: Params, refusals: Refusals) -> Int64Array:
+        """A column of times in the stream's unit."""
+        kind = column.type
+        if pa.types.is_date(kind):
+            column = column.cast(pa.timestamp("ms"))
+        if pa.types.is_timestamp(column.type):
+            unit = column.type.unit
+            column = column.cast(pa.int64())
+        else:
+            unit = self.time_unit or params.time_unit
+        ticks = integers_of(column, name, refusals)
+        if unit == params.time_unit:
+            return ticks
+        if params.time_unit not in NANOSECONDS or unit not in NANOSECONDS:
+            raise ParameterError(
+                f"{name} is of type {kind} in unit {unit!r} and cannot be converted to the "
+                f"stream's unit {params.time_unit!r}; known are {', '.join(NANOSECONDS)}"
+            )
+        have, want = NANOSECONDS[unit], NANOSECONDS[params.time_unit]
+        if have < want:
+            return ticks // np.int64(want // have)
+        factor = have // want
+        excessive = (ticks > TIME_LIMIT // factor) | (ticks < -(TIME_LIMIT // factor))
+        if excessive.any():
+            given = ticks
+            refusals.refuse(
+                excessive, name,
+                lambda row: (
+                    f"is {given[row]} {unit}; expected at most 2^62 {params.time_unit} in "
+                    "magnitude",
+                    int(given[row]),
+                ),
+            )  # fmt: skip
+            ticks = np.where(excessive, 0, ticks)
+        return ticks * np.int64(factor)
+
+
+# ------------------------------------------------------------------------- by what rows are known
+
+
+class _Layout(ABC):
+    """How the rows of a log become arguments of a sketch's ``update``."""
+
+    elements: bool  # whether a row without a value is none
+
+    @abstractmethod
+    def check(self, mapping: ColumnMapping) -> None:
+        """Refuse a mapping that does not suit."""
+
+    @abstractmethod
+    def read(
+        self, mapping: ColumnMapping, table: pa.Table, params: Any, refusals: Refusals
+    ) -> tuple[dict[str, npt.NDArray[Any]], BoolArray]:
+        """Arguments of ``update`` but for the times, and where the value is missing."""
+
+
+class _Observations(_Layout):
+    """A row is known by its ids, and weighs."""
+
+    elements = False
+
+    def check(self, mapping: ColumnMapping) -> None:
+        if not mapping.ids:
+            raise ParameterError(
+                f"ids is {mapping.ids!r}; expected the columns that identify an observation"
+            )
+
+    def read(
+        self, mapping: ColumnMapping, table: pa.Table, params: SketchParams, refusals: Refusals
+    ) -> tuple[dict[str, npt.NDArray[Any]], BoolArray]:
+        rows = table.num_rows
+        ids = observation_ids(
+            *(id_column(table, name, refusals) for name in mapping.ids),
+            params=params,
+        )
+        values, missing = np.zeros(rows, params.value_type), np.ones(rows, dtype=bool)
+        if mapping.value is not None:
+            column = column_of(table, mapping.value)
+            missing = nulls_of(column)
+            values = numbers_of(column, mapping.value, params, refusals)
+        if missing.any():
+            values = np.ma.MaskedArray(values, mask=missing)
+        weights = np.ones(rows, dtype=np.int64)
+        if mapping.weight is not None:
+            weights = integers_of(column_of(table, mapping.weight), mapping.weight, refusals)
+            _refuse_outside(weights, params.max_weight, "max_weight", mapping.weight, refusals)
+        return {"values": values, "weights": weights, "ids": ids}, missing
+
+
+class _Elements(_Layout):
+    """A row is known by its source and its number there; one without a value is no element."""
+
+    elements = True
+
+    def check(self, mapping: ColumnMapping) -> None:
+        if mapping.source is None or mapping.sequence is None:
+            raise ParameterError(
+                f"source is {mapping.source!r} and sequence is {mapping.sequence!r}; expected a "
+                "column each: elements that a sampler numbers itself would count again whenever "
+                "they are read again"
+            )
+        if mapping.value is None:
+            raise ParameterError("value is None; expected a column: a sampler samples values")
+        if mapping.weight is not None:
+            raise ParameterError(f"weight is {mapping.weight!r}; expected None: elements have none")
+
+    def read(
+        self,
+        mapping: ColumnMapping,
+        table: pa.Table,
+        params: SumParams | MedianParams,
+        refusals: Refusals,
+    ) -> tuple[dict[str, npt.NDArray[Any]], BoolArray]:
+        assert mapping.source is not None
+        assert mapping.sequence is not None
+        assert mapping.value is not None
+        source = id_column(table, mapping.source, refusals)
+        if isinstance(source, RepeatedKeys):
+            source = source.entries[source.codes]
+        sequence = integers_of(column_of(table, mapping.sequence), mapping.sequence, refusals)
+        column = column_of(table, mapping.value)
+        values = numbers_of(column, mapping.value, params, refusals)
+        if isinstance(params, SumParams):
+            _refuse_outside(values, params.max_sum, "max_sum", mapping.value, refusals)
+        return {"values": values, "sequence": sequence, "source": source}, nulls_of(column)
+
+
+def _refuse_outside(
+    numbers: Int64Array, most: int, limit: str, name: str, refusals: Refusals
+) -> None:
+    bad = (numbers < 0) | (numbers > most)
+    refusals.refuse(
+        bad, name,
+        lambda row: (f"is {numbers[row]}; expected 0 to {most} ({limit})", int(numbers[row])),
+    )  # fmt: skip
+
+
+_LAYOUTS: dict[type[Any], _Layout] = {
+    SketchParams: _Observations(),
+    SumParams: _Elements(),
+    MedianParams: _Elements(),
+}

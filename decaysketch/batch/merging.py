@@ -1,0 +1,296 @@
+"""Sketches that are bytes, merged: a few of any family, or those of a whole table key by key."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from decaysketch import families
+from decaysketch.batch.keyed import COUNTS, RESULT_FIELDS, blobs_of
+from decaysketch.batch.rows_by_key import RowsByKey
+from decaysketch.errors import ParameterError
+from decaysketch.families import Recipe, Sketch
+from decaysketch.params import SketchParams
+from decaysketch.wire._many import ManySketches, decode_many, digest_many, joined_marks
+
+__all__ = ["group_merger", "merge_blobs", "partition_merger"]
+
+BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Decode = Callable[[bytes], Sketch]
+Int64Array = npt.NDArray[np.int64]
+
+_SKETCHES_AT_A_TIME = 64  # sketches decoded at once, one by one
+_BYTES_AT_A_TIME = 1 << 24  # bytes of sketches decoded at once, together
+_SALT = np.uint64(secrets.randbits(64) | 1)  # keys tables that are fed from the network
+
+
+def merge_blobs(
+    blobs: Iterable[bytes], *, recipe: Recipe[Any] | None = None, id_key: bytes | None = None
+) -> bytes:
+    """Merge sketches that are bytes, of any one family; at most 64 are decoded at a time.
+
+    Args:
+        blobs: at least one, all with their parameters in them.
+        recipe: what they were built by, where that is known; it must be where their decay is a
+            table.
+        id_key: the stream's secret, where it has one and there is no ``recipe``, which holds it.
+
+    Raises:
+        CorruptSketchError: one of them is damaged.
+        IncompatibleSketchError: two of them do not belong together.
+        ParameterError: there are none, or ``recipe`` and ``id_key`` are both given.
+    """
+    if recipe is not None and id_key is not None:
+        raise ParameterError("give recipe or id_key, not both: a recipe holds its key")
+    decode = partial(families.decode, id_key=id_key) if recipe is None else recipe.decode
+    merged = _merged(blobs, decode)
+    if merged is None:
+        raise ParameterError("expected at least one sketch to merge")
+    return merged.to_bytes()
+
+
+def _merged(blobs: Iterable[bytes], decode: Decode) -> Sketch | None:
+    remaining = iter(blobs)
+    merged: Sketch | None = None
+    while some := list(islice(remaining, _SKETCHES_AT_A_TIME)):
+        sketches = list(map(decode, some))
+        merged = families.merge(sketches if merged is None else [merged, *sketches])
+    return merged
+
+
+def _decode_by(recipe: Recipe[Any] | None) -> Decode:
+    return families.decode if recipe is None else recipe.decode
+
+
+def _result_schema(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
+    return pa.schema([*(schema.field(name) for name in keys), *RESULT_FIELDS])
+
+
+def _counts_of(batch: pa.RecordBatch | pa.Table, name: str) -> Int64Array:
+    """A column of counts; tables of releases that did not count refusals have none of them."""
+    if name == "refused" and name not in batch.schema.names:
+        return np.zeros(batch.num_rows, dtype=np.int64)
+    column: Int64Array = batch.column(name).to_numpy()
+    return column
+
+
+def group_merger(keys: Sequence[str] = (), recipe: Recipe[Any] | None = None) -> BatchFunction:
+    """A function from the partial sketches of ONE key to that key's sketch.
+
+    Args:
+        keys: the key columns.
+        recipe: see :func:`merge_blobs`.
+    """
+    decode = _decode_by(recipe)
+    key_names = list(keys)
+
+    def merge_group(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counts = np.zeros(len(COUNTS), dtype=np.int64)
+        key: list[pa.Array] = []
+        schema = pa.schema([])
+
+        def blobs() -> Iterator[bytes]:
+            nonlocal key, schema
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                key = [batch.column(name).slice(0, 1) for name in key_names]
+                schema = _result_schema(batch.schema, key_names)
+                for position, name in enumerate(COUNTS):
+                    counts[position] += int(_counts_of(batch, name).sum())
+                yield from batch.column("sketch").to_pylist()
+
+        sketch = _merged(blobs(), decode)
+        if sketch is None:
+            return
+        result = [pa.array([count]) for count in counts.tolist()]
+        result += [pa.array([sketch.to_bytes()], pa.binary()), pa.array([sketch.digest()])]
+        yield pa.RecordBatch.from_arrays([*key, *result], schema=schema)
+
+    return merge_group
+
+
+# ------------------------------------------------------------------------------------- many keys
+
+
+def partition_merger(keys: Sequence[str] = (), recipe: Recipe[Any] | None = None) -> BatchFunction:
+    """A function from partial sketches in the order of their keys to one sketch for each key.
+
+    Streaming: what is held is one batch, and of a key with very many partial sketches some dozens.
+    Equal keys must follow one another, in whatever order of keys; a key may span batches. Simple
+    sketches (of one stream, of one copy, a few megabytes at most) are merged together, at some
+    microseconds each.
+
+    Args:
+        keys: the key columns.
+        recipe: see :func:`merge_blobs`.
+    """
+    names = list(keys)
+
+    def merge_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        merger = _RunMerger(recipe)
+        open_key: pa.Table | None = None  # rows of the key that may go on in the next batch
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            table = pa.Table.from_batches([_needed(batch, names)])
+            if open_key is not None:
+                table = pa.concat_tables([open_key, table])
+            starts = _run_starts(table, names)
+            yield from merger.merge(table.slice(0, starts[-1]), starts, names)
+            open_key = table.slice(starts[-1])
+            if open_key.num_rows > _SKETCHES_AT_A_TIME:
+                whole = np.array([0, open_key.num_rows])
+                open_key = pa.Table.from_batches(list(merger.merge(open_key, whole, names)))
+        if open_key is not None:
+            whole = np.array([0, open_key.num_rows])
+            yield from merger.merge(open_key, whole, names)
+
+    return merge_partition
+
+
+def _needed(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    counts = [
+        pa.array(_counts_of(batch, name)) if name == "refused" else batch.column(name)
+        for name in COUNTS
+    ]
+    sketch = batch.column("sketch").cast(pa.binary())
+    digest = pa.nulls(batch.num_rows, pa.string())
+    columns = [*(batch.column(name) for name in names), *counts, sketch, digest]
+    return pa.RecordBatch.from_arrays(columns, schema=_result_schema(batch.schema, names))
+
+
+def _run_starts(table: pa.Table, names: Sequence[str]) -> Int64Array:
+    """First rows of the runs of equal keys; the last of them is that of the last run."""
+    changes = np.zeros(table.num_rows, dtype=bool)
+    changes[0] = True
+    for name in names:
+        column = table.column(name).combine_chunks()
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode(null_encoding="encode")
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        indices = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        changes[1:] |= indices[1:] != indices[:-1]
+    return np.flatnonzero(changes)
+
+
+class _RunMerger:
+    """Merges runs of rows of one key each."""
+
+    def __init__(self, recipe: Recipe[Any] | None) -> None:
+        self._decode = _decode_by(recipe)
+        self._params: SketchParams | None = None  # of sketches that can be merged together
+        self._looked = False
+
+    def merge(
+        self, table: pa.Table, starts: Int64Array, names: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """One row for each run; ``starts`` has the end of the last one behind the starts."""
+        if not table.num_rows:
+            return
+        table = table.combine_chunks()
+        column = table.column("sketch").combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.chunks)
+        offsets, data = _buffers_of(column)
+        if not self._looked:
+            self._params = self._simple_params(column[0].as_py())
+            self._looked = True
+        first = 0
+        while first < len(starts) - 1:
+            most = offsets[starts[first]] + _BYTES_AT_A_TIME
+            last = int(np.searchsorted(offsets[starts], most, side="right")) - 1
+            last = min(max(last, first + 1), len(starts) - 1)
+            yield self._merge_some(table, column, offsets, data, starts[first : last + 1], names)
+            first = last
+
+    def _simple_params(self, blob: bytes) -> SketchParams | None:
+        """The parameters of a sketch, capacity included, where others like it can be merged
+        together."""
+        if families.family_of(blob) != families.DecayRecipe.family:
+            return None
+        params: Any = self._decode(blob).params
+        return params if params.copies == 1 else None
+
+    def _merge_some(
+        self, table: pa.Table, column: pa.Array, offsets: Int64Array,
+        data: npt.NDArray[np.uint8], starts: Int64Array, names: Sequence[str],
+    ) -> pa.RecordBatch:  # fmt: skip
+        begin, end, runs = int(starts[0]), int(starts[-1]), len(starts) - 1
+        run_of_row = np.repeat(np.arange(runs, dtype=np.int32), np.diff(starts))
+        simple = np.zeros(runs, dtype=bool)
+        blobs: list[Any] = [None] * runs
+        digests: list[str] = [""] * runs
+        small = offsets[end] - offsets[begin] <= 2 * _BYTES_AT_A_TIME
+        if self._params is not None and small:
+            part = offsets[begin : end + 1]
+            decoded, read = decode_many(
+                self._params, data[part[0] : part[-1]], part - part[0], _SALT
+            )
+            simple[:] = True
+            simple[run_of_row[~read]] = False
+        if simple.all() and self._params is not None:
+            merged = _merge_simple(self._params, decoded, run_of_row, runs)
+            sketches, digests = blobs_of(self._params, merged), digest_many(self._params, merged)
+        else:
+            if simple.any() and self._params is not None:
+                merged = _merge_simple(self._params, decoded, run_of_row, runs)
+                blobs = blobs_of(self._params, merged).to_pylist()
+                digests = digest_many(self._params, merged)
+            for run in np.flatnonzero(~simple).tolist():
+                rows = column.slice(int(starts[run]), int(starts[run + 1] - starts[run]))
+                sketch = _merged((blob.as_py() for blob in rows), self._decode)
+                assert sketch is not None
+                blobs[run], digests[run] = sketch.to_bytes(), sketch.digest()
+            sketches = pa.array(blobs, pa.binary())
+        firsts = pa.array(starts[:-1])
+        counts = [
+            pa.array(np.add.reduceat(_counts_of(table, name)[begin:end], starts[:-1] - begin))
+            for name in COUNTS
+        ]
+        keys = [_one_chunk(table.column(name).take(firsts)) for name in names]
+        return pa.RecordBatch.from_arrays(
+            [*keys, *counts, sketches, pa.array(digests, pa.string())],
+            schema=_result_schema(table.schema, names),
+        )
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def _buffers_of(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
+    """Offsets int64[n + 1] and bytes of a column of bytes.
+
+    Raises:
+        ParameterError: one of them is null.
+    """
+    if column.null_count:
+        row = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
+        raise ParameterError(f"sketch[{row}] is null; expected the bytes of a sketch")
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    content = content.view()
+    content.setflags(write=False)  # one kernel signature, whoever owns the memory
+    return ends.astype(np.int64), content
+
+
+def _merge_simple(
+    params: SketchParams, decoded: ManySketches, run_of_row: npt.NDArray[np.int32], runs: int
+) -> ManySketches:
+    """The merged state of each run of sketches; nothing where none of its sketches was read."""
+    rows = RowsByKey(params)
+    rows.raise_marks(*joined_marks(params, decoded, run_of_row, runs))
+    codes = np.repeat(run_of_row, np.diff(decoded.offsets))
+    rows.add(runs, codes, decoded.value_keys, decoded.weights, decoded.times, decoded.ids)
+    return rows.sketches(0, runs)
