@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from decaysketch import DecaySketch, SketchParams
+from decaysketch.spark.tables import SketchTable, StoredSketch
 from demo.case import Case
 from demo.picture import Track, draw
 from demo.questions import QUANTILES, Cell, Decay, duration_text
@@ -29,7 +30,6 @@ from demo.service import (
 )
 from demo.simulate import SimulationPlan, simulate
 from spark_jobs.publish import source_name
-from spark_jobs.tables import SketchFolder, StoredSketch
 
 __all__ = ["Options", "run"]
 
@@ -84,7 +84,7 @@ def run(options: Options, report: Report) -> int:
     report.say("Spark builds one sketch per gateway (python -m spark_jobs.build)")
     with report.step("Spark", bar=False):
         build_with_spark(log_path, options.out, params, weighted=case.weighted)
-    sketches = SketchFolder.open(options.out / "sketches").read()
+    sketches = list(SketchTable.open(options.out / "sketches").sketches())
 
     with running_aggregator(options.out) as aggregator:
         with report.step("Posting the sketches to a fresh aggregator"):

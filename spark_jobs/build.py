@@ -1,11 +1,12 @@
-"""Build one sketch for each key of a delivery log.
+"""Build a table of sketches from a delivery log: one for each key.
 
-    python -m spark_jobs.build LOG --out DIR --by path
+    python -m spark_jobs.build LOG --out TABLE --by path
 
 A Parquet log takes the short way: Spark sends out which row groups to read, and the workers read
 them straight into sketches. Any other log is read by Spark and handed to the workers as Arrow
-batches. Either way a worker returns one small partial sketch for each key it met, and partial
-sketches of one key are merged. The result does not depend on how the log was cut.
+batches. The result does not depend on how the log was cut, in which order its parts were read, or
+how often: a job that is killed leaves what was there, and run again it writes the same bytes;
+tables of ranges of time that overlap merge (``spark_jobs.merge``) to the table of all of them.
 
 ``--family`` says which kind of sketch (see :mod:`decaysketch.families`):
 
@@ -17,143 +18,68 @@ sketches of one key are merged. The result does not depend on how the log was cu
 The last two name a row by ``--source-column`` and ``--sequence-column``. All but the first may be
 told the time, ``--now``; it is never taken from the log. Sketches that were told none keep all that
 their capacity allows, and may be told one later.
+
+``--apart`` keeps the sketches of each file or folder of the log apart, so that
+``spark_jobs.rebuild`` replaces those whose input has changed.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import typer
 
-from decaysketch.batch import (
-    RESULT_FIELDS,
-    BuiltWith,
-    ColumnMapping,
-    KeyedBuilder,
-    file_builder,
-    group_merger,
-    key_fields,
-    partial_builder,
+from decaysketch.batch import KeyedBuilder
+from decaysketch.cli.output import AsJson, CommandError, human_bytes, report, show
+from decaysketch.cli.recipes import (
+    IdKeyFile,
+    mapping_from_options,
+    names,
+    read_id_key,
+    recipe_from_options,
 )
-from decaysketch.families import recipe_of
-from spark_jobs import logs
-from spark_jobs.console import JobError, console, human_bytes, reporting_errors
-from spark_jobs.options import IdKeyFile, Master, Overwrite, read_id_key, run
-from spark_jobs.recipes import mapping_from_options, names, recipe_from_options
-from spark_jobs.session import DEFAULT_MASTER, path_to_write, spark_session, with_progress
-from spark_jobs.tables import SketchFolder, check_free
+from decaysketch.spark.tables import SketchTable
+from spark_jobs.failures import reporting_errors
+from spark_jobs.inputs import FINGERPRINTS, inputs
+from spark_jobs.options import Master, Overwrite, check_free, run
+from spark_jobs.quarantine import check_quarantine
+from spark_jobs.session import DEFAULT_MASTER, spark_session
+from spark_jobs.spec import BuildSpec, time_in_units
+from spark_jobs.work import build
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+__all__ = ["main", "tell"]
 
-__all__ = ["build", "sketch_table"]
-
-_TASKS_PER_CORE = 3  # so that the cores end at about the same time
-
-
-def sketch_table(
-    session: SparkSession,
-    log: Path,
-    params: BuiltWith,
-    mapping: ColumnMapping,
-    by: Sequence[str] = (),
-    *,
-    now: int | None = None,
-    format: str | None = None,
-    schema: str | None = None,
-    read_in_workers: bool = True,
-) -> DataFrame:
-    """One sketch for each key of a log, as a (lazy) DataFrame: key columns, counts, sketch, digest.
-
-    Args:
-        session: where to run.
-        log: a file, or a folder of files of one format.
-        params, mapping, by, now: see :class:`decaysketch.batch.KeyedBuilder`.
-        format: "parquet", "csv" or "json"; None: by suffix.
-        schema: types of a CSV or JSON log's columns (Spark DDL); None: inferred.
-        read_in_workers: let workers read Parquet themselves, where the log allows it.
-    """
-    logs.check_there(log)
-    recipe = recipe_of(params)
-    format = format or logs.detect_format(log)
-    splits = None
-    if format == "parquet" and read_in_workers:
-        splits = logs.parquet_splits(log, _TASKS_PER_CORE * session.sparkContext.defaultParallelism)
-    if splits:
-        keys = key_fields(pq.read_schema(splits[0].path), by)
-        numbers = session.range(0, len(splits), 1, len(splits))
-        function = file_builder(splits, recipe, mapping, by, now=now)
-        partials = numbers.mapInArrow(function, _spark_schema(session, keys))
-    else:
-        rows = logs.read_log(session, log, format, schema)
-        empty = rows.limit(0).toArrow()
-        keys = key_fields(empty.schema, by)
-        wanted = list(dict.fromkeys((*mapping.columns, *by)))
-        for name in wanted:
-            if name not in rows.columns:
-                raise JobError(f"{log} has no column {name!r}; it has {', '.join(rows.columns)}")
-        selected = rows.select(*(f"`{name}`" for name in wanted))
-        function = partial_builder(recipe, mapping, by, now=now)
-        partials = selected.mapInArrow(function, _spark_schema(session, keys))
-    groups = partials.groupBy(*(f"`{name}`" for name in by))
-    return groups.applyInArrow(group_merger(by, recipe), partials.schema)
-
-
-def _spark_schema(session: SparkSession, keys: Sequence[pa.Field]) -> StructType:
-    return session.createDataFrame(pa.schema([*keys, *RESULT_FIELDS]).empty_table()).schema
-
-
-def build(
-    session: SparkSession,
-    log: Path,
-    out: Path,
-    params: BuiltWith,
-    mapping: ColumnMapping,
-    by: Sequence[str] = (),
-    *,
-    now: int | None = None,
-    overwrite: bool = False,
-    format: str | None = None,
-    schema: str | None = None,
-    read_in_workers: bool = True,
-) -> SketchFolder:
-    """Build the sketches of a log and write them to a folder; see :func:`sketch_table`."""
-    started = time.monotonic()
-    table = sketch_table(
-        session, log, params, mapping, by, now=now,
-        format=format, schema=schema, read_in_workers=read_in_workers,
-    )  # fmt: skip
-
-    def write(path: Path) -> None:
-        with_progress(
-            session, "building sketches", lambda: table.write.parquet(path_to_write(path))
-        )
-
-    return SketchFolder.write(
-        out.resolve(), write, recipe=recipe_of(params), by=by, overwrite=overwrite,
-        notes=lambda: {
-            "log": str(log),
-            "log_bytes": logs.log_bytes(log),
-            "columns": asdict(mapping),
-            "now": now,
-            "seconds": round(time.monotonic() - started, 3),
-        },
-    )  # fmt: skip
+_DEFAULTS = {"max_weight": 1, "id_bits": 48, "capacity": 24_000, "time_unit": "us"}
 
 
 def main(
-    log: Annotated[Path, typer.Argument(help="The delivery log: a file, or a folder of files.")],
-    out: Annotated[Path, typer.Option(help="Folder to write the sketches to.")],
+    log: Annotated[str, typer.Argument(help="The delivery log: a file or folder, or its URI.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the table of sketches to.")],
     by: Annotated[
         str, typer.Option(help="Columns to group by, with commas; '' for one sketch of everything.")
     ] = "path",
+    since: Annotated[
+        str | None,
+        typer.Option(help="Take rows from this time on: a date, or an integer in --time-unit."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Take rows before this time.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Take rows like \"valid = true and site != 'x'\".")
+    ] = None,
+    quarantine: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for rows that are refused, with the reason; else one ends the job."
+        ),
+    ] = None,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Keep the entries of LOG apart, for rebuild.")
+    ] = False,
+    fingerprint: Annotated[
+        str,
+        typer.Option(help="How rebuild notices a change: stat (size and time), or content."),
+    ] = FINGERPRINTS[0],
     format: Annotated[
         str | None,
         typer.Option(help="parquet, csv or json (one object a line); by suffix if not given."),
@@ -183,8 +109,8 @@ def main(
         str, typer.Option(help="Integer weights; '': every weight is 1.")
     ] = "",
     family: Annotated[
-        str, typer.Option(help="Kind of sketch: decay, integral, sum or median.")
-    ] = "decay",
+        str | None, typer.Option(help="decay (if nothing says it), integral, sum or median.")
+    ] = None,
     decay: Annotated[
         str | None,
         typer.Option(
@@ -205,12 +131,20 @@ def main(
             "--params", help="Parameters as a JSON file, instead of the options that follow."
         ),
     ] = None,
-    max_weight: Annotated[int, typer.Option(help="Largest weight.")] = 1,
-    id_bits: Annotated[int, typer.Option(help="Ids are hashed to this many bits.")] = 48,
-    capacity: Annotated[int, typer.Option(help="Observations kept for each level.")] = 24_000,
-    seed: Annotated[int, typer.Option(help="Fixes the hash function.")] = 0,
-    time_unit: Annotated[str, typer.Option(help="Unit of time in the sketch.")] = "us",
-    value_type: Annotated[str, typer.Option(help="float64 or int64.")] = "float64",
+    max_weight: Annotated[int | None, typer.Option(help="Largest weight; 1 if not given.")] = None,
+    id_bits: Annotated[
+        int | None, typer.Option(help="Ids are hashed to this many bits; 48 if not given.")
+    ] = None,
+    capacity: Annotated[
+        int | None, typer.Option(help="Observations kept for each level; 24,000 if not given.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Fixes the hash function; 0 if not given.")
+    ] = None,
+    time_unit: Annotated[
+        str | None, typer.Option(help="Unit of time in the sketch; us if not given.")
+    ] = None,
+    value_type: Annotated[str | None, typer.Option(help="float64 (if not given) or int64.")] = None,
     max_sum: Annotated[
         int | None, typer.Option(help="For sum: bound on the sum of a window.")
     ] = None,
@@ -224,42 +158,95 @@ def main(
     read_in_workers: Annotated[
         bool, typer.Option(help="Let workers read a Parquet log themselves.")
     ] = True,
+    count_copies: Annotated[
+        bool, typer.Option(help="Say how many deliveries were copies; reads every sketch again.")
+    ] = True,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
     master: Master = DEFAULT_MASTER,
 ) -> None:
     """Build one sketch for each key of a delivery log."""
     with reporting_errors():
-        id_key = read_id_key(id_key_file)
         recipe = recipe_from_options(
-            family, params_file, decay, id_key, max_weight=max_weight, id_bits=id_bits,
-            capacity=capacity, seed=seed, time_unit=time_unit, value_type=value_type,
-            max_sum=max_sum, max_count=max_count, max_window=max_window,
+            family, params_file, decay, read_id_key(id_key_file),
+            {
+                "max_weight": max_weight, "id_bits": id_bits, "capacity": capacity, "seed": seed,
+                "time_unit": time_unit, "value_type": value_type, "max_sum": max_sum,
+                "max_count": max_count, "max_window": max_window,
+            },
+            _DEFAULTS,
         )  # fmt: skip
         mapping = mapping_from_options(
-            family, ids=names(id_columns), source=source_column or None,
-            sequence=sequence_column or None, time=time_column, value=value_column or None,
-            weight=weight_column or None, fallback_time=fallback_time_column or None,
-            time_unit=column_unit,
+            recipe, ids=id_columns, source=source_column, sequence=sequence_column,
+            time=time_column, value=value_column, weight=weight_column,
+            fallback_time=fallback_time_column, time_unit=column_unit,
         )  # fmt: skip
-        KeyedBuilder(recipe, mapping, names(by), now=now)
-        logs.check_there(log)  # what can be wrong is found before a session starts
-        check_free(out, overwrite)
-        with spark_session("decaysketch build", master, recipe) as session:
-            folder = build(
-                session, log, out, recipe, mapping, names(by), now=now, overwrite=overwrite,
-                format=format, schema=schema, read_in_workers=read_in_workers,
-            )  # fmt: skip
-        counts = folder.summary
-        console.print(
-            f"{counts['rows']:,} deliveries ({human_bytes(counts['log_bytes'])}) -> "
-            f"{counts['sketches']:,} sketches ({human_bytes(counts['sketch_bytes'])}) in {out}, "
-            f"{counts['seconds']:.1f} s"
-        )
-        if counts["missing_values"] or counts["fallback_times"]:
-            console.print(
-                f"{counts['missing_values']:,} without a value, "
-                f"{counts['fallback_times']:,} timed by {fallback_time_column}"
+        if fingerprint not in FINGERPRINTS:
+            raise CommandError(
+                f"--fingerprint is {fingerprint!r}; expected one of {', '.join(FINGERPRINTS)}"
             )
+        unit = recipe.params.time_unit
+        spec = BuildSpec(
+            log=log if "://" in log else str(Path(log).absolute()),
+            mapping=mapping, by=names(by), now=now,
+            since=time_in_units("--since", since, unit),
+            until=time_in_units("--until", until, unit), where=where,
+            format=format, schema=schema, read_in_workers=read_in_workers,
+            quarantine=None if quarantine is None else str(quarantine.absolute()),
+            apart=apart, fingerprint=fingerprint,
+        )  # fmt: skip
+        # What can be wrong is found before a session starts.
+        KeyedBuilder(recipe, mapping, spec.by, now=now, only=spec.only)
+        inputs(spec.log)
+        check_free(out, overwrite)
+        if quarantine is not None:
+            check_quarantine(quarantine, overwrite)
+        with spark_session("decaysketch build", master, recipe) as session:
+            table = build(
+                session, spec, out, recipe, overwrite=overwrite, count_copies=count_copies
+            )  # fmt: skip
+        tell(table, as_json)
+
+
+def tell(table: SketchTable, as_json: bool) -> None:
+    """Print what a build did, from what the table says of itself."""
+    said = table.summary
+    if as_json:
+        show(True, said)
+        return
+    report.print(
+        f"{said['rows']:,} deliveries ({human_bytes(said['log_bytes'])}) -> "
+        f"{said['sketches']:,} sketches ({human_bytes(said['sketch_bytes'])}) in {table.path}, "
+        f"{said['seconds']:.1f} s",
+        soft_wrap=True,
+    )
+    for line in _details(said):
+        report.print(line, soft_wrap=True)
+
+
+def _details(said: dict[str, Any]) -> list[str]:
+    lines = []
+    if said["missing_values"] or said["fallback_times"]:
+        fallback = said["build"]["mapping"]["fallback_time"]
+        lines.append(
+            f"{said['missing_values']:,} without a value, "
+            f"{said['fallback_times']:,} timed by {fallback}"
+        )
+    if said["held"] is not None:
+        lines.append(f"{said['held']:,} observations held; {_copies(said)}")
+    if said["filtered"]:
+        lines.append(f"{said['filtered']:,} rows filtered out")
+    if said["refused"]:
+        lines.append(f"{said['refused']:,} rows refused: {said['build']['quarantine']}")
+    return lines
+
+
+def _copies(said: dict[str, Any]) -> str:
+    if said["copies"] is None:
+        return "how many deliveries were copies is not known"
+    if said["copies_exact"]:
+        return f"{said['copies']:,} deliveries were copies of others with the same key"
+    return f"about {said['copies']:,} deliveries were copies of others with the same key"
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
-"""Merge folders of sketches: into one sketch, or key by key into another folder.
+"""Merge tables of sketches: into one sketch, or key by key into another table.
 
-    python -m spark_jobs.merge DIR... --out ALL.sketch
-    python -m spark_jobs.merge DIR... --out DIR --per-key
+    python -m spark_jobs.merge TABLE... --out ALL.sketch
+    python -m spark_jobs.merge TABLE... --out TABLE --per-key
 
-The folders hold sketches of one family, whichever. They may overlap in any way (the same log built
+The tables hold sketches of one family, whichever. They may overlap in any way (the same log built
 twice, a backfill that repeats what was there): what several sketches saw counts once. Of sketches
 that were told the time, the merged one has the latest clock.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from functools import reduce
@@ -20,130 +19,145 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from decaysketch import IncompatibleSketchError
-from decaysketch.batch import RESULT_FIELDS, group_merger
+from decaysketch.cli.output import AsJson, CommandError, human_bytes, report, show, write_whole
+from decaysketch.cli.recipes import IdKeyFile, read_id_key
 from decaysketch.families import Recipe
-from spark_jobs.console import JobError, console, human_bytes, reporting_errors
-from spark_jobs.options import IdKeyFile, Master, Overwrite, read_id_key, run
-from spark_jobs.session import (
-    DEFAULT_MASTER,
-    path_to_read,
-    path_to_write,
-    spark_session,
-    with_progress,
-)
-from spark_jobs.tables import SketchFolder, check_free
+from decaysketch.spark.build import merge_table
+from decaysketch.spark.tables import SketchTable
+from spark_jobs.failures import reporting_errors
+from spark_jobs.options import Master, Overwrite, check_free, run
+from spark_jobs.session import DEFAULT_MASTER, spark_session, with_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["common_recipe", "merge_all", "merge_per_key"]
 
-_RESULT_COLUMNS = [field.name for field in RESULT_FIELDS]
+_MERGED_APART = 64  # more sketches than these are merged in parts, and then the parts
+_PARTS = 16
 
 
-def common_recipe(folders: Sequence[SketchFolder], id_key: bytes | None = None) -> Recipe[Any]:
-    """What all folders were built by; with the smallest of their capacities.
+def common_recipe(tables: Sequence[SketchTable]) -> Recipe[Any]:
+    """What all tables were built by; with the smallest of their capacities.
 
     Raises:
         IncompatibleSketchError: naming every parameter that differs, or the families.
     """
-    given = [folder.recipe(id_key) for folder in folders]
+    given = [table.recipe for table in tables]
     for other in given[1:]:
         if differences := given[0].differences(other):
             raise IncompatibleSketchError(differences)
     return min(given, key=lambda recipe: int(recipe.params.capacity))
 
 
-def _table(
-    session: SparkSession, folders: Sequence[SketchFolder], columns: Sequence[str]
-) -> DataFrame:
-    tables = [
-        session.read.parquet(path_to_read(folder.table_path)).select(*columns) for folder in folders
-    ]
-    return reduce(lambda some, more: some.union(more), tables)
+def _filled(tables: Sequence[SketchTable]) -> list[SketchTable]:
+    if filled := [table for table in tables if table.counts["sketches"]]:
+        return filled
+    raise CommandError("the tables hold no sketches")
 
 
-def merge_all(
-    session: SparkSession, folders: Sequence[SketchFolder], id_key: bytes | None = None
-) -> bytes:
-    """One sketch of everything in the folders, as bytes: first of each part, then of the parts."""
-    table = _table(session, folders, _RESULT_COLUMNS)
-    merger = group_merger(recipe=common_recipe(folders, id_key))
-    parts = table.mapInArrow(merger, table.schema)
-    whole = parts.groupBy().applyInArrow(merger, table.schema).select("sketch")
-    rows = with_progress(session, "merging", whole.collect)
-    if not rows:
-        raise JobError("the folders hold no sketches")
-    return bytes(rows[0]["sketch"])
+def merge_all(session: SparkSession, tables: Sequence[SketchTable]) -> bytes:
+    """One sketch of everything in the tables, as bytes.
+
+    Raises:
+        CommandError: there are no sketches.
+        IncompatibleSketchError: see :func:`common_recipe`.
+    """
+    filled, recipe = _filled(tables), common_recipe(tables)
+    rows: list[DataFrame] = [table.stored(session).drop(*table.by) for table in filled]
+    many = sum(table.counts["sketches"] for table in filled) > _MERGED_APART
+    union = reduce(lambda some, more: some.unionByName(more), rows)
+    whole = merge_table(union, (), recipe, salts=_PARTS if many else 1).select("sketch")
+    [row] = with_progress(session, "merging", whole.collect)
+    return bytes(row["sketch"])
 
 
 def merge_per_key(
     session: SparkSession,
-    folders: Sequence[SketchFolder],
+    tables: Sequence[SketchTable],
     out: Path,
     *,
     overwrite: bool = False,
-    id_key: bytes | None = None,
-) -> SketchFolder:
-    """One sketch for each key that any of the folders has, written to another folder."""
-    recipe = common_recipe(folders, id_key)
-    by = folders[0].by
-    for folder in folders[1:]:
-        if folder.by != by:
-            raise JobError(
-                f"{folders[0].path} has a sketch for each {by or 'log'} and {folder.path} for each "
-                f"{folder.by or 'log'}; leave out --per-key to merge them into one"
-            )
+) -> SketchTable:
+    """One sketch for each key that any of the tables has, written to another table.
+
+    Raises:
+        CommandError: there are no sketches, or the tables have other keys.
+        IncompatibleSketchError: see :func:`common_recipe`.
+        TableError: something is there that is not to be overwritten.
+    """
     started = time.monotonic()
-    keys = [f"`{name}`" for name in by]
-    table = _table(session, folders, [*keys, *_RESULT_COLUMNS])
-    groups = table.groupBy(*keys)
-    merged = groups.applyInArrow(group_merger(by, recipe), table.schema)
+    filled, recipe, by = _filled(tables), common_recipe(tables), tables[0].by
+    for table in tables[1:]:
+        if table.by != by:
+            raise CommandError(
+                f"{tables[0].path} has a sketch for each {_listed(by)} and {table.path} for each "
+                f"{_listed(table.by)}; leave out --per-key to merge them into one"
+            )
+    rows: list[DataFrame] = [table.stored(session) for table in filled]
+    kinds = [[each.schema[name].dataType.simpleString() for name in by] for each in rows]
+    for table, found in zip(filled, kinds, strict=True):
+        if found != kinds[0]:
+            raise CommandError(
+                f"the keys of {filled[0].path} are of types {_listed(kinds[0])}, and those of "
+                f"{table.path} of {_listed(found)}"
+            )
+    union = reduce(lambda some, more: some.unionByName(more), rows)
+    merged = merge_table(union, by, recipe)
 
-    def write(path: Path) -> None:
-        with_progress(session, "merging", lambda: merged.write.parquet(path_to_write(path)))
-
-    return SketchFolder.write(
-        out.resolve(), write, recipe=recipe, by=by, overwrite=overwrite,
-        notes=lambda: {
-            "merged_from": [str(folder.path) for folder in folders],
+    def notes() -> dict[str, Any]:
+        return {
+            "merged_from": [table.path for table in tables],
             "seconds": round(time.monotonic() - started, 3),
-        },
-    )  # fmt: skip
+        }
+
+    return with_progress(
+        session,
+        "merging",
+        lambda: SketchTable.write(out, merged, recipe, by, overwrite=overwrite, notes=notes),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "log"
 
 
 def main(
-    folders: Annotated[list[Path], typer.Argument(help="Folders that build or merge wrote.")],
-    out: Annotated[Path, typer.Option(help="File for the sketch; with --per-key a folder.")],
+    tables: Annotated[list[Path], typer.Argument(help="Tables that build or merge wrote.")],
+    out: Annotated[Path, typer.Option(help="File for the sketch; with --per-key a table.")],
     per_key: Annotated[
         bool, typer.Option("--per-key", help="Keep one sketch for each key.")
     ] = False,
     id_key_file: IdKeyFile = None,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
     master: Master = DEFAULT_MASTER,
 ) -> None:
-    """Merge folders of sketches into one sketch, or key by key into another folder."""
+    """Merge tables of sketches into one sketch, or key by key into another table."""
     with reporting_errors():
         id_key = read_id_key(id_key_file)
-        opened = [SketchFolder.open(folder) for folder in folders]
-        recipe = common_recipe(opened, id_key)  # what can be wrong is found before a session starts
+        opened = [SketchTable.open(table, id_key=id_key) for table in tables]
+        recipe = common_recipe(opened)  # what can be wrong is found before a session starts
         if per_key:
             check_free(out, overwrite)
         elif out.exists() and not overwrite:
-            raise JobError(f"{out} is there already; --overwrite replaces it")
+            raise CommandError(f"{out} is there already; --overwrite replaces it")
+        count = sum(table.counts["sketches"] for table in opened)
         with spark_session("decaysketch merge", master, recipe) as session:
             if per_key:
-                merged = merge_per_key(session, opened, out, overwrite=overwrite, id_key=id_key)
-                counts = merged.summary
-                size = human_bytes(counts["sketch_bytes"])
-                console.print(f"{counts['sketches']:,} sketches ({size}) in {out}")
+                said = merge_per_key(session, opened, out, overwrite=overwrite).summary
+                size, sketches = said["sketch_bytes"], said["sketches"]
             else:
-                blob = merge_all(session, opened, id_key)
-                draft = out.with_name(f"{out.name}.{os.getpid()}.part")
-                draft.write_bytes(blob)
-                draft.replace(out)  # never half a file
-                count = sum(folder.summary["sketches"] for folder in opened)
-                console.print(f"{count:,} sketches -> one of {human_bytes(len(blob))}: {out}")
+                blob = merge_all(session, opened)
+                write_whole(out, blob)
+                said = {**recipe.to_dict(), "sketches": 1, "sketch_bytes": len(blob)}
+                size, sketches = len(blob), 1
+        if as_json:
+            show(True, said)
+        else:
+            report.print(
+                f"{count:,} sketches -> {sketches:,} ({human_bytes(size)}) in {out}", soft_wrap=True
+            )
 
 
 if __name__ == "__main__":

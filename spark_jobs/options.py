@@ -8,16 +8,13 @@ from typing import Annotated
 
 import typer
 
-from spark_jobs.console import JobError
+from decaysketch.cli.output import CommandError
+from decaysketch.spark.tables import SketchTable
 
-__all__ = ["IdKeyFile", "Master", "Overwrite", "read_id_key", "run"]
+__all__ = ["Master", "Overwrite", "check_free", "run"]
 
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[N], or a cluster's address.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")]
-IdKeyFile = Annotated[
-    Path | None,
-    typer.Option(help="File that holds the stream's secret id key, 16 to 64 bytes in hex."),
-]
 
 
 def run(program: Callable[..., None]) -> None:
@@ -28,11 +25,12 @@ def run(program: Callable[..., None]) -> None:
     app()
 
 
-def read_id_key(path: Path | None) -> bytes | None:
-    """The secret in a file; the key itself is never an argument, which other users could see."""
-    if path is None:
-        return None
-    try:
-        return bytes.fromhex(path.read_text(encoding="ascii"))
-    except ValueError:
-        raise JobError(f"{path} does not hold a key in hexadecimal digits") from None
+def check_free(out: Path, overwrite: bool) -> None:
+    """Refuse to write where something is that must not be lost.
+
+    Raises:
+        CommandError: unless ``overwrite``, a table of sketches.
+        TableError: a file, or a folder with anything in it that is not ours.
+    """
+    if SketchTable.exists(out) and not overwrite:
+        raise CommandError(f"{out} holds sketches already; --overwrite replaces them")

@@ -1,172 +1,280 @@
-"""Post a folder of sketches to an aggregator: each key is a source of its own.
+"""Post a table of sketches to an aggregator, and prove that it holds them.
 
-    python -m spark_jobs.publish DIR --url http://localhost:8000 --stream NAME
+    python -m spark_jobs.publish TABLE --url http://localhost:8000 --stream NAME
 
-Posting is idempotent, so whatever failed is simply posted again: a refused connection, a time-out,
-an answer that never arrived. Running the program twice changes nothing.
+Each key is a source of its own; with ``--source-by path`` each path is, with a sketch for each of
+its other keys, which are posted together. Posting is idempotent, so whatever failed is simply
+posted again: a refused connection, a time-out, an answer that never arrived. Running the program
+twice changes nothing.
+
+Then the aggregator is asked for the digest of each source. It must be that of what was posted. A
+source may rightly hold more: somebody else posts under its name, or the table was corrected since
+it was last published and has lost rows, which no merge takes out. The report says of which sources
+that is so; ``--replace`` empties them (by a key of role admin) and posts them again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from http import HTTPStatus
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
-import httpx2
 import typer
-from rich.progress import track
+from rich.progress import Progress
 from rich.table import Table
 
-from decaysketch.families import Recipe
-from spark_jobs.console import JobError, console, human_bytes, reporting_errors
+from decaysketch.cli.output import (
+    AsJson,
+    CommandError,
+    human_bytes,
+    report,
+    show,
+)
+from decaysketch.cli.recipes import ApiKeyFile, TimeoutS, api_client, names
+from decaysketch.client.errors import ClientError
+from decaysketch.client.posting import Held, Poster, PostRefusedError, Receipt, joined
+from decaysketch.families import Recipe, recipe_from_dict
+from decaysketch.spark.tables import SketchTable, StoredSketch
+from spark_jobs.failures import reporting_errors
 from spark_jobs.options import run
-from spark_jobs.tables import SketchFolder, StoredSketch
 
-__all__ = ["Publisher", "Receipt", "source_name"]
+__all__ = ["Published", "publish", "source_name", "sources_of"]
 
 _SHOWN = 20  # sources in the report; the counts below it are of all
+_OF_THE_CALLER = {401, 403, 404}  # not of one source: nothing else would be taken either
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """What the aggregator said to one sketch."""
+class Published:
+    """What became of one source.
 
-    source: str
-    size: int
-    new: bool
-
-
-class Publisher:
-    """Posts sketches to one stream of an aggregator.
-
-    Args:
-        client: an httpx2 client whose base URL is the aggregator's.
-        stream: name of the stream.
-        attempts: how often one request is tried before it counts as failed.
-        wait: called with seconds between two attempts.
+    Attributes:
+        source: its name.
+        receipt: of the aggregator; None where that refused it.
+        held: what the aggregator holds now, compared with what was posted; None: not asked.
+        problem: why it was refused, else "".
     """
 
-    def __init__(
-        self,
-        client: httpx2.Client,
-        stream: str,
-        *,
-        attempts: int = 6,
-        wait: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._client = client
-        self._path = f"/v1/streams/{quote(stream, safe='')}"
-        self._attempts = attempts
-        self._wait = wait
-
-    def create_stream(self, recipe: Recipe[Any]) -> None:
-        """Create the stream of a recipe, or find it there with the same one.
-
-        Raises:
-            JobError: it has other parameters, or the aggregator does not take these.
-        """
-        self._request("PUT", self._path, json=recipe.to_dict())
-
-    def post(self, source: str, blob: bytes) -> Receipt:
-        """Post one sketch.
-
-        Raises:
-            JobError: the aggregator refused it, or could not be reached.
-        """
-        answer = self._request(
-            "POST",
-            f"{self._path}/sketches",
-            params={"source": source},
-            content=blob,
-            headers={"content-type": "application/octet-stream"},
-        )
-        return Receipt(source, len(blob), not answer.json()["sketches"][0]["duplicate"])
-
-    def post_all(self, sketches: Iterable[StoredSketch]) -> list[Receipt]:
-        """Post sketches under the names of their keys, with a bar of how many are done."""
-        named = [(source_name(sketch.key), sketch.blob) for sketch in sketches]
-        return [
-            self.post(source, blob)
-            for source, blob in track(named, "posting sketches", console=console, transient=True)
-        ]
-
-    def _request(self, method: str, path: str, **arguments: Any) -> httpx2.Response:
-        """Send until there is an answer that another attempt would not change."""
-        problem = ""
-        for attempt in range(self._attempts):
-            if attempt:
-                self._wait(min(0.2 * 2**attempt, 10.0))
-            try:
-                response = self._client.request(method, path, **arguments)
-            except httpx2.TransportError as fault:
-                problem = f"{type(fault).__name__}: {fault}"
-                continue
-            if response.is_success:
-                return response
-            problem = _problem(response)
-            if not (response.is_server_error or response.status_code in _TRY_AGAIN):
-                raise JobError(f"{method} {path} was refused: {problem}")
-        raise JobError(
-            f"{method} {self._client.base_url.join(path)} failed {self._attempts} times: {problem}"
-        )
-
-
-_TRY_AGAIN = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
-
-
-def _problem(response: httpx2.Response) -> str:
-    """What a problem body (RFC 9457) says, or else the status."""
-    try:
-        detail = response.json()["detail"]
-    except (ValueError, KeyError, TypeError):
-        detail = response.reason_phrase
-    return f"{response.status_code}: {detail}"
+    source: str
+    receipt: Receipt | None
+    held: Held | None = None
+    problem: str = ""
 
 
 def source_name(key: tuple[Any, ...]) -> str:
     """The source that a key is posted as: its parts, joined by slashes."""
     if any(part is None for part in key):
-        raise JobError(f"the key {key} has a null in it and cannot name a source")
+        raise CommandError(f"the key {key} has a null in it and cannot name a source")
     parts = [part.hex() if isinstance(part, bytes) else str(part) for part in key]
     return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts) or "all"
 
 
+def sources_of(
+    table: SketchTable, source_by: Sequence[str] | None = None
+) -> dict[str, list[StoredSketch]]:
+    """The sketches of a table by the source that they are posted as.
+
+    Args:
+        table: all of it is held in memory.
+        source_by: the key columns that name a source; None: all of them.
+    """
+    for name in source_by or ():
+        if name not in table.by:
+            raise CommandError(f"{table.path} has no key {name!r}; it has {', '.join(table.by)}")
+    places = [table.by.index(name) for name in (table.by if source_by is None else source_by)]
+    sources: dict[str, list[StoredSketch]] = {}
+    for sketch in table.sketches():
+        name = source_name(tuple(sketch.key[place] for place in places))
+        sources.setdefault(name, []).append(sketch)
+    return sources
+
+
+def publish(
+    poster: Poster,
+    sources: Mapping[str, Sequence[StoredSketch]],
+    recipe: Recipe[Any],
+    *,
+    verify: bool = True,
+    replacing: bool = False,
+    concurrency: int = 8,
+    done: Callable[[str, int], None] = lambda label, sources: None,
+) -> list[Published]:
+    """Post sketches, then compare what the aggregator holds with them.
+
+    Args:
+        poster: to which stream.
+        sources: the sketches of each source.
+        recipe: of the stream.
+        verify: whether to ask what it holds.
+        replacing: whether to empty sources that hold more, and post them again.
+        concurrency: requests under way at a time.
+        done: told after each source what was done with it.
+
+    Raises:
+        CommandError: the aggregator is out of reach, or takes nothing from this caller. What it
+            acknowledged until then stays.
+    """
+
+    def post(source: str) -> Published:
+        try:
+            receipt = poster.post(source, [sketch.blob for sketch in sources[source]])
+        except PostRefusedError as fault:
+            if fault.status in _OF_THE_CALLER and fault.kind != "revoked-source":
+                raise
+            return Published(source, None, problem=str(fault))
+        return Published(source, receipt)
+
+    def check(published: Published) -> Published:
+        if published.receipt is None:
+            return published
+        sketches, told = sources[published.source], listed.get(published.source)
+        if len(sketches) == 1 and told == sketches[0].digest:
+            return replace(published, held="equal")
+        sketch = joined([each.blob for each in sketches], recipe)
+        if told == sketch.digest():
+            return replace(published, held="equal")
+        held = poster.check(published.source, sketch, recipe, published.receipt.token)
+        return replace(published, held=held)
+
+    def renew(published: Published) -> Published:
+        if published.held != "more":
+            return published
+        poster.clear(published.source)
+        return check(post(published.source))
+
+    posted = _each(post, sources, concurrency, "posted", done)
+    if not verify:
+        return posted
+    listed = poster.digests(sources)
+    checked = _each(check, posted, concurrency, "compared", done)
+    if replacing and any(each.held == "more" for each in checked):
+        listed = {}
+        checked = _each(renew, checked, concurrency, "replaced", done)
+    return checked
+
+
+def _each(
+    work: Callable[[Any], Published],
+    items: Iterable[Any],
+    concurrency: int,
+    label: str,
+    done: Callable[[str, int], None],
+) -> list[Published]:
+    results: list[Published] = []
+    total = 0
+    with ThreadPoolExecutor(concurrency) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        total = len(futures)
+        try:
+            for future in futures:
+                results.append(future.result())
+                done(label, total)
+        except ClientError as fault:
+            pool.shutdown(cancel_futures=True)
+            raise CommandError(
+                f"{fault}; {len(results):,} of {total:,} sources were {label} before, run it again"
+            ) from None
+    return results
+
+
 def main(
-    folder: Annotated[Path, typer.Argument(help="A folder that build or merge wrote.")],
+    table: Annotated[Path, typer.Argument(help="A table that build or merge wrote.")],
     url: Annotated[str, typer.Option(help="The aggregator, such as http://localhost:8000.")],
     stream: Annotated[str, typer.Option(help="The stream to post to.")],
     create: Annotated[
-        bool, typer.Option(help="Create the stream, with the folder's parameters, if need be.")
+        bool, typer.Option(help="Create the stream, with the table's parameters, if need be.")
     ] = True,
+    source_by: Annotated[
+        str | None, typer.Option(help="Key columns that name a source; all if not given.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option(help="Compare what the aggregator holds with what was posted.")
+    ] = True,
+    replacing: Annotated[
+        bool,
+        typer.Option("--replace", help="Empty sources that hold more, and post them again."),
+    ] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests at a time.")] = 8,
     attempts: Annotated[int, typer.Option(min=1, help="Tries for each request.")] = 6,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="Patience for one answer.")] = 60.0,
+    timeout_s: TimeoutS = 60.0,
+    api_key_file: ApiKeyFile = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Post each sketch of a folder to an aggregator, as a source of its own."""
+    """Post each sketch of a table to an aggregator, and compare what it holds afterwards."""
     with reporting_errors():
-        opened = SketchFolder.open(folder)
-        sketches = opened.read()
-        with httpx2.Client(base_url=url, timeout=timeout_s) as client:
-            publisher = Publisher(client, stream, attempts=attempts)
-            if create:
-                publisher.create_stream(opened.recipe())
-            receipts = publisher.post_all(sketches)
-        report = Table("source", "posted", "new to the aggregator")
-        for receipt in receipts[:_SHOWN]:
-            report.add_row(
-                receipt.source, human_bytes(receipt.size), "yes" if receipt.new else "no"
-            )
-        if len(receipts) > _SHOWN:
-            report.add_row(f"and {len(receipts) - _SHOWN} more", "", "")
-        console.print(report)
-        total = sum(receipt.size for receipt in receipts)
-        new = sum(receipt.new for receipt in receipts)
-        console.print(
-            f"{len(receipts):,} sketches, {human_bytes(total)} posted to {stream}; "
-            f"{new:,} of them were new"
+        started = time.monotonic()
+        if replacing and not verify:
+            raise CommandError("--replace has no use beside --no-verify")
+        opened = SketchTable.open(table)
+        sources = sources_of(opened, None if source_by is None else names(source_by))
+        with api_client(url, api_key_file, timeout_s) as client:
+            poster = Poster(client, stream, attempts=attempts)
+            state = poster.create_stream(opened.recipe) if create else poster.stream_state()
+            form = {n: state[n] for n in ("family", "params", "decay") if state.get(n) is not None}
+            recipe = recipe_from_dict(form)
+            with Progress(console=report, transient=True) as progress:
+                bars: dict[str, Any] = {}
+
+                def done(label: str, total: int) -> None:
+                    if label not in bars:
+                        bars[label] = progress.add_task(label, total=total)
+                    progress.advance(bars[label])
+
+                published = publish(
+                    poster, sources, recipe, verify=verify, replacing=replacing,
+                    concurrency=concurrency, done=done,
+                )  # fmt: skip
+        _tell(stream, published, time.monotonic() - started, as_json)
+        if any(each.receipt is None or each.held == "missing" for each in published):
+            raise typer.Exit(1)
+
+
+def _tell(stream: str, published: Sequence[Published], seconds: float, as_json: bool) -> None:
+    receipts = [each.receipt for each in published if each.receipt is not None]
+    listed = {
+        held: [each.source for each in published if each.held == held]
+        for held in ("equal", "more", "missing")
+    }
+    content: dict[str, Any] = {
+        "stream": stream,
+        "sources": len(published),
+        "sketches": sum(receipt.sketches for receipt in receipts),
+        "bytes": sum(receipt.size for receipt in receipts),
+        "new": sum(receipt.new for receipt in receipts),
+        "equal": len(listed["equal"]),
+        "more": listed["more"],
+        "missing": listed["missing"],
+        "refused": {each.source: each.problem for each in published if each.problem},
+        "seconds": round(seconds, 3),
+    }
+    if as_json:
+        show(True, content)
+    rows = Table("source", "sketches", "posted", "new to the aggregator", "it holds")
+    # Trouble first.
+    for each in sorted(published, key=lambda p: (p.held == "equal", p.source))[:_SHOWN]:
+        if each.receipt is None:
+            rows.add_row(each.source, "", "refused", "", each.problem)
+        else:
+            receipt = each.receipt
+            numbers = (f"{receipt.sketches:,}", human_bytes(receipt.size), f"{receipt.new:,}")
+            rows.add_row(each.source, *numbers, each.held or "not compared")
+    if len(published) > _SHOWN:
+        rows.add_row(f"and {len(published) - _SHOWN:,} more", "", "", "", "")
+    report.print(rows)
+    report.print(
+        f"{content['sketches']:,} sketches of {len(receipts):,} sources, "
+        f"{human_bytes(content['bytes'])}, posted to {stream} in {seconds:.1f} s; "
+        f"{content['new']:,} of them were new",
+        soft_wrap=True,
+    )
+    if any(each.held is not None for each in published):
+        report.print(
+            f"the aggregator holds exactly what was posted of {content['equal']:,} sources, more "
+            f"of {len(listed['more']):,}, less of {len(listed['missing']):,}",
+            soft_wrap=True,
         )
 
 

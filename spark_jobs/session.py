@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 import tempfile
@@ -23,17 +22,18 @@ from rich.progress import (
 )
 
 from decaysketch import batch
-from spark_jobs.console import console
+from decaysketch.cli.output import report
+from decaysketch.families import recipe_of
+from decaysketch.spark.worker import session_settings
 from spark_jobs.java import PROJECT_ROOT, ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "path_to_read", "path_to_write", "spark_session", "with_progress"]
+__all__ = ["DEFAULT_MASTER", "spark_session", "with_progress"]
 
 DEFAULT_MASTER = "local[2]"
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
-_ROWS_PER_ARROW_BATCH = 1 << 17  # Spark's 10,000 would make a sketch's updates needlessly small
 
 Result = TypeVar("Result")
 
@@ -61,10 +61,10 @@ def spark_session(
         # The JVM only hands rows on: its quick compiler will do, and saves seconds at the start.
         java_options.append("-XX:TieredStopAtLevel=1")
     with tempfile.TemporaryDirectory(prefix="decaysketch-spark-") as scratch:
-        settings = {
+        families = dict.fromkeys(recipe_of(each).family for each in built_with)
+        settings = session_settings(*families) | {
             "spark.driver.extraJavaOptions": " ".join(java_options),
             "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-            "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_PER_ARROW_BATCH),
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": f"{scratch}/warehouse",
             "spark.ui.enabled": "false",
@@ -95,16 +95,6 @@ def _prepare_environment() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
-def path_to_read(path: Path) -> str:
-    """A local path for Spark's readers, to which brackets, braces, ``*`` and ``?`` are patterns."""
-    return path_to_write(Path(re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", str(path.resolve()))))
-
-
-def path_to_write(path: Path) -> str:
-    """A local path for Spark's writers: with its scheme, whatever the default file system is."""
-    return f"file://{path.absolute()}"
-
-
 def with_progress(session: SparkSession, label: str, action: Callable[[], Result]) -> Result:
     """Run an action that starts Spark jobs, with a bar of the tasks done so far."""
     columns = (
@@ -115,7 +105,7 @@ def with_progress(session: SparkSession, label: str, action: Callable[[], Result
         TimeElapsedColumn(),
     )
     finished = threading.Event()
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=report, transient=True) as progress:
         bar = progress.add_task(label, total=None)
         watcher = threading.Thread(
             target=_watch, args=(session, finished, progress, bar), daemon=True

@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from notebooks import FOLDER, NOTEBOOKS, clean_text, execute, read
+from spark_jobs.java import JavaNotFoundError, find_java_home
 
 NAMES = [path.stem for path in NOTEBOOKS]
 notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
@@ -44,6 +45,11 @@ class TestStored:
 
 @notebooks
 def test_runs_without_a_warning(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "spark_session" in path.read_text(encoding="utf-8"):
+        try:
+            find_java_home()
+        except JavaNotFoundError as fault:
+            pytest.skip(str(fault))
     monkeypatch.setenv("PYTHONWARNINGS", "default")  # the kernel's: show what libraries hide
     pictures = 0
     for cell in execute(read(path)).cells:

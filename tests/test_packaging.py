@@ -50,6 +50,7 @@ LAYERS = [
     ["decaysketch.batch"],
     ["decaysketch.client"],
     ["decaysketch"],
+    ["decaysketch.spark"],
     ["decaysketch.cli"],
     ["api", "spark_jobs"],
     ["demo", "benchmarks", "quality"],
@@ -105,10 +106,12 @@ class TestImports:
     @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("decaysketch")])
     def test_of_the_library_need_nothing_but_its_dependencies(self, module: str) -> None:
         allowed = {"decaysketch", "llvmlite", "numba", "numpy", "scipy", "sympy"}
-        if module == "decaysketch.batch":
+        if module.startswith("decaysketch.batch"):
             allowed.add("pyarrow")
         if module.startswith("decaysketch.client"):
             allowed.add("httpx2")
+        if module.startswith("decaysketch.spark"):
+            allowed |= {"httpx2", "pyarrow", "pyspark"}
         if module.startswith("decaysketch.cli"):
             allowed |= {"httpx2", "pyarrow", "rich", "typer"}
         outside = {name.partition(".")[0] for name in imports_of(module)} - allowed

@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from decaysketch.batch import ColumnMapping, KeyedBuilder
+from decaysketch.batch import KeyedBuilder
 from decaysketch.cli.output import (
     AsJson,
     CommandError,
@@ -28,6 +28,8 @@ from decaysketch.cli.recipes import (
     IdKeyFile,
     TimeoutS,
     api_client,
+    mapping_from_options,
+    names,
     read_id_key,
     recipe_from_options,
     recipe_from_server,
@@ -40,7 +42,6 @@ __all__ = ["build", "file_name"]
 
 _SHOWN = 20  # keys in the table
 _LONGEST_NAME = 180
-_SAMPLED = ("sum", "median")  # families whose elements are named by source and sequence
 
 
 def build(
@@ -73,7 +74,10 @@ def build(
     weight_column: Annotated[
         str | None, typer.Option(help="Integer weights; every weight is 1 if not given.")
     ] = None,
-    family: Annotated[str, typer.Option(help="decay, integral, sum or median.")] = "decay",
+    family: Annotated[
+        str | None,
+        typer.Option(help="decay, integral, sum or median; decay if nothing else says it."),
+    ] = None,
     params: Annotated[
         Path | None, typer.Option(help="Parameters as JSON, in place of the options below.")
     ] = None,
@@ -81,7 +85,10 @@ def build(
         tuple[str, str] | None,
         typer.Option(metavar="URL STREAM", help="Take them from a stream of an aggregator."),
     ] = None,
-    decay: Annotated[str | None, typer.Option(help="Family integral: the decay as JSON.")] = None,
+    decay: Annotated[
+        str | None,
+        typer.Option(help="Family integral: the decay as JSON, or a file that holds it."),
+    ] = None,
     max_weight: Annotated[int | None, typer.Option(help="Largest weight.")] = None,
     id_bits: Annotated[int | None, typer.Option(help="Ids are below 2^id_bits.")] = None,
     capacity: Annotated[int | None, typer.Option(help="Observations kept at each level.")] = None,
@@ -102,7 +109,7 @@ def build(
 ) -> None:
     """Build sketches from files, in any order, with any copies in them."""
     with reporting_errors():
-        keys = _names(by)
+        keys = names(by)
         if out.exists() and not overwrite:
             raise CommandError(f"{out} is there already; replace it with --overwrite")
         id_key = read_id_key(id_key_file)
@@ -113,36 +120,20 @@ def build(
         }  # fmt: skip
         recipe: Recipe[Any]
         if from_server is not None:
-            if (
-                params is not None
-                or decay is not None
-                or any(v is not None for v in options.values())
-            ):
+            if any(v is not None for v in (family, params, decay, *options.values())):
                 raise CommandError("--from-server gives all parameters; give no others")
             with api_client(from_server[0], api_key_file, timeout_s) as client:
                 recipe = recipe_from_server(client, from_server[1], id_key)
         else:
-            if params is None and family not in _SAMPLED and max_weight is None:
-                options["max_weight"] = 1
-            recipe = recipe_from_options(family, params, decay, id_key, options)
-        sampled = recipe.family in _SAMPLED
-        mapping = ColumnMapping(
-            time=time_column,
-            ids=() if sampled else _names(id_columns),
-            source=source_column if sampled else None,
-            sequence=sequence_column if sampled else None,
-            value=value_column or None,
-            weight=weight_column,
-            fallback_time=fallback_time_column,
-            time_unit=column_unit,
-        )
+            recipe = recipe_from_options(family, params, decay, id_key, options, {"max_weight": 1})
+        mapping = mapping_from_options(
+            recipe, ids=id_columns, source=source_column, sequence=sequence_column,
+            time=time_column, fallback_time=fallback_time_column, value=value_column,
+            weight=weight_column, time_unit=column_unit,
+        )  # fmt: skip
         builder = KeyedBuilder(recipe, mapping, keys, now=now)
         _read(builder, logs, format)
         _write(builder, out, as_json)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _read(builder: KeyedBuilder, logs: list[Path], format: str | None) -> None:

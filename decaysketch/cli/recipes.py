@@ -1,8 +1,12 @@
-"""What the options of a program say: what a sketch is built with, decays, and secrets."""
+"""What the options of a program say: what a sketch is built with, columns, decays, and secrets.
+
+Each family reads the options that are its own; one of another family is refused where it was given.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -11,6 +15,7 @@ import httpx2
 import typer
 
 from decaysketch import decay as decays
+from decaysketch.batch import ColumnMapping
 from decaysketch.cli.output import CommandError
 from decaysketch.decay import Decay
 from decaysketch.families import FAMILIES, Recipe, recipe_from_dict
@@ -20,6 +25,8 @@ __all__ = [
     "IdKeyFile",
     "TimeoutS",
     "api_client",
+    "mapping_from_options",
+    "names",
     "parse_decay",
     "read_id_key",
     "recipe_from_options",
@@ -42,6 +49,12 @@ _PARAMS = {
     "sum": ("max_sum", "max_window", "capacity", "seed", "time_unit"),
     "median": ("max_count", "max_window", "capacity", "seed", "time_unit", "value_type"),
 }
+_SAMPLED = ("sum", "median")  # families whose elements are named by source and sequence
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names of columns, with commas between them."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def read_id_key(path: Path | None) -> bytes | None:
@@ -55,48 +68,93 @@ def read_id_key(path: Path | None) -> bytes | None:
 
 
 def recipe_from_options(
-    family: str,
+    family: str | None,
     params_file: Path | None,
     decay: str | None,
     id_key: bytes | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
+    defaults: Mapping[str, Any],
 ) -> Recipe[Any]:
     """The recipe of a family.
 
     Args:
-        family: its name.
+        family: its name; None: the one that the file says, or else "decay".
         params_file: JSON, either parameters or ``{"family", "params", "decay"}``; None: they are in
             ``options``.
-        decay: an integral decay as JSON, for the family integral.
+        decay: an integral decay as JSON, or the path of a file of it, for the family integral.
         id_key: the stream's secret, where it has one.
         options: every parameter of any family; None where not given.
+        defaults: what holds of parameters that were not given, in families that have them.
 
     Raises:
         CommandError: a file without JSON, or an option that has no use.
         ParameterError: a value outside its domain, or a missing one.
     """
-    if family not in _PARAMS:
+    if family is not None and family not in _PARAMS:
         raise CommandError(f"--family is {family!r}; expected one of {', '.join(FAMILIES)}")
     given = {name: value for name, value in options.items() if value is not None}
-    form: dict[str, Any] = {"family": family, "params": given}
     if params_file is not None:
         if given:
             raise CommandError(f"{_option(next(iter(given)))} has no use beside --params")
-        fields = _json_object(params_file.read_text(encoding="utf-8"), str(params_file))
-        form = fields if "params" in fields else {"family": family, "params": fields}
+        form = _json_object(params_file.read_text(encoding="utf-8"), str(params_file))
+        if "params" not in form:
+            form = {"family": family or "decay", "params": form}
+        elif family not in (None, form.get("family", "decay")):
+            said = form.get("family", "decay")
+            raise CommandError(f"--family is {family!r}; {params_file} is of family {said!r}")
     else:
+        family = family or "decay"
+        own = _PARAMS[family]
         for name in given:
-            if name not in _PARAMS[family]:
+            if name not in own:
                 raise CommandError(f"{_option(name)} has no use for the family {family}")
+        params = {name: value for name, value in defaults.items() if name in own} | given
         if id_key is not None:
-            given["keyed_by"] = "secret"
+            params["keyed_by"] = "secret"
+        form = {"family": family, "params": params}
     if decay is not None:
-        form["decay"] = _json_object(decay, "--decay")
+        if "decay" in form:
+            raise CommandError(f"--decay has no use: {params_file} has the decay")
+        form["decay"] = _decay_form(decay)
     return recipe_from_dict(form, id_key=id_key)
+
+
+def mapping_from_options(
+    recipe: Recipe[Any],
+    *,
+    ids: str,
+    source: str,
+    sequence: str,
+    time: str,
+    fallback_time: str | None,
+    value: str,
+    weight: str | None,
+    time_unit: str | None,
+) -> ColumnMapping:
+    """What the columns of a log mean to a family; names of columns, empty for none."""
+    sampled = recipe.family in _SAMPLED
+    return ColumnMapping(
+        time=time,
+        ids=() if sampled else names(ids),
+        source=(source or None) if sampled else None,
+        sequence=(sequence or None) if sampled else None,
+        value=value or None,
+        weight=weight or None,
+        fallback_time=fallback_time or None,
+        time_unit=time_unit,
+    )
 
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def _decay_form(text: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        return _json_object(text, "--decay")
+    if not Path(text).is_file():
+        raise CommandError(f"--decay is {text!r}; expected JSON, or a file that holds it")
+    return _json_object(Path(text).read_text(encoding="utf-8"), text)
 
 
 def _json_object(text: str, place: str) -> dict[str, Any]:

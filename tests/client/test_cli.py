@@ -178,6 +178,25 @@ def test_parameters_from_a_file(tmp_path: Path, built: Path) -> None:
         assert out.read_bytes() == built.read_bytes()
 
 
+def test_a_file_of_parameters_is_not_contradicted(tmp_path: Path) -> None:
+    path, params = write(log(50), tmp_path / "log.csv"), tmp_path / "params.json"
+    recipe = recipe_of(PARAMS, ds.decay.integral.window(900))
+    params.write_text(json.dumps(recipe.to_dict()))
+    asked = ("build", path, "--out", tmp_path / "x.sketch", "--params", params)
+    for options, message in {
+        ("--seed", 5): "--seed has no use beside --params",
+        ("--family", "sum"): "--family is 'sum'; {params} is of family 'integral'",
+        ("--decay", '{"kind": "none"}'): "--decay has no use: {params} has the decay",
+    }.items():
+        assert message.format(params=params) in failure(*asked, *options)
+    decay = tmp_path / "decay.json"
+    decay.write_text(json.dumps(recipe.to_dict()["decay"]))
+    params.write_text(json.dumps(PARAMS.to_dict()))
+    run(*asked, "--family", "integral", "--decay", decay, "--weight-column", "weight")
+    [expected] = sketches_by_key(log(50), recipe, MAPPING).values()
+    assert (tmp_path / "x.sketch").read_bytes() == expected.to_bytes()
+
+
 def test_other_families(tmp_path: Path) -> None:
     path, out = write(log(), tmp_path / "log.parquet"), tmp_path / "x.sketch"
     fixed = '{"kind": "window", "width": 900}'
@@ -234,7 +253,7 @@ def test_other_families(tmp_path: Path) -> None:
         (["--family", "median"], "capacity is missing"),
         (["--max-weight", "5"], "weight[0] is 9; expected 0 to 5 (max_weight)"),
         (["--decay", "{"], "--decay is not JSON"),
-        (["--decay", "3"], "--decay is 3; expected an object"),
+        (["--decay", "3"], "--decay is '3'; expected JSON, or a file that holds it"),
         (["--capacity", "0"], "capacity is 0"),
         (["--from-server", "http://127.0.0.1:1", "s"], "--from-server gives all parameters"),
     ],

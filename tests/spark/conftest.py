@@ -35,9 +35,8 @@ def session() -> Iterator[SparkSession]:
 @pytest.fixture
 def shared_session(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """Let the programs use the tests' session instead of one of their own."""
-    import spark_jobs.build
-    import spark_jobs.merge
+    from spark_jobs import build, compact, merge, rebuild
 
-    for module in (spark_jobs.build, spark_jobs.merge):
+    for module in (build, compact, merge, rebuild):
         monkeypatch.setattr(module, "spark_session", lambda *_: nullcontext(session))
     return session

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from delivery_logs import delivery_log, real_log
 
 import decaysketch as ds
-from decaysketch.batch import ColumnMapping, sketches_by_key
-from spark_jobs import logs
-from spark_jobs.build import build, sketch_table
-from spark_jobs.console import JobError
+from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch.batch import BuiltWith, ColumnMapping, sketches_by_key
+from decaysketch.cli.output import CommandError
+from decaysketch.families import recipe_of
+from decaysketch.spark.build import sketch_table
+from decaysketch.spark.tables import SketchTable, TableError
+from spark_jobs.compact import Truncation, compact
 from spark_jobs.merge import merge_all, merge_per_key
-from spark_jobs.tables import SketchFolder
+from spark_jobs.spec import BuildSpec
+from spark_jobs.work import build as build_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,14 +40,29 @@ MAPPING = ColumnMapping(
 PARAMS = ds.SketchParams(max_weight=1, id_bits=48, capacity=100, seed=9, time_unit="us")
 
 
-def expected(log: pa.Table, by: list[str]) -> dict[tuple[object, ...], bytes]:
+def expected(log: pa.Table, by: Sequence[str]) -> dict[tuple[object, ...], bytes]:
     """The same in this process."""
     sketches = sketches_by_key(log, PARAMS, MAPPING, by)
     return {key: sketch.to_bytes() for key, sketch in sketches.items()}
 
 
-def blobs(folder: SketchFolder) -> dict[tuple[object, ...], bytes]:
-    return {sketch.key: sketch.blob for sketch in folder.read()}
+def build(
+    session: SparkSession,
+    log: Path,
+    out: Path,
+    params: BuiltWith = PARAMS,
+    mapping: ColumnMapping = MAPPING,
+    by: Sequence[str] = (),
+    *,
+    overwrite: bool = False,
+    **options: Any,
+) -> SketchTable:
+    spec = BuildSpec(log=str(log), mapping=mapping, by=tuple(by), **options)
+    return build_spec(session, spec, out, recipe_of(params), overwrite=overwrite)
+
+
+def blobs(folder: SketchTable) -> dict[tuple[object, ...], bytes]:
+    return {sketch.key: sketch.blob for sketch in folder.sketches()}
 
 
 def collected(table: DataFrame, by: list[str]) -> dict[tuple[object, ...], bytes]:
@@ -71,15 +92,15 @@ class TestBuild:
         pq.write_table(log, tmp_path / "log.parquet", row_group_size=500)
         folder = build(session, tmp_path / "log.parquet", tmp_path / "out", PARAMS, MAPPING, by)
         assert blobs(folder) == expected(log, by)
-        again = SketchFolder.open(tmp_path / "out")
-        assert again.recipe().params == PARAMS
-        assert again.by == by
+        again = SketchTable.open(tmp_path / "out")
+        assert again.recipe.params == PARAMS
+        assert again.by == tuple(by)
         assert again.summary["rows"] == 3_000
         assert again.summary["missing_values"] == log["value"].null_count
         assert again.summary["fallback_times"] == log["event_us"].null_count
         assert again.summary["sketch_bytes"] == sum(map(len, blobs(folder).values()))
         assert again.summary["log_bytes"] == (tmp_path / "log.parquet").stat().st_size
-        for sketch in again.read():
+        for sketch in again.sketches():
             assert sketch.digest == ds.DecaySketch.from_bytes(sketch.blob).digest()
 
     @pytest.mark.parametrize("text_keys", [False, True], ids=["integers", "text"])
@@ -112,9 +133,8 @@ class TestBuild:
         table = sketch_table(session, folder, PARAMS, MAPPING, ["path"])
         assert collected(table, ["path"]) == expected(log, ["path"])
 
-    def test_partition_folders(self, session: SparkSession, log: pa.Table, tmp_path: Path) -> None:
+    def test_partition_tables(self, session: SparkSession, log: pa.Table, tmp_path: Path) -> None:
         pq.write_to_dataset(log, tmp_path / "log", partition_cols=["path"])
-        assert logs.parquet_splits(tmp_path / "log", 4) is None
         table = sketch_table(session, tmp_path / "log", PARAMS, MAPPING, ["path"])
         assert collected(table, ["path"]) == expected(log, ["path"])
 
@@ -142,7 +162,8 @@ class TestBuild:
     def test_a_log_without_rows(self, session: SparkSession, log: pa.Table, tmp_path: Path) -> None:
         pq.write_table(log.slice(0, 0), tmp_path / "log.parquet")
         folder = build(session, tmp_path / "log.parquet", tmp_path / "out", PARAMS, MAPPING)
-        assert folder.read() == []
+        assert list(folder.sketches()) == []
+        assert folder.summary["copies"] == folder.summary["held"] == 0
         assert folder.summary["rows"] == folder.summary["sketches"] == 0
 
     def test_a_text_format_may_be_given_a_schema(
@@ -167,83 +188,261 @@ class TestBuild:
         assert collected(table, ["path"]) == expected(pq.read_table(path), ["path"])
 
 
+class TestWhatIsCounted:
+    def test_copies_are_counted_where_sketches_hold_everything(
+        self, session: SparkSession, log: pa.Table, tmp_path: Path
+    ) -> None:
+        log = log.rename_columns({"path": "exact"})  # a key may be called anything
+        pq.write_table(log, tmp_path / "log.parquet", row_group_size=500)
+        whole = dataclasses.replace(PARAMS, capacity=2_000)
+        said = build(session, tmp_path / "log.parquet", tmp_path / "a", whole, by=["exact"]).summary
+        distinct = log.group_by(["exact", "source", "msg"]).aggregate([])
+        assert (said["held"], said["copies"]) == (len(distinct), 3_000 - len(distinct))
+        assert (said["copies_exact"], said["filtered"]) == (True, 0)
+        said = build(session, tmp_path / "log.parquet", tmp_path / "b", by=["exact"]).summary
+        assert not said["copies_exact"]
+        assert said["held"] < len(distinct)
+        assert 0.8 < (3_000 - said["copies"]) / len(distinct) < 1.2
+
+    @pytest.mark.parametrize(
+        ("params", "exact"),
+        [
+            (SumParams(max_sum=10_000, capacity=2_000, time_unit="us"), True),
+            (SumParams(max_sum=10_000, capacity=20, max_window=60, time_unit="us"), False),
+            (MedianParams(max_count=10_000, capacity=2_000, time_unit="us"), True),
+            (recipe_of(PARAMS, ds.decay.integral.exponential(half_life=60)), False),
+        ],
+        ids=["sum", "sum of a window", "median", "integral"],
+    )
+    def test_other_families_count_what_they_can(
+        self, session: SparkSession, log: pa.Table, tmp_path: Path, params: Any, exact: bool
+    ) -> None:
+        pq.write_table(log, tmp_path / "log.parquet")
+        mapping = dataclasses.replace(MAPPING, value="weight", source="source", sequence="msg")
+        said = build(session, tmp_path / "log.parquet", tmp_path / "a", params, mapping).summary
+        messages = len(log.group_by(["source", "msg"]).aggregate([]))
+        assert said["copies_exact"] == exact
+        assert said["copies"] == (3_000 - messages if exact else None)
+
+    @pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
+    def test_rows_that_are_filtered_out(
+        self, session: SparkSession, log: pa.Table, tmp_path: Path, name: str
+    ) -> None:
+        if name == "log.csv":
+            write_csv(log, tmp_path / name)
+        else:
+            pq.write_table(log, tmp_path / name, row_group_size=300)
+        since, until = (int(log["arrival_us"][row].as_py()) for row in (500, 2_500))
+        table = build(
+            session, tmp_path / name, tmp_path / "a", by=["path"], since=since, until=until,
+            where="path != 3 and weight >= 2",
+        )  # fmt: skip
+        time = pc.coalesce(log["event_us"], log["arrival_us"])
+        taken = log.filter(
+            pc.and_(
+                pc.and_(pc.greater_equal(time, since), pc.less(time, until)),
+                pc.and_(pc.not_equal(log["path"], 3), pc.greater_equal(log["weight"], 2)),
+            )
+        )
+        assert 0 < len(taken) < 2_000
+        assert blobs(table) == expected(taken, ["path"])
+        assert table.summary["rows"] == len(taken)
+        assert table.summary["filtered"] == 3_000 - len(taken)
+
+    def test_overlapping_ranges_run_twice_and_merged_are_one_build(
+        self, session: SparkSession, log: pa.Table, tmp_path: Path
+    ) -> None:
+        pq.write_table(log, tmp_path / "log.parquet", row_group_size=300)
+        times = [int(log["arrival_us"][row].as_py()) for row in (900, 2_000)]
+        ranges: list[dict[str, Any]] = [{"until": times[1]}, {"since": times[0]}]
+        tables = [
+            build(session, tmp_path / "log.parquet", tmp_path / str(n), by=["path"], **part)
+            for n, part in enumerate([*ranges, ranges[0]])
+        ]
+        assert sum(table.summary["rows"] for table in tables[:2]) > 3_000
+        merged = merge_per_key(session, tables, tmp_path / "merged")
+        assert blobs(merged) == expected(log, ["path"])
+
+
+class TestQuarantine:
+    @pytest.fixture
+    def faulty(self, log: pa.Table) -> pa.Table:
+        """Values that are infinite in rows 77 and 2,222, and a message of nobody in row 80."""
+        values = log["value"].to_pylist()
+        values[77] = values[2_222] = float("inf")
+        sources: list[int | None] = log["source"].to_pylist()
+        sources[80] = None
+        return log.set_column(5, "value", pa.array(values)).set_column(
+            2, "source", pa.array(sources, pa.int32())
+        )
+
+    @pytest.mark.parametrize("read_in_workers", [True, False])
+    def test_bad_rows_are_set_aside_with_the_reason(
+        self, session: SparkSession, faulty: pa.Table, tmp_path: Path, read_in_workers: bool
+    ) -> None:
+        pq.write_table(faulty, tmp_path / "log.parquet", row_group_size=500)
+        out, aside = tmp_path / "out", tmp_path / "aside"
+        options: dict[str, Any] = {"quarantine": str(aside), "read_in_workers": read_in_workers}
+        table = build(session, tmp_path / "log.parquet", out, by=["path"], **options)
+        good = pa.concat_tables([faulty[:77], faulty[78:80], faulty[81:2_222], faulty[2_223:]])
+        assert blobs(table) == expected(good, ["path"])
+        assert (table.summary["refused"], table.summary["rows"]) == (3, 2_997)
+        rows = sorted(pq.read_table(aside).to_pylist(), key=lambda row: str(row["record"]))
+        assert sorted(row["column"] for row in rows) == ["source", "value", "value"]
+        assert sum("expected a finite number" in row["reason"] for row in rows) == 2
+        if read_in_workers:
+            assert sorted(row["row"] for row in rows) == [77, 80, 2_222]
+            assert {row["place"] for row in rows} == {str(tmp_path / "log.parquet")}
+        records = [json.loads(row["record"]) for row in rows]
+        messages = {faulty["msg"][row].as_py() for row in (77, 80, 2_222)}
+        assert {record["msg"] for record in records} == messages
+        # Once the log is sound the quarantine is gone.
+        pq.write_table(good, tmp_path / "log.parquet")
+        table = build(
+            session, tmp_path / "log.parquet", out, by=["path"], overwrite=True, **options
+        )
+        assert (table.summary["refused"], aside.exists()) == (0, False)
+
+
 class TestRefusals:
     def test_what_is_there_is_not_overwritten_unasked(
         self, session: SparkSession, tmp_path: Path
     ) -> None:
         log, out = tmp_path / "log.parquet", tmp_path / "out"
         pq.write_table(delivery_log(90), log)
-        build(session, log, out, PARAMS, MAPPING)
-        with pytest.raises(JobError, match="--overwrite"):
-            build(session, log, out, PARAMS, MAPPING)
-        build(session, log, out, PARAMS, MAPPING, overwrite=True)
+        build(session, log, out)
+        with pytest.raises(TableError, match="already"):
+            build(session, log, out)
+        build(session, log, out, overwrite=True)
         (out / "thesis.txt").write_text("not ours")
-        with pytest.raises(JobError, match=r"not empty$"):
-            build(session, log, out, PARAMS, MAPPING, overwrite=True)
+        with pytest.raises(TableError, match="not a table"):
+            build(session, log, out, overwrite=True)
         assert (out / "thesis.txt").exists()
 
     def test_a_failure_leaves_what_was_there(self, session: SparkSession, tmp_path: Path) -> None:
         log, out = tmp_path / "log.parquet", tmp_path / "out"
         pq.write_table(delivery_log(90), log)
-        before = blobs(build(session, log, out, PARAMS, MAPPING))
+        before = blobs(build(session, log, out))
         faulty = dataclasses.replace(MAPPING, weight="weight")  # up to 7, where 1 is the most
         with pytest.raises(Exception, match=r"weight\[\d+\] is \d; expected 0 to 1"):
             build(session, log, out, PARAMS, faulty, overwrite=True)
-        assert blobs(SketchFolder.open(out)) == before
-        assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "out"}
+        assert blobs(SketchTable.open(out)) == before
 
     def test_a_column_that_is_not_there(self, session: SparkSession, tmp_path: Path) -> None:
         write_csv(delivery_log(30).drop_columns(["msg"]), tmp_path / "log.csv")
-        with pytest.raises(JobError, match="no column 'msg'; it has arrival_us"):
-            sketch_table(session, tmp_path / "log.csv", PARAMS, MAPPING)
+        with pytest.raises(ds.ParameterError, match="no column 'msg'; it has arrival_us"):
+            build(session, tmp_path / "log.csv", tmp_path / "out")
+        write_csv(delivery_log(30), tmp_path / "log.csv")
         with pytest.raises(ds.ParameterError, match="no column 'gateway'"):
-            sketch_table(session, tmp_path / "log.csv", PARAMS, MAPPING, ["gateway"])
+            build(session, tmp_path / "log.csv", tmp_path / "out", by=["gateway"])
 
     def test_a_log_that_is_not_there_or_not_known(
         self, session: SparkSession, tmp_path: Path
     ) -> None:
-        with pytest.raises(JobError, match="does not exist"):
-            sketch_table(session, tmp_path / "log.parquet", PARAMS, MAPPING)
+        with pytest.raises(FileNotFoundError, match="does not exist"):
+            build(session, tmp_path / "log.parquet", tmp_path / "out")
         (tmp_path / "log.xls").write_text("")
-        with pytest.raises(JobError, match=r"\.xls.*--format"):
-            sketch_table(session, tmp_path / "log.xls", PARAMS, MAPPING)
+        with pytest.raises(ds.ParameterError, match=r"\.xls.*say which"):
+            build(session, tmp_path / "log.xls", tmp_path / "out")
 
 
 @pytest.fixture(scope="module")
-def folders(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[SketchFolder]:
+def tables(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[SketchTable]:
     """Two parts of one log that overlap, built apart."""
     root = tmp_path_factory.mktemp("merge")
     log = delivery_log(2_000)
-    folders = []
+    tables = []
     for name, part in {"a": log.slice(0, 1_200), "b": log.slice(800)}.items():
         pq.write_table(part, root / f"{name}.parquet")
-        folders.append(
-            build(session, root / f"{name}.parquet", root / name, PARAMS, MAPPING, ["path"])
-        )
-    return folders
+        tables.append(build(session, root / f"{name}.parquet", root / name, by=["path"]))
+    return tables
 
 
 class TestMerge:
-    def test_into_one(self, session: SparkSession, folders: list[SketchFolder]) -> None:
-        assert merge_all(session, folders) == expected(delivery_log(2_000), [])[()]
+    def test_into_one(self, session: SparkSession, tables: list[SketchTable]) -> None:
+        assert merge_all(session, tables) == expected(delivery_log(2_000), [])[()]
 
     def test_key_by_key(
-        self, session: SparkSession, folders: list[SketchFolder], tmp_path: Path
+        self, session: SparkSession, tables: list[SketchTable], tmp_path: Path
     ) -> None:
-        merged = merge_per_key(session, folders, tmp_path / "merged")
+        merged = merge_per_key(session, tables, tmp_path / "merged")
         assert blobs(merged) == expected(delivery_log(2_000), ["path"])
         assert merged.summary["rows"] == 2_400  # deliveries read, the overlap twice
-        assert SketchFolder.open(tmp_path / "merged").by == ["path"]
+        assert SketchTable.open(tmp_path / "merged").by == ("path",)
 
     def test_other_parameters_or_keys_are_refused(
-        self, session: SparkSession, folders: list[SketchFolder], tmp_path: Path
+        self, session: SparkSession, tables: list[SketchTable], tmp_path: Path
     ) -> None:
         pq.write_table(delivery_log(90), tmp_path / "log.parquet")
         other = ds.SketchParams(max_weight=1, id_bits=47, seed=10, time_unit="us")
         odd = build(session, tmp_path / "log.parquet", tmp_path / "odd", other, MAPPING, ["path"])
         with pytest.raises(ds.IncompatibleSketchError) as caught:
-            merge_all(session, [folders[0], odd])
+            merge_all(session, [tables[0], odd])
         assert caught.value.fields == {"id_bits": (48, 47), "seed": (9, 10)}
         whole = build(session, tmp_path / "log.parquet", tmp_path / "whole", PARAMS, MAPPING)
-        with pytest.raises(JobError, match="leave out --per-key"):
-            merge_per_key(session, [folders[0], whole], tmp_path / "merged")
+        with pytest.raises(CommandError, match="leave out --per-key"):
+            merge_per_key(session, [tables[0], whole], tmp_path / "merged")
+
+    def test_keys_of_other_types_are_refused(
+        self, session: SparkSession, tables: list[SketchTable], tmp_path: Path
+    ) -> None:
+        pq.write_table(delivery_log(90, text_keys=True), tmp_path / "log.parquet")
+        text = build(session, tmp_path / "log.parquet", tmp_path / "text", by=["path"])
+        with pytest.raises(CommandError, match=r"types bigint, and those of .*text of string"):
+            merge_per_key(session, [tables[0], text], tmp_path / "merged")
+
+    def test_nothing_cannot_be_merged(self, session: SparkSession, tmp_path: Path) -> None:
+        empty = SketchTable.create(tmp_path / "empty", recipe_of(PARAMS))
+        with pytest.raises(CommandError, match="hold no sketches"):
+            merge_all(session, [empty])
+
+
+HOUR_US = 3_600_000_000
+
+
+def hourly(log: pa.Table, unit: str) -> pa.Table:
+    """The log with its time, cut down, in three types of columns."""
+    time = pc.coalesce(log["event_us"], log["arrival_us"])
+    # Stretched, so that a few days are in it.
+    time = pc.add(pc.multiply(pc.subtract(time, 1_700_000_000_000_000), 200), 1_700_000_000_000_000)
+    stamp = pc.floor_temporal(time.cast(pa.timestamp("us", "UTC")), unit=unit)
+    width = HOUR_US if unit == "hour" else 24 * HOUR_US
+    number = pc.multiply(pc.divide(time, width), width)
+    text = pc.strftime(stamp, "%Y-%m-%dT%H" if unit == "hour" else "%Y-%m-%d")
+    return log.append_column(unit, stamp).append_column("n", number).append_column("text", text)
+
+
+class TestCompact:
+    def test_hours_into_days_are_what_a_build_by_day_gives(
+        self, session: SparkSession, log: pa.Table, tmp_path: Path
+    ) -> None:
+        log = log.slice(0, 1_500)
+        keys = {"hour": ["path", "hour", "n", "text"], "day": ["path", "day", "n", "text"]}
+        for unit, by in keys.items():
+            pq.write_table(hourly(log, unit), tmp_path / f"{unit}.parquet")
+            build(session, tmp_path / f"{unit}.parquet", tmp_path / unit, by=by)
+        fine, days = (SketchTable.open(tmp_path / unit) for unit in keys)
+        cuts = [Truncation.parse(t) for t in ("hour:day:day", f"n:{24 * HOUR_US}", "text:10")]
+        compacted = compact(session, fine, tmp_path / "compacted", cuts)
+        assert blobs(compacted) == blobs(days)
+        assert compacted.by == days.by
+        assert compacted.counts["sketches"] < fine.counts["sketches"]
+        assert compacted.counts["rows"] == 1_500
+        by_path = compact(session, fine, tmp_path / "paths", drop=["hour", "n", "text"])
+        assert blobs(by_path) == expected(log, ["path"])
+
+    def test_faults_are_named(
+        self, session: SparkSession, tables: list[SketchTable], tmp_path: Path
+    ) -> None:
+        for text in ("path", "path:day:x:y", "path:", "path:fortnight", "path:0"):
+            with pytest.raises(CommandError, match="--truncate"):
+                Truncation.parse(text)
+        for cuts, drop, message in [
+            (["room:day"], [], "no key 'room'; it has path"),
+            (["path:5"], ["path"], "'path' is named more than once"),
+            (["path:day"], [], "path is of type bigint, which cannot be cut to day"),
+        ]:
+            with pytest.raises(CommandError, match=message):
+                compact(
+                    session, tables[0], tmp_path / "x", [Truncation.parse(c) for c in cuts], drop
+                )

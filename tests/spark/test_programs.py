@@ -24,9 +24,9 @@ import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import ColumnMapping, sketches_by_key
 from decaysketch.families import Recipe, recipe_of
-from spark_jobs import build, java, merge, publish
+from decaysketch.spark.tables import SketchTable
+from spark_jobs import build, compact, java, merge, publish, rebuild
 from spark_jobs.java import JavaNotFoundError, find_java_home
-from spark_jobs.tables import SketchFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 MAPPING = ColumnMapping(
@@ -64,7 +64,7 @@ def test_a_build_without_a_java_on_the_machine(
     assert built.returncode == 0, built.stderr
     assert "600 deliveries" in built.stderr
     params = ds.SketchParams(max_weight=1, id_bits=48, capacity=64, time_unit="us")
-    [sketch] = SketchFolder.open(tmp_path / "out").read()
+    [sketch] = SketchTable.open(tmp_path / "out").sketches()
     assert sketch.blob == sketches_by_key(log, params, MAPPING)[()].to_bytes()
 
 
@@ -100,9 +100,10 @@ class TestPrograms:
         status, told = run(merge.main, out, out, "--out", whole)
         assert (status, "--overwrite" in told) == (1, True)
         assert run(merge.main, out, out, "--per-key", "--out", tmp_path / "keys")[0] == 0
-        assert SketchFolder.open(tmp_path / "keys").read()[0].rows == 2 * (
-            SketchFolder.open(out).read()[0].rows
-        )
+        rows = [
+            [s.rows for s in SketchTable.open(tmp_path / n).sketches()] for n in ("keys", "out")
+        ]
+        assert rows[0] == [2 * n for n in rows[1]]
 
     def test_parameters_from_a_file_and_a_secret_from_another(self, tmp_path: Path) -> None:
         log, key = delivery_log(300), bytes(range(16))
@@ -116,7 +117,8 @@ class TestPrograms:
             "--params", tmp_path / "params.json", "--weight-column", "weight", *secret,
         )  # fmt: skip
         assert status == 0, told
-        assert key.hex() not in (tmp_path / "out" / "summary.json").read_text()
+        for version in (tmp_path / "out" / "versions").iterdir():
+            assert key.hex() not in version.read_text()
         out, whole = tmp_path / "out", tmp_path / "all.sketch"
         assert run(merge.main, out, "--out", whole, *secret)[0] == 0
         mapping = dataclasses.replace(MAPPING, weight="weight")
@@ -137,7 +139,7 @@ class TestPrograms:
             assert status == 1
             assert "value[77] is inf; expected a finite number" in told
             assert "Traceback" not in told
-            assert not (tmp_path / "out" / "summary.json").exists()
+            assert not SketchTable.exists(tmp_path / "out")
 
     def test_a_faulty_file_ends_a_program_with_one_line(self, tmp_path: Path) -> None:
         (tmp_path / "log.parquet").write_bytes(b"PAR1 not really PAR1")
@@ -198,17 +200,17 @@ def test_families_are_built_and_merged(family: str, told: bool, tmp_path: Path) 
             build.main, tmp_path / f"{name}.parquet", "--out", tmp_path / name, *options, reading
         )
         assert status == 0, told_so
-        assert SketchFolder.open(tmp_path / name).recipe() == recipe
+        assert SketchTable.open(tmp_path / name).recipe == recipe
     whole, keys = tmp_path / "all.sketch", tmp_path / "keys"
     assert run(merge.main, tmp_path / "a", tmp_path / "b", "--out", whole)[0] == 0
     assert whole.read_bytes() == sketches_by_key(log, recipe, mapping, now=now)[()].to_bytes()
     assert run(merge.main, tmp_path / "a", tmp_path / "b", "--per-key", "--out", keys)[0] == 0
     expected = sketches_by_key(log, recipe, mapping, ["path"], now=now)
-    merged = SketchFolder.open(keys)
-    assert {s.key: s.blob for s in merged.read()} == {
+    merged = SketchTable.open(keys)
+    assert {s.key: s.blob for s in merged.sketches()} == {
         key: sketch.to_bytes() for key, sketch in expected.items()
     }
-    assert merged.recipe() == recipe
+    assert merged.recipe == recipe
 
 
 def test_folders_of_two_families_are_not_merged(tmp_path: Path) -> None:
@@ -223,7 +225,7 @@ def test_folders_of_two_families_are_not_merged(tmp_path: Path) -> None:
 def test_a_folder_of_the_first_release_names_no_family(tmp_path: Path) -> None:
     params = ds.SketchParams(max_weight=1)
     (tmp_path / "summary.json").write_text(json.dumps({"params": params.to_dict(), "by": []}))
-    assert SketchFolder.open(tmp_path).recipe() == recipe_of(params)
+    assert SketchTable.open(tmp_path).recipe == recipe_of(params)
 
 
 HALVING = '{"kind": "halving", "period": 60}'
@@ -245,6 +247,7 @@ HALVING = '{"kind": "halving", "period": 60}'
         (["--family", "integral", "--decay", '{"kind": "slow"}'], "kind is 'slow'; expected one"),
         (["--family", "integral", "--decay", '{"kind": "table"}'], "named by its digest"),
         (["--decay", HALVING], "unknown field 'decay'"),
+        (["--decay", "nowhere.json"], "--decay is 'nowhere.json'; expected JSON, or a file"),
         (["--now", "7"], "now is 7; expected None: a DecaySketch has no clock"),
         (["--id-columns", ""], "ids is (); expected the columns"),
     ],
@@ -265,8 +268,15 @@ def test_what_a_family_cannot_be_built_with_is_found_before_a_session_starts(
         (build.main, ["nowhere", "--out", "x", "--column-unit", "y"], "time_unit is 'y'"),
         (build.main, ["nowhere", "--out", "x", "--params", "Makefile"], "Makefile is not JSON"),
         (build.main, ["nowhere", "--out", "x", "--id-key-file", "Makefile"], "hexadecimal"),
-        (merge.main, ["nowhere", "--out", "x"], "nowhere is not a folder of sketches"),
-        (publish.main, ["nowhere", "--url", "http://h", "--stream", "s"], "not a folder"),
+        (build.main, ["Makefile", "--out", "x", "--since", "soon"], "--since is 'soon'"),
+        (build.main, ["Makefile", "--out", "x", "--where", "a or b"], "where"),
+        (build.main, ["Makefile", "--out", "x", "--fingerprint", "no"], "--fingerprint is 'no'"),
+        (build.main, ["Makefile", "--out", "docs"], "docs is there already and not a table"),
+        (build.main, ["Makefile", "--out", "x", "--quarantine", "docs"], "not a quarantine"),
+        (merge.main, ["nowhere", "--out", "x"], "nowhere is not a table of sketches"),
+        (rebuild.main, ["nowhere"], "nowhere is not a table of sketches"),
+        (compact.main, ["nowhere"], "nowhere is not a table of sketches"),
+        (publish.main, ["nowhere", "--url", "http://h", "--stream", "s"], "not a table"),
     ],
 )  # fmt: skip
 def test_faulty_arguments_are_found_before_a_session_starts(

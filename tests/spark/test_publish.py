@@ -2,54 +2,88 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pyarrow as pa
 import pytest
+import typer
 from delivery_logs import delivery_log
+from typer.testing import CliRunner
 
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.batch import ColumnMapping, sketches_by_key
+from decaysketch.batch import ColumnMapping, KeyedBuilder, sketches_by_key
+from decaysketch.cli.output import CommandError
+from decaysketch.client import posting
+from decaysketch.client.posting import Poster, PostRefusedError, UnreachableError, joined
 from decaysketch.families import Recipe, recipe_of
-from spark_jobs.console import JobError
-from spark_jobs.publish import Publisher, source_name
-from spark_jobs.tables import StoredSketch
+from decaysketch.spark.tables import SketchTable
+from spark_jobs import publish as program
+from spark_jobs.publish import Published, publish, source_name, sources_of
 
 MAPPING = ColumnMapping(
     time="event_us", fallback_time="arrival_us", ids=("source", "msg"), value="value"
 )
 PARAMS = ds.SketchParams(max_weight=1, capacity=200, time_unit="us")
+RECIPE = recipe_of(PARAMS)
 
 
-def stored() -> list[StoredSketch]:
-    found = sketches_by_key(delivery_log(900), PARAMS, MAPPING, ["path"])
-    return [StoredSketch(key, 0, s.to_bytes(), s.digest()) for key, s in found.items()]
+def stored(
+    path: Path,
+    log: pa.Table,
+    recipe: Recipe[Any] = RECIPE,
+    by: Sequence[str] = ("path",),
+    mapping: ColumnMapping = MAPPING,
+) -> SketchTable:
+    """A table of the sketches of a log."""
+    builder = KeyedBuilder(recipe, mapping, by)
+    builder.add(log)
+    return SketchTable.write(path, pa.Table.from_batches(builder.batches()), recipe, by)
+
+
+@contextmanager
+def aggregator(folder: Path) -> Iterator[httpx2.Client]:
+    from fastapi.testclient import TestClient
+
+    from api.app import create_app
+    from api.settings import Settings
+
+    app = create_app(Settings(data=str(folder / "aggregator.sqlite3")))
+    with TestClient(app, base_url="http://localhost") as client:
+        yield client
+
+
+def said(published: Sequence[Published]) -> dict[str, tuple[int, str | None]]:
+    return {
+        each.source: (each.receipt.new if each.receipt else -1, each.held) for each in published
+    }
 
 
 class TestWithTheAggregator:
     def test_sources_arrive_and_arriving_again_changes_nothing(self, tmp_path: Path) -> None:
-        from fastapi.testclient import TestClient
-
-        from api.app import create_app
-        from api.settings import Settings
-
-        app = create_app(Settings(data=str(tmp_path / "aggregator.sqlite3")))
-        with TestClient(app, base_url="http://localhost") as client:
-            publisher = Publisher(client, "ward-7")
-            publisher.create_stream(recipe_of(PARAMS))
-            publisher.create_stream(recipe_of(PARAMS))
-            receipts = publisher.post_all(stored())
-            assert all(receipt.new for receipt in receipts)
+        sources = sources_of(stored(tmp_path / "t", delivery_log(900)))
+        with aggregator(tmp_path) as client:
+            poster = Poster(client, "ward-7")
+            assert poster.create_stream(RECIPE)["family"] == "decay"
+            poster.create_stream(RECIPE)
+            assert said(publish(poster, sources, RECIPE)) == {
+                str(path): (1, "equal") for path in range(5)
+            }
             first = client.get("/v1/streams/ward-7/sketch").content
-            again = publisher.post_all(stored())
-            assert not any(receipt.new for receipt in again)
+            assert said(publish(poster, sources, RECIPE)) == {
+                str(path): (0, "equal") for path in range(5)
+            }
             assert client.get("/v1/streams/ward-7/sketch").content == first
             assert first == sketches_by_key(delivery_log(900), PARAMS, MAPPING)[()].to_bytes()
-            with pytest.raises(JobError, match=r"refused: 409: .*seed"):
-                publisher.create_stream(recipe_of(replace(PARAMS, seed=1)))
+            with pytest.raises(PostRefusedError, match=r"refused: 409: .*seed") as caught:
+                poster.create_stream(recipe_of(replace(PARAMS, seed=1)))
+            assert (caught.value.status, caught.value.kind) == (409, "stream-exists")
 
     @pytest.mark.parametrize(
         ("recipe", "value"),
@@ -61,24 +95,135 @@ class TestWithTheAggregator:
         ids=["integral", "sum", "median"],
     )
     def test_any_family(self, tmp_path: Path, recipe: Recipe[Any], value: str) -> None:
-        from fastapi.testclient import TestClient
-
-        from api.app import create_app
-        from api.settings import Settings
-
         mapping = replace(MAPPING, value=value, source="source", sequence="msg")
-        found = sketches_by_key(delivery_log(900), recipe, mapping, ["path"])
-        stored = [StoredSketch(key, 0, s.to_bytes(), s.digest()) for key, s in found.items()]
-        app = create_app(Settings(data=str(tmp_path / "aggregator.sqlite3")))
-        with TestClient(app, base_url="http://localhost") as client:
-            publisher = Publisher(client, "ward-7")
-            publisher.create_stream(recipe)
-            assert all(receipt.new for receipt in publisher.post_all(stored))
-            assert not any(receipt.new for receipt in publisher.post_all(stored))
-            whole = sketches_by_key(delivery_log(900), recipe, mapping)[()].to_bytes()
+        log = delivery_log(900)
+        sources = sources_of(stored(tmp_path / "t", log, recipe, mapping=mapping))
+        with aggregator(tmp_path) as client:
+            poster = Poster(client, "ward-7")
+            poster.create_stream(recipe)
+            for new in (1, 0):
+                told = said(publish(poster, sources, recipe))
+                assert set(told.values()) == {(new, "equal")}
+            whole = sketches_by_key(log, recipe, mapping)[()].to_bytes()
             assert client.get("/v1/streams/ward-7/sketch").content == whole
-            with pytest.raises(JobError, match=r"refused: 409: "):
-                publisher.create_stream(recipe_of(PARAMS))
+            with pytest.raises(PostRefusedError, match=r"refused: 409: "):
+                poster.create_stream(RECIPE)
+
+    def test_a_source_of_several_keys_is_posted_in_one_body(self, tmp_path: Path) -> None:
+        log = delivery_log(900)
+        table = stored(tmp_path / "t", log, by=("path", "source"))
+        sources = sources_of(table, ["path"])
+        assert {len(sketches) for sketches in sources.values()} == {23}
+        with aggregator(tmp_path) as client:
+            # Of a larger capacity than the stream's: what is held is the sketch of the smaller one.
+            recipe = recipe_of(replace(PARAMS, capacity=20))
+            poster = Poster(client, "ward-7", max_body_bytes=4_000)
+            poster.create_stream(recipe)
+            assert said(publish(poster, sources, recipe)) == {
+                str(path): (23, "equal") for path in range(5)
+            }
+            assert client.get("/v1/streams/ward-7").json()["posts"] == 5 * 23
+        with pytest.raises(CommandError, match="no key 'room'; it has path, source"):
+            sources_of(table, ["room"])
+
+    def test_what_the_aggregator_holds_beyond_the_table_is_reported_and_replaced(
+        self, tmp_path: Path
+    ) -> None:
+        log = delivery_log(900)
+        before = sources_of(stored(tmp_path / "before", log))
+        rows = [row for row in log.to_pylist() if (row["path"], row["msg"]) != (3, 0)]
+        after = sources_of(
+            stored(tmp_path / "after", pa.Table.from_pylist(rows, schema=log.schema))
+        )
+        assert [n for n in before if before[n][0].digest != after[n][0].digest] == ["3"]
+        with aggregator(tmp_path) as client:
+            poster = Poster(client, "ward-7")
+            poster.create_stream(RECIPE)
+            publish(poster, before, RECIPE)
+            told = said(publish(poster, after, RECIPE))
+            assert told == {str(path): (0, "equal") for path in range(5)} | {"3": (1, "more")}
+            told = said(publish(poster, after, RECIPE, replacing=True))
+            assert {held for _, held in told.values()} == {"equal"}
+            held = client.get("/v1/streams/ward-7/sketch", params={"source": "3"}).content
+            assert held == after["3"][0].blob
+
+    def test_what_it_lost_is_reported(self, tmp_path: Path) -> None:
+        [sketches] = sources_of(stored(tmp_path / "t", delivery_log(300), by=())).values()
+        sketch = joined([sketches[0].blob], RECIPE)
+        with aggregator(tmp_path) as client:
+            poster = Poster(client, "ward-7")
+            poster.create_stream(RECIPE)
+            assert poster.check("all", sketch, RECIPE) == "missing"
+            other = sketches_by_key(delivery_log(300, seed=2), PARAMS, MAPPING)[()]
+            poster.post("all", [other.to_bytes()])
+            assert poster.check("all", sketch, RECIPE) == "missing"
+            receipt = poster.post("all", [sketches[0].blob])
+            assert poster.check("all", sketch, RECIPE, receipt.token) == "more"
+
+    def test_digests_of_a_few_among_many_sources(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(posting, "_SOURCES_LISTED", 4)
+        [sketches] = sources_of(stored(tmp_path / "t", delivery_log(30), by=())).values()
+        with aggregator(tmp_path) as client:
+            poster = Poster(client, "ward-7")
+            poster.create_stream(RECIPE)
+            for number in range(25):
+                poster.post(f"s{number:02}", [sketches[0].blob])
+            there, absent = ["s01", "s24", "s11", "s12"], ["nobody", "s055", "t"]
+            found = poster.digests([*there, *absent])
+            assert {name: found[name] for name in there} == dict.fromkeys(there, sketches[0].digest)
+            assert not set(absent) & set(found)
+            assert "s19" not in found  # what nobody asked for is passed over
+
+    def test_a_revoked_source_does_not_keep_the_others_out(self, tmp_path: Path) -> None:
+        sources = sources_of(stored(tmp_path / "t", delivery_log(900)))
+        with aggregator(tmp_path) as client:
+            poster = Poster(client, "ward-7")
+            poster.create_stream(RECIPE)
+            publish(poster, sources, RECIPE)
+            client.post("/v1/streams/ward-7/sources/2/revoke")
+            told = publish(poster, sources, RECIPE)
+            assert said(told)["2"] == (-1, None)
+            assert "403" in next(each.problem for each in told if each.source == "2")
+            assert list(said(told).values()).count((0, "equal")) == 4
+
+
+class TestTheProgram:
+    def run(self, client: httpx2.Client, *arguments: object) -> Any:
+        app = typer.Typer()
+        app.command()(program.main)
+        return CliRunner().invoke(app, list(map(str, arguments)))
+
+    def test_it_reports_what_it_did(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = delivery_log(900)
+        stored(tmp_path / "t", log)
+        (tmp_path / "key").write_text("ds_1_2\n")
+        with aggregator(tmp_path) as client:
+            keys: list[Path | None] = []
+
+            @contextmanager
+            def connected(url: str, key: Path | None, timeout_s: float) -> Iterator[httpx2.Client]:
+                keys.append(key)
+                yield client
+
+            monkeypatch.setattr(program, "api_client", connected)
+            asked = (tmp_path / "t", "--url", "http://localhost", "--stream", "ward-7")
+            result = self.run(client, *asked, "--json", "--api-key-file", tmp_path / "key")
+            assert (result.exit_code, keys) == (0, [tmp_path / "key"])
+            told = json.loads(result.stdout)
+            assert told.pop("seconds") > 0
+            size = SketchTable.open(tmp_path / "t").counts["sketch_bytes"]
+            assert told == {
+                "stream": "ward-7", "sources": 5, "sketches": 5, "bytes": size, "new": 5,
+                "equal": 5, "more": [], "missing": [], "refused": {},
+            }  # fmt: skip
+            assert "holds exactly what was posted of 5 sources" in result.stderr
+            client.post("/v1/streams/ward-7/sources/2/revoke")
+            result = self.run(client, *asked)
+            assert (result.exit_code, "was refused: 403" in result.stderr) == (1, True)
+            result = self.run(client, *asked, "--replace", "--no-verify")
+            assert (result.exit_code, "no use" in result.stderr) == (1, True)
 
 
 class Network:
@@ -94,39 +239,60 @@ class Network:
         step = self.script.pop(0)
         if isinstance(step, Exception):
             raise step
-        answer = {"sketches": [{"duplicate": False}], "detail": "a reason"}
-        return httpx2.Response(step, json=answer)
+        answer = {
+            "stream": "a stream", "source": request.url.params.get("source"), "token": "t",
+            "sketches": [{"duplicate": False}], "detail": "a reason",
+        }  # fmt: skip
+        return httpx2.Response(step, json=answer, headers={"retry-after": "3"})
 
-    def publisher(self, attempts: int = 4) -> Publisher:
+    def poster(self, attempts: int = 4) -> Poster:
         client = httpx2.Client(
             transport=httpx2.MockTransport(self), base_url="http://aggregator.test"
         )
-        return Publisher(client, "a stream", attempts=attempts, wait=self.waits.append)
+        return Poster(client, "a stream", attempts=attempts, wait=self.waits.append)
 
 
 class TestWithABadNetwork:
     def test_what_may_pass_is_tried_again(self) -> None:
         network = Network(503, httpx2.ReadTimeout("late"), 429, 200)
-        receipt = network.publisher().post("gateway 1/2", b"sketch")
-        assert (receipt.source, receipt.size, receipt.new) == ("gateway 1/2", 6, True)
-        assert network.waits == sorted(network.waits)
+        receipt = network.poster().post("gateway 1/2", [b"sketch"])
+        assert (receipt.source, receipt.size, receipt.new) == ("gateway 1/2", 6, 1)
         assert len(network.waits) == 3
+        assert network.waits[0] == 3.0  # as the server asked
+        assert 0 <= network.waits[1] <= 1.0  # of the back-off alone: there was no answer
         [url] = {str(request.url) for request in network.requests}
         assert url.startswith("http://aggregator.test/v1/streams/a%20stream/sketches?source=")
         assert network.requests[-1].url.params["source"] == "gateway 1/2"
         assert network.requests[-1].headers["content-type"] == "application/octet-stream"
         assert network.requests[-1].content == b"sketch"
 
+    def test_a_body_that_is_too_long_is_halved(self) -> None:
+        network = Network(413, 200, 413, 200, 200)
+        blobs = [b"a", b"bc", b"def", b"g"]
+        assert network.poster().post("s", blobs).sketches == 4
+        bodies = [request.content for request in network.requests]
+        one, two = b"\1\0\0\0a\2\0\0\0bc", b"\3\0\0\0def\1\0\0\0g"
+        assert bodies == [one + two, one, two, b"def", b"g"]
+        network = Network(413)
+        with pytest.raises(PostRefusedError, match="was refused: 413"):
+            network.poster().post("s", [b"a"])
+
     def test_a_refusal_is_final_and_says_why(self) -> None:
         network = Network(422)
-        with pytest.raises(JobError, match="was refused: 422: a reason"):
-            network.publisher().post("a", b"")
+        with pytest.raises(PostRefusedError, match="was refused: 422: a reason"):
+            network.poster().post("a", [b""])
         assert len(network.requests) == 1
 
     def test_patience_ends(self) -> None:
         network = Network(*[httpx2.ConnectError("nobody there")] * 4)
-        with pytest.raises(JobError, match="failed 4 times: ConnectError: nobody there"):
-            network.publisher().post("a", b"")
+        with pytest.raises(UnreachableError, match="failed 4 times: ConnectError: nobody there"):
+            network.poster().post("a", [b""])
+
+    def test_what_concerns_every_source_ends_the_program(self, tmp_path: Path) -> None:
+        sources = sources_of(stored(tmp_path / "t", delivery_log(300)))
+        network = Network(200, 401, *[200] * 9)
+        with pytest.raises(CommandError, match=r"401.*; 1 of 5 sources were posted before"):
+            publish(network.poster(), sources, RECIPE, concurrency=1)
 
 
 @pytest.mark.parametrize(
@@ -144,5 +310,5 @@ def test_every_key_has_a_name_of_its_own(key: tuple[object, ...], name: str) -> 
 
 
 def test_a_null_cannot_name_a_source() -> None:
-    with pytest.raises(JobError, match="null"):
+    with pytest.raises(CommandError, match="null"):
         source_name((1, None))

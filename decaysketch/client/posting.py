@@ -1,0 +1,316 @@
+"""Posting sketches that are bytes already, and proof that the aggregator holds them.
+
+What a :class:`Sensor` does for a stream of observations, :class:`Poster` does for a table of
+sketches: every request is tried again until its answer would not change any more, which costs
+nothing because a sketch that arrives twice changes nothing. Then it asks what the aggregator holds
+of a source. With sketch ``s`` posted and ``h`` held there,
+
+    h = s          nothing but what was posted, now or before;
+    h join s = h   all that was posted, and more: somebody else posts there, or what was posted
+                   before has been corrected since;
+    else           something is missing.
+
+All three are told by digests of states; bytes are fetched only where the first does not hold.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote
+
+import httpx2
+
+from decaysketch.client.delivery import Answer, Backoff, Later, Taken, judge
+from decaysketch.client.errors import ClientError
+from decaysketch.families import Recipe, merge
+
+__all__ = ["Held", "PostRefusedError", "Poster", "Receipt", "UnreachableError", "joined"]
+
+Held = Literal["equal", "more", "missing"]
+
+_SKETCH = "application/octet-stream"
+_SKETCHES = "application/vnd.decaysketch.sketches"
+_LENGTH_BYTES = 4
+_MOST_SKETCHES = 10_000  # in one body
+_SOURCES_LISTED = 1_000  # in one answer
+_OK, _NO_CONTENT, _NOT_MODIFIED, _NOT_FOUND, _TOO_LONG = 200, 204, 304, 404, 413
+_LONGEST_WAIT_S = 60.0
+
+
+class PostRefusedError(ClientError):
+    """The aggregator refused a request, and would refuse it again.
+
+    Attributes:
+        status: of the answer.
+        kind: the aggregator's name for the reason, such as "revoked-source"; "" where it gave none.
+    """
+
+    def __init__(self, message: str, status: int, kind: str) -> None:
+        super().__init__(message)
+        self.status, self.kind = status, kind
+
+
+class UnreachableError(ClientError):
+    """No attempt was answered by the aggregator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the aggregator said to the sketches of one source.
+
+    Attributes:
+        source: of whom they are.
+        sketches: how many were posted.
+        size: of all of them, in bytes.
+        new: how many of them the journal did not hold.
+        token: who shows it to the aggregator is answered from a sketch that holds the post.
+    """
+
+    source: str
+    sketches: int
+    size: int
+    new: int
+    token: str
+
+
+def joined(blobs: Sequence[bytes], recipe: Recipe[Any]) -> Any:
+    """The sketch that a source of a stream holds once these were posted to it.
+
+    Args:
+        blobs: at least one.
+        recipe: of the stream; its capacity is in force, however large theirs are.
+    """
+    return merge([recipe.empty(), *map(recipe.decode, blobs)])
+
+
+class Poster:
+    """Posts sketches to one stream of an aggregator. Threads may share it.
+
+    Args:
+        client: an httpx2 client whose base URL is the aggregator's; it brings the API key.
+        stream: name of the stream.
+        attempts: how often one request is tried before it counts as failed.
+        backoff_s, max_backoff_s: the wait after the first failure is up to ``backoff_s``, twice as
+            much after each further one, up to the other; at least what ``Retry-After`` says, up to
+            a minute.
+        max_body_bytes: sketches of one source share bodies up to this size.
+        wait: called with seconds between two attempts.
+    """
+
+    def __init__(
+        self,
+        client: httpx2.Client,
+        stream: str,
+        *,
+        attempts: int = 6,
+        backoff_s: float = 0.5,
+        max_backoff_s: float = 10.0,
+        max_body_bytes: int = 8 << 20,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.stream = stream
+        self._client, self._path = client, f"/v1/streams/{quote(stream, safe='')}"
+        self._attempts, self._backoff = attempts, (backoff_s, max_backoff_s)
+        self._max_body_bytes, self._wait = max_body_bytes, wait
+        self._random = random.Random()
+
+    # ------------------------------------------------------------------------------- the stream
+
+    def create_stream(self, recipe: Recipe[Any]) -> dict[str, Any]:
+        """Create the stream of a recipe, or find it there with the same one; its state.
+
+        Raises:
+            PostRefusedError: it has other parameters, or the aggregator does not take these.
+            UnreachableError: there was no answer.
+        """
+        return self._fields("PUT", self._path, {"name": self.stream}, json=recipe.to_dict())
+
+    def stream_state(self) -> dict[str, Any]:
+        """What the aggregator knows of the stream.
+
+        Raises:
+            PostRefusedError: there is no such stream, or the key does not cover it.
+            UnreachableError: there was no answer.
+        """
+        return self._fields("GET", self._path, {"name": self.stream}, params={"sources": 0})
+
+    def digests(self, sources: Iterable[str]) -> dict[str, str]:
+        """Digests of what the aggregator holds of sources, as far as it knows them.
+
+        Every answer tells of up to 1,000 sources. Raises as :meth:`stream_state` does.
+        """
+        wanted = sorted(set(sources), reverse=True)
+        found: dict[str, str] = {}
+        after = ""
+        while wanted:
+            after = max(after, wanted[-1][:-1])  # no name that is wanted lies between
+            asked = {"sources": _SOURCES_LISTED, "after_source": after}
+            listed = self._fields("GET", self._path, {"name": self.stream}, params=asked)["sources"]
+            found |= {each["source"]: each["digest"] for each in listed}
+            if len(listed) < _SOURCES_LISTED:
+                break
+            after = listed[-1]["source"]
+            while wanted and wanted[-1] <= after:
+                wanted.pop()
+        return found
+
+    # --------------------------------------------------------------------------------- sketches
+
+    def post(self, source: str, blobs: Sequence[bytes]) -> Receipt:
+        """Post sketches of one source; once this returns they are on the aggregator's disk.
+
+        Raises:
+            PostRefusedError: the aggregator refused one of them; what went before it was taken.
+            UnreachableError: there was no answer.
+        """
+        waiting = list(_bodies(blobs, self._max_body_bytes))[::-1]
+        new, token = 0, ""
+        while waiting:
+            part = waiting.pop()
+            try:
+                fields = self._post(source, part)
+            except PostRefusedError as fault:
+                if fault.status != _TOO_LONG or len(part) == 1:
+                    raise
+                waiting += [part[len(part) // 2 :], part[: len(part) // 2]]
+                continue
+            new += sum(not each["duplicate"] for each in fields["sketches"])
+            token = fields["token"]
+        return Receipt(source, len(blobs), sum(map(len, blobs)), new, token)
+
+    def _post(self, source: str, part: Sequence[bytes]) -> dict[str, Any]:
+        body, media = part[0], _SKETCH
+        if len(part) > 1:
+            body = b"".join(len(each).to_bytes(_LENGTH_BYTES, "little") + each for each in part)
+            media = _SKETCHES
+        return self._fields(
+            "POST", f"{self._path}/sketches", {"stream": self.stream, "source": source},
+            params={"source": source}, content=body, headers={"content-type": media},
+        )  # fmt: skip
+
+    def check(self, source: str, sketch: Any, recipe: Recipe[Any], token: str = "") -> Held:
+        """Whether the aggregator holds a sketch of a source.
+
+        Args:
+            source: whose.
+            sketch: what was posted, see :func:`joined`.
+            recipe: of the stream.
+            token: of the post, so that no process answers which does not know of it yet.
+
+        Raises:
+            CorruptSketchError, IncompatibleSketchError: the answer is no sketch of this stream.
+            PostRefusedError, UnreachableError: see :meth:`stream_state`.
+        """
+        digest = sketch.digest()
+        headers = {"if-none-match": f'"{digest}"'}
+        if token:
+            headers["decaysketch-after"] = token
+        try:
+            answer = self._answer(
+                "GET", f"{self._path}/sketch", _is_sketch, {"name": self.stream},
+                params={"source": source}, headers=headers,
+            )  # fmt: skip
+        except PostRefusedError as fault:
+            if fault.status == _NOT_FOUND and fault.kind != "unknown-stream":
+                return "missing"
+            raise
+        if answer.status == _NOT_MODIFIED:
+            return "equal"
+        held = recipe.decode(answer.body)
+        before = held.digest()
+        if before == digest:
+            return "equal"
+        return "more" if merge([held, sketch]).digest() == before else "missing"
+
+    def clear(self, source: str) -> None:
+        """Empty a source: what it posted is dropped. Needs a key of role admin.
+
+        Raises:
+            PostRefusedError, UnreachableError: see :meth:`stream_state`.
+        """
+        path = f"{self._path}/sources/{quote(source, safe='')}"
+        for verb in ("revoke", "reinstate"):
+            try:
+                self._answer("POST", f"{path}/{verb}", _is_done, {"name": self.stream})
+            except PostRefusedError as fault:
+                if fault.kind != "unknown-source":  # it never posted, or is reinstated already
+                    raise
+
+    # --------------------------------------------------------------------------------- requests
+
+    def _fields(
+        self, method: str, path: str, expected: Mapping[str, str], **arguments: Any
+    ) -> dict[str, Any]:
+        def taken(answer: Answer) -> bool:
+            return isinstance(judge(answer, expected), Taken)
+
+        outcome = judge(self._answer(method, path, taken, expected, **arguments), expected)
+        assert isinstance(outcome, Taken)
+        return outcome.fields
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        accept: Callable[[Answer], bool],
+        expected: Mapping[str, str],
+        **arguments: Any,
+    ) -> Answer:
+        """Send until there is an answer that another attempt would not change."""
+        backoff = Backoff(*self._backoff, self._random)
+        problem, after_s = "", 0.0
+        for attempt in range(self._attempts):
+            if attempt:
+                self._wait(max(backoff.next_s(), min(after_s, _LONGEST_WAIT_S)))
+            try:
+                response = self._client.request(method, path, **arguments)
+            except httpx2.TransportError as fault:
+                problem, after_s = f"{type(fault).__name__}: {fault}", 0.0
+                continue
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            answer = Answer(response.status_code, headers, response.content)
+            if accept(answer):
+                return answer
+            outcome = judge(answer, expected)
+            if not isinstance(outcome, Later):
+                assert not isinstance(outcome, Taken)
+                raise PostRefusedError(
+                    f"{method} {path} was refused: {outcome.reason}", answer.status, _kind(response)
+                )
+            problem, after_s = outcome.reason, outcome.after_s
+        url = self._client.base_url.join(path)
+        raise UnreachableError(f"{method} {url} failed {self._attempts} times: {problem}")
+
+
+def _is_done(answer: Answer) -> bool:
+    return answer.status == _NO_CONTENT
+
+
+def _is_sketch(answer: Answer) -> bool:
+    media = answer.headers.get("content-type", "")
+    return answer.status == _NOT_MODIFIED or (answer.status == _OK and media.startswith(_SKETCH))
+
+
+def _kind(response: httpx2.Response) -> str:
+    try:
+        return str(response.json()["type"]).rpartition(":")[2]
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _bodies(blobs: Sequence[bytes], most_bytes: int) -> Iterator[list[bytes]]:
+    part: list[bytes] = []
+    size = 0
+    for blob in blobs:
+        longer = size + _LENGTH_BYTES + len(blob)
+        if part and (longer > most_bytes or len(part) == _MOST_SKETCHES):
+            yield part
+            part, longer = [], _LENGTH_BYTES + len(blob)
+        part.append(blob)
+        size = longer
+    if part:
+        yield part

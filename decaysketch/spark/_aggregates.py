@@ -1,0 +1,190 @@
+"""The two aggregates of SQL, as Python workers run them: batches of one group in, bytes out.
+
+They are of the iterator kind: a group is never in memory as a whole. Spark calls them once for each
+group, after a shuffle by the keys; it has no partial aggregation in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from decaysketch import families
+from decaysketch.batch import ColumnMapping, KeyedBuilder
+from decaysketch.batch.columns import is_binary, is_text
+from decaysketch.errors import DecaySketchError, ParameterError
+from decaysketch.families import Recipe, Sketch
+from decaysketch.spark._opened import decoded
+from decaysketch.spark._questions import FunctionError
+from decaysketch.spark._texts import recipe_of_text
+
+__all__ = ["build", "build_by_name", "merge"]
+
+Arrays = tuple[pa.Array, ...]
+
+_SKETCHES_AT_A_TIME = 64
+_LEADING = ("value", "weight", "time")
+_CALL = "value, weight, time, id, ..."
+
+
+def build_by_name(
+    function: str, streams: Mapping[str, Recipe[Any]], batches: Iterator[Arrays]
+) -> bytes | None:
+    """As :func:`build`, of columns before which there is one that says what is built.
+
+    Args:
+        function: its name, for errors.
+        streams: by name; a text that is none of these is read as JSON.
+        batches: of ``stream, value, weight, time, id, ...``.
+    """
+    recipe: Recipe[Any] | None = None
+    said: str | None = None
+
+    def others() -> Iterator[Arrays]:
+        nonlocal recipe, said
+        for columns in batches:
+            columns = _as_tuple(columns)
+            if not columns:
+                raise FunctionError(
+                    f"{function}(stream, {_CALL}) takes its arguments by place: an aggregate of "
+                    "this kind is not told their names"
+                )
+            if not is_text(columns[0].type):
+                raise FunctionError(
+                    f"{function}: stream is of type {columns[0].type}; expected a name or JSON"
+                )
+            for text in columns[0].unique().to_pylist():
+                if said is None and text is not None:
+                    said, recipe = text, _recipe(function, streams, text)
+                elif text != said or text is None:
+                    raise FunctionError(
+                        f"{function}: stream is {said!r} and {text!r} in one group; expected one"
+                    )
+            yield columns[1:]
+
+    remaining = others()
+    first = next(remaining, None)
+    if first is None or recipe is None:
+        return None
+    return build(function, recipe, None, _chained(first, remaining))
+
+
+def _recipe(function: str, streams: Mapping[str, Recipe[Any]], text: str) -> Recipe[Any]:
+    if text in streams:
+        return streams[text]
+    try:
+        return recipe_of_text(text)
+    except ParameterError as fault:
+        known = f"one of {', '.join(sorted(streams))}, or " if streams else ""
+        raise FunctionError(f"{function}: expected {known}JSON: {fault}") from None
+
+
+def _chained(first: Arrays, others: Iterator[Arrays]) -> Iterator[Arrays]:
+    yield first
+    yield from others
+
+
+def _as_tuple(columns: Any) -> Arrays:
+    """Spark hands over a tuple of arrays, or the array where there is one."""
+    return columns if isinstance(columns, tuple) else (columns,)
+
+
+def build(
+    function: str, recipe: Recipe[Any], now: int | None, batches: Iterator[Arrays]
+) -> bytes | None:
+    """The sketch of one group of rows.
+
+    Args:
+        function: its name, for errors.
+        recipe: what is built.
+        now: what the sketch is told about the time; see :class:`decaysketch.batch.KeyedBuilder`.
+        batches: of ``value, weight, time, id, ...``. Ids that are structs are taken apart.
+
+    Raises:
+        FunctionError: a row or a column that the sketch refuses.
+    """
+    builder: KeyedBuilder | None = None
+    for number, columns in enumerate(batches):
+        try:
+            names, arrays = _named(function, recipe, _as_tuple(columns))
+            if builder is None:
+                builder = KeyedBuilder(recipe, _mapping(recipe, names), now=now)
+            builder.add(pa.RecordBatch.from_arrays(arrays, names=names))
+        except FunctionError:
+            raise
+        except DecaySketchError as fault:
+            reason = f"{type(fault).__name__}: {fault}"
+            raise FunctionError(f"{function}: batch {number} of its group: {reason}") from None
+    if builder is None:
+        return None
+    [blob] = [blob for batch in builder.batches() for blob in batch.column("sketch").to_pylist()]
+    return bytes(blob)
+
+
+def _named(function: str, recipe: Recipe[Any], columns: Arrays) -> tuple[list[str], list[pa.Array]]:
+    """The columns that say something, with names; NULL in place of a column says nothing."""
+    if len(columns) <= len(_LEADING):
+        raise FunctionError(
+            f"{function}({_CALL}) is given {len(columns)} arguments; an id is missing"
+        )
+    ids: list[pa.Array] = []
+    for column in columns[len(_LEADING) :]:
+        ids += column.flatten() if pa.types.is_struct(column.type) else [column]
+    sampled = recipe.family in ("sum", "median")
+    if sampled and len(ids) != 2:
+        raise FunctionError(
+            f"{function}: {len(ids)} ids are given; a sampler of the family {recipe.family!r} "
+            "takes two, the source and its sequence number"
+        )
+    places = ("source", "sequence") if sampled else tuple(f"id{k + 1}" for k in range(len(ids)))
+    named = {
+        name: column
+        for name, column in zip(_LEADING, columns, strict=False)
+        if name == "time" or not pa.types.is_null(column.type)
+    }
+    named |= dict(zip(places, ids, strict=True))
+    return list(named), list(named.values())
+
+
+def _mapping(recipe: Recipe[Any], names: Sequence[str]) -> ColumnMapping:
+    present = {name: name for name in ("value", "weight", "source", "sequence") if name in names}
+    return ColumnMapping(
+        time="time", ids=tuple(name for name in names if name.startswith("id")), **present
+    )
+
+
+def merge(function: str, recipes: Sequence[Recipe[Any]], batches: Iterator[Any]) -> bytes | None:
+    """The merge of the sketches of one group; NULLs are passed over.
+
+    Raises:
+        FunctionError: bytes that are no sketch, or sketches that do not belong together.
+    """
+    merged: Sketch | None = None
+    try:
+        blobs = _blobs(function, batches)
+        while some := list(islice(blobs, _SKETCHES_AT_A_TIME)):
+            sketches = [decoded(blob, recipes) for blob in some]
+            merged = families.merge(sketches if merged is None else [merged, *sketches])
+    except FunctionError:
+        raise
+    except DecaySketchError as fault:
+        raise FunctionError(f"{function}: {type(fault).__name__}: {fault}") from None
+    return None if merged is None else merged.to_bytes()
+
+
+def _blobs(function: str, batches: Iterator[Any]) -> Iterator[bytes]:
+    for columns in batches:
+        given = _as_tuple(columns)
+        if len(given) != 1:
+            raise FunctionError(
+                f"{function}(sketch) is given {len(given)} arguments by place; expected one"
+            )
+        kind = given[0].type
+        if not is_binary(kind) and not pa.types.is_null(kind):
+            raise FunctionError(
+                f"{function}: sketch is of type {kind}; expected the bytes of sketches"
+            )
+        yield from given[0].drop_null().to_pylist()

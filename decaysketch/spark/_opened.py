@@ -1,0 +1,133 @@
+"""Sketches that a worker has decoded, kept while they are likely to be asked again.
+
+Every function of a SELECT is called with the same column of bytes, one after the other; decoding is
+what that would cost each time. So a decoded sketch is kept by the digest of its bytes, together
+with the samples that were drawn from it last: equal questions in one SELECT, and different ones
+under one decay, read one sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from decaysketch import families
+from decaysketch.decay import Decay
+from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.families import Recipe, Sketch
+from decaysketch.integral.sketch import IntegralDecaySketch
+from decaysketch.sample import Sample
+
+__all__ = ["ROWS_KEPT", "OpenedSketch", "Shelf", "decoded", "opened"]
+
+ROWS_KEPT = 1 << 20
+"""Rows of all sketches that are kept, together: some 200 MB with a sample of each."""
+
+_SAMPLES_KEPT = 4  # of one sketch: so many decays and times may take turns in one SELECT
+
+
+class OpenedSketch:
+    """A sketch that nobody changes any more, to be asked."""
+
+    def __init__(self, sketch: Sketch) -> None:
+        self.sketch = sketch
+        self.rows = len(sketch)
+        self._samples: OrderedDict[tuple[Decay | None, int], Sample] = OrderedDict()
+
+    @property
+    def time_unit(self) -> str:
+        """Unit of its times."""
+        return self.sketch.params.time_unit
+
+    @property
+    def has_fixed_decay(self) -> bool:
+        """The decay was chosen when it was built."""
+        return isinstance(self.sketch, IntegralDecaySketch)
+
+    def sample(self, decay: Decay | None, now: int) -> Sample:
+        """The weighted sample that every aggregate is read from.
+
+        Args:
+            decay: chosen by the query; None where that of the sketch is fixed.
+            now: in :attr:`time_unit`.
+
+        Raises:
+            ParameterError: a decay that the sketch does not take, or no time.
+            UnanswerableQueryError: the sketch has discarded what is asked about.
+        """
+        asked = (decay, now)
+        if asked in self._samples:
+            self._samples.move_to_end(asked)
+        else:
+            sketch: Any = self.sketch
+            drawn = sketch.sample(now=now) if decay is None else sketch.sample(decay, now=now)
+            self._samples[asked] = drawn
+            if len(self._samples) > _SAMPLES_KEPT:
+                self._samples.popitem(last=False)
+        return self._samples[asked]
+
+
+def decoded(blob: bytes, recipes: Iterable[Recipe[Any]]) -> Sketch:
+    """Read a sketch; nothing in the bytes is trusted.
+
+    Args:
+        blob: what ``to_bytes`` of a sketch of any family wrote.
+        recipes: of streams whose bytes cannot be read alone: those with a secret id key, with a
+            table as their decay, or with a fingerprint for their parameters.
+
+    Raises:
+        CorruptSketchError: bytes that no honest builder could have written.
+        IncompatibleSketchError: something is needed to read them that no recipe has.
+    """
+    try:
+        return families.decode(blob)
+    except IncompatibleSketchError:
+        family = families.family_of(blob)
+        for recipe in recipes:
+            if recipe.family == family:
+                try:
+                    sketch: Sketch = recipe.decode(blob)
+                    return sketch
+                except (IncompatibleSketchError, ParameterError):
+                    continue
+        raise
+
+
+class Shelf:
+    """Sketches that were opened, until they are the ones that were not asked for longest.
+
+    For one thread: a Python worker of Spark has one.
+
+    Args:
+        rows_kept: of all of them together; the last one is kept however large it is.
+    """
+
+    def __init__(self, rows_kept: int = ROWS_KEPT) -> None:
+        self._rows_kept = rows_kept
+        self._opened: OrderedDict[bytes, OpenedSketch] = OrderedDict()
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return len(self._opened)
+
+    def open(self, blob: bytes, recipes: Iterable[Recipe[Any]]) -> OpenedSketch:
+        """A sketch that is kept, or is read now; see :func:`decoded`."""
+        name = hashlib.blake2b(blob, digest_size=16).digest()
+        if (found := self._opened.get(name)) is not None:
+            self._opened.move_to_end(name)
+            return found
+        found = self._opened[name] = OpenedSketch(decoded(blob, recipes))
+        self._rows += found.rows
+        while self._rows > self._rows_kept and len(self) > 1:
+            self._rows -= self._opened.popitem(last=False)[1].rows
+        return found
+
+
+_shelf = Shelf()
+
+
+def opened(blob: bytes, recipes: Iterable[Recipe[Any]]) -> OpenedSketch:
+    """A sketch of this process's shelf."""
+    return _shelf.open(blob, recipes)

@@ -1,0 +1,181 @@
+"""Rows of a table of sketches, in and out of Parquet; see ``tables.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from decaysketch.batch import RESULT_FIELDS, key_fields, merge_blobs
+from decaysketch.errors import IncompatibleSketchError
+from decaysketch.families import Recipe, family_of
+from decaysketch.spark._manifest import COLUMNS, COUNTS, Run, TableError
+from decaysketch.spark._storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = [
+    "Rows",
+    "keys_of",
+    "merged",
+    "parquet_files",
+    "read_run",
+    "row_schema",
+    "selected",
+    "written_run",
+]
+
+#: Rows to store: a (lazy) DataFrame, or Arrow.
+Rows: TypeAlias = "DataFrame | pa.Table | pa.RecordBatchReader"
+
+_ROWS_AT_A_TIME = 256
+
+
+def row_schema(schema: pa.Schema, by: Sequence[str]) -> pa.Schema:
+    """Of a table whose rows come with this schema, or lie in files of it.
+
+    Raises:
+        TableError: a column is missing.
+        ParameterError: one that nobody can group by.
+    """
+    if missing := {*by, *COLUMNS} - {"refused", *schema.names}:
+        raise TableError(f"rows to be stored lack the columns {', '.join(sorted(missing))}")
+    fields = [
+        # Spark's usual form of an instant in Parquet, which does not say that it is UTC.
+        pa.field(field.name, pa.timestamp("us", "UTC"))
+        if schema.field(field.name).type == pa.timestamp("ns")
+        else field
+        for field in key_fields(schema, by)
+    ]
+    return pa.schema([*fields, *RESULT_FIELDS])
+
+
+def selected(rows: DataFrame, by: Sequence[str], columns: Sequence[str] = COLUMNS) -> DataFrame:
+    """The columns of a table in their order; those not in ``columns`` are counts of 0."""
+    from pyspark.sql.functions import col, lit
+
+    def column(name: str) -> Column:
+        if name in by or (name in columns and name in rows.columns):
+            return col("`" + name.replace("`", "``") + "`")
+        return lit(0).cast("bigint").alias(name)
+
+    return rows.select(*map(column, (*by, *COLUMNS)))
+
+
+def parquet_files(storage: Storage, folder: str) -> list[str]:
+    """The files of rows in a folder, in order of their names."""
+    return [
+        f"{folder}/{name}"
+        for name in sorted(storage.entries(folder))
+        if name.endswith(".parquet") and not name.startswith(("_", "."))
+    ]
+
+
+def read_run(storage: Storage, run: Run, schema: pa.Schema) -> pa.Table:
+    """All rows of a run, by the schema of the table."""
+    tables = []
+    for file in run.files:
+        columns = [name for name in schema.names if name in run.columns or name not in COLUMNS]
+        with storage.open(file) as source:
+            tables.append(_conformed(pq.read_table(source, columns=columns), schema))
+    return pa.concat_tables(tables)
+
+
+def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Columns in their order and types; a count that the rows do not have is 0."""
+    columns = []
+    for field in schema:
+        if field.name not in table.column_names:
+            columns.append(pa.repeat(pa.scalar(0, pa.int64()), table.num_rows))
+            continue
+        column = table.column(field.name)
+        if pa.types.is_timestamp(field.type):
+            column = column.cast(pa.timestamp("us", column.type.tz))
+        columns.append(column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def written_run(
+    storage: Storage, folder: str, rows: Rows, by: Sequence[str], family: str
+) -> tuple[Run, pa.Schema]:
+    """Write rows to a new folder; the run, and the schema of the table they belong to.
+
+    Raises:
+        TableError: they are no rows of a table, or the engine wrote them where nobody sees them.
+        IncompatibleSketchError: their sketches are of another family.
+    """
+    if isinstance(rows, pa.Table):
+        rows = rows.to_reader()
+    if isinstance(rows, pa.RecordBatchReader):
+        schema = row_schema(rows.schema, by)
+        storage.make(folder)
+        with (
+            storage.create(f"{folder}/part-00000.parquet") as sink,
+            pq.ParquetWriter(sink, schema) as writer,
+        ):
+            for batch in rows:
+                writer.write_table(_conformed(pa.Table.from_batches([batch]), schema))
+    else:
+        # Of another frame of this schema: an action on this one would end what observes it.
+        empty = rows.sparkSession.createDataFrame([], rows.schema)
+        schema = row_schema(empty.toArrow().schema, by)
+        selected(rows, by).write.mode("error").parquet(storage.uri(folder))
+    files = parquet_files(storage, folder)
+    if not files:
+        raise TableError(
+            f"what was written to {storage.uri(folder)} is not seen by this program: it and the "
+            "engine's workers must share the file system"
+        )
+    counts = dict.fromkeys(("sketches", *COUNTS, "sketch_bytes"), 0)
+    for file in files:
+        _count(storage, file, counts, family)
+        storage.keep(file)
+    return Run(tuple(files), counts, COLUMNS), schema
+
+
+def _count(storage: Storage, file: str, counts: dict[str, int], family: str) -> None:
+    """Add a file up, some rows at a time."""
+    with storage.open(file) as source, pq.ParquetFile(source) as parquet:
+        for batch in parquet.iter_batches(_ROWS_AT_A_TIME, columns=[*COUNTS, "sketch"]):
+            blobs = batch.column("sketch")
+            if blobs.null_count:
+                raise TableError("a sketch to be stored is null")
+            if not counts["sketches"] and len(blobs):
+                found = family_of(blobs[0].as_py())
+                if found != family:
+                    raise IncompatibleSketchError({"family": (family, found)})
+            counts["sketches"] += len(blobs)
+            counts["sketch_bytes"] += pc.sum(pc.binary_length(blobs)).as_py() or 0
+            for name in COUNTS:
+                counts[name] += pc.sum(batch.column(name)).as_py() or 0
+
+
+def keys_of(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """The key of each row."""
+    if not by:
+        return iter([()] * table.num_rows)
+    return zip(*(table.column(name).to_pylist() for name in by), strict=True)
+
+
+def merged(table: pa.Table, by: Sequence[str], recipe: Recipe[Any]) -> pa.Table:
+    """One row a key, in the memory of this process."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for number, key in enumerate(keys_of(table, by)):
+        groups.setdefault(key, []).append(number)
+    firsts = pa.array([rows[0] for rows in groups.values()], pa.int64())
+    columns = [table.column(name).take(firsts) for name in by]
+    for name in COUNTS:
+        counts = table.column(name).to_pylist()
+        sums = [sum(counts[n] for n in rows) for rows in groups.values()]
+        columns.append(pa.array(sums, pa.int64()))
+    column = table.column("sketch")
+    blobs = [
+        merge_blobs((column[n].as_py() for n in rows), recipe=recipe) for rows in groups.values()
+    ]
+    digests = [recipe.decode(blob).digest() for blob in blobs]
+    columns += [pa.array(blobs, pa.binary()), pa.array(digests, pa.string())]
+    return pa.Table.from_arrays(columns, schema=table.schema)

@@ -1,0 +1,209 @@
+"""A folder that several programs read and one writes: whole files under final names, or nothing.
+
+What is promised
+    A name that :meth:`Storage.publish` made has all of its content, whatever is killed when. On a
+    local file system it is on the disk too, files and names are told to be, and one of two writers
+    that publish the same name is refused. Elsewhere it holds as far as a renamed file appears whole
+    and at once: HDFS does that, and object stores do it by other means.
+Who writes
+    On a local file system a writer holds the lock of the operating system (``flock``), which ends
+    with the process however that ends. Elsewhere there is none: one writer at a time is then the
+    affair of whoever starts them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+__all__ = ["Storage"]
+
+_OF_HADOOP = re.compile(r"^s3[an]:")  # Spark's names of what pyarrow calls s3
+_LOCK = ".lock"
+_POLL_S = 0.05
+_STALE_S = 86_400.0  # what a writer elsewhere left unfinished for so long is a leftover
+
+
+class Storage:
+    """One folder.
+
+    Args:
+        place: a local path, or a URI that Spark and pyarrow know (``hdfs://``, ``s3a://``, ...).
+        filesystem: where ``place`` is a path of that instead.
+
+    Attributes:
+        name: ``place``, for messages.
+        local: whether what is promised of local file systems holds; not on Windows.
+    """
+
+    def __init__(
+        self, place: str | os.PathLike[str], filesystem: fs.FileSystem | None = None
+    ) -> None:
+        self.name = os.fspath(place)
+        self._uri = self.name.rstrip("/") if "://" in self.name else None
+        if filesystem is not None:
+            self._fs, root = filesystem, self.name
+        elif self._uri is not None:
+            self._fs, root = fs.FileSystem.from_uri(_OF_HADOOP.sub("s3:", self._uri))
+        else:
+            self._fs, root = fs.LocalFileSystem(), str(Path(self.name).absolute())
+        self._root = root.rstrip("/")
+        self.local = isinstance(self._fs, fs.LocalFileSystem) and sys.platform != "win32"
+
+    def __repr__(self) -> str:
+        return f"Storage({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Storage):
+            return NotImplemented
+        return bool(self._root == other._root and self._fs == other._fs)
+
+    def __hash__(self) -> int:
+        return hash(self._root)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _folder(self, name: str) -> str:
+        return self._path(name).rsplit("/", 1)[0]
+
+    # ------------------------------------------------------------------------------------- read
+
+    def entries(self, folder: str = "") -> dict[str, fs.FileInfo]:
+        """What is in a folder, by name; nothing where there is no folder."""
+        selector = fs.FileSelector(self._path(folder), allow_not_found=True)
+        return {info.base_name: info for info in self._fs.get_file_info(selector)}
+
+    def is_file(self) -> bool:
+        """Whether a file stands where the folder should be."""
+        return bool(self._fs.get_file_info(self._root).type == fs.FileType.File)
+
+    def read(self, name: str) -> bytes:
+        """Content of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        with self._fs.open_input_stream(self._path(name)) as stream:
+            return bytes(stream.read())
+
+    def open(self, name: str) -> pa.NativeFile:
+        """A file, for reading at any place in it."""
+        return self._fs.open_input_file(self._path(name))
+
+    def uri(self, name: str) -> str:
+        """What Spark writes this name as."""
+        return f"{self._uri}/{name}" if self._uri else f"file://{self._path(name)}"
+
+    def pattern(self, name: str) -> str:
+        """What Spark reads this name as: to its readers ``*``, brackets and braces are patterns."""
+        return re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", self.uri(name))
+
+    # ------------------------------------------------------------------------------------ write
+
+    def make(self, folder: str = "") -> None:
+        """Make a folder, with all above it."""
+        self._fs.create_dir(self._path(folder), recursive=True)
+
+    def create(self, name: str) -> pa.NativeFile:
+        """A new file, for writing."""
+        return self._fs.open_output_stream(self._path(name))
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with what is in it, where it is there."""
+        kind = self._fs.get_file_info(self._path(name)).type
+        if kind == fs.FileType.Directory:
+            self._fs.delete_dir(self._path(name))
+        elif kind == fs.FileType.File:
+            self._fs.delete_file(self._path(name))
+
+    def keep(self, name: str) -> None:
+        """Have a file and its name on the disk, where the file system is local."""
+        if self.local:
+            _synchronize(self._path(name))
+            _synchronize(self._folder(name))
+
+    def publish(self, name: str, content: bytes) -> None:
+        """Let a file appear, whole and at once.
+
+        Raises:
+            FileExistsError: the name is taken, and keeps what it has.
+        """
+        folder = self._folder(name)
+        draft = f"{folder}/.{secrets.token_hex(8)}.part"
+        with self._fs.open_output_stream(draft) as stream:
+            stream.write(content)
+        try:
+            if self.local:
+                _synchronize(draft)
+                self._link(draft, self._path(name))
+                _synchronize(folder)
+            else:
+                self._refuse_taken(name)
+                self._fs.move(draft, self._path(name))
+        finally:
+            if self._fs.get_file_info(draft).type == fs.FileType.File:
+                self._fs.delete_file(draft)
+
+    def _link(self, draft: str, path: str) -> None:
+        try:
+            os.link(draft, path)
+        except OSError as fault:
+            if fault.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+                raise
+            if Path(path).exists():  # no hard links here; the lock stands in for them
+                raise FileExistsError(path) from None
+            Path(draft).rename(path)
+
+    def _refuse_taken(self, name: str) -> None:
+        if self._fs.get_file_info(self._path(name)).type != fs.FileType.NotFound:
+            raise FileExistsError(self._path(name))
+
+    def is_leftover(self, info: fs.FileInfo) -> bool:
+        """Whether something unfinished has no writer any more. Ask while holding the lock."""
+        return self.local or (info.mtime_ns or 0) < (time.time() - _STALE_S) * 1e9
+
+    @contextmanager
+    def lock(self, wait_s: float = 0.0) -> Iterator[None]:
+        """Hold off other writers, on a local file system.
+
+        Raises:
+            BlockingIOError: another one is at work, and was for ``wait_s`` seconds.
+        """
+        if not self.local:
+            yield
+            return
+        import fcntl  # Windows has none
+
+        deadline = time.monotonic() + wait_s
+        handle = os.open(self._path(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise
+                    time.sleep(_POLL_S)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _synchronize(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

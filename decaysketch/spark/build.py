@@ -1,0 +1,314 @@
+"""Logs to tables of sketches, and tables of sketches merged: DataFrames in, DataFrames out.
+
+A Parquet log takes the short way: tasks are told which row groups to read, and read them straight
+into sketches. Any other log is read by Spark and handed to Python as Arrow batches. Either way a
+task gives one small partial sketch for each key it met; partials are brought together by key,
+sorted, and merged one key after the other, so that neither many keys nor many partials of one key
+need much memory. The result does not depend on how the log was cut, byte for byte.
+
+Everything is lazy and of the DataFrame API only, so it works under Spark Connect as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, sqrt
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from decaysketch.batch import (
+    RESULT_FIELDS,
+    BatchFunction,
+    BuiltWith,
+    ColumnMapping,
+    RowFilter,
+    file_builder,
+    file_refusal_finder,
+    key_fields,
+    partial_builder,
+    partition_merger,
+    refusal_finder,
+)
+from decaysketch.errors import ParameterError
+from decaysketch.families import Params, Recipe, recipe_of
+from decaysketch.spark.splits import (
+    Log,
+    ParquetTasks,
+    TaskSplits,
+    find_files,
+    is_uri,
+    parquet_tasks,
+)
+from decaysketch.spark.worker import share_kernel_cache
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["detect_format", "merge_table", "read_log", "refusal_table", "sketch_table"]
+
+MEMORY_BYTES = 1 << 29  # of partial sketches in one task, before it hands them on
+_CORES_UNTOLD = 64
+_PARTIALS_AT_ONCE = 256  # of one key in one task; more are merged in a tree
+
+_FORMAT_OF_SUFFIX = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
+_COMPRESSED = re.compile(r"\.(gz|bz2|zst)$")
+FORMATS = ("parquet", "csv", "json")
+_SALT = "__salt"
+
+
+def sketch_table(
+    session: SparkSession,
+    log: Log | DataFrame,
+    params: BuiltWith,
+    mapping: ColumnMapping,
+    by: Sequence[str] = (),
+    *,
+    now: int | None = None,
+    only: RowFilter | None = None,
+    refused: Literal["raise", "count"] = "raise",
+    format: str | None = None,
+    schema: str | None = None,
+    read_in_workers: bool = True,
+    tasks: int | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+    salts: int | None = None,
+) -> DataFrame:
+    """One sketch for each key of a log: the key columns, then ``RESULT_FIELDS``; lazy.
+
+    Args:
+        session: where to run.
+        log: a DataFrame; or a file or folder of files of one format, or several, as paths or URIs.
+        params, mapping, by, now, only, refused: see :class:`decaysketch.batch.KeyedBuilder`.
+        format: "parquet", "csv", "json" or any format of Spark's; None: by suffix.
+        schema: types of a CSV or JSON log's columns (Spark DDL); None: inferred.
+        read_in_workers: let tasks read Parquet files themselves, where the log allows it.
+        tasks: how many read a Parquet log; None: as :func:`decaysketch.spark.splits.parquet_tasks`
+            finds fit.
+        memory_bytes: a task that holds more in sketches hands them on and starts anew.
+        salts: in how many parts the partials of one key are merged before the parts are; None: 1,
+            more where there are hundreds of tasks.
+
+    Raises:
+        FileNotFoundError, ParameterError: nothing is there, or a column is not in it.
+    """
+    recipe = recipe_of(params)
+    source = _source(
+        session, log, recipe.params, mapping, only, by, format=format, schema=schema,
+        read_in_workers=read_in_workers, tasks=tasks,
+    )  # fmt: skip
+    keys = key_fields(source.schema, by)
+    options: dict[str, Any] = {
+        "now": now, "only": only, "refused": refused, "memory_bytes": memory_bytes
+    }  # fmt: skip
+    if source.parts is not None:
+        function = file_builder(source.parts.splits, recipe, mapping, by, **options)
+    else:
+        function = partial_builder(recipe, mapping, by, **options)
+    partials = source.run(function, _spark_schema(session, [*keys, *RESULT_FIELDS]))
+    if salts is None:
+        many = source.parts is not None and len(source.parts) > _PARTIALS_AT_ONCE
+        salts = ceil(sqrt(len(source.parts))) if many and source.parts else 1
+    return merge_table(partials, by, recipe, salts=salts)
+
+
+def merge_table(
+    table: DataFrame, by: Sequence[str], recipe: Recipe[Any], *, salts: int = 1
+) -> DataFrame:
+    """One sketch for each key of a table of sketches: the same columns, counts added up; lazy.
+
+    Args:
+        table: has the columns ``by`` and ``RESULT_FIELDS``; others are dropped.
+        by: key columns; none: one sketch of everything.
+        recipe: what the sketches were built by.
+        salts: with more than 1, the sketches of a key are first merged in so many parts, by as many
+            tasks. For keys with thousands of sketches.
+    """
+    names = [*by, *(field.name for field in RESULT_FIELDS)]
+    columns = [f"`{name}`" for name in names]
+    keys = [f"`{name}`" for name in by]
+    table = table.select(*columns)
+    schema = table.schema
+    merge = WorkerFunction(partition_merger(by, recipe))
+    if salts > 1:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        salted = table.withColumn(_SALT, F.spark_partition_id() % salts)
+        parts = salted.repartition(_SALT, *keys).sortWithinPartitions(_SALT, *keys)
+        table = parts.select(*columns).mapInArrow(merge, schema)
+    if not keys:
+        return table.repartition(1).mapInArrow(merge, schema)
+    return table.repartition(*keys).sortWithinPartitions(*keys).mapInArrow(merge, schema)
+
+
+def refusal_table(
+    session: SparkSession,
+    log: Log | DataFrame,
+    params: BuiltWith,
+    mapping: ColumnMapping,
+    *,
+    only: RowFilter | None = None,
+    format: str | None = None,
+    schema: str | None = None,
+    read_in_workers: bool = True,
+    tasks: int | None = None,
+) -> DataFrame:
+    """A row for each row of a log that a build would refuse; lazy.
+
+    Columns: place (the file; null where Spark read it), row (from 0, in the file or in the batch),
+    column, reason, record (the columns read, as JSON). Arguments as of :func:`sketch_table`.
+    """
+    recipe = recipe_of(params)
+    source = _source(
+        session, log, recipe.params, mapping, only, (), format=format, schema=schema,
+        read_in_workers=read_in_workers, tasks=tasks,
+    )  # fmt: skip
+    if source.parts is not None:
+        function = file_refusal_finder(source.parts.splits, recipe, mapping, only=only)
+    else:
+        function = refusal_finder(recipe, mapping, only=only)
+    return source.run(
+        function, "place string, row long, column string, reason string, record string"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFunction:
+    """A function for ``mapInArrow``: in a worker it first sees to the cache of kernels."""
+
+    function: BatchFunction
+    splits_of: TaskSplits | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        share_kernel_cache()
+        return self.function(batches if self.splits_of is None else self.splits_of(batches))
+
+
+def detect_format(log: Log) -> str:
+    """ "parquet", "csv" or "json" (one object a line), from the suffixes of a log's files.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+        ParameterError: they do not say, or say different things.
+    """
+    files = find_files(log) or []
+    found = {PurePosixPath(_COMPRESSED.sub("", file.parts[-1])).suffix.lower() for file in files}
+    formats = {_FORMAT_OF_SUFFIX.get(suffix) for suffix in found}
+    if len(formats) == 1 and (only := formats.pop()) is not None:
+        return only
+    raise ParameterError(
+        f"cannot tell the format of {log} by its suffix ({', '.join(sorted(found)) or 'no files'});"
+        f" say which: {', '.join(FORMATS)}"
+    )
+
+
+def read_log(
+    session: SparkSession,
+    log: Log,
+    format: str,
+    schema: str | None = None,
+    *,
+    base: str | Path | None = None,
+) -> DataFrame:
+    """A log as Spark reads it. Types of text formats are inferred unless ``schema`` (DDL) is given.
+
+    Inference reads "0012" as the number 12: ids that are text need a schema. A row of a text format
+    that cannot be read is an error. Where ``log`` is a part of a folder whose subfolders carry
+    columns (``day=3``), ``base`` is that folder.
+    """
+    reader = session.read.format(format)
+    if schema is not None:
+        reader = reader.schema(schema)
+    if format in ("csv", "json"):
+        reader = reader.option("mode", "FAILFAST")
+    if format == "csv":
+        reader = reader.option("header", True).option("inferSchema", schema is None)
+    if base is not None:
+        plain = isinstance(base, Path) or not is_uri(base)
+        reader = reader.option(
+            "basePath", f"file://{Path(base).absolute()}" if plain else str(base)
+        )
+    paths = [log] if isinstance(log, str | Path) else log
+    return reader.load([_for_spark(path) for path in paths])
+
+
+def _for_spark(path: str | Path) -> str:
+    """A path for Spark's readers, to which brackets, braces, ``*`` and ``?`` are patterns."""
+    if isinstance(path, str) and is_uri(path):
+        return path
+    return "file://" + re.sub(r"[\\{}\[\]*?]", r"\\\g<0>", str(Path(path).absolute()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a function is run over: rows that Spark reads, or numbers of parts of files."""
+
+    rows: DataFrame
+    schema: pa.Schema
+    parts: ParquetTasks | None
+
+    def run(self, function: BatchFunction, schema: StructType | str) -> DataFrame:
+        splits_of = None if self.parts is None else TaskSplits(self.parts.starts)
+        return self.rows.mapInArrow(WorkerFunction(function, splits_of), schema)
+
+
+def _source(
+    session: SparkSession,
+    log: Log | DataFrame,
+    params: Params,
+    mapping: ColumnMapping,
+    only: RowFilter | None,
+    by: Sequence[str],
+    *,
+    format: str | None,
+    schema: str | None,
+    read_in_workers: bool,
+    tasks: int | None,
+) -> _Source:
+    compared = only.columns if only is not None else ()
+    wanted = list(dict.fromkeys((*mapping.columns, *by, *compared)))
+    if isinstance(log, str | Path | Sequence):
+        format = format or detect_format(log)
+        files = find_files(log) if format == "parquet" and read_in_workers else None
+        if files:
+            parts = parquet_tasks(files, params, mapping, only, cores=_cores(session), tasks=tasks)
+            if parts is not None:
+                numbers = session.range(0, len(parts), 1, max(1, len(parts)))
+                _refuse_missing(wanted, parts.schema.names, f"{log}")
+                return _Source(numbers, parts.schema, parts)
+        log = read_log(session, log, format, schema)
+    _refuse_missing(wanted, log.columns, "the log")
+    rows = log.select(*(f"`{name}`" for name in wanted))
+    # Of another frame of this schema: an action on this one would end what observes it.
+    schema_of = session.createDataFrame([], rows.schema)
+    return _Source(rows, schema_of.toArrow().schema, None)
+
+
+def _refuse_missing(wanted: Sequence[str], there: Sequence[str], what: str) -> None:
+    for name in wanted:
+        if name not in there:
+            raise ParameterError(f"{what} has no column {name!r}; it has {', '.join(there)}")
+
+
+def _cores(session: SparkSession) -> int:
+    from pyspark.errors import PySparkException
+
+    try:
+        return int(session.sparkContext.defaultParallelism)
+    except PySparkException:  # under Spark Connect nobody says how many there are
+        return _CORES_UNTOLD
+
+
+def _spark_schema(session: SparkSession, fields: Sequence[pa.Field]) -> StructType:
+    return session.createDataFrame(pa.schema(fields).empty_table()).schema

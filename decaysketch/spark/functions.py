@@ -1,0 +1,399 @@
+"""Sketches in SQL and in DataFrames: two aggregates that make them, functions that ask them.
+
+    >>> from decaysketch.spark import functions as F  # doctest: +SKIP
+    >>> from decaysketch.spark import register  # doctest: +SKIP
+
+:func:`register` makes them known to SQL under the same names; ``docs/spark.md`` has the SQL forms,
+what the engine cannot do with them, and what to do instead. The names follow Spark's own sketch
+functions: an aggregate makes the bytes, scalar functions read them.
+
+==========================================  ======================================================
+``sketch_build``, ``sketch_merge``          aggregates: rows to a sketch, sketches to a sketch
+``sketch_union``                            the merge of the sketches of one row
+``sketch_info``                             what a sketch holds
+``decayed_sum``, ``decayed_count``          sum of weights, number of observations
+``decayed_total``                           sum of values
+``decayed_mean``, ``decayed_variance``      of values, weighted
+``decayed_quantile``, ``decayed_quantiles`` of values, weighted
+``decayed_rank``, ``selectivity``           share of the weight up to a value, or by a text
+``heavy_hitters``                           values with more than a share of the weight
+==========================================  ======================================================
+
+Each question has two forms: ``decayed_mean`` gives ``struct<value, lower, upper, exact>`` and
+``decayed_mean_value`` the value alone. An argument that is NULL makes the answer NULL, and so is
+the value of what is not defined, as the mean of nothing is. What cannot be read or answered is an
+error that names the function and the reason.
+
+Everything is DataFrame API and works under Spark Connect. Executors need this package installed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from decaysketch.decay import Decay
+from decaysketch.families import Params, Recipe, recipe_of
+from decaysketch.spark import _aggregates, _questions
+from decaysketch.spark._questions import QUESTIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+__all__ = [
+    "decayed_count",
+    "decayed_count_value",
+    "decayed_mean",
+    "decayed_mean_value",
+    "decayed_quantile",
+    "decayed_quantile_value",
+    "decayed_quantiles",
+    "decayed_quantiles_value",
+    "decayed_rank",
+    "decayed_rank_value",
+    "decayed_sum",
+    "decayed_sum_value",
+    "decayed_total",
+    "decayed_total_value",
+    "decayed_variance",
+    "decayed_variance_value",
+    "heavy_hitters",
+    "heavy_hitters_value",
+    "register",
+    "selectivity",
+    "selectivity_value",
+    "sketch_build",
+    "sketch_info",
+    "sketch_merge",
+    "sketch_union",
+]
+
+BuiltWith = Params | Recipe[Any]
+Function: TypeAlias = "Callable[..., Column]"
+
+
+class Ask(Protocol):
+    """A question without an argument of its own."""
+
+    def __call__(
+        self,
+        sketch: Column | str,
+        decay: Column | Decay | str | None,
+        now: Column | str | int | datetime | date,
+        *,
+        confidence: float | None = None,
+        streams: Iterable[BuiltWith] = (),
+    ) -> Column: ...
+
+
+class AskFor(Protocol):
+    """A question with an argument: a rank, a value, a share or a predicate."""
+
+    def __call__(
+        self,
+        sketch: Column | str,
+        argument: Any,
+        decay: Column | Decay | str | None,
+        now: Column | str | int | datetime | date,
+        *,
+        confidence: float | None = None,
+        streams: Iterable[BuiltWith] = (),
+    ) -> Column: ...
+
+
+_ARGUMENTS = """
+
+    Args:
+        sketch: column of the bytes of sketches, of any family that has the aggregate.{argument}
+        decay: a decay, or its text: ``"window(1h)"``, ``"exponential(half_life=15min)"``,
+            ``"polynomial(2)"``, ``"none"``, an expression in the age such as ``"1/(1 + x/60)"``, or
+            JSON. A column of such texts. None where the decay was fixed when the sketch was built.
+        now: the time that is asked about: a column, or the name of one, of integers in the stream's
+            unit, timestamps (without a zone: UTC) or dates; or one such value.
+        confidence: of the interval; 0.95 unless given.
+        streams: what sketches were built with that cannot be read without: under a secret id key,
+            with a table as their decay, or with a fingerprint in place of parameters.
+"""
+_ARGUMENT = {
+    "q": "\n        argument: a rank from 0 to 1; for several, a list of them.",
+    "value": "\n        argument: a value.",
+    "phi": "\n        argument: a share, at least 0 and below 1.",
+    "predicate": "\n        argument: a text over v and w; see :mod:`decaysketch.predicate`.",
+}
+
+
+def _asking(name: str, what: str, *, plain: bool) -> Any:
+    """The function of a question, by which columns are made."""
+    question = QUESTIONS[name]
+    called = f"{name}_value" if plain else name
+
+    def ask(*given: Any, confidence: float | None = None, streams: Iterable[BuiltWith] = ()) -> Any:
+        sketch, *argument, decay, now = given
+        columns = [_column(sketch), *map(_literal, argument), _decay(decay), _time(now)]
+        if confidence is not None:
+            columns.append(_literal(confidence))
+        return _question_udf(called, _recipes(streams))(*columns)
+
+    def without(
+        sketch: Any, decay: Any, now: Any, *,
+        confidence: float | None = None, streams: Iterable[BuiltWith] = (),
+    ) -> Any:  # fmt: skip
+        return ask(sketch, decay, now, confidence=confidence, streams=streams)
+
+    def with_argument(
+        sketch: Any, argument: Any, decay: Any, now: Any, *,
+        confidence: float | None = None, streams: Iterable[BuiltWith] = (),
+    ) -> Any:  # fmt: skip
+        return ask(sketch, argument, decay, now, confidence=confidence, streams=streams)
+
+    function = without if question.argument is None else with_argument
+    function.__name__ = function.__qualname__ = called
+    answer = "Its value alone." if plain else "With its interval."
+    listed = _ARGUMENTS.format(argument=_ARGUMENT.get(question.argument or "", ""))
+    function.__doc__ = f"{what} {answer}{listed}"
+    return function
+
+
+def _both(name: str, what: str) -> tuple[Any, Any]:
+    return _asking(name, what, plain=False), _asking(name, what, plain=True)
+
+
+decayed_sum: Ask
+decayed_sum_value: Ask
+decayed_sum, decayed_sum_value = _both("decayed_sum", "Decayed sum of the weights.")
+decayed_count: Ask
+decayed_count_value: Ask
+decayed_count, decayed_count_value = _both(
+    "decayed_count", "Decayed number of distinct observations."
+)
+decayed_total: Ask
+decayed_total_value: Ask
+decayed_total, decayed_total_value = _both("decayed_total", "Decayed sum of the values.")
+decayed_mean: Ask
+decayed_mean_value: Ask
+decayed_mean, decayed_mean_value = _both(
+    "decayed_mean", "Mean of the values, weighted by decayed weight."
+)
+decayed_variance: Ask
+decayed_variance_value: Ask
+decayed_variance, decayed_variance_value = _both(
+    "decayed_variance", "Variance of the values, weighted by decayed weight."
+)
+decayed_quantile: AskFor
+decayed_quantile_value: AskFor
+decayed_quantile, decayed_quantile_value = _both(
+    "decayed_quantile", "Least value whose relative rank is ``argument`` or more."
+)
+decayed_quantiles: AskFor
+decayed_quantiles_value: AskFor
+decayed_quantiles, decayed_quantiles_value = _both(
+    "decayed_quantiles", "Array of quantiles, in the order asked."
+)
+decayed_rank: AskFor
+decayed_rank_value: AskFor
+decayed_rank, decayed_rank_value = _both(
+    "decayed_rank", "Share of the decayed weight with a value of ``argument`` or less."
+)
+heavy_hitters: AskFor
+heavy_hitters_value: AskFor
+heavy_hitters, heavy_hitters_value = _both(
+    "heavy_hitters",
+    "Array of ``struct<item, share, ...>``: values with more than the share ``argument`` of the "
+    "decayed weight, heaviest first.",
+)
+selectivity: AskFor
+selectivity_value: AskFor
+selectivity, selectivity_value = _both(
+    "selectivity", "Share of the decayed weight for which a predicate holds."
+)
+
+
+# -------------------------------------------------------------------------------------- aggregates
+
+
+def sketch_build(
+    stream: BuiltWith,
+    value: Column | str | None,
+    time: Column | str,
+    ids: Column | str | Sequence[Column | str],
+    *,
+    weight: Column | str | None = None,
+    now: int | None = None,
+) -> Column:
+    """Aggregate: the sketch of the rows of a group, as bytes.
+
+    Args:
+        stream: what it is built with: parameters, or a recipe
+            (:func:`decaysketch.families.recipe_of`).
+        value: numbers; NULL is a missing value. None: every value is missing.
+        time: when it happened: integers in the stream's unit, timestamps (without a zone: UTC) or
+            dates. A NULL is refused: ``coalesce`` it with the arrival.
+        ids: what identifies an observation: integers, text, bytes; structs are taken apart. A
+            sampler takes two, the source and its sequence number.
+        weight: integers 0..max_weight. None: every weight is 1.
+        now: the time that a sketch with a clock is told.
+
+    The whole group goes through one task, in bounded memory: of large logs, and of very many keys,
+    make a table of sketches by :func:`decaysketch.spark.build.sketch_table`.
+    """
+    listed = [ids] if isinstance(ids, str) or not isinstance(ids, Sequence) else list(ids)
+    columns = [*map(_column, (value, weight, time)), *map(_column, listed)]
+    return _build_udf(recipe_of(stream), now)(*columns)
+
+
+def sketch_merge(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> Column:
+    """Aggregate: the merge of the sketches of a group, as bytes. NULLs are passed over.
+
+    Args:
+        sketch: column of sketches of one stream, in any order, each any number of times.
+        streams: see :data:`decayed_sum`.
+    """
+    return _merge_udf(_recipes(streams))(_column(sketch))
+
+
+def sketch_union(*sketches: Column | str, streams: Iterable[BuiltWith] = ()) -> Column:
+    """The merge of the sketches of one row: of columns of them, or of arrays of them.
+
+    ``sketch_union(collect_list(sketch))`` is an aggregate that stands beside any other, and takes
+    FILTER.
+    """
+    return _union_udf(_recipes(streams))(*map(_column, sketches))
+
+
+def sketch_info(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> Column:
+    """What a sketch holds: ``struct<family, params, decay, time_unit, capacity, rows, oldest,
+    newest, clock, exact_after, answerable_after, bytes, digest>``.
+
+    Times are in the stream's unit. A window that reaches back no further than ``exact_after`` is
+    answered exactly, one that reaches back to ``answerable_after`` or further not at all; NULL
+    where nothing was discarded. Of a fixed decay, the earliest times that may be asked about.
+    """
+    return _info_udf(_recipes(streams))(_column(sketch))
+
+
+# --------------------------------------------------------------------------------------------- SQL
+
+
+def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None) -> None:
+    """Make the functions of this module known to SQL in a session, under their names.
+
+    Args:
+        spark: a session, of Spark Connect too.
+        streams: what sketches are built with, by names that ``sketch_build`` may give. Sketches of
+            these streams are read also where their bytes alone do not suffice (a secret id key).
+
+    In SQL ``sketch_build(stream, value, weight, time, id, ...)`` begins with such a name, or with
+    the JSON of the parameters: ``'{"max_weight": 1, "id_bits": 48}'``.
+    """
+    named = {name: recipe_of(stream) for name, stream in (streams or {}).items()}
+    recipes = tuple(named.values())
+    functions = {
+        "sketch_build": _build_by_name_udf(named),
+        "sketch_merge": _merge_udf(recipes),
+        "sketch_union": _union_udf(recipes),
+        "sketch_info": _info_udf(recipes),
+    }
+    for name in QUESTIONS:
+        for called in (name, f"{name}_value"):
+            functions[called] = _question_udf(called, recipes)
+    for name, function in functions.items():
+        spark.udf.register(name, function)
+
+
+# ------------------------------------------------------------------- functions as Spark takes them
+
+# Spark tells the kind of a function from its annotations, and pickles it by value: what it calls
+# are functions of importable modules, which workers import.
+
+
+def _question_udf(called: str, recipes: Sequence[Recipe[Any]]) -> Function:
+    def ask(*columns: pa.Array, **named: pa.Array) -> pa.Array:
+        return _questions.answer(called, recipes, columns, named)
+
+    return _udf(ask, called, _questions.answer_type(called))
+
+
+def _build_udf(recipe: Recipe[Any], now: int | None) -> Function:
+    def sketch_build(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
+        return _aggregates.build("sketch_build", recipe, now, batches)
+
+    return _udf(sketch_build, "sketch_build", pa.binary())
+
+
+def _build_by_name_udf(streams: Mapping[str, Recipe[Any]]) -> Function:
+    def sketch_build(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
+        return _aggregates.build_by_name("sketch_build", streams, batches)
+
+    return _udf(sketch_build, "sketch_build", pa.binary())
+
+
+def _merge_udf(recipes: Sequence[Recipe[Any]]) -> Function:
+    def sketch_merge(batches: Iterator[pa.Array]) -> Any:
+        return _aggregates.merge("sketch_merge", recipes, batches)
+
+    return _udf(sketch_merge, "sketch_merge", pa.binary())
+
+
+def _union_udf(recipes: Sequence[Recipe[Any]]) -> Function:
+    def sketch_union(*columns: pa.Array) -> pa.Array:
+        return _questions.unite("sketch_union", recipes, columns)
+
+    return _udf(sketch_union, "sketch_union", pa.binary())
+
+
+def _info_udf(recipes: Sequence[Recipe[Any]]) -> Function:
+    def sketch_info(sketch: pa.Array) -> pa.Array:
+        return _questions.describe("sketch_info", recipes, sketch)
+
+    return _udf(sketch_info, "sketch_info", _questions.INFO)
+
+
+def _udf(function: Callable[..., Any], name: str, returns: pa.DataType) -> Function:
+    from pyspark.sql.pandas import functions as vectorized
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    function.__name__ = name
+    arrow_udf: Any = vectorized.arrow_udf  # its overloads know no function that is made
+    made: Function = arrow_udf(function, returnType=from_arrow_type(returns))
+    return made
+
+
+# ---------------------------------------------------------------------------------------- literals
+
+
+def _recipes(streams: Iterable[BuiltWith]) -> tuple[Recipe[Any], ...]:
+    return tuple(recipe_of(stream) for stream in streams)
+
+
+def _column(given: Column | str | None) -> Column:
+    from pyspark.sql import functions as sql
+
+    if given is None:
+        return sql.lit(None)
+    return sql.col(given) if isinstance(given, str) else given
+
+
+def _literal(given: Any) -> Column:
+    from pyspark.sql import functions as sql
+
+    if isinstance(given, (list, tuple)):
+        return sql.array(*map(sql.lit, given))
+    return sql.lit(given)  # a column stays one
+
+
+def _decay(given: Any) -> Column:
+    if isinstance(given, Decay):
+        return _literal(json.dumps(given.to_dict()))
+    return _literal(given)
+
+
+def _time(given: Any) -> Column:
+    if isinstance(given, str):
+        return _column(given)
+    if isinstance(given, datetime) and given.tzinfo is None:
+        given = given.replace(tzinfo=UTC)
+    return _literal(given)

@@ -1,0 +1,333 @@
+"""``format("decaysketch")``: an aggregator as a data source of Spark.
+
+    spark.dataSource.register(SketchDataSource)
+    where = {"url": "https://aggregator.example", "stream": "ward-7", "keyFile": "/etc/ds.key"}
+    table.dataframe(spark).write.format("decaysketch").options(**where).mode("append").save()
+    spark.read.format("decaysketch").options(**where).load()
+
+*Reading* gives a row ``stream, source, sketch, digest`` for each source of the stream, or with
+``merged=true`` one row of the whole stream, whose source is null.
+
+*Writing* takes one of three kinds of rows, batch or streaming:
+
+- sketches, where there is a column ``sketch``: each is posted as it is;
+- rows of a log, with an option ``mapping`` (:class:`decaysketch.batch.ColumnMapping` as JSON): each
+  task builds sketches of its rows, by the parameters of the stream, and posts those;
+- with ``raw=true`` observations (columns ``value``, ``weight``, ``time``, ``id`` of
+  ``docs/http-api.md``), which the aggregator builds sketches of: for streams whose ids are keyed by
+  a secret of the aggregator's own.
+
+``source`` names the source of all rows; ``sourceBy`` columns whose values name it, as
+``spark_jobs.publish`` does; without either a table of sketches is named by its key columns.
+
+*What is promised.* A task that has ended has all its rows on the aggregator's disk. There is no
+commit to wait for and nothing to take back: ``commit`` does nothing, and what was posted before an
+``abort`` stays. Both are right because a post that is repeated, by a task, a batch or a job that is
+run again, changes nothing. A streaming query without watermark and without state is exact, then.
+Rows that the aggregator refuses fail the task, naming row and reason; what was sound is there.
+
+*Secrets* are never options, which plans and logs show: ``keyFile`` and ``keyVariable`` say where a
+task finds the API key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+
+from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder
+from decaysketch.errors import ObservationError, ParameterError
+from decaysketch.spark._aggregator import Address, Aggregator, source_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["Posted", "SketchDataSource", "post_rows"]
+
+_SCHEMA = "stream string, source string, sketch binary, digest string"
+_ARROW_SCHEMA = pa.schema(
+    [
+        pa.field("stream", pa.string()), pa.field("source", pa.string()),
+        pa.field("sketch", pa.binary()), pa.field("digest", pa.string()),
+    ]
+)  # fmt: skip
+_RAW = ("value", "weight", "time", "id")
+_ROWS_OF_A_POST = 100_000
+_SOURCES_OF_A_TASK = 64
+_MEMORY_BYTES = 1 << 28  # of sketches that a task builds, before it posts them
+_RESULTS = frozenset(field.name for field in RESULT_FIELDS)
+
+
+class SketchDataSource(DataSource):
+    """The data source; see the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's."""
+        return "decaysketch"
+
+    def schema(self) -> str:
+        """Of what is read."""
+        return _SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of the stream's sketches."""
+        merged = _truth(self.options, "merged")
+        sources = self.options.get("sources")
+        names = None if sources is None else _names("sources", sources)
+        if merged and names is not None:
+            raise ParameterError("merged and sources are both given; the engine can merge sketches")
+        return _Reader(Address.of_options(self.options), names, merged)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Of what ``schema`` says the rows are."""
+        return _Writer(self._plan(schema, overwrite))
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        """The same, batch by batch."""
+        return _StreamWriter(self._plan(schema, overwrite))
+
+    def _plan(self, schema: StructType, overwrite: bool) -> _Plan:
+        if overwrite:
+            raise ParameterError(
+                'mode is "overwrite"; expected "append": nothing is taken back by posting'
+            )
+        options, columns = self.options, schema.names
+        mapping = _mapping(options["mapping"]) if "mapping" in options else None
+        raw = _truth(options, "raw")
+        if (mapping is not None) + raw + ("sketch" in columns) != 1:
+            raise ParameterError(
+                "expected a column sketch, an option mapping, or raw=true, and one of them only; "
+                f"the columns are {', '.join(columns)}"
+            )
+        source, by = options.get("source"), options.get("sourceBy")
+        if source is not None and by is not None:
+            raise ParameterError("source and sourceBy are both given")
+        names = None if by is None else _names("sourceBy", by)
+        if source is None and names is None:
+            if "sketch" not in columns:
+                raise ParameterError("expected an option source or sourceBy")
+            names = tuple(name for name in columns if name not in _RESULTS)
+        needed = [*(names or ()), *(mapping.columns if mapping else _RAW if raw else ())]
+        for name in needed:
+            if name not in columns:
+                raise ParameterError(f"no column {name!r}; there are {', '.join(columns)}")
+        return _Plan(Address.of_options(options), source, names or (), mapping, raw)
+
+
+def post_rows(**options: str) -> Callable[[DataFrame, int], None]:
+    """A function for ``foreachBatch`` that writes every batch with this source.
+
+    Also what ``merge_into(..., also=[post_rows(url=..., stream=...)])`` posts the sketches of each
+    batch by.
+    """
+
+    def post(rows: DataFrame, batch_id: int) -> None:
+        rows.sparkSession.dataSource.register(SketchDataSource)
+        rows.write.format("decaysketch").options(**options).mode("append").save()
+
+    return post
+
+
+# ------------------------------------------------------------------------------------------ read
+
+
+@dataclass
+class _Sources(InputPartition):
+    """What one task reads; None: the join of all."""
+
+    names: tuple[str, ...] | None
+
+
+@dataclass
+class _Reader(DataSourceReader):
+    address: Address
+    names: tuple[str, ...] | None
+    merged: bool
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The sources that there are now, some for each task."""
+        if self.merged:
+            return [_Sources(None)]
+        names = self.names
+        if names is None:
+            with self.address.connected() as aggregator:
+                names = tuple(aggregator.sources())
+        starts = range(0, max(len(names), 1), _SOURCES_OF_A_TASK)
+        return [_Sources(names[start : start + _SOURCES_OF_A_TASK]) for start in starts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One batch a source. One that was revoked since has no row."""
+        assert isinstance(partition, _Sources)
+        with self.address.connected() as aggregator:
+            for name in (None,) if partition.names is None else partition.names:
+                found = aggregator.sketch(name)
+                if found is not None:
+                    row = {"stream": self.address.stream, "source": name}
+                    row |= {"sketch": found[0], "digest": found[1]}  # type: ignore[dict-item]
+                    yield pa.RecordBatch.from_pylist([row], schema=_ARROW_SCHEMA)
+
+
+# ----------------------------------------------------------------------------------------- write
+
+
+@dataclass
+class Posted(WriterCommitMessage):
+    """What one task posted."""
+
+    sketches: int = 0
+    observations: int = 0
+    new: int = 0
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What tasks do with the rows they are given."""
+
+    address: Address
+    source: str | None
+    by: tuple[str, ...]
+    mapping: ColumnMapping | None
+    raw: bool
+
+    def post(self, batches: Iterator[pa.RecordBatch]) -> Posted:
+        posted = Posted()
+        with self.address.connected() as aggregator:
+            if self.mapping is not None:
+                self._post_log(aggregator, batches, self.mapping, posted)
+            else:
+                post = self._post_raw if self.raw else self._post_sketches
+                for batch in batches:
+                    post(aggregator, batch, posted)
+        return posted
+
+    def _sources(self, batch: pa.RecordBatch) -> dict[str, list[int]]:
+        """The rows of each source."""
+        if self.source is not None:
+            return {self.source: list(range(batch.num_rows))}
+        if not self.by:
+            return {source_name(()): list(range(batch.num_rows))}
+        sources: dict[str, list[int]] = {}
+        columns = [batch.column(name).to_pylist() for name in self.by]
+        for number, key in enumerate(zip(*columns, strict=True)):
+            sources.setdefault(source_name(key), []).append(number)
+        return sources
+
+    def _post_sketches(self, aggregator: Aggregator, batch: pa.RecordBatch, posted: Posted) -> None:
+        blobs = batch.column("sketch")
+        if blobs.null_count:
+            raise ParameterError("a sketch to be posted is null")
+        for source, rows in self._sources(batch).items():
+            receipt = aggregator.post(source, [blobs[row].as_py() for row in rows])
+            posted.sketches += receipt.sketches
+            posted.new += receipt.new
+
+    def _post_log(
+        self,
+        aggregator: Aggregator,
+        batches: Iterator[pa.RecordBatch],
+        mapping: ColumnMapping,
+        posted: Posted,
+    ) -> None:
+        recipe = aggregator.recipe(self.address.id_key())
+        builder = KeyedBuilder(recipe, mapping, self.by, memory_bytes=_MEMORY_BYTES)
+        for batch in batches:
+            builder.add(batch)
+            posted.observations += batch.num_rows
+            if builder.full:
+                self._post_built(aggregator, builder, posted)
+        self._post_built(aggregator, builder, posted)
+
+    def _post_built(self, aggregator: Aggregator, builder: KeyedBuilder, posted: Posted) -> None:
+        for batch in builder.batches():
+            self._post_sketches(aggregator, batch, posted)
+        builder.clear()
+
+    def _post_raw(self, aggregator: Aggregator, batch: pa.RecordBatch, posted: Posted) -> None:
+        table = pa.Table.from_batches([batch])
+        for source, rows in self._sources(batch).items():
+            own = table.take(pa.array(rows, pa.int64())).select(list(_RAW))
+            for start in range(0, len(rows), _ROWS_OF_A_POST):
+                part = own.slice(start, _ROWS_OF_A_POST)
+                fields = aggregator.post_observations(source, part)
+                posted.observations += part.num_rows - fields["refused"]
+                if fields["refused"]:
+                    raise _refusal(fields, part)
+
+
+def _refusal(fields: dict[str, Any], part: pa.Table) -> ObservationError:
+    first = fields["refusals"][0]
+    record = part.slice(first["row"], 1).to_pylist()[0]
+    return ObservationError(
+        f"{fields['refused']} of {part.num_rows} observations were refused; the first, {record}: "
+        f"{first['field']} is {first['reason']}, expected {first['expected']}",
+        column=first["field"], row=first["row"], value=first["value"],
+    )  # fmt: skip
+
+
+@dataclass
+class _Writer(DataSourceArrowWriter):
+    plan: _Plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Post the rows of one task."""
+        return self.plan.post(iterator)
+
+
+@dataclass
+class _StreamWriter(DataSourceStreamArrowWriter):
+    plan: _Plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Post the rows of one task of a batch."""
+        return self.plan.post(iterator)
+
+
+# --------------------------------------------------------------------------------------- options
+
+
+def _truth(options: Any, name: str) -> bool:
+    text = options.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise ParameterError(f"the option {name} is {text!r}; expected true or false")
+    return bool(text == "true")
+
+
+def _names(option: str, text: str) -> tuple[str, ...]:
+    """A list in JSON, or names with commas between them."""
+    if not text.lstrip().startswith("["):
+        return tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        names = json.loads(text)
+    except ValueError as fault:
+        raise ParameterError(f"the option {option} is not JSON: {fault}") from None
+    if not all(isinstance(name, str) for name in names):
+        raise ParameterError(f"the option {option} is {text}; expected a list of names")
+    return tuple(names)
+
+
+def _mapping(text: str) -> ColumnMapping:
+    try:
+        fields = json.loads(text)
+        fields["ids"] = tuple(fields.get("ids", ()))
+        return ColumnMapping(**fields)
+    except (ValueError, TypeError, AttributeError) as fault:
+        raise ParameterError(
+            f"the option mapping is {text!r}; expected the fields of a ColumnMapping as JSON: "
+            f"{fault}"
+        ) from None

@@ -1,0 +1,238 @@
+"""Files of a log, and a Parquet log cut into tasks: who reads which row groups of which files.
+
+Workers that read files themselves spare the engine reading rows only to hand them on. A task is a
+run of row groups, all tasks of about equally many rows; row groups whose statistics say that they
+hold no row that is wanted are left out. Only listings and footers are read here.
+
+A log is a file or a folder, or several. A plain path is local; a URI is of any file system that
+pyarrow knows (``s3://``, ``gs://``, ``abfss://``, ``hdfs://``, ``file://``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+
+from decaysketch.batch import ColumnMapping, FileSplit, RowFilter
+from decaysketch.batch.engine import matching_row_groups, open_parquet
+from decaysketch.errors import ParameterError
+from decaysketch.families import Params
+
+__all__ = [
+    "Log",
+    "LogFile",
+    "ParquetTasks",
+    "TaskSplits",
+    "find_files",
+    "is_uri",
+    "parquet_tasks",
+]
+
+Log = str | Path | Sequence[str | Path]
+
+_ROWS_WORTH_A_TASK = 1 << 23  # less costs more to merge than an even load on the cores gains
+_TASKS_PER_CORE = 3
+_ROWS_PER_TASK = 1 << 25  # at most: what is read again when a task fails
+_FOOTERS_AT_A_TIME = 16  # so that a distant file system does not keep the driver waiting
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of two letters: one is a Windows drive
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of a log: an absolute path or a URI, and where it lies below the log."""
+
+    path: str
+    parts: tuple[str, ...]
+    size_bytes: int
+    modified_ns: int | None = None  # where the file system tells
+
+    @property
+    def in_partition_folder(self) -> bool:
+        """Whether the name of a folder that it is in carries a column (``day=3``)."""
+        return any("=" in part for part in self.parts[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetTasks:
+    """The parts of a Parquet log, for :func:`decaysketch.batch.file_builder`.
+
+    Attributes:
+        schema: the columns of its first file.
+        splits: runs of row groups, in the order of the files.
+        starts: the first split of each task, and at the end the number of splits.
+        rows: rows in the splits.
+        pruned_rows: rows in the row groups that were left out.
+    """
+
+    schema: pa.Schema
+    splits: tuple[FileSplit, ...]
+    starts: tuple[int, ...]
+    rows: int
+    pruned_rows: int
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSplits:
+    """Turns numbers of tasks (column ``id``) into numbers of their splits."""
+
+    starts: tuple[int, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column("id").to_pylist():
+                numbers = range(self.starts[task], self.starts[task + 1])
+                yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], ["id"])
+
+
+def is_uri(path: str | Path) -> bool:
+    """Whether a path names its file system."""
+    return isinstance(path, str) and _SCHEME.match(path) is not None
+
+
+def find_files(log: Log) -> list[LogFile] | None:
+    """The files of a log, by name: all but notes and hidden ones (``_SUCCESS``, ``.crc``).
+
+    None where the file system is one that only Spark knows.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ParameterError: a folder of a format that a listing does not tell all about.
+    """
+    if not isinstance(log, str | Path):
+        found = [find_files(each) for each in log]
+        return None if None in found else [file for files in found for file in files or ()]
+    try:
+        system, path = (
+            pa_fs.FileSystem.from_uri(log)
+            if isinstance(log, str) and is_uri(log)
+            else (pa_fs.LocalFileSystem(), str(Path(log).absolute()))
+        )
+    except pa.ArrowInvalid:
+        return None
+    info = system.get_file_info(path)
+    if info.type == pa_fs.FileType.NotFound:
+        raise FileNotFoundError(f"{log} does not exist")
+    if info.is_file:
+        return [LogFile(_name(log, path, path), (info.base_name,), info.size, info.mtime_ns)]
+    files = []
+    for each in system.get_file_info(pa_fs.FileSelector(path, recursive=True)):
+        parts = PurePosixPath(each.path).relative_to(path).parts
+        if parts[0] == "_delta_log":
+            raise ParameterError(
+                f"{log} is a Delta table, whose folder also holds files that are no longer part of "
+                "it; read it by its format, delta"
+            )
+        if each.is_file and not any(part.startswith(("_", ".")) for part in parts):
+            files.append(LogFile(_name(log, path, each.path), parts, each.size, each.mtime_ns))
+    return sorted(files, key=lambda file: file.parts)
+
+
+def _name(log: str | Path, root: str, path: str) -> str:
+    """What a file of a log is called wherever a task runs."""
+    if not isinstance(log, str) or not is_uri(log) or log.startswith("file:"):
+        return path
+    address, mark, query = log.partition("?")
+    plain = unquote(address).rstrip("/")
+    return plain.removesuffix(root.rstrip("/")) + quote(path) + mark + query
+
+
+def parquet_tasks(
+    files: Sequence[LogFile],
+    params: Params,
+    mapping: ColumnMapping,
+    only: RowFilter | None = None,
+    *,
+    cores: int,
+    tasks: int | None = None,
+) -> ParquetTasks | None:
+    """Cut a log into tasks; fewer than are wanted where it has fewer row groups.
+
+    Args:
+        files: of the log.
+        params, mapping, only: which row groups hold rows that are wanted, in whose terms.
+        cores: how many tasks run at the same time.
+        tasks: how many are wanted; None: one for each core, up to three for a longer log, more only
+            for more than 33 million rows each. A task gives a partial sketch for each key it
+            meets, so fewer tasks leave less to merge.
+
+    Returns:
+        The parts; None where folders carry columns (``day=3/...``), which only Spark puts back, or
+        where there are no files.
+
+    Raises:
+        ParameterError: a file is not Parquet.
+    """
+    if not files or any(file.in_partition_folder for file in files):
+        return None
+    footer = partial(_footer, params=params, mapping=mapping, only=only)
+    with ThreadPoolExecutor(_FOOTERS_AT_A_TIME) as pool:
+        footers = list(pool.map(footer, [file.path for file in files]))
+    groups = [group for found in footers for group in found.groups]
+    rows = sum(group.rows for group in groups)
+    tasks = tasks or _task_count(rows, cores)
+    splits: list[FileSplit] = []
+    starts: list[int] = []
+    taken, before = 0, -1
+    for group in groups:
+        # The task in whose share of all rows the middle of this row group lies.
+        task = (2 * taken + group.rows) * tasks // (2 * rows) if rows else 0
+        taken += group.rows
+        if task == before and group.follows(splits[-1]):
+            numbers = (*splits[-1].row_groups, group.number)
+            splits[-1] = FileSplit(group.path, numbers, splits[-1].first_row)
+            continue
+        if task != before:
+            starts.append(len(splits))
+            before = task
+        splits.append(FileSplit(group.path, (group.number,), group.first_row))
+    pruned_rows = sum(found.rows for found in footers) - rows
+    return ParquetTasks(footers[0].schema, tuple(splits), (*starts, len(splits)), rows, pruned_rows)
+
+
+def _task_count(rows: int, cores: int) -> int:
+    per_core = min(max(1, round(rows / (cores * _ROWS_WORTH_A_TASK))), _TASKS_PER_CORE)
+    return max(1, cores * per_core, -(-rows // _ROWS_PER_TASK))
+
+
+class _RowGroup(NamedTuple):
+    path: str
+    number: int
+    first_row: int
+    rows: int
+
+    def follows(self, split: FileSplit) -> bool:
+        return split.path == self.path and split.row_groups[-1] + 1 == self.number
+
+
+class _Footer(NamedTuple):
+    schema: pa.Schema
+    rows: int
+    groups: list[_RowGroup]  # that may hold rows that are wanted
+
+
+def _footer(path: str, params: Params, mapping: ColumnMapping, only: RowFilter | None) -> _Footer:
+    try:
+        with open_parquet(path) as file:
+            metadata = file.metadata
+            counts = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
+            firsts = [0, *accumulate(counts)]
+            groups = [
+                _RowGroup(path, number, firsts[number], counts[number])
+                for number in matching_row_groups(file, params, mapping, only)
+            ]
+            return _Footer(file.schema_arrow, metadata.num_rows, groups)
+    except pa.ArrowException as fault:
+        raise ParameterError(f"{path} cannot be read as Parquet: {fault}") from None

@@ -1,0 +1,634 @@
+"""The stored table of sketches: what builds write and the others read, one version after another.
+
+    DIR/versions/0000000007.json    what version 7 is: recipe, key columns, files, counts, notes
+    DIR/data/0000000007-5f3a/       the Parquet files that version 7 added: the key columns and
+                                    :data:`decaysketch.batch.RESULT_FIELDS`
+    DIR/.lock                       held by a writer, on a local file system
+
+A version is a list of files and is never changed. A writer first writes files that no version
+names, then lets the next version appear (``Storage.publish``), so a reader sees all of a change or
+nothing of it, and a writer that is killed at any moment leaves the version before. What it left
+unfinished is removed by the next writer. The last ``keep`` versions stay readable: a reader has the
+time of so many changes to finish.
+
+*Runs.* Sketches merge, so a table need not be rewritten to have more in it:
+:meth:`SketchTable.append` adds a run of files, and whoever reads one sketch a key merges the runs.
+:meth:`SketchTable.compact` makes one of them.
+
+*Partitions.* A table may be kept apart by any label, such as the day or file of a log that the rows
+are of. A log that was corrected may have lost rows, which no merge takes out: the partitions it
+belongs to are then *replaced* (:meth:`SketchTable.replace_partitions`), and each keeps the
+``fingerprint`` of the input it was built from, so that unchanged ones are left alone. The table is
+the merge of all partitions.
+
+*Counts* are of deliveries that were read, copies included; merging adds them up. A build that is
+merged in twice counts twice there, and never in a sketch. ``applied`` keeps who merged what last,
+so that :mod:`decaysketch.spark.streaming` counts a batch once.
+
+A folder of release 0.1.0 (``sketches/`` and ``summary.json``) is version 0 of a table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from decaysketch.batch import RESULT_FIELDS
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.families import Recipe, recipe_from_dict
+from decaysketch.spark import _rows
+from decaysketch.spark._manifest import COUNTS, Manifest, Partition, Run, TableError, key_types
+from decaysketch.spark._rows import Rows
+from decaysketch.spark._storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "Partition",
+    "Run",
+    "SketchTable",
+    "StoredSketch",
+    "TableBusyError",
+    "TableError",
+]
+
+#: What a version says about itself; a function is called when its files are written.
+Notes: TypeAlias = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+
+_VERSION = re.compile(r"(\d{10})\.json")
+_OURS = {"versions", "data", ".lock", "sketches", "summary.json"}
+_BY_DIGEST = ("fractions", "table")  # decays that a recipe's JSON names only
+
+
+class TableBusyError(TableError):
+    """Another writer was first; nothing was changed. Open the table again, and try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSketch:
+    """One row of a table."""
+
+    key: tuple[Any, ...]
+    rows: int
+    blob: bytes
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class SketchTable:
+    """One version of a table. What writes gives the next one, and leaves this one as it is.
+
+    Attributes:
+        storage: its folder.
+        version: its number; 0 is a folder of release 0.1.0.
+        manifest: what the version says of itself.
+    """
+
+    storage: Storage
+    version: int
+    manifest: Manifest
+    _id_key: bytes | None = field(default=None, repr=False)
+    _decay: IntegralDecay | None = field(default=None, repr=False)
+
+    # -------------------------------------------------------------------------- open and create
+
+    @classmethod
+    def exists(
+        cls, path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None
+    ) -> bool:
+        """Whether a table is there, of this release or of 0.1.0.
+
+        Raises:
+            TableError: a file is there, or a folder with anything in it that is not ours.
+        """
+        storage = Storage(path, filesystem)
+        found = set(storage.entries()) if not storage.is_file() else {storage.name}
+        if found - _OURS:
+            raise TableError(f"{storage.name} is there already and not a table of sketches")
+        return "summary.json" in found or bool(_versions(storage))
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        id_key: bytes | None = None,
+        decay: IntegralDecay | None = None,
+        filesystem: fs.FileSystem | None = None,
+    ) -> SketchTable:
+        """The latest version.
+
+        Args:
+            path: a folder, local or by a URI that pyarrow knows and Spark too.
+            id_key: the stream's secret, where it has one and sketches will be merged.
+            decay: the decay, where that is a table and sketches will be merged.
+            filesystem: where ``path`` is one of its paths (then Arrow reads and writes it, and
+                Spark does not).
+
+        Raises:
+            TableError: there is none.
+        """
+        storage = Storage(path, filesystem)
+        while versions := _versions(storage):
+            try:
+                text = storage.read(_version_name(versions[-1]))
+            except FileNotFoundError:  # removed meanwhile: there are later ones
+                continue
+            return cls(storage, versions[-1], _parsed(storage, text), id_key, decay)
+        return cls(storage, 0, _of_0_1(storage), id_key, decay)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        recipe: Recipe[Any],
+        by: Sequence[str] = (),
+        *,
+        keep: int = 2,
+        notes: Notes | None = None,
+        filesystem: fs.FileSystem | None = None,
+    ) -> SketchTable:
+        """A new table without rows.
+
+        Args:
+            path, filesystem: see :meth:`open`.
+            recipe: what its sketches are built by. Its secret is not stored.
+            by: the key columns.
+            keep: so many versions stay readable, at least 1.
+            notes: what to say about it.
+
+        Raises:
+            TableError: something is there already.
+        """
+        manifest = Manifest(recipe=recipe.to_dict(), by=tuple(by), keep=keep)
+        return cls._begin(path, {}, manifest, recipe, notes, False, filesystem)
+
+    @classmethod
+    def write(
+        cls,
+        path: str | os.PathLike[str],
+        rows: Rows | Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
+        recipe: Recipe[Any],
+        by: Sequence[str] = (),
+        *,
+        overwrite: bool = False,
+        keep: int = 2,
+        notes: Notes | None = None,
+        filesystem: fs.FileSystem | None = None,
+    ) -> SketchTable:
+        """A new table of these rows; with ``overwrite`` in place of one that may be there.
+
+        Args:
+            path, recipe, by, keep, filesystem: see :meth:`create`.
+            rows: see :meth:`replace`; or by label, see :meth:`replace_partitions`.
+            notes: see :meth:`replace`.
+            overwrite: replace whatever table is there, at once.
+
+        Raises:
+            TableError: something is there that is not to be overwritten, or is no table; or the
+                rows do not belong in one like this.
+            TableBusyError: another writer is at work there.
+        """
+        manifest = Manifest(recipe=recipe.to_dict(), by=tuple(by), keep=keep)
+        parts = rows if isinstance(rows, Mapping) else {"": (rows, None)}
+        return cls._begin(path, parts, manifest, recipe, notes, overwrite, filesystem)
+
+    @classmethod
+    def _begin(
+        cls,
+        path: str | os.PathLike[str],
+        parts: Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
+        manifest: Manifest,
+        recipe: Recipe[Any],
+        notes: Notes | None,
+        overwrite: bool,
+        filesystem: fs.FileSystem | None,
+    ) -> SketchTable:
+        if manifest.keep < 1:
+            raise TableError(f"keep is {manifest.keep}; expected at least 1")
+        storage = Storage(path, filesystem)
+        cls.exists(path, filesystem=filesystem)
+        storage.make()
+        id_key = getattr(recipe.params, "id_key", None)
+        table = cls(storage, 0, manifest, id_key, getattr(recipe, "decay", None))
+        with table._writing(0.0):
+            if cls.exists(path, filesystem=filesystem) and not overwrite:
+                raise TableError(f"{storage.name} holds a table of sketches already")
+            return table._next(*_split(parts), notes)
+
+    # --------------------------------------------------------------------------------- describe
+
+    @property
+    def path(self) -> str:
+        """Where it is, as it was given."""
+        return self.storage.name
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Names of the key columns; none where there is one sketch of everything."""
+        return self.manifest.by
+
+    @property
+    def recipe(self) -> Recipe[Any]:
+        """What the sketches were built by.
+
+        Raises:
+            ParameterError: the stream has a secret, or a decay that is a table, and :meth:`open`
+                was not given it.
+        """
+        form = self.manifest.recipe
+        needed = form.get("decay", {}).get("kind") in _BY_DIGEST
+        return recipe_from_dict(form, id_key=self._id_key, table=self._decay if needed else None)
+
+    @property
+    def partitions(self) -> dict[str, Partition]:
+        """By label; "" where rows are not kept apart."""
+        return self.manifest.partitions
+
+    @property
+    def fingerprints(self) -> dict[str, dict[str, Any]]:
+        """Of the partitions that have one: what their input was when they were built."""
+        return {
+            label: partition.fingerprint
+            for label, partition in self.partitions.items()
+            if partition.fingerprint is not None
+        }
+
+    @property
+    def applied(self) -> dict[str, int]:
+        """The last piece of work of each writer that numbers them; see :meth:`append`."""
+        return self.manifest.applied
+
+    @property
+    def added(self) -> list[Run]:
+        """The runs that this version brought."""
+        own = f"data/{self.version:010d}-"
+        return [run for run in self.manifest.runs if run.files[0].startswith(own)]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """``sketches`` and ``sketch_bytes`` as stored, and sums of the columns of counts."""
+        names = ("sketches", *COUNTS, "sketch_bytes")
+        return {name: sum(run.counts.get(name, 0) for run in self.manifest.runs) for name in names}
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Recipe, key columns, counts and what the writer said, in one; JSON-ready."""
+        own = self.manifest
+        return {**own.recipe, "by": list(own.by), **self.counts, **own.notes}
+
+    # ------------------------------------------------------------------------------------- read
+
+    def dataframe(
+        self, session: SparkSession, partitions: Sequence[str] | None = None
+    ) -> DataFrame:
+        """One row a key (lazily): the key columns, then :data:`decaysketch.batch.RESULT_FIELDS`.
+
+        Args:
+            session: where to read, and to merge where there are several runs.
+            partitions: of these labels only; None: of all.
+
+        Raises:
+            TableError: there were no rows yet, or no such partition.
+            ParameterError: see :attr:`recipe`.
+        """
+        runs = self._runs_of(partitions)
+        rows = self.stored(session, runs)
+        return self._merged(rows) if len(runs) > 1 else rows
+
+    def stored(self, session: SparkSession, runs: Sequence[Run] | None = None) -> DataFrame:
+        """Rows as they are stored (lazily): a key has one in each run that it is in.
+
+        Args:
+            session: where to read.
+            runs: these; None: all.
+
+        Raises:
+            TableError: there were no rows yet.
+        """
+        if self.manifest.schema is None:
+            raise TableError(f"{self.path} holds no rows yet")
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for run in self.manifest.runs if runs is None else runs:
+            alike.setdefault(run.columns, []).extend(map(self.storage.pattern, run.files))
+        parts = [
+            _rows.selected(session.read.parquet(*files), self.by, columns)
+            for columns, files in alike.items()
+        ]
+        if not parts:
+            return session.createDataFrame(self.manifest.schema.empty_table())
+        return reduce(lambda some, more: some.union(more), parts)
+
+    def _merged(self, rows: DataFrame) -> DataFrame:
+        from decaysketch.spark.build import merge_table
+
+        return merge_table(rows, self.by, self.recipe)
+
+    def _runs_of(self, partitions: Sequence[str] | None) -> list[Run]:
+        labels = list(self.partitions) if partitions is None else partitions
+        for label in labels:
+            if label not in self.partitions:
+                raise TableError(f"{self.path} has no partition {label!r}")
+        return [run for label in labels for run in self.partitions[label].runs]
+
+    def read(self, partitions: Sequence[str] | None = None) -> pa.Table:
+        """As :meth:`dataframe`, without Spark: in the memory of this process, in order of keys.
+
+        A table that has had no rows yet has no key columns here: their types are not known.
+        """
+        schema = self.manifest.schema
+        runs = self._runs_of(partitions)
+        if schema is None or not runs:
+            return (schema or pa.schema(RESULT_FIELDS)).empty_table()
+        table = pa.concat_tables([_rows.read_run(self.storage, run, schema) for run in runs])
+        if len(runs) > 1:
+            table = _rows.merged(table, self.by, self.recipe)
+        if not self.by:
+            return table
+        return table.take(
+            pc.sort_indices(table, [(name, "ascending", "at_start") for name in self.by])
+        )
+
+    def sketches(self) -> Iterator[StoredSketch]:
+        """One after the other, in the order of their keys; see :meth:`read`."""
+        table = self.read()
+        columns = [table.column(name) for name in ("rows", "sketch", "digest")]
+        for key, *values in zip(_rows.keys_of(table, self.by), *columns, strict=True):
+            rows, blob, digest = (value.as_py() for value in values)
+            yield StoredSketch(key, rows, blob, digest)
+
+    # ------------------------------------------------------------------------------------ write
+
+    def replace(
+        self, rows: Rows, notes: Notes | None = None, *, wait_s: float = 0.0
+    ) -> SketchTable:
+        """The version that holds these rows and nothing else.
+
+        Args:
+            rows: one row a key: the key columns and :data:`decaysketch.batch.RESULT_FIELDS`, in any
+                order; ``refused`` may be left out.
+            notes: what to say about this version; a function is called when the rows are written.
+            wait_s: patience with another writer, in seconds.
+
+        Raises:
+            TableBusyError: another writer is at work, or made a version after this one.
+            TableError: the rows do not belong in this table. Nothing is changed.
+        """
+        with self._writing(wait_s):
+            self._check_latest()
+            empty = self._with(partitions={}, applied={}, types=None)
+            return empty._next({"": rows}, {}, notes)
+
+    def replace_partitions(
+        self,
+        parts: Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
+        *,
+        remove: Sequence[str] = (),
+        notes: Notes | None = None,
+        wait_s: float = 0.0,
+    ) -> SketchTable:
+        """The version in which some partitions are others, and the rest is as it was.
+
+        Args:
+            parts: by label: the rows, one a key, and the fingerprint of the input they were built
+                from (JSON-ready). A label that is not there yet is added.
+            remove: labels that are gone with their input.
+            notes, wait_s: see :meth:`replace`.
+
+        Raises:
+            TableBusyError, TableError: see :meth:`replace`; also, no such label to remove.
+        """
+        with self._writing(wait_s):
+            self._check_latest()
+            self._runs_of(remove)
+            gone = {*remove, *parts}
+            rest = {label: p for label, p in self.partitions.items() if label not in gone}
+            return self._with(partitions=rest)._next(*_split(parts), notes)
+
+    def append(
+        self,
+        rows: Rows,
+        notes: Notes | None = None,
+        *,
+        partition: str = "",
+        applied: tuple[str, int] | None = None,
+        wait_s: float = 0.0,
+    ) -> SketchTable:
+        """The latest version, which need not be this one, and these rows as one run more.
+
+        Args:
+            rows, notes, wait_s: see :meth:`replace`.
+            partition: the label to add to.
+            applied: a writer's name and the number of this piece of its work.
+
+        Raises:
+            TableBusyError: another writer is at work.
+            TableError: see :meth:`replace`.
+        """
+        with self._writing(wait_s):
+            latest = self._latest()
+            done = latest.applied | dict([applied] if applied else [])
+            return latest._with(applied=done)._next({partition: rows}, {}, notes)
+
+    def merge(
+        self,
+        rows: DataFrame,
+        notes: Notes | None = None,
+        *,
+        partition: str = "",
+        wait_s: float = 0.0,
+    ) -> SketchTable:
+        """The latest version with these rows merged into its own, key by key, as one run.
+
+        Args:
+            rows: any number of rows a key.
+            notes, partition, wait_s: see :meth:`append`.
+
+        Raises:
+            TableBusyError, TableError: see :meth:`append`.
+            ParameterError: see :attr:`recipe`.
+        """
+        with self._writing(wait_s):
+            latest = self._latest()
+            held = latest.partitions.get(partition, Partition())
+            wanted = _rows.selected(rows, latest.by)
+            if held.runs:
+                wanted = latest.stored(rows.sparkSession, held.runs).union(wanted)
+            rest = {**latest.partitions, partition: replace(held, runs=())}
+            merged = latest._merged(wanted)
+            return latest._with(partitions=rest)._next({partition: merged}, {}, notes)
+
+    def compact(
+        self,
+        session: SparkSession,
+        *,
+        partitions: Sequence[str] | None = None,
+        last: int | None = None,
+        notes: Notes | None = None,
+        wait_s: float = 0.0,
+    ) -> SketchTable:
+        """The latest version with one run in place of several, partition by partition.
+
+        The merged sketches are the same bytes. Where nothing is to be merged, no version is made.
+
+        Args:
+            session: where to merge.
+            partitions: labels; None: all.
+            last: of the last so many runs only; None: of all.
+            notes, wait_s: see :meth:`append`.
+
+        Raises:
+            TableBusyError, TableError, ParameterError: see :meth:`merge`.
+        """
+        with self._writing(wait_s):
+            latest = self._latest()
+            latest._runs_of(partitions)
+            rest, rows = dict(latest.partitions), {}
+            for label in latest.partitions if partitions is None else partitions:
+                runs = latest.partitions[label].runs
+                first = 0 if last is None else max(0, len(runs) - last)
+                if len(runs) - first > 1:
+                    rest[label] = replace(rest[label], runs=runs[:first])
+                    rows[label] = latest._merged(latest.stored(session, runs[first:]))
+            if not rows:
+                return latest
+            return latest._with(partitions=rest)._next(rows, {}, notes)
+
+    def _with(self, **changes: Any) -> SketchTable:
+        return replace(self, manifest=replace(self.manifest, **changes))
+
+    @contextmanager
+    def _writing(self, wait_s: float) -> Iterator[None]:
+        try:
+            with self.storage.lock(wait_s):
+                yield
+        except BlockingIOError:
+            raise TableBusyError(f"another program is writing to {self.path}") from None
+
+    def _latest(self) -> SketchTable:
+        """The version to go on from; the lock is held."""
+        versions = _versions(self.storage)
+        if not versions or versions[-1] == self.version:
+            return self
+        manifest = _parsed(self.storage, self.storage.read(_version_name(versions[-1])))
+        own = self.manifest
+        if (manifest.recipe, manifest.by) != (own.recipe, own.by):
+            raise TableError(f"{self.path} was replaced by a table of other sketches")
+        return replace(self, version=versions[-1], manifest=manifest)
+
+    def _check_latest(self) -> None:
+        versions = _versions(self.storage)
+        if versions and versions[-1] != self.version:
+            raise TableBusyError(
+                f"{self.path} is at version {versions[-1]}; this is version {self.version}"
+            )
+
+    def _next(
+        self,
+        rows: Mapping[str, Rows],
+        fingerprints: Mapping[str, dict[str, Any]],
+        notes: Notes | None,
+    ) -> SketchTable:
+        """Write runs, add them to what ``self`` has, and publish it; the lock is held."""
+        versions = _versions(self.storage)
+        number = 1 + max([self.version, *versions])
+        self.storage.make("versions")
+        self.storage.make("data")
+        self._sweep(versions)
+        own = self.manifest
+        partitions, types = dict(own.partitions), own.types
+        family = own.recipe.get("family", "decay")
+        for label, given in rows.items():
+            folder = f"data/{number:010d}-{secrets.token_hex(4)}"
+            run, schema = _rows.written_run(self.storage, folder, given, own.by, family)
+            found = key_types(schema)
+            if types is not None and found != types:
+                raise TableError(f"{self.path} has keys {types}; rows to be stored have {found}")
+            types = found
+            held = partitions.get(label, Partition())
+            runs = (*held.runs, run) if run.counts["sketches"] else held.runs
+            partitions[label] = Partition(runs, fingerprints.get(label, held.fingerprint))
+        said = dict(notes() if callable(notes) else notes or {})
+        manifest = replace(own, partitions=partitions, types=types, notes=said)
+        try:
+            self.storage.publish(_version_name(number), manifest.dump())
+        except FileExistsError:
+            raise TableBusyError(f"another program made version {number} of {self.path}") from None
+        table = replace(self, version=number, manifest=manifest)
+        table._sweep([*versions, number])
+        return table
+
+    def _sweep(self, versions: Sequence[int]) -> None:
+        """Remove what no version that is kept names; the lock is held."""
+        storage, kept = self.storage, versions[-self.manifest.keep :]
+        needed = {
+            file.rpartition("/")[0]
+            for number in kept
+            for run in _parsed(storage, storage.read(_version_name(number))).runs
+            for file in run.files
+        }
+        for number in versions[: -self.manifest.keep]:
+            storage.remove(_version_name(number))
+        for name, info in storage.entries("versions").items():
+            if not _VERSION.fullmatch(name) and storage.is_leftover(info):
+                storage.remove(f"versions/{name}")
+        newest = f"{max(kept, default=0):010d}"
+        for name, info in storage.entries("data").items():
+            # A folder of a later version is that of a writer that was killed, or is at work.
+            over = name[:10] <= newest or storage.is_leftover(info)
+            if over and f"data/{name}" not in needed:
+                storage.remove(f"data/{name}")
+        if len(versions) >= self.manifest.keep and "sketches" not in needed:  # of release 0.1.0
+            storage.remove("summary.json")
+            storage.remove("sketches")
+
+
+def _split(
+    parts: Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
+) -> tuple[dict[str, Rows], dict[str, dict[str, Any]]]:
+    """Rows and fingerprints by label."""
+    rows = {label: given for label, (given, _) in parts.items()}
+    return rows, {label: dict(given) for label, (_, given) in parts.items() if given is not None}
+
+
+def _version_name(version: int) -> str:
+    return f"versions/{version:010d}.json"
+
+
+def _versions(storage: Storage) -> list[int]:
+    found = (_VERSION.fullmatch(name) for name in storage.entries("versions"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def _parsed(storage: Storage, text: bytes) -> Manifest:
+    try:
+        return Manifest.parse(text)
+    except (ValueError, KeyError, TypeError) as fault:
+        raise TableError(f"{storage.name} cannot be read: {fault!r}") from None
+
+
+def _of_0_1(storage: Storage) -> Manifest:
+    """Of a folder of release 0.1.0."""
+    try:
+        files = _rows.parquet_files(storage, "sketches")
+        text, columns, schema = storage.read("summary.json"), [], None
+        if files:
+            with storage.open(files[0]) as source:
+                stored = pq.read_schema(source)
+            columns = stored.names
+            schema = _rows.row_schema(stored, Manifest.parse_summary(text, [], [], None).by)
+        return Manifest.parse_summary(text, files, columns, schema)
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        raise TableError(f"{storage.name} is not a table of sketches: {fault!r}") from None

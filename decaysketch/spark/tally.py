@@ -1,0 +1,102 @@
+"""How many observations are in a sketch, and so how many deliveries were copies of others.
+
+A build reads ``rows`` deliveries of a key; its sketch knows how many *distinct* observations they
+are of. The rest are copies that came again, by whichever path. What is known of it:
+
+=====================  =============================  ==========================================
+family                 nothing was discarded          otherwise
+=====================  =============================  ==========================================
+decay                  exact: all that is held        estimated, by a count without decay
+sum, median            exact                          estimated, where any window may be asked
+integral               exact                          not known: what has expired leaves no trace
+=====================  =============================  ==========================================
+
+A sketch that was told the time has forgotten what expired, and says nothing here. An observation is
+an (id, weight): rows of weight 0 are none, and to a sampler neither are rows without a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from decaysketch import decay
+from decaysketch.asyncwindow import MedianSampler, SumSampler
+from decaysketch.errors import UnanswerableQueryError
+from decaysketch.families import Recipe, Sketch
+from decaysketch.integral.sketch import IntegralDecaySketch
+from decaysketch.sketch import DecaySketch
+from decaysketch.state import NO_WATERMARK
+
+__all__ = ["TALLY_FIELDS", "Tally", "tally_of", "tallying"]
+
+#: What :func:`tallying` adds to rows of sketches; no key column is called so.
+TALLY_FIELDS: Final = (
+    pa.field("__held", pa.int64()),
+    pa.field("__observations", pa.float64()),
+    pa.field("__exact", pa.bool_()),
+)
+
+
+class Tally(NamedTuple):
+    """What is known of one sketch.
+
+    Attributes:
+        held: observations that it holds.
+        observations: distinct ones that it was fed; None where nobody can tell.
+        exact: whether that is a count, not an estimate.
+    """
+
+    held: int
+    observations: float | None
+    exact: bool
+
+
+def tally_of(sketch: Sketch) -> Tally:
+    """How many observations a sketch holds and was fed. O(1) where nothing was discarded."""
+    held = len(sketch)
+    if isinstance(sketch, DecaySketch):
+        snapshot = sketch.snapshot()
+        if snapshot.complete_since[0] is None:
+            return Tally(held, len(snapshot.states[0]), True)
+        return _estimated(sketch, held, [s.times for s in snapshot.states])
+    if isinstance(sketch, IntegralDecaySketch):
+        if sketch.clock is None and sketch.stats().complete_from[0] is None:
+            return Tally(held, held, True)
+    elif isinstance(sketch, SumSampler | MedianSampler) and sketch.clock is None:
+        state = sketch.state()
+        if state.complete_since[0] == NO_WATERMARK:
+            return Tally(held, held, True)
+        if sketch.params.max_window is None:
+            return _estimated(sketch, held, [state.times])
+    return Tally(held, None, False)
+
+
+def _estimated(sketch: Any, held: int, times: list[Any]) -> Tally:
+    newest = max(int(each[0]) for each in times if len(each))
+    try:
+        estimate = sketch.count(decay.none(), now=newest)
+    except UnanswerableQueryError:
+        return Tally(held, None, False)
+    return Tally(held, estimate.value, estimate.exact)
+
+
+def tallying(
+    recipe: Recipe[Any],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function from batches of rows of sketches to the same with :data:`TALLY_FIELDS`."""
+
+    def add_tallies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            blobs = batch.column("sketch").to_pylist()
+            tallies = [tally_of(recipe.decode(blob)) for blob in blobs]
+            columns = [
+                pa.array([tally[place] for tally in tallies], field.type)
+                for place, field in enumerate(TALLY_FIELDS)
+            ]
+            schema = pa.schema([*batch.schema, *TALLY_FIELDS])
+            yield pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
+
+    return add_tallies

@@ -1,0 +1,117 @@
+"""What a Spark Python worker does once, before its first task.
+
+Spark forks its Python workers from one daemon per executor. With
+``spark.python.daemon.module = decaysketch.spark.worker`` that daemon imports the library and loads
+the compiled kernels before it forks, and every worker inherits them: a task finds them warm.
+:func:`session_settings` has this and the other settings that help. None of them is needed.
+
+Numba's cache on disk is made for one process at a time: two that fill it at once can take the same
+file name for different machine code. So whatever this package runs in a worker takes a lock on the
+cache's folder first (:func:`share_kernel_cache`), with or without the daemon.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import IndexDataCacheFile
+
+from decaysketch import SketchParams, decay
+from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch.batch import warm_up
+from decaysketch.families import Params, Recipe, recipe_of
+
+__all__ = ["session_settings", "share_kernel_cache"]
+
+FAMILIES_VARIABLE = "DECAYSKETCH_WARM_FAMILIES"
+
+BuiltWith = Params | Recipe[Any]
+
+_LOCK_NAME = ".decaysketch.lock"
+_ROWS_PER_ARROW_BATCH = 1 << 17  # Spark's 10,000 would make a sketch's updates needlessly small
+
+
+def session_settings(*families: str) -> dict[str, str]:
+    """Settings of a Spark session that make builds start and run faster.
+
+    They go where the session is configured: ``SparkSession.builder.config(map=...)``,
+    ``spark-submit --conf``, or a cluster's page. All executors need the library.
+
+    Args:
+        families: names of the kinds of sketches that workers are to be ready for; none:
+            ``("decay",)``. Others work as well, only later by what loading their kernels takes.
+    """
+    return {
+        "spark.python.daemon.module": "decaysketch.spark.worker",
+        f"spark.executorEnv.{FAMILIES_VARIABLE}": ",".join(families or ("decay",)),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_PER_ARROW_BATCH),
+    }
+
+
+def share_kernel_cache() -> None:
+    """Let processes that share numba's cache on disk take turns with it. Idempotent.
+
+    Without effect where the cache's folder cannot be locked (it is read only, or on a file system
+    without locks); nothing is written there either, or one process must fill it beforehand.
+    """
+    for name in ("load", "save"):
+        method = getattr(IndexDataCacheFile, name)
+        if not hasattr(method, "__wrapped__"):
+            setattr(IndexDataCacheFile, name, _one_at_a_time(method))
+
+
+def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def locked(cache: IndexDataCacheFile, *arguments: Any) -> Any:
+        with _lock(Path(cache._cache_path)):
+            return method(cache, *arguments)
+
+    return locked
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    try:
+        descriptor = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # there are no locks on this file system
+            yield
+        else:
+            yield
+    finally:
+        os.close(descriptor)  # which gives the lock back
+
+
+def _sample(family: str) -> BuiltWith:
+    """Anything of a family: what is compiled does not depend on the parameters."""
+    if family == "integral":
+        return recipe_of(SketchParams(max_weight=1), decay.integral.exponential(half_life=1))
+    if family == "sum":
+        return SumParams(max_sum=1_000, capacity=4)
+    if family == "median":
+        return MedianParams(max_count=1_000, capacity=4)
+    return SketchParams(max_weight=1)
+
+
+def _daemon() -> None:
+    """Run Spark's daemon with everything imported and compiled that its workers will need."""
+    from pyspark.daemon import manager
+
+    share_kernel_cache()
+    warm_up(*map(_sample, os.environ.get(FAMILIES_VARIABLE, "decay").split(",")))
+    manager()
+
+
+if __name__ == "__main__":
+    _daemon()

@@ -1,0 +1,209 @@
+"""Merge the sketches of a table into fewer: hours into days, days into months, keys away.
+
+    python -m spark_jobs.compact HOURLY --out DAILY --truncate hour:day
+    python -m spark_jobs.compact HOURLY --out SITES --drop hour
+    python -m spark_jobs.compact TABLE
+
+``--truncate COLUMN:TO[:NAME]`` cuts a key column down and may rename it. TO is ``minute``,
+``hour``, ``day``, ``week``, ``month``, ``quarter`` or ``year`` (UTC) of a timestamp; of the unit of
+a date; a number N for integers, which are rounded down to a multiple of N; and a number of
+characters for text. Rows that have the same keys then are merged: the sketch of a day is byte for
+byte the one that a build by day gives.
+
+Without ``--out``, the runs that incremental builds, rebuilds and streams left in a table are merged
+to one; its sketches stay the same.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from decaysketch.cli.output import AsJson, CommandError, human_bytes, report, show
+from decaysketch.cli.recipes import IdKeyFile, names, read_id_key
+from decaysketch.spark.build import merge_table
+from decaysketch.spark.tables import SketchTable
+from spark_jobs.failures import reporting_errors
+from spark_jobs.options import Master, Overwrite, check_free, run
+from spark_jobs.session import DEFAULT_MASTER, spark_session, with_progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["Truncation", "compact"]
+
+_UNITS = ("minute", "hour", "day", "week", "month", "quarter", "year")
+_OF_A_DATE = ("week", "month", "quarter", "year")
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """What becomes of a key column.
+
+    Attributes:
+        column: its name.
+        to: a unit of the calendar, or a number.
+        name: what it is called afterwards.
+    """
+
+    column: str
+    to: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """``COLUMN:TO[:NAME]``.
+
+        Raises:
+            CommandError: it is not.
+        """
+        parts = [part.strip() for part in text.split(":")]
+        if len(parts) not in (2, 3) or not all(parts):
+            raise CommandError(f"--truncate is {text!r}; expected COLUMN:TO or COLUMN:TO:NAME")
+        column, to, name = [*parts, parts[0]][:3]
+        if to not in _UNITS and not re.fullmatch(r"[1-9]\d{0,17}", to):
+            raise CommandError(
+                f"--truncate {text}: expected a number, or one of {', '.join(_UNITS)}"
+            )
+        return cls(column, to, name)
+
+    def of(self, rows: DataFrame) -> Column:
+        """The column cut down.
+
+        Raises:
+            CommandError: its type cannot be cut down so.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        kind = rows.schema[self.column].dataType.simpleString()
+        column = F.col(f"`{self.column}`")
+        if kind.startswith("timestamp") and self.to in _UNITS:
+            return F.date_trunc(self.to, column).cast(kind)
+        if kind == "date" and self.to in _OF_A_DATE:
+            return F.trunc(column, self.to)
+        if kind == "bigint" and self.to not in _UNITS:
+            return column - F.pmod(column, F.lit(int(self.to)))
+        if kind == "string" and self.to not in _UNITS:
+            return F.substring(column, 1, int(self.to))
+        raise CommandError(f"{self.column} is of type {kind}, which cannot be cut to {self.to}")
+
+
+def compact(
+    session: SparkSession,
+    table: SketchTable,
+    out: Path,
+    truncations: Sequence[Truncation] = (),
+    drop: Sequence[str] = (),
+    *,
+    overwrite: bool = False,
+) -> SketchTable:
+    """Merge the rows of a table whose keys become the same, and write them to another one.
+
+    Args:
+        session: where to run.
+        table: the table.
+        out: folder of the other one.
+        truncations: of key columns.
+        drop: key columns that are left out.
+        overwrite: replace a table that may be there.
+
+    Raises:
+        CommandError: a column is no key or cannot be cut so, or two are called the same.
+        TableError: something is there that is not to be overwritten, or the table has no rows yet.
+    """
+    started = time.monotonic()
+    by = renamed(table, truncations, drop)
+    cut = {each.column: each for each in truncations}
+    rows = table.stored(session)
+    keys = [
+        (cut[name].of(rows).alias(cut[name].name) if name in cut else rows[f"`{name}`"])
+        for name in table.by
+        if name not in drop
+    ]
+    rest = [rows[f"`{name}`"] for name in rows.columns if name not in table.by]
+    recipe = table.recipe
+    merged = merge_table(rows.select(*keys, *rest), by, recipe)
+
+    def notes() -> dict[str, Any]:
+        return {
+            "compacted_from": table.path,
+            "version": table.version,
+            "seconds": round(time.monotonic() - started, 3),
+        }
+
+    return with_progress(
+        session,
+        "compacting",
+        lambda: SketchTable.write(out, merged, recipe, by, overwrite=overwrite, notes=notes),
+    )
+
+
+def renamed(
+    table: SketchTable, truncations: Sequence[Truncation], drop: Sequence[str]
+) -> tuple[str, ...]:
+    """The key columns afterwards.
+
+    Raises:
+        CommandError: a column is no key, is named twice, or would be.
+    """
+    named = [each.column for each in truncations] + list(drop)
+    for name in named:
+        if name not in table.by:
+            listed = ", ".join(table.by) or "none"
+            raise CommandError(f"{table.path} has no key {name!r}; it has {listed}")
+        if named.count(name) > 1:
+            raise CommandError(f"the key {name!r} is named more than once")
+    cut = {each.column: each.name for each in truncations}
+    by = tuple(cut.get(name, name) for name in table.by if name not in drop)
+    if len(set(by)) < len(by):
+        raise CommandError(f"keys would be called {', '.join(by)}; expected different names")
+    return by
+
+
+def main(
+    table: Annotated[Path, typer.Argument(help="A table that build, merge or a stream wrote.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of another table; the same one if not given.")
+    ] = None,
+    truncate: Annotated[
+        list[str] | None, typer.Option(help="COLUMN:TO[:NAME], such as hour:day; repeatable.")
+    ] = None,
+    drop: Annotated[str, typer.Option(help="Key columns to merge away, with commas.")] = "",
+    id_key_file: IdKeyFile = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    master: Master = DEFAULT_MASTER,
+) -> None:
+    """Merge the sketches of a table into fewer."""
+    with reporting_errors():
+        opened = SketchTable.open(table, id_key=read_id_key(id_key_file))
+        truncations, dropped = [Truncation.parse(text) for text in truncate or ()], names(drop)
+        renamed(opened, truncations, dropped)
+        if out is not None:
+            check_free(out, overwrite)
+        elif truncations or dropped:
+            raise CommandError("--truncate and --drop make another table; say where with --out")
+        before = opened.counts["sketches"]
+        with spark_session("decaysketch compact", master, opened.recipe) as session:
+            if out is not None:
+                after = compact(session, opened, out, truncations, dropped, overwrite=overwrite)
+            else:
+                after = with_progress(session, "compacting", lambda: opened.compact(session))
+        if as_json:
+            show(True, after.summary)
+        else:
+            size = human_bytes(after.counts["sketch_bytes"])
+            report.print(
+                f"{before:,} sketches -> {after.counts['sketches']:,} ({size}) in {after.path}",
+                soft_wrap=True,
+            )
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,60 @@
+"""Rows that were refused: a folder of Parquet files, each row with where it was and why.
+
+Columns: place, row, column, reason, record; see :func:`decaysketch.spark.build.refusal_table`. Of a
+log whose entries are kept apart there is a folder ``partition=LABEL`` for each that has any, which
+Spark and pyarrow read as one more column.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from decaysketch.cli.output import CommandError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["check_quarantine", "replace_quarantine"]
+
+_OURS = re.compile(r"part-.*|partition=.*|_SUCCESS|\..*")
+
+
+def check_quarantine(place: Path, overwrite: bool) -> None:
+    """Refuse to write where something is that must not be lost.
+
+    Raises:
+        CommandError: a file, a folder with anything in it that is not ours, or, unless
+            ``overwrite``, a quarantine.
+    """
+    if not place.exists():
+        return
+    found = [entry.name for entry in place.iterdir()] if place.is_dir() else [""]
+    if not all(_OURS.fullmatch(name) for name in found):
+        raise CommandError(f"{place} is there already and not a quarantine")
+    if found and not overwrite:
+        raise CommandError(f"{place} holds a quarantine already; --overwrite replaces it")
+
+
+def replace_quarantine(place: Path, label: str, refusals: DataFrame | None) -> None:
+    """Put the refused rows of a part of a log in place of what was there of it.
+
+    Args:
+        place: the quarantine.
+        label: of the part; "": of the whole log.
+        refusals: the rows; None: there are none.
+    """
+    target = place / f"partition={quote(label, safe='')}" if label else place
+    draft, old = (target.with_name(f".{target.name}.{os.getpid()}.{end}") for end in ("new", "old"))
+    if refusals is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        refusals.write.parquet(f"file://{draft.absolute()}")
+    if target.exists():
+        target.rename(old)
+    if refusals is not None:
+        draft.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,107 @@
+"""What a table is built from and how: said once, when it is built, and kept with it.
+
+A rebuild reads it again from the table, so that what it replaces fits to what it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from decaysketch.batch import ColumnMapping, RowFilter, parse_where
+from decaysketch.cli.output import CommandError
+from decaysketch.time_units import NANOSECONDS
+from spark_jobs.inputs import Fingerprint
+
+__all__ = ["BuildSpec", "time_in_units"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSpec:
+    """How a log becomes a table of sketches.
+
+    Args:
+        log: a file or a folder of files of one format, as a path or URI.
+        mapping: what the columns mean.
+        by: the key columns.
+        now: the time that every sketch is told, or None.
+        since, until: rows with ``since <= time < until`` are taken, in the unit of the sketches.
+        where: rows are taken for which this holds; see :func:`decaysketch.batch.parse_where`.
+        format: "parquet", "csv" or "json"; None: by suffix.
+        schema: types of the columns (Spark DDL); None: as the files say, or inferred.
+        read_in_workers: let workers read Parquet themselves, where the log allows it.
+        quarantine: folder for rows that are refused; None: one ends the job.
+        apart: keep the sketches of each entry of the log's folder apart, so that one that changed
+            can be replaced.
+        fingerprint: how changes are noticed.
+    """
+
+    log: str
+    mapping: ColumnMapping
+    by: tuple[str, ...] = ()
+    now: int | None = None
+    since: int | None = None
+    until: int | None = None
+    where: str | None = None
+    format: str | None = None
+    schema: str | None = None
+    read_in_workers: bool = True
+    quarantine: str | None = None
+    apart: bool = False
+    fingerprint: Fingerprint = "stat"
+
+    @property
+    def only(self) -> RowFilter | None:
+        """The rows that are taken; None: all.
+
+        Raises:
+            ParameterError: ``where`` cannot be read.
+        """
+        if self.since is None and self.until is None and self.where is None:
+            return None
+        where = () if self.where is None else parse_where(self.where)
+        return RowFilter(self.since, self.until, where)
+
+    def with_schema(self, schema: str) -> BuildSpec:
+        """The same with these types of the columns."""
+        return replace(self, schema=schema)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {**asdict(self), "by": list(self.by), "mapping": asdict(self.mapping)}
+
+    @classmethod
+    def from_dict(cls, form: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_dict`."""
+        mapping = {**form["mapping"], "ids": tuple(form["mapping"]["ids"])}
+        return cls(**{**form, "mapping": ColumnMapping(**mapping), "by": tuple(form["by"])})
+
+
+def time_in_units(option: str, text: str | None, unit: str) -> int | None:
+    """A time in the unit of the sketches: an integer, or a date as in ISO 8601 (UTC if no zone).
+
+    Raises:
+        CommandError: neither, or no whole number of units.
+    """
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(
+            f"{option} is {text!r}; expected an integer, or a date such as 2026-01-31T06:00"
+        ) from None
+    if unit not in NANOSECONDS:
+        raise CommandError(f"{option} is {text!r}; the unit {unit!r} has no calendar")
+    zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    microseconds = (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    units, rest = divmod(microseconds * 1000, NANOSECONDS[unit])
+    if rest:
+        raise CommandError(f"{option} is {text!r}, which is no whole number of {unit!r}")
+    return units

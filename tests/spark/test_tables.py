@@ -1,0 +1,408 @@
+"""The stored table: versions, what a killed writer leaves, two writers, runs, partitions, 0.1.0."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import multiprocessing
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from delivery_logs import delivery_log
+from pyarrow import fs
+
+import decaysketch as ds
+from decaysketch.asyncwindow import SumParams
+from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder
+from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.families import Recipe, recipe_of
+from decaysketch.spark._storage import Storage
+from decaysketch.spark.tables import SketchTable, TableBusyError, TableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARAMS = ds.SketchParams(max_weight=9, id_bits=40, capacity=100, seed=5, time_unit="us")
+RECIPE = recipe_of(PARAMS)
+MAPPING = ColumnMapping(
+    time="event_us", fallback_time="arrival_us", ids=("source", "msg"), value="value",
+    weight="weight",
+)  # fmt: skip
+
+
+def built(*logs: pa.Table, by: Iterable[str] = ("path",), recipe: Recipe[Any] = RECIPE) -> pa.Table:
+    """One row a key of all logs together, in order of keys."""
+    builder = KeyedBuilder(recipe, MAPPING, tuple(by))
+    for log in logs:
+        builder.add(log)
+    table = pa.Table.from_batches(builder.batches())
+    return table.sort_by([(name, "ascending") for name in by]) if by else table
+
+
+def log(seed: int, rows: int = 600) -> pa.Table:
+    return delivery_log(rows, seed=seed)
+
+
+def files_in(path: Path) -> set[str]:
+    """What stands in a table's folder, but for what Spark writes beside rows."""
+    return {
+        str(each.relative_to(path).parent if each.suffix == ".parquet" else each.relative_to(path))
+        for each in path.rglob("*")
+        if each.is_file() and "_SUCCESS" not in each.name and each.suffix != ".crc"
+    }
+
+
+class TestVersions:
+    def test_a_table_is_read_as_it_was_written(self, tmp_path: Path) -> None:
+        rows = built(log(1))
+        written = SketchTable.write(tmp_path / "t", rows, RECIPE, ["path"], notes={"log": "one"})
+        opened = SketchTable.open(tmp_path / "t")
+        assert opened == written
+        assert opened.read() == rows
+        assert (opened.version, opened.by, opened.recipe) == (1, ("path",), RECIPE)
+        sizes = [len(blob) for blob in rows.column("sketch").to_pylist()]
+        assert opened.counts == {
+            "sketches": 5, "rows": 600, "refused": 0, "sketch_bytes": sum(sizes),
+            "missing_values": sum(rows.column("missing_values").to_pylist()),
+            "fallback_times": sum(rows.column("fallback_times").to_pylist()),
+        }  # fmt: skip
+        assert opened.summary["log"] == "one"
+        assert opened.summary["params"] == PARAMS.to_dict()
+        assert [s.key for s in opened.sketches()] == [(path,) for path in range(5)]
+        assert next(opened.sketches()).blob == rows.column("sketch")[0].as_py()
+
+    def test_a_version_that_was_opened_stays_as_it_is(self, tmp_path: Path) -> None:
+        first = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"], keep=2)
+        second = first.replace(built(log(2)), {"n": 2})
+        assert first.read() == built(log(1))
+        assert second.read() == built(log(2))
+        third = second.replace(built(log(3)))
+        assert second.read() == built(log(2))
+        assert SketchTable.open(tmp_path / "t") == third
+        with pytest.raises(FileNotFoundError):
+            first.read()
+        assert files_in(tmp_path / "t") == {
+            ".lock", "versions/0000000002.json", "versions/0000000003.json",
+            *(run.files[0].rpartition("/")[0] for t in (second, third) for run in t.manifest.runs),
+        }  # fmt: skip
+
+    def test_what_is_there_is_not_overwritten_unasked(self, tmp_path: Path) -> None:
+        SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        with pytest.raises(TableError, match="holds a table of sketches already"):
+            SketchTable.write(tmp_path / "t", built(log(2)), RECIPE, ["path"])
+        with pytest.raises(TableError, match="holds a table of sketches already"):
+            SketchTable.create(tmp_path / "t", RECIPE)
+        other = recipe_of(ds.SketchParams(max_weight=9, capacity=9, time_unit="us"))
+        rows = built(log(2), by=(), recipe=other)
+        replaced = SketchTable.write(tmp_path / "t", rows, other, overwrite=True)
+        assert (replaced.version, replaced.by, replaced.read()) == (2, (), rows)
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "thesis.txt").touch()
+        for path in (tmp_path / "mine", tmp_path / "mine" / "thesis.txt"):
+            with pytest.raises(TableError, match="not a table"):
+                SketchTable.write(path, rows, other, overwrite=True)
+        with pytest.raises(TableError, match="not a table of sketches"):
+            SketchTable.open(tmp_path / "nowhere")
+        assert not SketchTable.exists(tmp_path / "nowhere")
+
+    def test_a_later_release_is_not_read_wrongly(self, tmp_path: Path) -> None:
+        SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        file = tmp_path / "t" / "versions" / "0000000001.json"
+        content = json.loads(file.read_text())
+        file.write_text(json.dumps(content | {"format": 3}))
+        with pytest.raises(TableError, match="format 3; expected 2"):
+            SketchTable.open(tmp_path / "t")
+        file.write_text(json.dumps({"format": 2}))
+        with pytest.raises(TableError, match="cannot be read"):
+            SketchTable.open(tmp_path / "t")
+
+    def test_keys_of_every_type_and_nulls(self, tmp_path: Path) -> None:
+        moment = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
+        keys = {
+            "i": pa.array([None, 7], pa.int64()),
+            "s": pa.array([None, "a/b"], pa.string()),
+            "b": pa.array([None, b"\x00"], pa.binary()),
+            "t": pa.array([None, moment], pa.timestamp("us", "UTC")),
+            "d": pa.array([None, moment.date()], pa.date32()),
+            "f": pa.array([None, True], pa.bool_()),
+        }
+        rows = built(log(1)).slice(0, 2).drop_columns(["path"])
+        for name, column in keys.items():
+            rows = rows.append_column(name, column)
+        table = SketchTable.write(tmp_path / "t", rows, RECIPE, list(keys))
+        assert SketchTable.open(tmp_path / "t").read().select(list(keys)) == pa.table(keys)
+        assert [each.key for each in table.sketches()][1][3] == moment
+
+    def test_rows_that_do_not_belong(self, tmp_path: Path) -> None:
+        table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        with pytest.raises(TableError, match="lack the columns path"):
+            table.replace(built(log(1), by=()))
+        text = built(log(1)).set_column(0, "path", pa.array(list("abcde")))
+        with pytest.raises(TableError, match=r"has keys .*int64.*; rows to be stored .*string"):
+            table.append(text)
+        sums = recipe_of(SumParams(max_sum=99, capacity=9, time_unit="us"))
+        sampler = sums.empty()
+        rows = built(log(1)).slice(0, 1)
+        place = rows.schema.get_field_index("sketch")
+        for blob, fault in ((sampler.to_bytes(), IncompatibleSketchError), (None, TableError)):
+            bad = rows.set_column(place, "sketch", pa.array([blob], pa.binary()))
+            with pytest.raises(fault, match=r"family|null"):
+                table.append(bad)
+        assert SketchTable.open(tmp_path / "t") == table
+
+
+class TestCrashes:
+    """Where a writer ends, at whatever step, the version before is there."""
+
+    @pytest.mark.parametrize("step", ["make", "create", "keep", "publish", "after publish"])
+    @pytest.mark.parametrize("work", ["replace", "append"])
+    def test_at_every_step(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, work: str
+    ) -> None:
+        table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"], keep=1)
+        before = files_in(tmp_path / "t")
+        name = step.removeprefix("after ")
+        own: Callable[..., Any] = getattr(Storage, name)
+
+        class Killed(BaseException):
+            """Nothing catches it."""
+
+        def killed(self: Storage, *arguments: Any) -> Any:
+            if step.startswith("after"):
+                own(self, *arguments)
+            raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Storage, name, killed)
+            with pytest.raises(Killed):
+                getattr(table, work)(built(log(2)))
+        published = step == "after publish"
+        found = SketchTable.open(tmp_path / "t")
+        wanted = [log(2)] if work == "replace" else [log(1), log(2)]
+        assert found.version == 1 + published
+        assert found.read() == built(*wanted if published else [log(1)])
+        final = found.replace(built(log(3)))
+        assert final.read() == built(log(3))
+        assert len(files_in(tmp_path / "t")) == len(before)
+
+    def test_half_a_draft_of_a_version_is_removed(self, tmp_path: Path) -> None:
+        table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        (tmp_path / "t" / "versions" / ".0123.part").write_text('{"format": 2, ')
+        (tmp_path / "t" / "data" / "0000000002-00000000").mkdir()
+        assert SketchTable.open(tmp_path / "t") == table
+        table.append(built(log(2)))
+        assert not list((tmp_path / "t" / "versions").glob(".*"))
+        assert not (tmp_path / "t" / "data" / "0000000002-00000000").exists()
+
+
+def _hold(path: Path, locked: Any) -> None:
+    with Storage(path).lock():
+        locked.set()
+        multiprocessing.Event().wait()
+
+
+class TestTwoWriters:
+    def test_the_second_is_told_and_a_killed_one_leaves_no_lock(self, tmp_path: Path) -> None:
+        table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        context = multiprocessing.get_context("spawn")
+        locked = context.Event()
+        other = context.Process(target=_hold, args=(tmp_path / "t", locked))
+        other.start()
+        assert locked.wait(60)
+        with pytest.raises(TableBusyError, match="another program is writing"):
+            table.append(built(log(2)))
+        assert table.read() == built(log(1))
+        other.kill()
+        other.join()
+        assert table.append(built(log(2)), wait_s=5.0).version == 2
+
+    def test_what_was_made_of_an_old_version_does_not_replace_a_newer(self, tmp_path: Path) -> None:
+        old = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        new = old.append(built(log(2)))
+        for work in (
+            lambda: old.replace(built(log(3))),
+            lambda: old.replace_partitions({"a": (built(log(3)), None)}),
+        ):
+            with pytest.raises(TableBusyError, match="at version 2; this is version 1"):
+                work()
+        assert SketchTable.open(tmp_path / "t") == new
+        assert old.append(built(log(3))).read() == built(log(1), log(2), log(3))  # it loses nothing
+        other = recipe_of(ds.SketchParams(max_weight=9, capacity=9, time_unit="us"))
+        SketchTable.write(
+            tmp_path / "t", built(log(1), recipe=other), other, ["path"], overwrite=True
+        )
+        with pytest.raises(TableError, match="replaced by a table of other sketches"):
+            old.append(built(log(3)))
+
+    def test_without_locks_the_one_that_is_later_fails(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        elsewhere, _ = fs.FileSystem.from_uri("mock:///")
+        path = "tables/t"
+        table = SketchTable.write(path, built(log(1)), RECIPE, ["path"], filesystem=elsewhere)
+        assert not table.storage.local
+        assert SketchTable.open(path, filesystem=elsewhere).read() == built(log(1))
+        publish = Storage.publish
+
+        def late(self: Storage, name: str, content: bytes) -> None:
+            monkeypatch.undo()
+            table.append(built(log(2)))
+            publish(self, name, content)
+
+        monkeypatch.setattr(Storage, "publish", late)
+        with pytest.raises(TableBusyError, match="another program made version 2"):
+            table.append(built(log(3)))
+        latest = SketchTable.open(path, filesystem=elsewhere)
+        assert latest.read() == built(log(1), log(2))
+        assert latest.replace(built(log(3))).read() == built(log(3))
+
+
+class TestRuns:
+    def test_read_merges_and_counts_add_up(self, tmp_path: Path) -> None:
+        table = SketchTable.create(tmp_path / "t", RECIPE, ["path"])
+        assert table.read() == pa.schema(RESULT_FIELDS).empty_table()
+        for seed in (1, 2, 2):
+            table = table.append(built(log(seed)))
+        merged, once = table.read(), built(log(1), log(2))
+        assert merged.select(["path", "sketch", "digest"]) == once.select(
+            ["path", "sketch", "digest"]
+        )
+        assert table.counts["rows"] == sum(merged.column("rows").to_pylist()) == 1_800
+        assert [run.counts["rows"] for run in table.added] == [600]
+        empty = table.append(built(log(1)).slice(0, 0), applied=("q", 4))
+        assert (empty.read(), empty.added, empty.applied) == (merged, [], {"q": 4})
+
+    def test_a_secret_is_not_stored_and_needed_to_merge(self, tmp_path: Path) -> None:
+        secret = bytes(range(32))
+        keyed = recipe_of(ds.SketchParams(max_weight=9, capacity=50, time_unit="us", id_key=secret))
+        rows = built(log(1), recipe=keyed)
+        table = SketchTable.write(tmp_path / "t", rows, keyed, ["path"])
+        table.append(rows)
+        assert secret.hex() not in repr(table)
+        text = (tmp_path / "t" / "versions" / "0000000002.json").read_text()
+        assert secret.hex() not in text
+        with pytest.raises(ParameterError, match="secret"):
+            SketchTable.open(tmp_path / "t").read()
+        opened = SketchTable.open(tmp_path / "t", id_key=secret)
+        assert opened.read().column("sketch") == rows.column("sketch")
+
+
+class TestPartitions:
+    def test_a_changed_one_is_replaced_and_the_others_stay(self, tmp_path: Path) -> None:
+        table = SketchTable.create(tmp_path / "t", RECIPE, ["path"])
+        table = table.replace_partitions(
+            {f"day {n}": (built(log(n)), {"files": {"x": [n, n]}}) for n in (1, 2, 3)}
+        )
+        assert table.read() == built(log(1), log(2), log(3))
+        assert table.fingerprints["day 2"] == {"files": {"x": [2, 2]}}
+        corrected = log(2).slice(0, 200)
+        later = table.replace_partitions(
+            {"day 2": (built(corrected), {"files": {"x": [9, 9]}})}, remove=["day 3"]
+        )
+        assert later.read() == built(log(1), corrected)
+        assert later.read(["day 2"]) == built(corrected)
+        assert sorted(later.fingerprints) == ["day 1", "day 2"]
+        assert later.partitions["day 1"] == table.partitions["day 1"]
+        assert SketchTable.open(tmp_path / "t") == later
+        with pytest.raises(TableError, match="no partition 'day 3'"):
+            later.replace_partitions({}, remove=["day 3"])
+        added = later.append(built(log(4)), partition="day 2")
+        assert added.read(["day 2"]) == built(corrected, log(4))
+
+
+class TestRelease010:
+    def write(self, path: Path) -> pa.Table:
+        """What SketchFolder of that release wrote: no family, no version, no column ``refused``."""
+        rows = built(log(1))
+        old = rows.drop_columns(["refused"])
+        (path / "sketches").mkdir(parents=True)
+        pq.write_table(old.slice(0, 2), path / "sketches" / "part-00000-a.snappy.parquet")
+        pq.write_table(old.slice(2), path / "sketches" / "part-00001-a.snappy.parquet")
+        (path / "sketches" / "_SUCCESS").touch()
+        summary = {
+            "params": PARAMS.to_dict(), "by": ["path"], "sketches": 5, "rows": 600,
+            "missing_values": 1, "fallback_times": 2, "sketch_bytes": 3, "log": "x", "seconds": 1.5,
+        }  # fmt: skip
+        (path / "summary.json").write_text(json.dumps(summary))
+        return rows
+
+    def test_opens_and_goes_on(self, tmp_path: Path) -> None:
+        rows = self.write(tmp_path / "t")
+        table = SketchTable.open(tmp_path / "t")
+        assert (table.version, table.by, table.recipe) == (0, ("path",), RECIPE)
+        assert table.read() == rows
+        assert table.counts["fallback_times"] == 2
+        assert table.manifest.notes == {"log": "x", "seconds": 1.5}
+        later = table.append(built(log(2)))
+        assert later.read() == built(log(1), log(2))
+        latest = later.replace(built(log(3)))
+        assert latest.read() == built(log(3))
+        assert not (tmp_path / "t" / "sketches").exists()
+        assert not (tmp_path / "t" / "summary.json").exists()
+
+    def test_is_overwritten_where_asked(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "t")
+        with pytest.raises(TableError, match="already"):
+            SketchTable.write(tmp_path / "t", built(log(2)), RECIPE, ["path"])
+        table = SketchTable.write(tmp_path / "t", built(log(2)), RECIPE, ["path"], overwrite=True)
+        assert table.read() == built(log(2))
+
+
+class TestWithSpark:
+    def test_writes_merges_and_compacts(self, session: SparkSession, tmp_path: Path) -> None:
+        path = tmp_path / "a [table] {x} of 100 %, *"
+        table = SketchTable.create(path, RECIPE, ["path"], keep=1)
+        with pytest.raises(TableError, match="no rows yet"):
+            table.dataframe(session)
+        for seed in (1, 2):
+            table = table.append(session.createDataFrame(built(log(seed))))
+        once = built(log(1), log(2))
+        columns = once.column_names
+
+        def rows_of(table: SketchTable) -> pa.Table:
+            found = table.dataframe(session).select(*columns).toArrow().cast(once.schema)
+            return found.sort_by("path")
+
+        assert rows_of(table) == once
+        assert table.stored(session).count() == 10
+        merged = table.merge(session.createDataFrame(built(log(3))))
+        whole = built(log(1), log(2), log(3))
+        assert (rows_of(merged), merged.read()) == (whole, whole)
+        assert len(merged.manifest.runs) == 1
+        for _ in range(2):
+            merged = merged.append(built(log(1)))
+        compact = merged.compact(session, last=2)
+        assert [run.counts["rows"] for run in compact.manifest.runs] == [1_800, 1_200]
+        compact = compact.compact(session)
+        assert len(compact.manifest.runs) == 1
+        assert compact.read().column("sketch") == whole.column("sketch")
+        assert compact.compact(session) == compact
+        assert sum(compact.read().column("rows").to_pylist()) == 3_000
+
+    def test_instants_keep_their_zone(self, session: SparkSession, tmp_path: Path) -> None:
+        hours = [dt.datetime(2026, 1, 1, hour, tzinfo=dt.UTC) for hour in range(5)]
+        rows = built(log(1)).drop_columns(["path"])
+        rows = rows.append_column("hour", pa.array(hours, pa.timestamp("us", "UTC")))
+        table = SketchTable.write(tmp_path / "t", session.createDataFrame(rows), RECIPE, ["hour"])
+        assert [each.key for each in table.sketches()] == [(hour,) for hour in hours]
+        table = table.append(rows)
+        assert [each.key for each in table.sketches()] == [(hour,) for hour in hours]
+        assert table.dataframe(session).count() == 5
+        assert table.stored(session).schema["hour"].dataType.simpleString() == "timestamp"
+
+    def test_a_folder_of_release_0_1_0(self, session: SparkSession, tmp_path: Path) -> None:
+        rows = TestRelease010().write(tmp_path / "t")
+        table = SketchTable.open(tmp_path / "t")
+        found = table.dataframe(session).toArrow()
+        assert found.column_names == [
+            "path", *(field.name for field in RESULT_FIELDS)
+        ]  # fmt: skip
+        assert found.cast(rows.schema).sort_by("path") == rows
+        both = table.append(built(log(2))).dataframe(session).toArrow().sort_by("path")
+        assert (
+            both.column("sketch").to_pylist() == built(log(1), log(2)).column("sketch").to_pylist()
+        )
