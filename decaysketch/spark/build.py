@@ -35,6 +35,7 @@ from decaysketch.batch import (
 )
 from decaysketch.errors import ParameterError
 from decaysketch.families import Params, Recipe, recipe_of
+from decaysketch.spark import pushdown
 from decaysketch.spark.splits import (
     Log,
     ParquetTasks,
@@ -289,7 +290,7 @@ def _source(
                 return _Source(numbers, parts.schema, parts)
         log = read_log(session, log, format, schema)
     _refuse_missing(wanted, log.columns, "the log")
-    rows = log.select(*(f"`{name}`" for name in wanted))
+    rows = pushdown.where(log, params, mapping, only).select(*(f"`{name}`" for name in wanted))
     # Of another frame of this schema: an action on this one would end what observes it.
     schema_of = session.createDataFrame([], rows.schema)
     return _Source(rows, schema_of.toArrow().schema, None)

@@ -24,6 +24,7 @@ from decaysketch.batch import (
     sketches_by_key,
 )
 from decaysketch.families import Recipe, recipe_of
+from decaysketch.spark import pushdown
 from decaysketch.spark.build import detect_format, merge_table, refusal_table, sketch_table
 from decaysketch.spark.splits import find_files, parquet_tasks
 
@@ -285,6 +286,37 @@ class TestFilters:
         taken = sum(int(counts[0]) for counts in builder.counts.values())
         assert 0 < taken < 3_000
         assert totals(table)["rows"] == taken
+
+    @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.int64()], ids=str)
+    def test_spark_reads_only_what_may_be_taken(
+        self, session: SparkSession, log: pa.Table, tmp_path: Path, kind: pa.DataType
+    ) -> None:
+        params = ds.SketchParams(max_weight=9, id_bits=48, capacity=40, seed=3, time_unit="min")
+        mapping = ColumnMapping(
+            time="event_us", fallback_time="arrival_us", ids=("source", "msg"), time_unit="us"
+        )
+        times = [1_700_000_000_000_000 + 700_000 * k for k in range(log.num_rows)]
+        start = min(times) // 60_000_000
+        event = pa.array([None if k % 5 == 0 else t for k, t in enumerate(times)], pa.int64())
+        names = log.column_names
+        rows = log.set_column(names.index("event_us"), "event_us", event.cast(kind))
+        arrival = pa.array([t + 90_000_000 for t in times])
+        rows = rows.set_column(names.index("arrival_us"), "arrival_us", arrival)
+        pq.write_table(rows, tmp_path / "log.parquet")
+        only = RowFilter(since=start + 3, until=start + 9, where=parse_where("path != 3"))
+        builder = KeyedBuilder(params, mapping, ["path"], only=only)
+        builder.add(rows)
+        table = sketch_table(
+            session, tmp_path, params, mapping, ["path"], only=only, read_in_workers=False
+        )
+        assert blobs(table, ["path"]) == {
+            key: sketch.to_bytes() for key, sketch in builder.sketches.items()
+        }
+        assert 0 < totals(table)["rows"] < log.num_rows
+        frame = pushdown.where(session.read.parquet(str(tmp_path)), params, mapping, only)
+        fallback = (start + 3) * 60_000_000
+        assert frame.where(f"event_us is null and arrival_us < {fallback}").isEmpty()
+        assert frame.where("path = 3").isEmpty()
 
 
 class TestRefused:
