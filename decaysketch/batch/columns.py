@@ -191,7 +191,7 @@ def _values_of_integers(
     if params.value_type == "int64":
         bad, text = integers == np.iinfo(np.int64).min, "is -2^63, which stands for a missing value"
         refusals.refuse(bad, name, lambda row: (text, int(integers[row])))
-        return integers
+        return np.where(bad, 0, integers) if bad.any() else integers
     bad = (integers > _EXACT_IN_FLOAT) | (integers < -_EXACT_IN_FLOAT)
     refusals.refuse(
         bad, name,
@@ -212,7 +212,8 @@ def id_column(table: pa.Table, name: str, refusals: Refusals) -> npt.NDArray[Any
         column = _refuse_nulls(column_of(table, name), name, refusals)
         kind = column.type
         if pa.types.is_timestamp(kind):  # the unit is the file format's affair, not the key's
-            return _cast(column.cast(pa.timestamp("ns", kind.tz)), pa.int64(), name, refusals)
+            nanoseconds = pa.timestamp("ns", kind.tz)
+            return _cast(column, nanoseconds, name, refusals).astype(np.int64)
         if pa.types.is_integer(kind):
             keys: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
             return keys
@@ -223,7 +224,7 @@ def id_column(table: pa.Table, name: str, refusals: Refusals) -> npt.NDArray[Any
     refusals.refuse(nulls, name, lambda row: ("is null", None))
     empty: str | bytes = "" if is_text(column.type.value_type) else b""
     entries = [empty if entry is None else entry for entry in column.dictionary.to_pylist()]
-    codes = column.indices.fill_null(len(entries)).to_numpy(zero_copy_only=False)
+    codes = column.indices.cast(pa.int64()).fill_null(len(entries)).to_numpy(zero_copy_only=False)
     entries.append(empty)
     lengths = pc.binary_length(column.dictionary.cast(pa.binary())).fill_null(0)
     sizes = np.append(lengths.to_numpy(zero_copy_only=False), 0)
@@ -251,7 +252,9 @@ def _encoded_text(table: pa.Table, name: str) -> pa.DictionaryArray | None:
     if not (is_text(kind.value_type) or is_binary(kind.value_type)):
         return None
     column = table.column(name).combine_chunks()
-    return column if isinstance(column, pa.DictionaryArray) else None
+    if not isinstance(column, pa.DictionaryArray) or column.dictionary.null_count:
+        return None
+    return column
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -41,6 +41,7 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _ROWS_AT_A_TIME = 1 << 18  # rows read from a file before they are folded in
 _REFUSALS_AT_A_TIME = 1_000
+_BUFFER_BYTES = 1 << 20  # of a column that is being read
 
 
 def partial_builder(
@@ -167,7 +168,12 @@ def open_parquet(path: str, named: Sequence[str] = ()) -> pq.ParquetFile:
     filesystem, where = None, path
     if _SCHEME.match(path):
         filesystem, where = fs.FileSystem.from_uri(path)
-    file = pq.ParquetFile(where, filesystem=filesystem)
+    # Without these two a row group's columns are read whole before the first batch of it.
+    options: dict[str, Any] = {
+        "filesystem": filesystem, "pre_buffer": False, "buffer_size": _BUFFER_BYTES,
+        "coerce_int96_timestamp_unit": "us",  # they are nanoseconds, which wrap around in 2262
+    }  # fmt: skip
+    file = pq.ParquetFile(where, **options)
     schema = file.schema_arrow
     text = [
         name
@@ -177,9 +183,7 @@ def open_parquet(path: str, named: Sequence[str] = ()) -> pq.ParquetFile:
     if not text:
         return file
     with file:
-        return pq.ParquetFile(
-            where, filesystem=filesystem, metadata=file.metadata, read_dictionary=text
-        )
+        return pq.ParquetFile(where, metadata=file.metadata, read_dictionary=text, **options)
 
 
 def matching_row_groups(
@@ -203,24 +207,23 @@ def matching_row_groups(
     return tuple(
         group
         for group in groups
-        if only.may_match(
-            *_known_of(file.metadata.row_group(group), file.schema_arrow, params, mapping, only)
-        )
+        if only.may_match(*_known_of(file, file.metadata.row_group(group), params, mapping, only))
     )
 
 
 def _known_of(
+    file: pq.ParquetFile,
     group: pq.RowGroupMetaData,
-    schema: pa.Schema,
     params: Params,
     mapping: ColumnMapping,
     only: RowFilter,
 ) -> tuple[dict[str, ColumnStatistics], tuple[int, int] | None]:
-    wanted = {*only.columns, mapping.time}
+    schema, wanted = file.schema_arrow, {*only.columns, mapping.time}
     known = {}
     for number in range(group.num_columns):
         column = group.column(number)
-        if column.path_in_schema in wanted and column.is_stats_set:
+        leaf = file.schema.column(number)  # a field of a struct has a path, not a name, with a dot
+        if leaf.name == leaf.path and leaf.name in wanted and column.is_stats_set:
             statistics = column.statistics
             limits = _limits_of(statistics, schema.field(column.path_in_schema).type)
             nulls = statistics.null_count if statistics.has_null_count else None
@@ -240,17 +243,21 @@ def _known_of(
 
 def _limits_of(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Any, Any]:
     """The smallest and the largest entry, where they are known exactly."""
+    try:
+        low, high = statistics.min, statistics.max
+    except (OverflowError, ValueError):  # beyond the years of Python's times; or no UTF-8
+        return None, None
     if not statistics.has_min_max or pa.types.is_dictionary(kind):
         return None, None
     if pa.types.is_timestamp(kind) and kind.unit == "ns":  # a Python time has microseconds
         return None, None
     if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return statistics.min, statistics.max
+        return low, high
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return statistics.min, statistics.max
+        return low, high
     if is_text(kind) or is_binary(kind):
         # Writers cut long ones short, but never to the wrong side.
-        return statistics.min, statistics.max
+        return low, high
     return None, None
 
 
@@ -307,6 +314,18 @@ def file_refusal_finder(
     return find
 
 
+def _records(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows as Python's objects; times beyond Python's years as their numbers."""
+    try:
+        return list(rows.to_pylist())
+    except (OverflowError, ValueError):
+        for number, field in enumerate(rows.schema):
+            if pa.types.is_timestamp(field.type) or pa.types.is_date(field.type):
+                wide = pa.int32() if pa.types.is_date32(field.type) else pa.int64()
+                rows = rows.set_column(number, field.name, rows.column(number).cast(wide))
+        return list(rows.to_pylist())
+
+
 def _refused_rows(
     builder: KeyedBuilder, batch: pa.RecordBatch, place: str | None, first_row: int
 ) -> Iterator[pa.RecordBatch]:
@@ -318,7 +337,7 @@ def _refused_rows(
     for start in range(0, len(listing), _REFUSALS_AT_A_TIME):
         some = listing[start : start + _REFUSALS_AT_A_TIME]
         rows = [refusal.row for refusal in some]
-        records = table.select(builder.columns).take(rows).to_pylist()
+        records = _records(table.select(builder.columns).take(rows))
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array([place] * len(some), pa.string()),

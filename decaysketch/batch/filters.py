@@ -7,6 +7,7 @@ table, and on whole row groups of a file by their statistics.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -145,6 +146,13 @@ def _compare(column: pa.ChunkedArray, comparison: Comparison) -> pa.ChunkedArray
             always = _PLAIN[comparison.op](0, value)
             return pc.and_(column.is_valid(), pa.scalar(always))
     try:
+        if isinstance(value, float) and pa.types.is_integer(kind) and np.isfinite(value):
+            # x < 1.5 is x < 2: integers and floats compare in Arrow up to 2^53 alone
+            if value != math.floor(value) and comparison.op in ("=", "!="):
+                return pc.and_(column.is_valid(), pa.scalar(comparison.op == "!="))
+            up = comparison.op in ("<", ">=")
+            whole = math.ceil(value) if up else math.floor(value)
+            return _compare(column, Comparison(comparison.column, comparison.op, whole))
         scalar = _scalar(value, kind)
         return pc.fill_null(_COMPARE[comparison.op](column, scalar), False)
     except (ValueError, TypeError, OverflowError, NotImplementedError):  # Arrow's among them
@@ -161,6 +169,8 @@ def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     """A constant in a type in which the comparison is exact."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         # Text as in SQL; a time without a zone is meant in UTC, as everywhere.
+        if isinstance(value, str) and re.search(r"[.,]\d{7}", value):
+            raise ValueError("Python would drop what is below a microsecond")
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         if pa.types.is_timestamp(kind) and kind.tz and getattr(moment, "tzinfo", 1) is None:
             return pa.scalar(moment, pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))

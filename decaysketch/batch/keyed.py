@@ -178,7 +178,10 @@ class KeyedBuilder:
             return
         if self._numbers is None:
             self._numbers = KeyNumbers(fields)
-        codes = self._numbers.number(log.table)
+        try:
+            codes = self._numbers.number(log.table)
+        except (pa.ArrowInvalid, UnicodeDecodeError) as fault:
+            raise ParameterError(f"key columns {', '.join(self.keys)}: {fault}") from None
         self._count(codes, log)
         if self._rows is not None:
             self._add_together(self._rows, codes, log)

@@ -130,7 +130,7 @@ class _TextColumn:
 
     def number(self, table: pa.Table) -> Int32Array:
         encoded = self._encoded(table)
-        indices = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
+        indices = encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)).to_numpy()
         # A dictionary of the file's may hold what no row says: that is no key.
         used = np.zeros(len(encoded.dictionary) + 1, dtype=bool)
         used[indices] = True

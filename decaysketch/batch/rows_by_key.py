@@ -30,6 +30,7 @@ Int64Array = npt.NDArray[np.int64]
 BYTES_OF_A_ROW = 160  # of the bag, at the height of a compaction
 _BAG_FACTOR = 3  # rows held for each that the last compaction kept
 _SMALLEST_LIMIT = 1 << 21
+_ROWS_AT_A_TIME = 1 << 22
 _LARGEST_LIMIT = 1 << 25  # a row number has to fit the kernels' words
 
 _SALT = np.uint64(secrets.randbits(64) | 1)  # keys tables that are fed from the network
@@ -87,6 +88,11 @@ class RowsByKey:
             weights, times, ids: as of a sketch's update.
         """
         self._keys = keys
+        if len(codes) > _ROWS_AT_A_TIME:  # so that the rows of no key exceed ``MAX_ROWS``
+            for first in range(0, len(codes), _ROWS_AT_A_TIME):
+                part = slice(first, first + _ROWS_AT_A_TIME)
+                self.add(keys, codes[part], values[part], weights[part], times[part], ids[part])
+            return
         if not len(codes):
             return
         columns = [np.ascontiguousarray(c, np.int64).view() for c in (values, weights, times, ids)]

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
@@ -27,6 +27,7 @@ from decaysketch.batch import ColumnMapping, FileSplit, RowFilter
 from decaysketch.batch.engine import matching_row_groups, open_parquet
 from decaysketch.errors import ParameterError
 from decaysketch.families import Params
+from decaysketch.params import check_integer
 
 __all__ = [
     "Log",
@@ -135,9 +136,14 @@ def find_files(log: Log) -> list[LogFile] | None:
                 f"{log} is a Delta table, whose folder also holds files that are no longer part of "
                 "it; read it by its format, delta"
             )
-        if each.is_file and not any(part.startswith(("_", ".")) for part in parts):
+        if each.is_file and not any(map(_is_hidden, parts)):
             files.append(LogFile(_name(log, path, each.path), parts, each.size, each.mtime_ns))
     return sorted(files, key=lambda file: file.parts)
+
+
+def _is_hidden(part: str) -> bool:
+    """As Spark sees it: ``_day=3`` carries a column."""
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
 def _name(log: str | Path, root: str, path: str) -> str:
@@ -145,8 +151,9 @@ def _name(log: str | Path, root: str, path: str) -> str:
     if not isinstance(log, str) or not is_uri(log) or log.startswith("file:"):
         return path
     address, mark, query = log.partition("?")
-    plain = unquote(address).rstrip("/")
-    return plain.removesuffix(root.rstrip("/")) + quote(path) + mark + query
+    below = PurePosixPath(path).relative_to(root).as_posix()
+    name = address if below == "." else f"{address.rstrip('/')}/{quote(below)}"
+    return name + mark + query
 
 
 def parquet_tasks(
@@ -182,7 +189,9 @@ def parquet_tasks(
         footers = list(pool.map(footer, [file.path for file in files]))
     groups = [group for found in footers for group in found.groups]
     rows = sum(group.rows for group in groups)
-    tasks = tasks or _task_count(rows, cores)
+    if tasks is None:
+        tasks = _task_count(rows, cores)
+    check_integer("tasks", tasks, 1, 1 << 31)
     splits: list[FileSplit] = []
     starts: list[int] = []
     taken, before = 0, -1

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -34,6 +35,7 @@ FAMILIES_VARIABLE = "DECAYSKETCH_WARM_FAMILIES"
 BuiltWith = Params | Recipe[Any]
 
 _LOCK_NAME = ".decaysketch.lock"
+_sharing = threading.Lock()
 _ROWS_PER_ARROW_BATCH = 1 << 17  # Spark's 10,000 would make a sketch's updates needlessly small
 
 
@@ -60,10 +62,11 @@ def share_kernel_cache() -> None:
     Without effect where the cache's folder cannot be locked (it is read only, or on a file system
     without locks); nothing is written there either, or one process must fill it beforehand.
     """
-    for name in ("load", "save"):
-        method = getattr(IndexDataCacheFile, name)
-        if not hasattr(method, "__wrapped__"):
-            setattr(IndexDataCacheFile, name, _one_at_a_time(method))
+    with _sharing:
+        for name in ("load", "save"):
+            method = getattr(IndexDataCacheFile, name)
+            if not hasattr(method, "__wrapped__"):
+                setattr(IndexDataCacheFile, name, _one_at_a_time(method))
 
 
 def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,6 +30,7 @@ Int64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 _VARINT_BYTES = 10
+_MOST_ROWS = 1 << 23  # decoded at once; they take 32 bytes each
 
 
 class ManySketches(NamedTuple):
@@ -134,6 +135,7 @@ def decode_many(
     marks = marks[: mark_offsets[-1]].copy()
     _check_sums(data, offsets, rows)
     rows[rows > params.capacity * (p.top + 1)] = -1
+    rows[np.cumsum(np.maximum(rows, 0)) > _MOST_ROWS] = -1  # two rows may take a byte: one by one
     total, longest = int(np.maximum(rows, 0).sum()), int(rows.max(initial=0))
     times, ids, weights, values = (np.empty(total, np.int64) for _ in range(4))
     out_offsets = np.empty(count + 1, np.int64)

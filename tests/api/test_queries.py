@@ -475,6 +475,7 @@ def test_long_bodies_that_are_refused_hold_up_nobody(data: Path) -> None:
         )
     ]
     waited: list[float] = []
+    took: list[float] = []
 
     async def whole() -> None:
         app = create_app(Settings(data=str(data)))
@@ -489,18 +490,20 @@ def test_long_bodies_that_are_refused_hold_up_nobody(data: Path) -> None:
                 headers = {"content-type": "application/json"}
                 return await client.post("/v1/streams/s/query", content=text, headers=headers)
 
+            first = time.monotonic()
             posts = [asyncio.create_task(post(text)) for text in texts]
             while not all(each.done() for each in posts):
                 begun = time.monotonic()
                 assert (await client.get("/healthz")).status_code == 200
                 waited.append(time.monotonic() - begun)
                 await asyncio.sleep(0.01)
+            took.append(time.monotonic() - first)
             for each in posts:
                 problem(each.result(), 422, "invalid-request")
 
     asyncio.run(whole())
     assert len(waited) > 3
-    assert max(waited) < 1
+    assert max(waited) < took[0] / 2  # the bodies were read beside what was answered
 
 
 def test_too_many_queries(start: Callable[..., TestClient]) -> None:
