@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from decaysketch import DecaySketch, SketchParams
+from decaysketch.client.posting import source_name
 from decaysketch.spark.tables import SketchTable, StoredSketch
 from demo.case import Case
 from demo.picture import Track, draw
@@ -29,7 +30,6 @@ from demo.service import (
     running_aggregator,
 )
 from demo.simulate import SimulationPlan, simulate
-from spark_jobs.publish import source_name
 
 __all__ = ["Options", "run"]
 

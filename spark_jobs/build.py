@@ -31,7 +31,7 @@ from typing import Annotated, Any
 import typer
 
 from decaysketch.batch import KeyedBuilder
-from decaysketch.cli.output import AsJson, CommandError, human_bytes, report, show
+from decaysketch.cli.output import AsJson, CommandError, human_bytes, refuse_uri, report, show
 from decaysketch.cli.recipes import (
     IdKeyFile,
     mapping_from_options,
@@ -39,6 +39,7 @@ from decaysketch.cli.recipes import (
     read_id_key,
     recipe_from_options,
 )
+from decaysketch.client.access import has_secret
 from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
 from spark_jobs.inputs import FINGERPRINTS, inputs
@@ -181,6 +182,8 @@ def main(
             time=time_column, value=value_column, weight=weight_column,
             fallback_time=fallback_time_column, time_unit=column_unit,
         )  # fmt: skip
+        if has_secret(log):
+            raise CommandError("LOG has a secret in it, which the table would keep and show")
         if fingerprint not in FINGERPRINTS:
             raise CommandError(
                 f"--fingerprint is {fingerprint!r}; expected one of {', '.join(FINGERPRINTS)}"
@@ -200,6 +203,7 @@ def main(
         inputs(spec.log)
         check_free(out, overwrite)
         if quarantine is not None:
+            refuse_uri(quarantine)
             check_quarantine(quarantine, overwrite)
         with spark_session("decaysketch build", master, recipe) as session:
             table = build(

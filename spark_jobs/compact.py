@@ -27,10 +27,11 @@ import typer
 
 from decaysketch.cli.output import AsJson, CommandError, human_bytes, report, show
 from decaysketch.cli.recipes import IdKeyFile, names, read_id_key
+from decaysketch.spark._names import quoted
 from decaysketch.spark.build import merge_table
 from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
-from spark_jobs.options import Master, Overwrite, check_free, run
+from spark_jobs.options import Master, Overwrite, check_free, open_table, run
 from spark_jobs.session import DEFAULT_MASTER, spark_session, with_progress
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Truncation", "compact"]
 
 _UNITS = ("minute", "hour", "day", "week", "month", "quarter", "year")
+_DAY = 86_400_000_000  # microseconds
+_MICROS = {"minute": 60_000_000, "hour": 3_600_000_000, "day": _DAY}
 _OF_A_DATE = ("week", "month", "quarter", "year")
 
 
@@ -82,9 +85,11 @@ class Truncation:
         from pyspark.sql import functions as F  # noqa: N812
 
         kind = rows.schema[self.column].dataType.simpleString()
-        column = F.col(f"`{self.column}`")
-        if kind.startswith("timestamp") and self.to in _UNITS:
-            return F.date_trunc(self.to, column).cast(kind)
+        column = F.col(quoted(self.column))
+        if kind == "timestamp" and self.to in _UNITS:
+            return _cut_instant(column, self.to)
+        if kind == "timestamp_ntz" and self.to in _UNITS:
+            return _cut_wall_time(column, self.to)
         if kind == "date" and self.to in _OF_A_DATE:
             return F.trunc(column, self.to)
         if kind == "bigint" and self.to not in _UNITS:
@@ -92,6 +97,30 @@ class Truncation:
         if kind == "string" and self.to not in _UNITS:
             return F.substring(column, 1, int(self.to))
         raise CommandError(f"{self.column} is of type {kind}, which cannot be cut to {self.to}")
+
+
+def _cut_instant(column: Column, to: str) -> Column:
+    """As ``date_trunc``, whose days are those of the session's time zone, in UTC."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    micros = F.unix_micros(column)
+    whole = micros - F.pmod(micros, F.lit(_MICROS.get(to, _DAY)))
+    if to not in _MICROS:
+        day = F.date_from_unix_date(F.round(whole / F.lit(_DAY)).cast("int"))
+        whole = F.unix_date(F.trunc(day, to)).cast("bigint") * F.lit(_DAY)
+    return F.timestamp_micros(whole)
+
+
+def _cut_wall_time(column: Column, to: str) -> Column:
+    """As ``date_trunc``, which would skip the hours that the session's time zone skips."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    day = column.cast("date")
+    if to in _OF_A_DATE:
+        return F.trunc(day, to).cast("timestamp_ntz")
+    hour = F.lit(0) if to == "day" else F.hour(column)
+    minute = F.minute(column) if to == "minute" else F.lit(0)
+    return day.cast("timestamp_ntz") + F.make_dt_interval(F.lit(0), hour, minute)
 
 
 def compact(
@@ -122,11 +151,11 @@ def compact(
     cut = {each.column: each for each in truncations}
     rows = table.stored(session)
     keys = [
-        (cut[name].of(rows).alias(cut[name].name) if name in cut else rows[f"`{name}`"])
+        (cut[name].of(rows).alias(cut[name].name) if name in cut else rows[quoted(name)])
         for name in table.by
         if name not in drop
     ]
-    rest = [rows[f"`{name}`"] for name in rows.columns if name not in table.by]
+    rest = [rows[quoted(name)] for name in rows.columns if name not in table.by]
     recipe = table.recipe
     merged = merge_table(rows.select(*keys, *rest), by, recipe)
 
@@ -182,7 +211,7 @@ def main(
 ) -> None:
     """Merge the sketches of a table into fewer."""
     with reporting_errors():
-        opened = SketchTable.open(table, id_key=read_id_key(id_key_file))
+        opened = open_table(table, read_id_key(id_key_file))
         truncations, dropped = [Truncation.parse(text) for text in truncate or ()], names(drop)
         renamed(opened, truncations, dropped)
         if out is not None:

@@ -19,13 +19,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from decaysketch import IncompatibleSketchError
-from decaysketch.cli.output import AsJson, CommandError, human_bytes, report, show, write_whole
+from decaysketch.cli.output import (
+    AsJson,
+    CommandError,
+    human_bytes,
+    refuse_uri,
+    report,
+    show,
+    write_whole,
+)
 from decaysketch.cli.recipes import IdKeyFile, read_id_key
 from decaysketch.families import Recipe
 from decaysketch.spark.build import merge_table
 from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
-from spark_jobs.options import Master, Overwrite, check_free, run
+from spark_jobs.options import Master, Overwrite, check_free, open_table, run
 from spark_jobs.session import DEFAULT_MASTER, spark_session, with_progress
 
 if TYPE_CHECKING:
@@ -135,8 +143,9 @@ def main(
 ) -> None:
     """Merge tables of sketches into one sketch, or key by key into another table."""
     with reporting_errors():
+        refuse_uri(out)
         id_key = read_id_key(id_key_file)
-        opened = [SketchTable.open(table, id_key=id_key) for table in tables]
+        opened = [open_table(table, id_key) for table in tables]
         recipe = common_recipe(opened)  # what can be wrong is found before a session starts
         if per_key:
             check_free(out, overwrite)

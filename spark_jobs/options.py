@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from decaysketch.cli.output import CommandError
+from decaysketch.cli.output import CommandError, refuse_uri
 from decaysketch.spark.tables import SketchTable
 
-__all__ = ["Master", "Overwrite", "check_free", "run"]
+__all__ = ["Master", "Overwrite", "check_free", "open_table", "run"]
 
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[N], or a cluster's address.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")]
@@ -29,8 +29,20 @@ def check_free(out: Path, overwrite: bool) -> None:
     """Refuse to write where something is that must not be lost.
 
     Raises:
-        CommandError: unless ``overwrite``, a table of sketches.
+        CommandError: a URI; unless ``overwrite``, a table of sketches.
         TableError: a file, or a folder with anything in it that is not ours.
     """
+    refuse_uri(out)
     if SketchTable.exists(out) and not overwrite:
         raise CommandError(f"{out} holds sketches already; --overwrite replaces them")
+
+
+def open_table(path: Path, id_key: bytes | None = None) -> SketchTable:
+    """The latest version of a table on this machine.
+
+    Raises:
+        CommandError: a URI.
+        TableError: there is no table.
+    """
+    refuse_uri(path)
+    return SketchTable.open(path, id_key=id_key)

@@ -10,7 +10,9 @@ twice changes nothing.
 Then the aggregator is asked for the digest of each source. It must be that of what was posted. A
 source may rightly hold more: somebody else posts under its name, or the table was corrected since
 it was last published and has lost rows, which no merge takes out. The report says of which sources
-that is so; ``--replace`` empties them (by a key of role admin) and posts them again.
+that is so; ``--replace`` empties them (by a key of role admin) and posts them again. A source is
+emptied by revoking it and reinstating it at once; where the program is killed between the two, as
+where somebody revoked it on purpose, it is refused until ``--reinstate``.
 """
 
 from __future__ import annotations
@@ -35,15 +37,23 @@ from decaysketch.cli.output import (
 )
 from decaysketch.cli.recipes import ApiKeyFile, TimeoutS, api_client, names
 from decaysketch.client.errors import ClientError
-from decaysketch.client.posting import Held, Poster, PostRefusedError, Receipt, joined
-from decaysketch.families import Recipe, recipe_from_dict
+from decaysketch.client.posting import (
+    Held,
+    Poster,
+    PostRefusedError,
+    Receipt,
+    joined,
+    source_name,
+)
+from decaysketch.families import Recipe
 from decaysketch.spark.tables import SketchTable, StoredSketch
 from spark_jobs.failures import reporting_errors
-from spark_jobs.options import run
+from spark_jobs.options import open_table, run
 
-__all__ = ["Published", "publish", "source_name", "sources_of"]
+__all__ = ["Published", "publish", "sources_of"]
 
 _SHOWN = 20  # sources in the report; the counts below it are of all
+_REVOKED = "revoked-source"
 _OF_THE_CALLER = {401, 403, 404}  # not of one source: nothing else would be taken either
 
 
@@ -64,14 +74,6 @@ class Published:
     problem: str = ""
 
 
-def source_name(key: tuple[Any, ...]) -> str:
-    """The source that a key is posted as: its parts, joined by slashes."""
-    if any(part is None for part in key):
-        raise CommandError(f"the key {key} has a null in it and cannot name a source")
-    parts = [part.hex() if isinstance(part, bytes) else str(part) for part in key]
-    return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts) or "all"
-
-
 def sources_of(
     table: SketchTable, source_by: Sequence[str] | None = None
 ) -> dict[str, list[StoredSketch]]:
@@ -80,6 +82,10 @@ def sources_of(
     Args:
         table: all of it is held in memory.
         source_by: the key columns that name a source; None: all of them.
+
+    Raises:
+        CommandError: one of them is no key.
+        ParameterError: a key has a null in it.
     """
     for name in source_by or ():
         if name not in table.by:
@@ -99,6 +105,7 @@ def publish(
     *,
     verify: bool = True,
     replacing: bool = False,
+    reinstating: bool = False,
     concurrency: int = 8,
     done: Callable[[str, int], None] = lambda label, sources: None,
 ) -> list[Published]:
@@ -110,6 +117,7 @@ def publish(
         recipe: of the stream.
         verify: whether to ask what it holds.
         replacing: whether to empty sources that hold more, and post them again.
+        reinstating: whether to admit again those that were revoked.
         concurrency: requests under way at a time.
         done: told after each source what was done with it.
 
@@ -119,10 +127,20 @@ def publish(
     """
 
     def post(source: str) -> Published:
+        blobs = [sketch.blob for sketch in sources[source]]
         try:
-            receipt = poster.post(source, [sketch.blob for sketch in sources[source]])
+            try:
+                receipt = poster.post(source, blobs)
+            except PostRefusedError as fault:
+                if not reinstating or fault.kind != _REVOKED:
+                    raise
+                poster.reinstate(source)
+                receipt = poster.post(source, blobs)
         except PostRefusedError as fault:
-            if fault.status in _OF_THE_CALLER and fault.kind != "revoked-source":
+            if fault.kind == _REVOKED:
+                problem = f"{fault}; --reinstate admits it again"
+                return Published(source, None, problem=problem)
+            if fault.status in _OF_THE_CALLER:
                 raise
             return Published(source, None, problem=str(fault))
         return Published(source, receipt)
@@ -131,8 +149,6 @@ def publish(
         if published.receipt is None:
             return published
         sketches, told = sources[published.source], listed.get(published.source)
-        if len(sketches) == 1 and told == sketches[0].digest:
-            return replace(published, held="equal")
         sketch = joined([each.blob for each in sketches], recipe)
         if told == sketch.digest():
             return replace(published, held="equal")
@@ -173,10 +189,11 @@ def _each(
                 results.append(future.result())
                 done(label, total)
         except ClientError as fault:
-            pool.shutdown(cancel_futures=True)
             raise CommandError(
                 f"{fault}; {len(results):,} of {total:,} sources were {label} before, run it again"
             ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
     return results
 
 
@@ -197,6 +214,10 @@ def main(
         bool,
         typer.Option("--replace", help="Empty sources that hold more, and post them again."),
     ] = False,
+    reinstating: Annotated[
+        bool,
+        typer.Option("--reinstate", help="Admit revoked sources again, by a key of role admin."),
+    ] = False,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests at a time.")] = 8,
     attempts: Annotated[int, typer.Option(min=1, help="Tries for each request.")] = 6,
     timeout_s: TimeoutS = 60.0,
@@ -208,13 +229,13 @@ def main(
         started = time.monotonic()
         if replacing and not verify:
             raise CommandError("--replace has no use beside --no-verify")
-        opened = SketchTable.open(table)
+        opened = open_table(table)
         sources = sources_of(opened, None if source_by is None else names(source_by))
         with api_client(url, api_key_file, timeout_s) as client:
             poster = Poster(client, stream, attempts=attempts)
-            state = poster.create_stream(opened.recipe) if create else poster.stream_state()
-            form = {n: state[n] for n in ("family", "params", "decay") if state.get(n) is not None}
-            recipe = recipe_from_dict(form)
+            if create:
+                poster.create_stream(opened.recipe)
+            recipe = poster.recipe()
             with Progress(console=report, transient=True) as progress:
                 bars: dict[str, Any] = {}
 
@@ -225,7 +246,7 @@ def main(
 
                 published = publish(
                     poster, sources, recipe, verify=verify, replacing=replacing,
-                    concurrency=concurrency, done=done,
+                    reinstating=reinstating, concurrency=concurrency, done=done,
                 )  # fmt: skip
         _tell(stream, published, time.monotonic() - started, as_json)
         if any(each.receipt is None or each.held == "missing" for each in published):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_quarantine", "replace_quarantine"]
 
-_OURS = re.compile(r"part-.*|partition=.*|_SUCCESS|\..*")
+_OURS = re.compile(r"part-.*|partition=.*|_SUCCESS|\.(part-|partition=|_SUCCESS).*")
 
 
 def check_quarantine(place: Path, overwrite: bool) -> None:
@@ -47,7 +47,11 @@ def replace_quarantine(place: Path, label: str, refusals: DataFrame | None) -> N
         place: the quarantine.
         label: of the part; "": of the whole log.
         refusals: the rows; None: there are none.
+
+    Raises:
+        CommandError: see :func:`check_quarantine`. The place may come from a table's file.
     """
+    check_quarantine(place, overwrite=True)
     target = place / f"partition={quote(label, safe='')}" if label else place
     draft, old = (target.with_name(f".{target.name}.{os.getpid()}.{end}") for end in ("new", "old"))
     if refusals is not None:

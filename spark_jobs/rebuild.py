@@ -23,9 +23,8 @@ from rich.table import Table
 
 from decaysketch.cli.output import AsJson, human_bytes, report, show
 from decaysketch.cli.recipes import IdKeyFile, read_id_key
-from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
-from spark_jobs.options import Master, run
+from spark_jobs.options import Master, open_table, run
 from spark_jobs.session import DEFAULT_MASTER, spark_session
 from spark_jobs.work import Rebuilt, rebuild
 
@@ -45,7 +44,7 @@ def main(
 ) -> None:
     """Build again what has changed since a table was built."""
     with reporting_errors():
-        opened = SketchTable.open(table, id_key=read_id_key(id_key_file))
+        opened = open_table(table, read_id_key(id_key_file))
         with spark_session("decaysketch rebuild", master, opened.recipe) as session:
             rebuilt = rebuild(session, opened, everything=everything)
         _tell(rebuilt, as_json)

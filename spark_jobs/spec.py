@@ -74,9 +74,18 @@ class BuildSpec:
 
     @classmethod
     def from_dict(cls, form: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_dict`."""
-        mapping = {**form["mapping"], "ids": tuple(form["mapping"]["ids"])}
-        return cls(**{**form, "mapping": ColumnMapping(**mapping), "by": tuple(form["by"])})
+        """Inverse of :meth:`to_dict`.
+
+        Raises:
+            CommandError: a field is unknown, or missing.
+        """
+        try:
+            mapping = {**form["mapping"], "ids": tuple(form["mapping"]["ids"])}
+            return cls(**{**form, "mapping": ColumnMapping(**mapping), "by": tuple(form["by"])})
+        except (TypeError, KeyError) as fault:
+            raise CommandError(
+                f"the table was built in a way that this release does not know: {fault}"
+            ) from None
 
 
 def time_in_units(option: str, text: str | None, unit: str) -> int | None:

@@ -33,7 +33,7 @@ from spark_jobs.spec import BuildSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
-__all__ = ["Rebuilt", "build", "rebuild"]
+__all__ = ["Rebuilt", "build", "each_row_counts", "rebuild"]
 
 _TALLY = (("__held", "long"), ("__observations", "double"), ("__exact", "boolean"))
 _WITHOUT_VALUE_IS_NONE = ("sum", "median")  # families to which a row without a value is no element
@@ -214,7 +214,7 @@ class _Part:
             "missing_values": counted["missing_values"],
             "held": counted["held"] if self._count_copies else None,
             "observations": (counted["observations"] or 0.0) if known else None,
-            "exact": bool(known and counted["exact"]),
+            "exact": bool(known and counted["exact"] and each_row_counts(spec, self._recipe)),
         }
 
     def _rows_read(self) -> int:
@@ -259,6 +259,14 @@ def _observed(rows: DataFrame, *sums: str) -> tuple[DataFrame, Observation]:
 
     observation = Observation()
     return rows.observe(observation, *map(expr, sums)), observation
+
+
+def each_row_counts(spec: BuildSpec, recipe: Recipe[Any]) -> bool:
+    """Whether every row that is taken is an observation: rows of weight 0, or none to sum, are not.
+
+    How many those are is not counted, and so neither is how many rows are copies.
+    """
+    return spec.mapping.weight is None and recipe.family != "sum"
 
 
 def _notes(

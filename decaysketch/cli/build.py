@@ -18,6 +18,7 @@ from decaysketch.cli.output import (
     CommandError,
     human_bytes,
     number,
+    refuse_uri,
     report,
     reporting_errors,
     show,
@@ -110,6 +111,7 @@ def build(
     """Build sketches from files, in any order, with any copies in them."""
     with reporting_errors():
         keys = names(by)
+        refuse_uri(out)
         if out.exists() and not overwrite:
             raise CommandError(f"{out} is there already; replace it with --overwrite")
         id_key = read_id_key(id_key_file)
@@ -185,9 +187,10 @@ def _indexed(folder: Path) -> set[str]:
     """Names of the sketch files that an earlier build wrote into a folder, by its index."""
     try:
         content = json.loads((folder / "index.json").read_bytes())
-        return {Path(each["file"]).name for each in content["sketches"]}
+        found = {Path(each["file"]).name for each in content["sketches"]}
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return set()  # none, or not by this program
+    return {name for name in found if name.endswith(".sketch")}
 
 
 def _write(builder: KeyedBuilder, out: Path, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ __all__ = [
     "CommandError",
     "human_bytes",
     "number",
+    "refuse_uri",
     "report",
     "reporting_errors",
     "show",
@@ -33,6 +35,8 @@ __all__ = [
 
 #: stderr; stdout is for results that another program may read.
 report = Console(stderr=True, highlight=False)
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # of two letters: one is a Windows drive
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, for programs.")]
 
@@ -49,6 +53,16 @@ def reporting_errors() -> Iterator[None]:
     except (CommandError, DecaySketchError, OSError) as fault:
         report.print(Text.assemble(("error: ", "bold red"), str(fault)), soft_wrap=True)
         raise typer.Exit(1) from None
+
+
+def refuse_uri(path: Path) -> None:
+    """Refuse a URI, which as a path would be a folder here with the name of its scheme.
+
+    Raises:
+        CommandError: it is one.
+    """
+    if _URI.match(str(path)):
+        raise CommandError(f"{path} is a URI; expected a path of this machine")
 
 
 def write_whole(path: Path, content: bytes) -> None:

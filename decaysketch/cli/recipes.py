@@ -17,6 +17,7 @@ import typer
 from decaysketch import decay as decays
 from decaysketch.batch import ColumnMapping
 from decaysketch.cli.output import CommandError
+from decaysketch.client.access import bearer, plain_url
 from decaysketch.decay import Decay
 from decaysketch.families import FAMILIES, Recipe, recipe_from_dict
 
@@ -168,10 +169,17 @@ def _json_object(text: str, place: str) -> dict[str, Any]:
 
 
 def api_client(url: str, key_file: Path | None, timeout_s: float) -> httpx2.Client:
-    """A client of an aggregator."""
+    """A client of an aggregator.
+
+    Raises:
+        OSError: the file of the key cannot be read.
+        ParameterError: it holds no key, or the address shows one or is none.
+    """
+    plain_url(url, "the URL")
     headers = {}
     if key_file is not None:
-        headers["authorization"] = f"Bearer {key_file.read_text(encoding='ascii').strip()}"
+        text = key_file.read_text(encoding="ascii", errors="replace")
+        headers["authorization"] = bearer(text, str(key_file))
     return httpx2.Client(base_url=url, headers=headers, timeout=timeout_s)
 
 

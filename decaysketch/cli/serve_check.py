@@ -88,7 +88,8 @@ def _query(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
     name = max(streams, key=lambda stream: stream["rows"])["name"]
     path = f"/v1/streams/{quote(name, safe='')}"
     state = client.get(path).json()
-    asked: dict[str, Any] = {"aggregate": "count", "now": state.get("clock") or 0}
+    known = [time for time in (state.get("clock"), state["newest"]) if time is not None]
+    asked: dict[str, Any] = {"aggregate": "count", "now": max(known, default=0)}
     if "max_window" in state["params"]:
         asked["decay"] = {"kind": "window", "width": state["params"]["max_window"]}
     elif state.get("decay") is None:

@@ -18,6 +18,7 @@ from decaysketch.cli.output import (
     CommandError,
     human_bytes,
     number,
+    refuse_uri,
     report,
     reporting_errors,
     show,
@@ -30,7 +31,7 @@ from decaysketch.predicate import Predicate
 
 __all__ = ["inspect", "merge", "query"]
 
-_SHOWN = 20  # groups or heavy hitters in a table
+_SHOWN = {"heavy_hitters": 20, "group_by": 40}  # rows in a table; two a group
 
 
 def _open(path: Path, id_key: bytes | None) -> Sketch:
@@ -49,6 +50,7 @@ def merge(
 ) -> None:
     """Merge sketches of one stream into one; copies and order do not matter."""
     with reporting_errors():
+        refuse_uri(out)
         if out.exists() and not overwrite:
             raise CommandError(f"{out} is there already; replace it with --overwrite")
         id_key = read_id_key(id_key_file)
@@ -159,19 +161,25 @@ def query(
             if chosen:
                 raise CommandError("the decay of this sketch is fixed; give none")
             chosen = [("its own", ())]
-        time = _time(opened, now)
+        time, left_out = _time(opened, now), 0
         answers: list[dict[str, Any]] = []
         table = Table("aggregate", "decay", "value", "lower", "upper", "exact", "rows")
         for name, arguments in chosen or [("none", (decays.none(),))]:
             for aggregate in aggregates:
-                for label, extra, estimate in _ask(opened, aggregate, arguments, time, confidence):
+                found = _ask(opened, aggregate, arguments, time, confidence)
+                shown = found[: _SHOWN.get(aggregate.partition(":")[0])]
+                left_out += len(found) - len(shown)
+                for label, extra, estimate in found:
                     answers.append(
                         {"aggregate": label, "decay": name, **extra, **estimate.to_dict()}
                     )
+                for label, _, estimate in shown:
                     interval = (estimate.value, estimate.lower, estimate.upper)
                     exact = "yes" if estimate.exact else ""
                     table.add_row(label, name, *map(number, interval), exact, number(estimate.rows))
         table.caption = f"now {time} {opened.params.time_unit}, {100 * confidence:.4g} % intervals"
+        if left_out:
+            table.caption += f"; {left_out:,} more rows with --json"
         show(as_json, {"now": time, "answers": answers}, table)
 
 
@@ -214,12 +222,12 @@ def _ask(
         case "heavy_hitters":
             return [
                 (f"share of {number(each.value)}", {"value_of": each.value}, each.frequency)
-                for each in found[:_SHOWN]
+                for each in found
             ]
         case "group_by":
             return [
                 (f"{part} of {number(each.value)}", {"value_of": each.value}, getattr(each, part))
-                for each in found[:_SHOWN]
+                for each in found
                 for part in ("sum", "count")
             ]
     return [(aggregate, {}, found)]

@@ -68,7 +68,7 @@ def batches(
 
 
 def _parquet(path: Path, columns: list[str], progress: Any) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         there = [name for name in columns if name in file.schema_arrow.names]
         if len(there) < len(columns):
             yield _nothing(file)

@@ -11,6 +11,8 @@ of a source. With sketch ``s`` posted and ``h`` held there,
     else           something is missing.
 
 All three are told by digests of states; bytes are fetched only where the first does not hold.
+
+A poster also reads what a stream holds, and posts raw observations.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -26,14 +30,25 @@ import httpx2
 
 from decaysketch.client.delivery import Answer, Backoff, Later, Taken, judge
 from decaysketch.client.errors import ClientError
-from decaysketch.families import Recipe, merge
+from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
+from decaysketch.families import Recipe, decode, merge, recipe_from_dict
 
-__all__ = ["Held", "PostRefusedError", "Poster", "Receipt", "UnreachableError", "joined"]
+__all__ = [
+    "Held",
+    "PostRefusedError",
+    "Poster",
+    "Receipt",
+    "UnreachableError",
+    "joined",
+    "source_name",
+]
 
 Held = Literal["equal", "more", "missing"]
 
 _SKETCH = "application/octet-stream"
 _SKETCHES = "application/vnd.decaysketch.sketches"
+_ARROW = "application/vnd.apache.arrow.stream"
+_RECIPE = ("family", "params", "decay")  # fields of a stream's state
 _LENGTH_BYTES = 4
 _MOST_SKETCHES = 10_000  # in one body
 _SOURCES_LISTED = 1_000  # in one answer
@@ -87,6 +102,29 @@ def joined(blobs: Sequence[bytes], recipe: Recipe[Any]) -> Any:
     return merge([recipe.empty(), *map(recipe.decode, blobs)])
 
 
+def source_name(key: tuple[Any, ...]) -> str:
+    """The source that a key is posted as: its parts, joined by slashes; "all" where it has none.
+
+    Different keys of the same columns have different names. Times with a zone are given in UTC.
+
+    Raises:
+        ParameterError: there is a null in it.
+    """
+    if not key:
+        return "all"
+    if any(part is None for part in key):
+        raise ParameterError(f"the key {key} has a null in it and cannot name a source")
+    name = "/".join(map(_name_part, key))
+    return "%all" if name == "all" else name
+
+
+def _name_part(part: Any) -> str:
+    if isinstance(part, datetime) and part.tzinfo is not None:
+        part = part.astimezone(UTC)
+    text = part.hex() if isinstance(part, bytes) else str(part)
+    return text.replace("%", "%25").replace("/", "%2F") or "%empty"  # no text is quoted so
+
+
 class Poster:
     """Posts sketches to one stream of an aggregator. Threads may share it.
 
@@ -99,6 +137,9 @@ class Poster:
             a minute.
         max_body_bytes: sketches of one source share bodies up to this size.
         wait: called with seconds between two attempts.
+
+    Raises:
+        ParameterError: ``attempts`` is below 1.
     """
 
     def __init__(
@@ -112,6 +153,8 @@ class Poster:
         max_body_bytes: int = 8 << 20,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
+        if attempts < 1:
+            raise ParameterError(f"attempts is {attempts}; expected at least 1")
         self.stream = stream
         self._client, self._path = client, f"/v1/streams/{quote(stream, safe='')}"
         self._attempts, self._backoff = attempts, (backoff_s, max_backoff_s)
@@ -138,6 +181,43 @@ class Poster:
         """
         return self._fields("GET", self._path, {"name": self.stream}, params={"sources": 0})
 
+    def recipe(self) -> Recipe[Any]:
+        """What the stream's sketches are built by.
+
+        Raises:
+            ParameterError: its ids are keyed by a secret, or its decay is a table.
+            PostRefusedError, UnreachableError: see :meth:`stream_state`.
+        """
+        state = self.stream_state()
+        return recipe_from_dict({n: state[n] for n in _RECIPE if state.get(n) is not None})
+
+    def sources(self) -> list[str]:
+        """Names of all sources of the stream, in their order.
+
+        Raises:
+            ClientError: the aggregator lists them in no order.
+            PostRefusedError, UnreachableError: see :meth:`stream_state`.
+        """
+        found: list[str] = []
+        while True:
+            after = found[-1] if found else ""
+            listed = [each["source"] for each in self._listed(after)]
+            found += listed
+            if len(listed) < _SOURCES_LISTED:
+                return found
+            if listed[-1] <= after:
+                raise ClientError(
+                    f"{self._path} lists {listed[-1]!r} among the sources after {after!r}"
+                )
+
+    def _listed(self, after: str) -> list[dict[str, Any]]:
+        asked: dict[str, Any] = {"sources": _SOURCES_LISTED}
+        if after:
+            asked["after_source"] = after
+        fields = self._fields("GET", self._path, {"name": self.stream}, params=asked)
+        listed: list[dict[str, Any]] = fields["sources"]
+        return listed
+
     def digests(self, sources: Iterable[str]) -> dict[str, str]:
         """Digests of what the aggregator holds of sources, as far as it knows them.
 
@@ -148,10 +228,9 @@ class Poster:
         after = ""
         while wanted:
             after = max(after, wanted[-1][:-1])  # no name that is wanted lies between
-            asked = {"sources": _SOURCES_LISTED, "after_source": after}
-            listed = self._fields("GET", self._path, {"name": self.stream}, params=asked)["sources"]
+            listed = self._listed(after)
             found |= {each["source"]: each["digest"] for each in listed}
-            if len(listed) < _SOURCES_LISTED:
+            if len(listed) < _SOURCES_LISTED or listed[-1]["source"] <= after:
                 break
             after = listed[-1]["source"]
             while wanted and wanted[-1] <= after:
@@ -192,6 +271,53 @@ class Poster:
             params={"source": source}, content=body, headers={"content-type": media},
         )  # fmt: skip
 
+    def post_observations(self, source: str, stream: bytes) -> dict[str, Any]:
+        """Post raw observations; what became of them.
+
+        Args:
+            source: whose.
+            stream: an Arrow stream with the columns value, weight, time and id.
+
+        Raises:
+            PostRefusedError: the body as a whole was refused.
+            UnreachableError: there was no answer.
+        """
+        return self._fields(
+            "POST", f"{self._path}/observations", {"stream": self.stream, "source": source},
+            params={"source": source, "verdicts": "counts"}, content=stream,
+            headers={"content-type": _ARROW},
+        )  # fmt: skip
+
+    def sketch(self, source: str | None = None) -> tuple[bytes, str] | None:
+        """The merged sketch of a source, or of the whole stream, and its digest.
+
+        None where nothing came from that source. The digest is computed from the bytes, unless only
+        who has a secret or a table can read them: then it is the aggregator's.
+
+        Raises:
+            CorruptSketchError: the answer is no sketch.
+            PostRefusedError, UnreachableError: see :meth:`stream_state`.
+        """
+        try:
+            answer = self._answer(
+                "GET", f"{self._path}/sketch", _is_sketch, {"name": self.stream},
+                params={} if source is None else {"source": source},
+            )  # fmt: skip
+        except PostRefusedError as fault:
+            if fault.status == _NOT_FOUND and fault.kind == "unknown-source":
+                return None
+            raise
+        said = answer.headers.get("etag", "").removeprefix("W/").strip('"')
+        try:
+            digest = decode(answer.body).digest()
+        except IncompatibleSketchError:
+            digest = said
+        if digest != said:
+            raise CorruptSketchError(
+                f"a sketch of {self.stream} has the digest {digest}; the aggregator says {said!r}"
+            )
+        return answer.body, digest
+
     def check(self, source: str, sketch: Any, recipe: Recipe[Any], token: str = "") -> Held:
         """Whether the aggregator holds a sketch of a source.
 
@@ -230,15 +356,35 @@ class Poster:
         """Empty a source: what it posted is dropped. Needs a key of role admin.
 
         Raises:
+            PostRefusedError, UnreachableError: see :meth:`stream_state`. The source may be left
+                revoked, until :meth:`reinstate`.
+        """
+        try:
+            self._tell(source, "revoke")
+        except ClientError:
+            with suppress(ClientError):  # what failed may have been the answer only
+                self.reinstate(source)
+            raise
+        try:
+            self.reinstate(source)
+        except ClientError:
+            self.reinstate(source)
+
+    def reinstate(self, source: str) -> None:
+        """Admit a revoked source again. Needs a key of role admin.
+
+        Raises:
             PostRefusedError, UnreachableError: see :meth:`stream_state`.
         """
-        path = f"{self._path}/sources/{quote(source, safe='')}"
-        for verb in ("revoke", "reinstate"):
-            try:
-                self._answer("POST", f"{path}/{verb}", _is_done, {"name": self.stream})
-            except PostRefusedError as fault:
-                if fault.kind != "unknown-source":  # it never posted, or is reinstated already
-                    raise
+        self._tell(source, "reinstate")
+
+    def _tell(self, source: str, verb: str) -> None:
+        path = f"{self._path}/sources/{quote(source, safe='')}/{verb}"
+        try:
+            self._answer("POST", path, _is_done, {"name": self.stream})
+        except PostRefusedError as fault:
+            if fault.kind != "unknown-source":  # it never posted, or is reinstated already
+                raise
 
     # --------------------------------------------------------------------------------- requests
 
@@ -260,7 +406,10 @@ class Poster:
         expected: Mapping[str, str],
         **arguments: Any,
     ) -> Answer:
-        """Send until there is an answer that another attempt would not change."""
+        """Send until there is an answer that another attempt would not change.
+
+        What another library says of a request that it cannot send may show its headers.
+        """
         backoff = Backoff(*self._backoff, self._random)
         problem, after_s = "", 0.0
         for attempt in range(self._attempts):
@@ -268,7 +417,11 @@ class Poster:
                 self._wait(max(backoff.next_s(), min(after_s, _LONGEST_WAIT_S)))
             try:
                 response = self._client.request(method, path, **arguments)
-            except httpx2.TransportError as fault:
+            except (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol) as fault:
+                raise ClientError(
+                    f"{method} {path} cannot be sent: {type(fault).__name__}"
+                ) from None
+            except httpx2.RequestError as fault:
                 problem, after_s = f"{type(fault).__name__}: {fault}", 0.0
                 continue
             headers = {name.lower(): value for name, value in response.headers.items()}
@@ -282,7 +435,7 @@ class Poster:
                     f"{method} {path} was refused: {outcome.reason}", answer.status, _kind(response)
                 )
             problem, after_s = outcome.reason, outcome.after_s
-        url = self._client.base_url.join(path)
+        url = self._client.base_url.copy_with(userinfo=b"").join(path)
         raise UnreachableError(f"{method} {url} failed {self._attempts} times: {problem}")
 
 

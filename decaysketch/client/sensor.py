@@ -18,6 +18,7 @@ from typing import Any, Self
 import httpx2
 import numpy.typing as npt
 
+from decaysketch.client.access import bearer
 from decaysketch.client.core import Core, Request, Wait
 from decaysketch.client.delivery import Answer
 from decaysketch.client.errors import ClientError
@@ -107,7 +108,7 @@ class _Face:
         self._timeout_s = timeout_s
         headers = {"accept-encoding": "identity", "user-agent": "decaysketch"}
         if api_key is not None:
-            headers["authorization"] = f"Bearer {api_key}"
+            headers["authorization"] = bearer(api_key, "api_key")
         self._core = Core(
             stream, source, spool, policy,
             numbered=numbered, recipe=recipe, id_key=id_key, on_event=on_event,

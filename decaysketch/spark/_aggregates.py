@@ -66,10 +66,10 @@ def build_by_name(
             yield columns[1:]
 
     remaining = others()
-    first = next(remaining, None)
-    if first is None or recipe is None:
-        return None
-    return build(function, recipe, None, _chained(first, remaining))
+    for first in remaining:
+        if recipe is not None:  # a batch without rows says nothing
+            return build(function, recipe, None, _chained(first, remaining))
+    return None
 
 
 def _recipe(function: str, streams: Mapping[str, Recipe[Any]], text: str) -> Recipe[Any]:

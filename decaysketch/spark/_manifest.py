@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ COLUMNS: Final = tuple(f.name for f in RESULT_FIELDS)
 COUNTS: Final = tuple(f.name for f in RESULT_FIELDS if pa.types.is_int64(f.type))
 
 _FORMAT = 2  # 1: a folder of release 0.1.0
+_FILE = re.compile(r"(data/[^/]+|sketches)/[^/]+")
 _RECIPE = ("family", "params", "decay")  # folders of release 0.1.0 name no family
 _KEY_TYPES = {
     str(kind): kind
@@ -104,7 +106,7 @@ class Manifest:
 
         Raises:
             TableError: a later release wrote it.
-            ValueError, KeyError, TypeError: nobody did.
+            ValueError, KeyError, TypeError, AttributeError, RecursionError: nobody did.
         """
         content = json.loads(text)
         if content["format"] != _FORMAT:
@@ -115,7 +117,7 @@ class Manifest:
         partitions = {
             label: Partition(
                 tuple(
-                    Run(tuple(run["files"]), run["counts"], tuple(run["columns"]))
+                    Run(tuple(map(_own_file, run["files"])), run["counts"], tuple(run["columns"]))
                     for run in partition["runs"]
                 ),
                 partition["fingerprint"],
@@ -143,7 +145,7 @@ class Manifest:
             schema: of the table; None where there are no files.
 
         Raises:
-            ValueError, KeyError, TypeError: it is none.
+            ValueError, KeyError, TypeError, AttributeError, RecursionError: it is none.
         """
         summary = json.loads(text)
         recipe = {name: summary[name] for name in _RECIPE if name in summary}
@@ -158,6 +160,13 @@ class Manifest:
             partition = Partition((Run(tuple(files), counts, own),))
             types = key_types(schema)
         return cls(recipe=recipe, by=by, types=types, partitions={"": partition}, notes=notes)
+
+
+def _own_file(name: str) -> str:
+    """The name, where it is that of a file of rows below the table's folder."""
+    if not _FILE.fullmatch(name) or ".." in name.split("/"):
+        raise ValueError(f"the file {name!r} is outside of the table")
+    return name
 
 
 def key_types(schema: pa.Schema) -> dict[str, str]:

@@ -25,6 +25,7 @@ __all__ = ["ROWS_KEPT", "OpenedSketch", "Shelf", "decoded", "opened"]
 ROWS_KEPT = 1 << 20
 """Rows of all sketches that are kept, together: some 200 MB with a sample of each."""
 
+_SKETCH_AS_ROWS = 64  # what a sketch takes besides its rows, in rows
 _SAMPLES_KEPT = 4  # of one sketch: so many decays and times may take turns in one SELECT
 
 
@@ -34,6 +35,7 @@ class OpenedSketch:
     def __init__(self, sketch: Sketch) -> None:
         self.sketch = sketch
         self.rows = len(sketch)
+        self.cost = self.rows + _SKETCH_AS_ROWS
         self._samples: OrderedDict[tuple[Decay | None, int], Sample] = OrderedDict()
 
     @property
@@ -101,13 +103,14 @@ class Shelf:
     For one thread: a Python worker of Spark has one.
 
     Args:
-        rows_kept: of all of them together; the last one is kept however large it is.
+        rows_kept: of all of them together, of which each sketch takes some itself; the last one is
+            kept however large it is.
     """
 
     def __init__(self, rows_kept: int = ROWS_KEPT) -> None:
         self._rows_kept = rows_kept
         self._opened: OrderedDict[bytes, OpenedSketch] = OrderedDict()
-        self._rows = 0
+        self._cost = 0
 
     def __len__(self) -> int:
         return len(self._opened)
@@ -119,9 +122,9 @@ class Shelf:
             self._opened.move_to_end(name)
             return found
         found = self._opened[name] = OpenedSketch(decoded(blob, recipes))
-        self._rows += found.rows
-        while self._rows > self._rows_kept and len(self) > 1:
-            self._rows -= self._opened.popitem(last=False)[1].rows
+        self._cost += found.cost
+        while self._cost > self._rows_kept and len(self) > 1:
+            self._cost -= self._opened.popitem(last=False)[1].cost
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -13,21 +14,58 @@ from decaysketch.batch import RESULT_FIELDS, key_fields, merge_blobs
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.families import Recipe, family_of
 from decaysketch.spark._manifest import COLUMNS, COUNTS, Run, TableError
+from decaysketch.spark._names import quoted
 from decaysketch.spark._storage import Storage
+from decaysketch.wire._fields import HEAD_BYTES, fingerprint_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = [
+    "Expected",
     "Rows",
     "keys_of",
     "merged",
+    "order_of",
     "parquet_files",
     "read_run",
     "row_schema",
     "selected",
+    "without_counts",
     "written_run",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the first bytes of every sketch of a table say.
+
+    Attributes:
+        family: of the table's recipe.
+        fingerprint: of its parameters; None where the recipe cannot be had without a secret.
+    """
+
+    family: str
+    fingerprint: bytes | None
+
+    def check(self, head: bytes) -> None:
+        """Refuse a sketch of other ones.
+
+        Args:
+            head: its first ``HEAD_BYTES``.
+
+        Raises:
+            CorruptSketchError, IncompatibleSketchError: it is none, or another one.
+        """
+        found = family_of(head)
+        if found != self.family:
+            raise IncompatibleSketchError({"family": (self.family, found)})
+        fingerprint = fingerprint_of(head)
+        if self.fingerprint is not None and fingerprint != self.fingerprint:
+            raise IncompatibleSketchError(
+                {"fingerprint": (self.fingerprint.hex(), fingerprint.hex())}
+            )
+
 
 #: Rows to store: a (lazy) DataFrame, or Arrow.
 Rows: TypeAlias = "DataFrame | pa.Table | pa.RecordBatchReader"
@@ -60,10 +98,25 @@ def selected(rows: DataFrame, by: Sequence[str], columns: Sequence[str] = COLUMN
 
     def column(name: str) -> Column:
         if name in by or (name in columns and name in rows.columns):
-            return col("`" + name.replace("`", "``") + "`")
+            return col(quoted(name))
         return lit(0).cast("bigint").alias(name)
 
     return rows.select(*map(column, (*by, *COLUMNS)))
+
+
+def without_counts(rows: Rows) -> Rows:
+    """The same rows, with counts of 0."""
+    if isinstance(rows, pa.RecordBatchReader):
+        return without_counts(rows.read_all())
+    if isinstance(rows, pa.Table):
+        nothing = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
+        for name in COUNTS:
+            if name in rows.column_names:
+                rows = rows.set_column(rows.column_names.index(name), name, nothing)
+        return rows
+    from pyspark.sql.functions import lit
+
+    return rows.withColumns({name: lit(0).cast("bigint") for name in COUNTS})
 
 
 def parquet_files(storage: Storage, folder: str) -> list[str]:
@@ -81,7 +134,8 @@ def read_run(storage: Storage, run: Run, schema: pa.Schema) -> pa.Table:
     for file in run.files:
         columns = [name for name in schema.names if name in run.columns or name not in COLUMNS]
         with storage.open(file) as source:
-            tables.append(_conformed(pq.read_table(source, columns=columns), schema))
+            table = pq.read_table(source, columns=columns, coerce_int96_timestamp_unit="us")
+            tables.append(_conformed(table, schema))
     return pa.concat_tables(tables)
 
 
@@ -100,13 +154,15 @@ def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def written_run(
-    storage: Storage, folder: str, rows: Rows, by: Sequence[str], family: str
+    storage: Storage, folder: str, rows: Rows, by: Sequence[str], expected: Expected
 ) -> tuple[Run, pa.Schema]:
     """Write rows to a new folder; the run, and the schema of the table they belong to.
 
     Raises:
-        TableError: they are no rows of a table, or the engine wrote them where nobody sees them.
-        IncompatibleSketchError: their sketches are of another family.
+        TableError: they are no rows of a table, two of them have the same key, or the engine wrote
+            them where nobody sees them.
+        IncompatibleSketchError: their sketches are of another family, or of other parameters.
+        CorruptSketchError: they are no sketches.
     """
     if isinstance(rows, pa.Table):
         rows = rows.to_reader()
@@ -131,27 +187,44 @@ def written_run(
             "engine's workers must share the file system"
         )
     counts = dict.fromkeys(("sketches", *COUNTS, "sketch_bytes"), 0)
-    for file in files:
-        _count(storage, file, counts, family)
-        storage.keep(file)
+    keys = [_checked(storage, file, counts, by, expected) for file in files]
+    _refuse_repeated(keys, by, counts["sketches"])
+    storage.keep(*files)
     return Run(tuple(files), counts, COLUMNS), schema
 
 
-def _count(storage: Storage, file: str, counts: dict[str, int], family: str) -> None:
-    """Add a file up, some rows at a time."""
-    with storage.open(file) as source, pq.ParquetFile(source) as parquet:
-        for batch in parquet.iter_batches(_ROWS_AT_A_TIME, columns=[*COUNTS, "sketch"]):
+def _checked(
+    storage: Storage, file: str, counts: dict[str, int], by: Sequence[str], expected: Expected
+) -> pa.Table:
+    """Look at the rows of a file, some at a time, and add them up; their keys."""
+    keys = []
+    with (
+        storage.open(file) as source,
+        pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet,
+    ):
+        for batch in parquet.iter_batches(_ROWS_AT_A_TIME, columns=[*by, *COUNTS, "sketch"]):
             blobs = batch.column("sketch")
             if blobs.null_count:
                 raise TableError("a sketch to be stored is null")
-            if not counts["sketches"] and len(blobs):
-                found = family_of(blobs[0].as_py())
-                if found != family:
-                    raise IncompatibleSketchError({"family": (family, found)})
+            for head in pc.binary_slice(blobs, 0, HEAD_BYTES).unique().to_pylist():
+                expected.check(head)
             counts["sketches"] += len(blobs)
             counts["sketch_bytes"] += pc.sum(pc.binary_length(blobs)).as_py() or 0
             for name in COUNTS:
                 counts[name] += pc.sum(batch.column(name)).as_py() or 0
+            keys.append(batch.select(list(by)))
+        schema = pa.schema([parquet.schema_arrow.field(name) for name in by])
+    return pa.Table.from_batches(keys, schema)
+
+
+def _refuse_repeated(keys: Sequence[pa.Table], by: Sequence[str], rows: int) -> None:
+    different = min(rows, 1)
+    if by:
+        different = pa.concat_tables(keys).group_by(list(by)).aggregate([]).num_rows
+    if different < rows:
+        raise TableError(
+            f"{rows} rows to be stored have {different} different keys; expected one row a key"
+        )
 
 
 def keys_of(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -159,6 +232,14 @@ def keys_of(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     if not by:
         return iter([()] * table.num_rows)
     return zip(*(table.column(name).to_pylist() for name in by), strict=True)
+
+
+def order_of(table: pa.Table, by: Sequence[str]) -> pa.Array:
+    """Numbers of the rows in the order of their keys, null first."""
+    if not by:
+        return pa.array(range(table.num_rows), pa.int64())
+    keys = [(name, "ascending", "at_start") for name in by]
+    return pc.sort_indices(table.select(list(by)), keys)
 
 
 def merged(table: pa.Table, by: Sequence[str], recipe: Recipe[Any]) -> pa.Table:

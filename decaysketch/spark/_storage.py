@@ -19,7 +19,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +31,7 @@ __all__ = ["Storage"]
 _OF_HADOOP = re.compile(r"^s3[an]:")  # Spark's names of what pyarrow calls s3
 _LOCK = ".lock"
 _POLL_S = 0.05
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 _STALE_S = 86_400.0  # what a writer elsewhere left unfinished for so long is a leftover
 
 
@@ -112,8 +113,13 @@ class Storage:
     # ------------------------------------------------------------------------------------ write
 
     def make(self, folder: str = "") -> None:
-        """Make a folder, with all above it."""
+        """Make a folder, with all above it; on a local file system they are on the disk then."""
+        path, missing = Path(self._path(folder)), []
+        if self.local:
+            missing = [each for each in (path, *path.parents) if not each.exists()]
         self._fs.create_dir(self._path(folder), recursive=True)
+        for each in missing:
+            _synchronize(str(each.parent))
 
     def create(self, name: str) -> pa.NativeFile:
         """A new file, for writing."""
@@ -127,11 +133,21 @@ class Storage:
         elif kind == fs.FileType.File:
             self._fs.delete_file(self._path(name))
 
-    def keep(self, name: str) -> None:
-        """Have a file and its name on the disk, where the file system is local."""
+    def keep(self, *names: str) -> None:
+        """Have files and their names on the disk, where the file system is local."""
         if self.local:
-            _synchronize(self._path(name))
-            _synchronize(self._folder(name))
+            for name in names:
+                _synchronize(self._path(name))
+            self._keep_folders(names)
+
+    def _keep_folders(self, names: Sequence[str]) -> None:
+        """Have names on the disk: those of the folders on the way to them too."""
+        folders = {""}
+        for name in names:
+            parts = name.split("/")
+            folders |= {"/".join(parts[:count]) for count in range(1, len(parts))}
+        for folder in sorted(folders, reverse=True):
+            _synchronize(self._path(folder))
 
     def publish(self, name: str, content: bytes) -> None:
         """Let a file appear, whole and at once.
@@ -147,7 +163,7 @@ class Storage:
             if self.local:
                 _synchronize(draft)
                 self._link(draft, self._path(name))
-                _synchronize(folder)
+                self._keep_folders([name])
             else:
                 self._refuse_taken(name)
                 self._fs.move(draft, self._path(name))
@@ -159,7 +175,7 @@ class Storage:
         try:
             os.link(draft, path)
         except OSError as fault:
-            if fault.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+            if fault.errno not in _NO_LINKS:
                 raise
             if Path(path).exists():  # no hard links here; the lock stands in for them
                 raise FileExistsError(path) from None
@@ -170,8 +186,18 @@ class Storage:
             raise FileExistsError(self._path(name))
 
     def is_leftover(self, info: fs.FileInfo) -> bool:
-        """Whether something unfinished has no writer any more. Ask while holding the lock."""
-        return self.local or (info.mtime_ns or 0) < (time.time() - _STALE_S) * 1e9
+        """Whether something unfinished has no writer any more. Ask while holding the lock.
+
+        Elsewhere than on a local file system it is one that is old; what has no age is none.
+        """
+        if self.local:
+            return True
+        found = [info]
+        if info.mtime_ns is None:  # a folder of an object store is as old as its youngest file
+            selector = fs.FileSelector(info.path, recursive=True, allow_not_found=True)
+            found = self._fs.get_file_info(selector)
+        times = [each.mtime_ns for each in found if each.mtime_ns is not None]
+        return bool(times) and max(times) < (time.time() - _STALE_S) * 1e9
 
     @contextmanager
     def lock(self, wait_s: float = 0.0) -> Iterator[None]:

@@ -36,6 +36,7 @@ from decaysketch.batch import (
 from decaysketch.errors import ParameterError
 from decaysketch.families import Params, Recipe, recipe_of
 from decaysketch.spark import pushdown
+from decaysketch.spark._names import quoted
 from decaysketch.spark.splits import (
     Log,
     ParquetTasks,
@@ -47,7 +48,7 @@ from decaysketch.spark.splits import (
 from decaysketch.spark.worker import share_kernel_cache
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["detect_format", "merge_table", "read_log", "refusal_table", "sketch_table"]
@@ -137,10 +138,10 @@ def merge_table(
             tasks. For keys with thousands of sketches.
     """
     names = [*by, *(field.name for field in RESULT_FIELDS)]
-    columns = [f"`{name}`" for name in names]
-    keys = [f"`{name}`" for name in by]
+    columns = list(map(quoted, names))
     table = table.select(*columns)
     schema = table.schema
+    keys = [_compared_by_bytes(name, schema) for name in by]
     merge = WorkerFunction(partition_merger(by, recipe))
     if salts > 1:
         from pyspark.sql import functions as F  # noqa: N812
@@ -151,6 +152,21 @@ def merge_table(
     if not keys:
         return table.repartition(1).mapInArrow(merge, schema)
     return table.repartition(*keys).sortWithinPartitions(*keys).mapInArrow(merge, schema)
+
+
+def _compared_by_bytes(name: str, schema: StructType) -> Column:
+    """A key column that is equal to Spark only where it is to the library: else rows of one key
+    would come among those of another."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import types
+
+    kind = schema[name].dataType
+    if isinstance(kind, types.FloatType | types.DoubleType):
+        raise ParameterError(f"cannot merge by {name!r}, which is of type {kind.simpleString()}")
+    column = F.col(quoted(name))
+    if isinstance(kind, types.StringType) and kind != types.StringType():
+        return F.collate(column, "UTF8_BINARY")
+    return column
 
 
 def refusal_table(
@@ -290,7 +306,7 @@ def _source(
                 return _Source(numbers, parts.schema, parts)
         log = read_log(session, log, format, schema)
     _refuse_missing(wanted, log.columns, "the log")
-    rows = pushdown.where(log, params, mapping, only).select(*(f"`{name}`" for name in wanted))
+    rows = pushdown.where(log, params, mapping, only).select(*map(quoted, wanted))
     # Of another frame of this schema: an action on this one would end what observes it.
     schema_of = session.createDataFrame([], rows.schema)
     return _Source(rows, schema_of.toArrow().schema, None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from decaysketch.batch import ColumnMapping, Comparison, RowFilter
 from decaysketch.families import Params
+from decaysketch.spark._names import quoted
 from decaysketch.time_units import NANOSECONDS
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def where(
 def _compared(comparison: Comparison, types: dict[str, str]) -> Column | None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    column = F.col(f"`{comparison.column}`")
+    column = F.col(quoted(comparison.column))
     if comparison.op == "is null":
         return column.isNull()
     if comparison.op == "is not null":
@@ -65,7 +66,7 @@ def _in_range(
 
     def bounds(name: str) -> list[Column] | None:
         """Of the column in its own unit; None where that cannot be said."""
-        column: Any = F.col(f"`{name}`")
+        column: Any = F.col(quoted(name))
         unit = mapping.time_unit or params.time_unit
         if types.get(name) == "timestamp":
             column, unit = F.unix_micros(column), "us"
@@ -97,5 +98,5 @@ def _in_range(
     fallback = bounds(mapping.fallback_time)
     if fallback is None:
         return None
-    missing = F.col(f"`{mapping.time}`").isNull()
+    missing = F.col(quoted(mapping.time)).isNull()
     return (~missing & in_range) | (missing & reduce(and_, fallback))

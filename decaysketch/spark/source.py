@@ -48,8 +48,9 @@ from pyspark.sql.datasource import (
 )
 
 from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder
+from decaysketch.client.posting import Poster, source_name
 from decaysketch.errors import ObservationError, ParameterError
-from decaysketch.spark._aggregator import Address, Aggregator, source_name
+from decaysketch.spark._aggregator import Address
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -228,7 +229,7 @@ class _Plan:
             sources.setdefault(source_name(key), []).append(number)
         return sources
 
-    def _post_sketches(self, aggregator: Aggregator, batch: pa.RecordBatch, posted: Posted) -> None:
+    def _post_sketches(self, aggregator: Poster, batch: pa.RecordBatch, posted: Posted) -> None:
         blobs = batch.column("sketch")
         if blobs.null_count:
             raise ParameterError("a sketch to be posted is null")
@@ -239,12 +240,12 @@ class _Plan:
 
     def _post_log(
         self,
-        aggregator: Aggregator,
+        aggregator: Poster,
         batches: Iterator[pa.RecordBatch],
         mapping: ColumnMapping,
         posted: Posted,
     ) -> None:
-        recipe = aggregator.recipe(self.address.id_key())
+        recipe = aggregator.recipe()
         builder = KeyedBuilder(recipe, mapping, self.by, memory_bytes=_MEMORY_BYTES)
         for batch in batches:
             builder.add(batch)
@@ -253,21 +254,29 @@ class _Plan:
                 self._post_built(aggregator, builder, posted)
         self._post_built(aggregator, builder, posted)
 
-    def _post_built(self, aggregator: Aggregator, builder: KeyedBuilder, posted: Posted) -> None:
+    def _post_built(self, aggregator: Poster, builder: KeyedBuilder, posted: Posted) -> None:
         for batch in builder.batches():
             self._post_sketches(aggregator, batch, posted)
         builder.clear()
 
-    def _post_raw(self, aggregator: Aggregator, batch: pa.RecordBatch, posted: Posted) -> None:
+    def _post_raw(self, aggregator: Poster, batch: pa.RecordBatch, posted: Posted) -> None:
         table = pa.Table.from_batches([batch])
         for source, rows in self._sources(batch).items():
             own = table.take(pa.array(rows, pa.int64())).select(list(_RAW))
             for start in range(0, len(rows), _ROWS_OF_A_POST):
                 part = own.slice(start, _ROWS_OF_A_POST)
-                fields = aggregator.post_observations(source, part)
+                fields = aggregator.post_observations(source, _arrow_stream(part))
                 posted.observations += part.num_rows - fields["refused"]
                 if fields["refused"]:
                     raise _refusal(fields, part)
+
+
+def _arrow_stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows.combine_chunks())
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 def _refusal(fields: dict[str, Any], part: pa.Table) -> ObservationError:

@@ -35,7 +35,6 @@ from decaysketch.batch import BuiltWith, ColumnMapping, RowFilter
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.families import Recipe, recipe_of
-from decaysketch.spark._manifest import COUNTS
 from decaysketch.spark.build import sketch_table
 from decaysketch.spark.tables import SketchTable, TableError
 
@@ -128,19 +127,21 @@ class _Merger:
         session = rows.sparkSession
         query = self.query or _query_id(rows)
         table = self.table()
-        applied: tuple[str, int] | None = (query, batch_id)
-        if batch_id <= table.applied.get(query, -1):
-            applied, rows = None, _without_counts(rows)
         table = table.append(
-            rows, {"query": query, "batch": batch_id}, applied=applied, wait_s=self.wait_s
+            rows,
+            {"query": query, "batch": batch_id},
+            applied=(query, batch_id),
+            wait_s=self.wait_s,
         )
-        if table.added and self.also:
-            added = table.stored(session, table.added)
-            for sink in self.also:
-                sink(added, batch_id)
-        sizes = [run.size for run in table.partitions[""].runs]
-        if last := runs_to_merge(sizes, self.most_runs):
-            table.compact(session, partitions=[""], last=last, wait_s=self.wait_s)
+        try:
+            if table.added and self.also:
+                added = table.stored(session, table.added)
+                for sink in self.also:
+                    sink(added, batch_id)
+        finally:  # a sink that fails again and again must not make the table grow
+            sizes = [run.size for run in table.partitions[""].runs]
+            if last := runs_to_merge(sizes, self.most_runs):
+                table.compact(session, partitions=[""], last=last, wait_s=self.wait_s)
 
     def table(self) -> SketchTable:
         decay: IntegralDecay | None = getattr(self.recipe, "decay", None)
@@ -215,12 +216,6 @@ def runs_to_merge(sizes: Sequence[int], most: int) -> int:
         total += sizes[-count - 1]
         count += 1
     return count if count > 1 else 0
-
-
-def _without_counts(rows: DataFrame) -> DataFrame:
-    from pyspark.sql.functions import lit
-
-    return rows.withColumns({name: lit(0).cast("bigint") for name in COUNTS})
 
 
 def _query_id(rows: DataFrame) -> str:

@@ -40,16 +40,16 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from decaysketch.batch import RESULT_FIELDS
 from decaysketch.decay.integral import IntegralDecay
+from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.spark import _rows
 from decaysketch.spark._manifest import COUNTS, Manifest, Partition, Run, TableError, key_types
-from decaysketch.spark._rows import Rows
+from decaysketch.spark._rows import Expected, Rows
 from decaysketch.spark._storage import Storage
 
 if TYPE_CHECKING:
@@ -68,7 +68,12 @@ __all__ = [
 Notes: TypeAlias = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 
 _VERSION = re.compile(r"(\d{10})\.json")
-_OURS = {"versions", "data", ".lock", "sketches", "summary.json"}
+_FOLDER = re.compile(r"\d{10}-[0-9a-f]{8}")  # below data: what a version added
+_DRAFT = re.compile(r"\.[0-9a-f]{16}\.part")  # below versions: one that did not appear
+_PART = re.compile(r"part-.*|_SUCCESS|\..*\.crc")  # below sketches, in a folder of release 0.1.0
+_OURS = {"versions": (_VERSION, _DRAFT), "data": (_FOLDER,), "sketches": (_PART,)}
+_OUR_FILES = {".lock", "summary.json"}
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # as JSON
 _BY_DIGEST = ("fractions", "table")  # decays that a recipe's JSON names only
 
 
@@ -114,8 +119,8 @@ class SketchTable:
             TableError: a file is there, or a folder with anything in it that is not ours.
         """
         storage = Storage(path, filesystem)
-        found = set(storage.entries()) if not storage.is_file() else {storage.name}
-        if found - _OURS:
+        found = {} if storage.is_file() else storage.entries()
+        if storage.is_file() or not all(_is_ours(storage, info) for info in found.values()):
             raise TableError(f"{storage.name} is there already and not a table of sketches")
         return "summary.json" in found or bool(_versions(storage))
 
@@ -226,7 +231,7 @@ class SketchTable:
         with table._writing(0.0):
             if cls.exists(path, filesystem=filesystem) and not overwrite:
                 raise TableError(f"{storage.name} holds a table of sketches already")
-            return table._next(*_split(parts), notes)
+            return table._next(*_split(parts), notes, overwriting=True)
 
     # --------------------------------------------------------------------------------- describe
 
@@ -331,6 +336,13 @@ class SketchTable:
             return session.createDataFrame(self.manifest.schema.empty_table())
         return reduce(lambda some, more: some.union(more), parts)
 
+    def _expected(self) -> Expected:
+        try:
+            fingerprint: bytes | None = self.recipe.params.fingerprint
+        except ParameterError:
+            fingerprint = None
+        return Expected(self.manifest.recipe.get("family", "decay"), fingerprint)
+
     def _merged(self, rows: DataFrame) -> DataFrame:
         from decaysketch.spark.build import merge_table
 
@@ -348,25 +360,32 @@ class SketchTable:
 
         A table that has had no rows yet has no key columns here: their types are not known.
         """
+        table = self._read(partitions)
+        if not table.num_rows:
+            return table
+        return table.take(_rows.order_of(table, self.by))
+
+    def _read(self, partitions: Sequence[str] | None = None) -> pa.Table:
+        """In no order."""
         schema = self.manifest.schema
         runs = self._runs_of(partitions)
         if schema is None or not runs:
             return (schema or pa.schema(RESULT_FIELDS)).empty_table()
         table = pa.concat_tables([_rows.read_run(self.storage, run, schema) for run in runs])
-        if len(runs) > 1:
-            table = _rows.merged(table, self.by, self.recipe)
-        if not self.by:
-            return table
-        return table.take(
-            pc.sort_indices(table, [(name, "ascending", "at_start") for name in self.by])
-        )
+        return _rows.merged(table, self.by, self.recipe) if len(runs) > 1 else table
 
     def sketches(self) -> Iterator[StoredSketch]:
         """One after the other, in the order of their keys; see :meth:`read`."""
-        table = self.read()
+        table = self._read()
+        if not table.num_rows:
+            return
         columns = [table.column(name) for name in ("rows", "sketch", "digest")]
-        for key, *values in zip(_rows.keys_of(table, self.by), *columns, strict=True):
-            rows, blob, digest = (value.as_py() for value in values)
+        order = _rows.order_of(table, self.by)
+        ordered = table.select(list(self.by)).take(order) if self.by else table
+        keys = _rows.keys_of(ordered, self.by)
+        # One by one: what take gives of a column of bytes has to be below 2 GB.
+        for key, number in zip(keys, order.to_pylist(), strict=True):
+            rows, blob, digest = (column[number].as_py() for column in columns)
             yield StoredSketch(key, rows, blob, digest)
 
     # ------------------------------------------------------------------------------------ write
@@ -388,7 +407,7 @@ class SketchTable:
         """
         with self._writing(wait_s):
             self._check_latest()
-            empty = self._with(partitions={}, applied={}, types=None)
+            empty = self._with(partitions={}, applied={}, types=None, notes={})
             return empty._next({"": rows}, {}, notes)
 
     def replace_partitions(
@@ -415,7 +434,7 @@ class SketchTable:
             self._runs_of(remove)
             gone = {*remove, *parts}
             rest = {label: p for label, p in self.partitions.items() if label not in gone}
-            return self._with(partitions=rest)._next(*_split(parts), notes)
+            return self._with(partitions=rest, notes={})._next(*_split(parts), notes)
 
     def append(
         self,
@@ -429,9 +448,11 @@ class SketchTable:
         """The latest version, which need not be this one, and these rows as one run more.
 
         Args:
-            rows, notes, wait_s: see :meth:`replace`.
+            rows, wait_s: see :meth:`replace`.
+            notes: what to say besides what the version before said of itself.
             partition: the label to add to.
-            applied: a writer's name and the number of this piece of its work.
+            applied: a writer's name and the number of this piece of its work. One that is there
+                already is added again, which changes no sketch, with counts of 0.
 
         Raises:
             TableBusyError: another writer is at work.
@@ -439,36 +460,13 @@ class SketchTable:
         """
         with self._writing(wait_s):
             latest = self._latest()
-            done = latest.applied | dict([applied] if applied else [])
-            return latest._with(applied=done)._next({partition: rows}, {}, notes)
-
-    def merge(
-        self,
-        rows: DataFrame,
-        notes: Notes | None = None,
-        *,
-        partition: str = "",
-        wait_s: float = 0.0,
-    ) -> SketchTable:
-        """The latest version with these rows merged into its own, key by key, as one run.
-
-        Args:
-            rows: any number of rows a key.
-            notes, partition, wait_s: see :meth:`append`.
-
-        Raises:
-            TableBusyError, TableError: see :meth:`append`.
-            ParameterError: see :attr:`recipe`.
-        """
-        with self._writing(wait_s):
-            latest = self._latest()
-            held = latest.partitions.get(partition, Partition())
-            wanted = _rows.selected(rows, latest.by)
-            if held.runs:
-                wanted = latest.stored(rows.sparkSession, held.runs).union(wanted)
-            rest = {**latest.partitions, partition: replace(held, runs=())}
-            merged = latest._merged(wanted)
-            return latest._with(partitions=rest)._next({partition: merged}, {}, notes)
+            if applied is not None:
+                writer, number = applied
+                if number <= latest.applied.get(writer, -1):
+                    rows = _rows.without_counts(rows)
+                else:
+                    latest = latest._with(applied=latest.applied | {writer: number})
+            return latest._next({partition: rows}, {}, notes)
 
     def compact(
         self,
@@ -490,7 +488,8 @@ class SketchTable:
             notes, wait_s: see :meth:`append`.
 
         Raises:
-            TableBusyError, TableError, ParameterError: see :meth:`merge`.
+            TableBusyError, TableError: see :meth:`append`.
+            ParameterError: see :attr:`recipe`.
         """
         with self._writing(wait_s):
             latest = self._latest()
@@ -540,19 +539,26 @@ class SketchTable:
         rows: Mapping[str, Rows],
         fingerprints: Mapping[str, dict[str, Any]],
         notes: Notes | None,
+        *,
+        overwriting: bool = False,
     ) -> SketchTable:
-        """Write runs, add them to what ``self`` has, and publish it; the lock is held."""
+        """Write runs, add them to what ``self`` has, and publish it; the lock is held.
+
+        With ``overwriting``, versions that cannot be read are removed once this one is there.
+        """
         versions = _versions(self.storage)
         number = 1 + max([self.version, *versions])
         self.storage.make("versions")
         self.storage.make("data")
-        self._sweep(versions)
+        unreadable = [n for n in versions if not self._is_readable(n)] if overwriting else []
+        if not unreadable:
+            self._sweep(versions)
         own = self.manifest
         partitions, types = dict(own.partitions), own.types
-        family = own.recipe.get("family", "decay")
+        expected = self._expected()
         for label, given in rows.items():
             folder = f"data/{number:010d}-{secrets.token_hex(4)}"
-            run, schema = _rows.written_run(self.storage, folder, given, own.by, family)
+            run, schema = _rows.written_run(self.storage, folder, given, own.by, expected)
             found = key_types(schema)
             if types is not None and found != types:
                 raise TableError(f"{self.path} has keys {types}; rows to be stored have {found}")
@@ -560,15 +566,24 @@ class SketchTable:
             held = partitions.get(label, Partition())
             runs = (*held.runs, run) if run.counts["sketches"] else held.runs
             partitions[label] = Partition(runs, fingerprints.get(label, held.fingerprint))
-        said = dict(notes() if callable(notes) else notes or {})
+        said = {**own.notes, **(notes() if callable(notes) else notes or {})}
         manifest = replace(own, partitions=partitions, types=types, notes=said)
         try:
             self.storage.publish(_version_name(number), manifest.dump())
         except FileExistsError:
             raise TableBusyError(f"another program made version {number} of {self.path}") from None
         table = replace(self, version=number, manifest=manifest)
-        table._sweep([*versions, number])
+        for each in unreadable:
+            self.storage.remove(_version_name(each))
+        table._sweep([*(each for each in versions if each not in unreadable), number])
         return table
+
+    def _is_readable(self, version: int) -> bool:
+        try:
+            _parsed(self.storage, self.storage.read(_version_name(version)))
+        except TableError:
+            return False
+        return True
 
     def _sweep(self, versions: Sequence[int]) -> None:
         """Remove what no version that is kept names; the lock is held."""
@@ -582,17 +597,22 @@ class SketchTable:
         for number in versions[: -self.manifest.keep]:
             storage.remove(_version_name(number))
         for name, info in storage.entries("versions").items():
-            if not _VERSION.fullmatch(name) and storage.is_leftover(info):
+            if _DRAFT.fullmatch(name) and storage.is_leftover(info):
                 storage.remove(f"versions/{name}")
         newest = f"{max(kept, default=0):010d}"
         for name, info in storage.entries("data").items():
             # A folder of a later version is that of a writer that was killed, or is at work.
-            over = name[:10] <= newest or storage.is_leftover(info)
-            if over and f"data/{name}" not in needed:
+            if not _FOLDER.fullmatch(name) or f"data/{name}" in needed:
+                continue
+            if name[:10] <= newest or storage.is_leftover(info):
                 storage.remove(f"data/{name}")
-        if len(versions) >= self.manifest.keep and "sketches" not in needed:  # of release 0.1.0
+        if len(versions) < self.manifest.keep or "sketches" in needed:
+            return
+        found = storage.entries()  # of release 0.1.0: what makes it a table goes last
+        if "summary.json" in found:
+            if "sketches" in found and _is_ours(storage, found["sketches"]):
+                storage.remove("sketches")
             storage.remove("summary.json")
-            storage.remove("sketches")
 
 
 def _split(
@@ -612,10 +632,22 @@ def _versions(storage: Storage) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
+def _is_ours(storage: Storage, info: fs.FileInfo) -> bool:
+    """Whether what stands in a table's folder may be a part of it."""
+    name = info.base_name
+    if info.type != fs.FileType.Directory:
+        return name in _OUR_FILES
+    if name not in _OURS or (name == "sketches" and "summary.json" not in storage.entries()):
+        return False
+    return all(
+        any(pattern.fullmatch(inner) for pattern in _OURS[name]) for inner in storage.entries(name)
+    )
+
+
 def _parsed(storage: Storage, text: bytes) -> Manifest:
     try:
         return Manifest.parse(text)
-    except (ValueError, KeyError, TypeError) as fault:
+    except _UNREADABLE as fault:
         raise TableError(f"{storage.name} cannot be read: {fault!r}") from None
 
 
@@ -630,5 +662,5 @@ def _of_0_1(storage: Storage) -> Manifest:
             columns = stored.names
             schema = _rows.row_schema(stored, Manifest.parse_summary(text, [], [], None).by)
         return Manifest.parse_summary(text, files, columns, schema)
-    except (OSError, ValueError, KeyError, TypeError) as fault:
+    except (OSError, *_UNREADABLE) as fault:
         raise TableError(f"{storage.name} is not a table of sketches: {fault!r}") from None

@@ -53,6 +53,7 @@ _KEYED_BY = ("seed", "secret")  # bit 2
 _KNOWN_CHOICES = 0b111
 
 _FIXED = struct.Struct("<4sBBBB8s")  # magic, version, family, required, optional, fingerprint
+HEAD_BYTES = _FIXED.size
 _FAMILY_AT = 5  # offset in it
 _CHECKSUM = struct.Struct("<I")
 CHECKSUM_BYTES = _CHECKSUM.size
@@ -215,6 +216,14 @@ def family_number(blob: bytes | bytearray | memoryview) -> int:
     if len(head) <= _FAMILY_AT:
         refuse(f"{len(head)} bytes; a sketch has more")
     return head[_FAMILY_AT]
+
+
+def fingerprint_of(head: bytes) -> bytes:
+    """The fingerprint of the parameters, from the first ``HEAD_BYTES`` of a sketch. O(1)."""
+    _check_start(head)
+    if len(head) < HEAD_BYTES:
+        refuse(f"{len(head)} bytes; a sketch has more")
+    return bytes(_FIXED.unpack_from(head)[-1])
 
 
 def _check_start(blob: bytes) -> None:

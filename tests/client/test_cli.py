@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
@@ -140,6 +141,21 @@ def test_overwriting_leaves_what_others_wrote(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == [
         "index.json", "mine.sketch", "north.sketch"
     ]  # fmt: skip
+    (out / "report.csv").write_bytes(b"mine")
+    (out / "index.json").write_text(json.dumps({"sketches": [{"file": "report.csv"}]}))
+    run(*again, "--overwrite")
+    assert (out / "report.csv").read_bytes() == b"mine"
+
+
+def test_a_uri_is_not_taken_for_a_folder(
+    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    where = ("--out", "s3://bucket/x")
+    for command in (("build", "log.parquet", "--by", "path", *OPTIONS), ("merge", built)):
+        assert "s3:/bucket/x is a URI" in failure(*command, *where)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_overwriting_that_fails_leaves_what_was_there(
@@ -326,11 +342,15 @@ def test_query_by_value(built: Path) -> None:
     now = sketch.stats().newest
     answers = run_json("query", built, "heavy_hitters:0.02", "group_by")["answers"]
     hitters = sketch.heavy_hitters(0.02, ds.decay.none(), now=now)
-    groups = sketch.group_by(ds.decay.none(), now=now)[:20]
-    assert [each["value_of"] for each in answers] == [h.value for h in hitters[:20]] + [
+    groups = sketch.group_by(ds.decay.none(), now=now)
+    assert len(groups) > 20
+    assert [each["value_of"] for each in answers] == [h.value for h in hitters] + [
         g.value for g in groups for _ in range(2)
     ]
     assert answers[-1]["value"] == groups[-1].count.value
+    table = run("query", built, "group_by").stdout
+    assert f"{2 * len(groups) - 40:,} more rows" in " ".join(table.split())
+    assert table.count(" of ") == 40
 
 
 def test_query_as_a_table_marks_what_is_exact(built: Path) -> None:
@@ -408,7 +428,16 @@ def test_secret_ids(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------- the server
 
 
-def test_with_a_server(served: Aggregator, tmp_path: Path, built: Path) -> None:
+def test_with_a_server(
+    served: Aggregator, tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+    post = httpx2.Client.post
+
+    def recorded(client: httpx2.Client, url: str, **arguments: Any) -> httpx2.Response:
+        asked.update(arguments)
+        return post(client, url, **arguments)
+
     served.create("s", params=PARAMS.to_dict())
     out = tmp_path / "other.sketch"
     run(
@@ -427,9 +456,23 @@ def test_with_a_server(served: Aggregator, tmp_path: Path, built: Path) -> None:
         "health", "ready", "streams", "query", "clock"
     ]  # fmt: skip
     assert "stream 's', 200 after" in result["checks"][3]["detail"]
+    monkeypatch.setattr(httpx2.Client, "post", recorded)
+    run("serve-check", served.url)
+    [query] = asked["json"]["queries"]
+    assert query["now"] == ds.DecaySketch.from_bytes(out.read_bytes()).stats().newest
+    monkeypatch.undo()
     refused = ("--out", tmp_path / "y", "--from-server", served.url, "t")
     assert "404: there is no stream 't'" in failure("build", tmp_path / "log.parquet", *refused)
     assert run("serve-check", served.url, "--max-latency-s", 0, status=1)
+
+
+def test_neither_a_key_nor_a_password_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes("hunter2\n\xe9".encode())
+    asked = ("build", "x.csv", "--out", tmp_path / "y", "--api-key-file", tmp_path / "key")
+    told = failure(*asked, "--from-server", "http://127.0.0.1:9", "s")
+    assert "key holds no API key" in told.replace("\n", "")
+    told += failure(*asked[:4], "--from-server", "http://me:hunter2@127.0.0.1:9", "s")
+    assert "hunter2" not in told
 
 
 def test_without_a_server() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import BuiltWith, ColumnMapping, sketches_by_key
 from decaysketch.cli.output import CommandError
 from decaysketch.families import recipe_of
+from decaysketch.spark._names import quoted
 from decaysketch.spark.build import sketch_table
 from decaysketch.spark.tables import SketchTable, TableError
 from spark_jobs.compact import Truncation, compact
@@ -205,24 +207,25 @@ class TestWhatIsCounted:
         assert 0.8 < (3_000 - said["copies"]) / len(distinct) < 1.2
 
     @pytest.mark.parametrize(
-        ("params", "exact"),
+        ("params", "known", "exact"),
         [
-            (SumParams(max_sum=10_000, capacity=2_000, time_unit="us"), True),
-            (SumParams(max_sum=10_000, capacity=20, max_window=60, time_unit="us"), False),
-            (MedianParams(max_count=10_000, capacity=2_000, time_unit="us"), True),
-            (recipe_of(PARAMS, ds.decay.integral.exponential(half_life=60)), False),
+            (SumParams(max_sum=10_000, capacity=2_000, time_unit="us"), True, False),
+            (SumParams(max_sum=10_000, capacity=20, max_window=60, time_unit="us"), False, False),
+            (MedianParams(max_count=10_000, capacity=2_000, time_unit="us"), True, True),
+            (recipe_of(PARAMS, ds.decay.integral.exponential(half_life=60)), False, False),
         ],
         ids=["sum", "sum of a window", "median", "integral"],
     )
     def test_other_families_count_what_they_can(
-        self, session: SparkSession, log: pa.Table, tmp_path: Path, params: Any, exact: bool
-    ) -> None:
+        self, session: SparkSession, log: pa.Table, tmp_path: Path, params: Any, known: bool,
+        exact: bool,
+    ) -> None:  # fmt: skip
         pq.write_table(log, tmp_path / "log.parquet")
         mapping = dataclasses.replace(MAPPING, value="weight", source="source", sequence="msg")
         said = build(session, tmp_path / "log.parquet", tmp_path / "a", params, mapping).summary
         messages = len(log.group_by(["source", "msg"]).aggregate([]))
         assert said["copies_exact"] == exact
-        assert said["copies"] == (3_000 - messages if exact else None)
+        assert said["copies"] == (3_000 - messages if known else None)
 
     @pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
     def test_rows_that_are_filtered_out(
@@ -413,6 +416,33 @@ def hourly(log: pa.Table, unit: str) -> pa.Table:
 
 
 class TestCompact:
+    def test_units_are_those_of_utc(self, session: SparkSession) -> None:
+        """Whatever the session's zone is, and whatever hours that skips or has twice."""
+        texts = [
+            "1969-12-31T23:59:59.999999", "1950-02-28T12:34:56.5", "2026-03-08T02:30:30",
+            "2026-03-08T07:30:00", "2026-11-01T05:45:00", "2026-11-01T06:45:00",
+            "2024-02-29T03:00:00", "9999-12-31T23:00:01",
+        ]  # fmt: skip
+        walls = pa.array([dt.datetime.fromisoformat(text) for text in texts], pa.timestamp("us"))
+        name = "t `.*"
+        zone = session.conf.get("spark.sql.session.timeZone")
+        assert zone is not None
+        session.conf.set("spark.sql.session.timeZone", "America/New_York")
+        try:
+            for kind, end in (("timestamp", "Z"), ("timestamp_ntz", "")):
+                rows = session.createDataFrame(pa.table({"text": [text + end for text in texts]}))
+                rows = rows.selectExpr(f"CAST(text AS {kind}) AS {quoted(name)}")
+                units = ("minute", "hour", "day", "week", "month", "quarter", "year")
+                cuts = [Truncation(name, unit, unit).of(rows).alias(unit) for unit in units]
+                found = rows.select(*cuts).toArrow().combine_chunks()
+                for unit in units:
+                    expected = pc.floor_temporal(walls, unit=unit)
+                    assert found.column(unit).cast(pa.int64()).to_pylist() == (
+                        expected.cast(pa.int64()).to_pylist()
+                    ), (kind, unit)
+        finally:
+            session.conf.set("spark.sql.session.timeZone", zone)
+
     def test_hours_into_days_are_what_a_build_by_day_gives(
         self, session: SparkSession, log: pa.Table, tmp_path: Path
     ) -> None:

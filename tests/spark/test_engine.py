@@ -23,6 +23,7 @@ from decaysketch.batch import (
     parse_where,
     sketches_by_key,
 )
+from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe, recipe_of
 from decaysketch.spark import pushdown
 from decaysketch.spark.build import detect_format, merge_table, refusal_table, sketch_table
@@ -241,6 +242,18 @@ class TestKeys:
         assert table.columns == [*by, *RESULT_NAMES]
         assert blobs(table, by) == expected(log, by)
         assert totals(table)["rows"] == 3_000
+
+    def test_keys_that_spark_takes_for_equal(self, session: SparkSession, log: pa.Table) -> None:
+        [(_, sketch)] = sketches_by_key(log, PARAMS, MAPPING).items()
+        rows = [(name, 1, 0, 0, 0, sketch.to_bytes(), sketch.digest()) for name in "aAaAaA"]
+        table = session.createDataFrame(rows, ["site", *RESULT_NAMES])
+        for kind in ("UTF8_LCASE", "UTF8_BINARY"):
+            collated = table.selectExpr(f"collate(site, '{kind}') AS site", *RESULT_NAMES)
+            merged = merge_table(collated, ["site"], recipe_of(PARAMS)).toArrow().to_pylist()
+            assert sorted((row["site"], row["rows"]) for row in merged) == [("A", 3), ("a", 3)]
+        numbers = table.selectExpr("double(0) AS site", *RESULT_NAMES)
+        with pytest.raises(ParameterError, match="cannot merge by 'site', which is of type double"):
+            merge_table(numbers, ["site"], recipe_of(PARAMS))
 
     def test_null_is_a_key(self, session: SparkSession, log: pa.Table, tmp_path: Path) -> None:
         path = pa.array([None if p == 3 else f"gw {p}" for p in log["path"].to_pylist()])

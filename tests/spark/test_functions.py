@@ -396,7 +396,7 @@ class TestOpened:
         assert calls == {"decode": 1, "sample": 2}
 
     def test_those_not_asked_for_longest_are_let_go(self) -> None:
-        shelf = _opened.Shelf(rows_kept=2 * ROWS + 50)
+        shelf = _opened.Shelf(rows_kept=2 * (ROWS + 64) + 50)
         blobs = []
         for number in range(3):
             each = ds.DecaySketch(PARAMS)
@@ -408,6 +408,14 @@ class TestOpened:
         assert len(shelf) == 2
         assert shelf.open(blobs[0], ()) is first
         assert shelf.open(blobs[1], ()) is not second
+
+    def test_small_ones_cost_more_than_their_rows(self) -> None:
+        shelf = _opened.Shelf(rows_kept=650)
+        for number in range(20):
+            each = ds.DecaySketch(PARAMS)
+            each.update(**{name: column[number : number + 1] for name, column in columns().items()})
+            shelf.open(each.to_bytes(), ())
+        assert len(shelf) == 10
 
     def test_one_is_kept_however_large(self, sketch: ds.DecaySketch) -> None:
         shelf = _opened.Shelf(rows_kept=0)
@@ -531,6 +539,14 @@ class TestBuild:
     def test_of_nothing_is_null(self) -> None:
         assert build() is None
         assert _aggregates.build_by_name("f", {}, iter([])) is None
+
+    def test_a_batch_without_rows_does_not_end_a_group(self, sketch: ds.DecaySketch) -> None:
+        rows = (pa.array(["temps"] * ROWS), *arrow())
+        nothing = tuple(column.slice(0, 0) for column in rows)
+        streams = {"temps": recipe_of(PARAMS)}
+        given = iter([nothing, nothing, rows, nothing])
+        assert _aggregates.build_by_name("f", streams, given) == sketch.to_bytes()
+        assert _aggregates.build_by_name("f", streams, iter([nothing])) is None
 
 
 class TestMerge:

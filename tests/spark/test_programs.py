@@ -23,10 +23,13 @@ from typer.testing import CliRunner
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import ColumnMapping, sketches_by_key
+from decaysketch.cli.output import CommandError
 from decaysketch.families import Recipe, recipe_of
 from decaysketch.spark.tables import SketchTable
-from spark_jobs import build, compact, java, merge, publish, rebuild
+from spark_jobs import build, compact, java, merge, publish, rebuild, work
 from spark_jobs.java import JavaNotFoundError, find_java_home
+from spark_jobs.quarantine import check_quarantine, replace_quarantine
+from spark_jobs.spec import BuildSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 MAPPING = ColumnMapping(
@@ -289,6 +292,37 @@ def test_faulty_arguments_are_found_before_a_session_starts(
     assert message in told
 
 
+def test_a_folder_that_holds_the_log_is_no_place_for_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    pq.write_table(delivery_log(10), tmp_path / "data" / "log.parquet")
+    monkeypatch.chdir(tmp_path)
+    status, told = run(build.main, "data/log.parquet", "--out", ".", "--overwrite")
+    assert (status, "not a table of sketches" in told) == (1, True), told
+    assert (tmp_path / "data" / "log.parquet").exists()
+
+
+class TestQuarantine:
+    @pytest.mark.parametrize("name", ["thesis.txt", ".bashrc", ".ssh"])
+    def test_what_is_not_ours_is_not_removed(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        for label in ("", "day=1"):
+            with pytest.raises(CommandError, match="not a quarantine"):
+                replace_quarantine(tmp_path / "mine", label, None)
+        assert (tmp_path / "mine" / name).exists()
+
+    def test_what_spark_and_a_killed_program_leave_is_ours(self, tmp_path: Path) -> None:
+        place = tmp_path / "q"
+        place.mkdir()
+        names = ("part-0.parquet", ".part-0.parquet.crc", "_SUCCESS", "._SUCCESS.crc")
+        for name in (*names, "partition=a", ".partition=a.17.new"):
+            (place / name).touch()
+        check_quarantine(place, overwrite=True)
+        replace_quarantine(place, "", None)
+        assert not place.exists()
+
+
 class TestJava:
     @pytest.fixture(autouse=True)
     def own_shim(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,3 +378,55 @@ class TestJava:
             [shim / "bin" / "java", *arguments], capture_output=True, text=True, check=True
         )
         assert told.stdout == "<-Xmx1g><-cp><a b><><$HOME>"
+
+
+class TestRefusals:
+    """What can be wrong is found before a session starts."""
+
+    def test_uris_where_only_paths_are_meant(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        pq.write_table(delivery_log(30), "log.parquet")
+        uri = "s3://bucket/t"
+        for program, *arguments in (
+            (build.main, "log.parquet", "--out", uri),
+            (build.main, "log.parquet", "--out", "t", "--quarantine", uri),
+            (merge.main, "t", "--out", uri),
+            (merge.main, uri, "--out", "t"),
+            (compact.main, uri),
+            (rebuild.main, uri),
+            (publish.main, uri, "--url", "http://h", "--stream", "s"),
+        ):
+            status, told = run(program, *arguments)
+            assert (status, "s3:/bucket/t is a URI" in told) == (1, True), told
+        assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
+
+    def test_a_log_whose_name_has_a_password_in_it(self, tmp_path: Path) -> None:
+        status, told = run(build.main, "s3://AKIA:hunter2@bucket/log", "--out", tmp_path / "t")
+        assert (status, "LOG has a secret in it" in told) == (1, True)
+        assert "hunter2" not in told
+
+    def test_a_table_that_was_built_by_another_release(self) -> None:
+        spec = BuildSpec(log="x", mapping=MAPPING, by=("path",))
+        assert BuildSpec.from_dict(spec.to_dict()) == spec
+        for form in ({**spec.to_dict(), "later": 1}, {"log": "x"}):
+            with pytest.raises(CommandError, match="in a way that this release does not know"):
+                BuildSpec.from_dict(form)
+
+    @pytest.mark.parametrize(
+        ("mapping", "params", "counts"),
+        [
+            (MAPPING, ds.SketchParams(max_weight=1), True),
+            (dataclasses.replace(MAPPING, weight="weight"), ds.SketchParams(max_weight=1), False),
+            (BY_NUMBER, MedianParams(max_count=9, capacity=9), True),
+            (BY_NUMBER, SumParams(max_sum=9, capacity=9), False),
+        ],
+        ids=["decay", "weights", "median", "sum"],
+    )
+    def test_rows_of_weight_zero_are_no_copies(
+        self, mapping: ColumnMapping, params: Any, counts: bool
+    ) -> None:
+        assert (
+            work.each_row_counts(BuildSpec(log="x", mapping=mapping), recipe_of(params)) == counts
+        )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,21 @@ from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import ColumnMapping, KeyedBuilder, sketches_by_key
 from decaysketch.cli.output import CommandError
 from decaysketch.client import posting
-from decaysketch.client.posting import Poster, PostRefusedError, UnreachableError, joined
+from decaysketch.client.errors import ClientError
+from decaysketch.client.posting import (
+    Held,
+    Poster,
+    PostRefusedError,
+    Receipt,
+    UnreachableError,
+    joined,
+    source_name,
+)
+from decaysketch.errors import CorruptSketchError, ParameterError
 from decaysketch.families import Recipe, recipe_of
 from decaysketch.spark.tables import SketchTable
 from spark_jobs import publish as program
-from spark_jobs.publish import Published, publish, source_name, sources_of
+from spark_jobs.publish import Published, publish, sources_of
 
 MAPPING = ColumnMapping(
     time="event_us", fallback_time="arrival_us", ids=("source", "msg"), value="value"
@@ -295,10 +306,158 @@ class TestWithABadNetwork:
             publish(network.poster(), sources, RECIPE, concurrency=1)
 
 
+class Holding(Poster):
+    """An aggregator that takes everything, and says what it holds."""
+
+    def __init__(self, digests: dict[str, str]) -> None:
+        self.told = digests
+
+    def post(self, source: str, blobs: Sequence[bytes]) -> Receipt:
+        return Receipt(source, len(blobs), sum(map(len, blobs)), 0, "")
+
+    def digests(self, sources: Iterable[str]) -> dict[str, str]:
+        return self.told
+
+    def check(self, source: str, sketch: Any, recipe: Recipe[Any], token: str = "") -> Held:
+        return "missing"
+
+
+class TestWhatIsCompared:
+    @pytest.mark.parametrize("digest", [None, "of another sketch"])
+    def test_is_the_sketch_and_not_what_the_table_says_of_it(
+        self, tmp_path: Path, digest: Any
+    ) -> None:
+        [[right]] = sources_of(stored(tmp_path / "t", delivery_log(30), by=())).values()
+        wrong = {"all": [replace(right, digest=digest)]}
+        for told, held in (({"all": digest}, "missing"), ({"all": right.digest}, "equal")):
+            assert said(publish(Holding(told), wrong, RECIPE)) == {"all": (0, held)}
+
+    def test_nothing_more_is_begun_after_an_error(self, tmp_path: Path) -> None:
+        sources = sources_of(stored(tmp_path / "t", delivery_log(300), by=("source",)))
+        tried: list[str] = []
+
+        class Broken(Holding):
+            def post(self, source: str, blobs: Sequence[bytes]) -> Receipt:
+                tried.append(source)
+                time.sleep(0.01)
+                raise ValueError("a fault of the program")
+
+        assert len(sources) > 10
+        with pytest.raises(ValueError, match="a fault"):
+            publish(Broken({}), sources, RECIPE, concurrency=1)
+        assert len(tried) <= 3
+
+
+class TestMisbehaviour:
+    def test_a_header_that_cannot_be_sent_is_not_shown(self) -> None:
+        for fault in (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol):
+            poster = Network(fault("Illegal header value b'k-1'")).poster()
+            with pytest.raises(ClientError, match=r"cannot be sent: \w+$") as caught:
+                poster.stream_state()
+            assert "k-1" not in str(caught.value)
+
+    def test_an_answer_that_cannot_be_read_is_asked_for_again(self) -> None:
+        network = Network(httpx2.DecodingError("no gzip"), httpx2.TooManyRedirects("round"), 200)
+        assert network.poster().post("s", [b"a"]).sketches == 1
+        assert len(network.waits) == 2
+
+    def test_a_name_and_password_are_not_shown(self) -> None:
+        client = httpx2.Client(
+            transport=httpx2.MockTransport(Network(httpx2.ConnectError("nobody"))),
+            base_url="http://me:hunter2@aggregator.test:80/base",
+        )
+        with pytest.raises(UnreachableError) as caught:
+            Poster(client, "s", attempts=1).stream_state()
+        assert "hunter2" not in str(caught.value)
+        assert "http://aggregator.test" in str(caught.value)
+
+    def test_at_least_one_attempt(self) -> None:
+        with pytest.raises(ParameterError, match="attempts is 0"):
+            Network().poster(attempts=0)
+
+    def test_lists_that_do_not_go_on_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(posting, "_SOURCES_LISTED", 2)
+
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            listed = [{"source": name, "digest": name} for name in "ab"]
+            return httpx2.Response(200, json={"name": "s", "sources": listed})
+
+        client = httpx2.Client(
+            transport=httpx2.MockTransport(answer), base_url="http://aggregator.test"
+        )
+        poster = Poster(client, "s")
+        assert poster.digests(["c", "d"]) == {"a": "a", "b": "b"}
+        with pytest.raises(ClientError, match="lists 'b' among the sources after 'b'"):
+            poster.sources()
+
+    @pytest.mark.parametrize(
+        ("body", "media", "error"),
+        [
+            (b"<html>portal</html>", "text/html", UnreachableError),
+            (b"<html>portal</html>", "application/octet-stream", CorruptSketchError),
+            (ds.DecaySketch(PARAMS).to_bytes(), "application/octet-stream", CorruptSketchError),
+        ],
+        ids=["page", "no sketch", "another digest"],
+    )
+    def test_a_body_that_is_not_the_sketch(
+        self, body: bytes, media: str, error: type[Exception]
+    ) -> None:
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            return httpx2.Response(200, content=body, headers={"content-type": media, "etag": "x"})
+
+        client = httpx2.Client(
+            transport=httpx2.MockTransport(answer), base_url="http://aggregator.test"
+        )
+        with pytest.raises(error):
+            Poster(client, "s", attempts=1).sketch("a")
+
+    @pytest.mark.parametrize(
+        ("script", "error"),
+        [
+            ((204, 503, 204), None),
+            ((503, 204), UnreachableError),
+            ((204, 503, 503), UnreachableError),
+        ],
+        ids=["reinstated at last", "revoked for all that is known", "left revoked"],
+    )
+    def test_what_was_emptied_is_admitted_again(
+        self, script: tuple[int, ...], error: type[Exception] | None
+    ) -> None:
+        network = Network(*script)
+        with nullcontext() if error is None else pytest.raises(error):
+            network.poster(attempts=1).clear("a")
+        assert not network.script
+        verbs = [request.url.path.rpartition("/")[2] for request in network.requests]
+        assert verbs == ["revoke"] + ["reinstate"] * (len(script) - 1)
+
+
+def test_a_source_that_was_left_revoked_is_admitted_again(tmp_path: Path) -> None:
+    sources = sources_of(stored(tmp_path / "t", delivery_log(300)))
+    with aggregator(tmp_path) as client:
+        poster = Poster(client, "ward-7")
+        poster.create_stream(RECIPE)
+        publish(poster, sources, RECIPE)
+        client.post("/v1/streams/ward-7/sources/2/revoke")
+        for replacing in (False, True):
+            told = publish(poster, sources, RECIPE, replacing=replacing)
+            [problem] = [each.problem for each in told if each.problem]
+            assert problem.endswith("; --reinstate admits it again")
+        told = publish(poster, sources, RECIPE, reinstating=True)
+        assert {held for _, held in said(told).values()} == {"equal"}
+        assert poster.sources() == sorted(sources)
+        assert poster.sketch("2") == (sources["2"][0].blob, sources["2"][0].digest)
+        assert poster.sketch("nobody") is None
+
+
 @pytest.mark.parametrize(
     ("key", "name"),
     [
         ((), "all"),
+        (("",), "%empty"),
+        (("all",), "%all"),
+        (("%all",), "%25all"),
+        (("%empty",), "%25empty"),
+        (("all", ""), "all/%empty"),
         ((7,), "7"),
         (("gw/1", 2), "gw%2F1/2"),
         (("gw", "1/2"), "gw/1%2F2"),
@@ -309,6 +468,13 @@ def test_every_key_has_a_name_of_its_own(key: tuple[object, ...], name: str) -> 
     assert source_name(key) == name
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_a_time_has_one_name_in_every_zone(zone: str) -> None:
+    [time] = pa.array([0], pa.timestamp("us", zone)).to_pylist()
+    assert source_name((time,)) == "1970-01-01 00:00:00+00:00"
+    assert source_name((time.replace(tzinfo=None),)) == str(time.replace(tzinfo=None))
+
+
 def test_a_null_cannot_name_a_source() -> None:
-    with pytest.raises(CommandError, match="null"):
+    with pytest.raises(ParameterError, match="null"):
         source_name((1, None))

@@ -13,7 +13,7 @@ import decaysketch as ds
 from decaysketch.batch import KeyedBuilder
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.families import recipe_of
-from decaysketch.spark.streaming import merge_into, runs_to_merge
+from decaysketch.spark.streaming import merge_into, merge_rows, runs_to_merge
 from decaysketch.spark.tables import SketchTable, TableError
 from quality.streaming import BY, MAPPING, PARAMS, Study, log_file, start
 
@@ -111,6 +111,40 @@ class TestBatches:
             merge_into(tmp_path / "t", PARAMS, MAPPING)
         with pytest.raises(TableError, match="most_runs is 0"):
             merge_into(tmp_path / "t", PARAMS, MAPPING, BY, most_runs=0)
+
+
+class TestSinks:
+    def test_one_that_fails_keeps_no_table_from_being_compacted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without Spark: rows are Arrow's, and what Spark would do is written down."""
+        done: list[Any] = []
+        append = SketchTable.append
+
+        def sink(_: Any, batch: int) -> None:
+            done.append(f"sink {batch}")
+            raise ConnectionError("no aggregator")
+
+        class Rows:
+            sparkSession = None  # noqa: N815
+            builder = KeyedBuilder(recipe_of(PARAMS), MAPPING, BY)
+            builder.add(log_file(0))
+            table = pa.Table.from_batches(builder.batches())
+
+        monkeypatch.setattr(
+            SketchTable, "append", lambda self, rows, *a, **k: append(self, rows.table, *a, **k)
+        )
+        monkeypatch.setattr(SketchTable, "stored", lambda *_: None)
+        monkeypatch.setattr(
+            SketchTable, "compact", lambda *_, last, **__: done.append(f"merge {last}")
+        )
+        merge: Any = merge_rows(
+            tmp_path / "t", recipe_of(PARAMS), BY, query="q", also=[sink], most_runs=1
+        )
+        for batch in range(2):
+            with pytest.raises(ConnectionError):
+                merge(Rows(), batch)
+        assert done == ["sink 0", "sink 1", "merge 2"]
 
 
 class TestRunsToMerge:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
 import multiprocessing
+import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +21,11 @@ from pyarrow import fs
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams
 from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder
-from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.cli import tables as cli_tables
+from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.families import Recipe, recipe_of
+from decaysketch.spark import _storage
+from decaysketch.spark._names import quoted
 from decaysketch.spark._storage import Storage
 from decaysketch.spark.tables import SketchTable, TableBusyError, TableError
 
@@ -109,6 +115,62 @@ class TestVersions:
             SketchTable.open(tmp_path / "nowhere")
         assert not SketchTable.exists(tmp_path / "nowhere")
 
+    @pytest.mark.parametrize(
+        "name",
+        ["data/log.parquet", "data/raw/x", "versions/notes.txt", "versions/v1.json", "data",
+         "sketches/part-0.parquet", "sketches/mine.sketch", "sketches", ".lock/x"],
+    )  # fmt: skip
+    def test_a_folder_with_like_names_is_not_ours(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "d" / name).parent.mkdir(parents=True)
+        (tmp_path / "d" / name).write_text("mine")
+        with pytest.raises(TableError, match="not a table"):
+            SketchTable.exists(tmp_path / "d")
+        with pytest.raises(TableError, match="not a table"):
+            SketchTable.write(tmp_path / "d", built(log(1)), RECIPE, ["path"], overwrite=True)
+        assert (tmp_path / "d" / name).read_text() == "mine"
+
+    def test_what_is_not_ours_is_never_removed(self, tmp_path: Path) -> None:
+        table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"], keep=1)
+        foreign = ("data/log.parquet", "data/raw/x", "versions/notes.txt", "versions/.part",
+                   "sketches/mine.sketch")  # fmt: skip
+        for name in foreign:
+            (tmp_path / "t" / name).parent.mkdir(exist_ok=True)
+            (tmp_path / "t" / name).write_text("mine")
+        table.replace(built(log(2))).append(built(log(3)))
+        assert {name for name in foreign if (tmp_path / "t" / name).exists()} == set(foreign)
+
+    def test_what_cannot_be_read_is_overwritten_where_asked(self, tmp_path: Path) -> None:
+        for keep in (1, 2):
+            path = tmp_path / f"t{keep}"
+            SketchTable.write(path, built(log(1)), RECIPE, ["path"], keep=keep)
+            (path / "versions" / "0000000001.json").write_text("{}")
+            with pytest.raises(TableError, match="already"):
+                SketchTable.write(path, built(log(2)), RECIPE, ["path"], keep=keep)
+            table = SketchTable.write(
+                path, built(log(2)), RECIPE, ["path"], keep=keep, overwrite=True
+            )
+            assert (table.version, table.read()) == (2, built(log(2)))
+            assert [each.name for each in (path / "versions").iterdir()] == ["0000000002.json"]
+            assert len(list((path / "data").iterdir())) == 1
+
+    def test_a_version_names_files_of_the_table_only(self, tmp_path: Path) -> None:
+        SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        file = tmp_path / "t" / "versions" / "0000000001.json"
+        content = json.loads(file.read_text())
+        [run] = content["partitions"][""]["runs"]
+        for name in ("../x.parquet", "data/../x", "/etc/passwd", "data/a/../../x", "data/x", "", 7):
+            run["files"] = [name]
+            file.write_text(json.dumps(content))
+            with pytest.raises(TableError, match="cannot be read"):
+                SketchTable.open(tmp_path / "t")
+
+    @pytest.mark.parametrize("text", ["[" * 100_000, '{"format": 2, "partitions": []}', "[]", "7"])
+    def test_hostile_versions(self, tmp_path: Path, text: str) -> None:
+        SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
+        (tmp_path / "t" / "versions" / "0000000001.json").write_text(text)
+        with pytest.raises(TableError, match="cannot be read"):
+            SketchTable.open(tmp_path / "t")
+
     def test_a_later_release_is_not_read_wrongly(self, tmp_path: Path) -> None:
         SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
         file = tmp_path / "t" / "versions" / "0000000001.json"
@@ -137,6 +199,32 @@ class TestVersions:
         assert SketchTable.open(tmp_path / "t").read().select(list(keys)) == pa.table(keys)
         assert [each.key for each in table.sketches()][1][3] == moment
 
+    def test_instants_of_int96_are_not_nanoseconds(self, tmp_path: Path) -> None:
+        """Spark may be set to write them; in nanoseconds the year 9999 is another one."""
+        far = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+        rows = built(log(1), by=()).append_column("t", pa.array([far], pa.timestamp("us", "UTC")))
+        table = SketchTable.write(tmp_path / "t", rows, RECIPE, ["t"])
+        file = tmp_path / "t" / table.added[0].files[0]
+        pq.write_table(pq.read_table(file), file, use_deprecated_int96_timestamps=True)
+        assert [each.key for each in table.sketches()] == [(far,)]
+        [batch] = cli_tables.batches(file, "parquet", ["t"], lambda _: None)
+        assert batch.column("t").cast(pa.int64()).to_pylist() == [253_402_214_400_000_000]
+
+    def test_sketches_come_one_by_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rows = built(log(1))
+        keys = pa.array([3, None, 9, -1, 4], pa.int64())
+        rows = rows.set_column(0, "path", keys)
+        table = SketchTable.write(tmp_path / "t", rows, RECIPE, ["path"])
+        # What it gives is one table, and a column of bytes of more than 2 GB cannot be taken from.
+        monkeypatch.delattr(SketchTable, "read")
+        blobs = dict(zip(keys.to_pylist(), rows.column("sketch").to_pylist(), strict=True))
+        found = [(each.key[0], each.blob) for each in table.sketches()]
+        assert found == [(key, blobs[key]) for key in (None, -1, 3, 4, 9)]
+        one = SketchTable.write(tmp_path / "one", built(log(1), by=()), RECIPE)
+        assert [(each.key, each.rows) for each in one.sketches()] == [((), 600)]
+
     def test_rows_that_do_not_belong(self, tmp_path: Path) -> None:
         table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
         with pytest.raises(TableError, match="lack the columns path"):
@@ -152,6 +240,20 @@ class TestVersions:
             bad = rows.set_column(place, "sketch", pa.array([blob], pa.binary()))
             with pytest.raises(fault, match=r"family|null"):
                 table.append(bad)
+        other = ds.DecaySketch(ds.SketchParams(max_weight=9, capacity=9, time_unit="us", seed=6))
+        for blob, refusal in (
+            (other.to_bytes(), IncompatibleSketchError), (b"junk" * 20, CorruptSketchError),
+            (b"", CorruptSketchError),
+        ):  # fmt: skip
+            blobs = [*built(log(1)).column("sketch").to_pylist()[:4], blob]
+            bad = built(log(1)).set_column(place, "sketch", pa.array(blobs, pa.binary()))
+            with pytest.raises(refusal):
+                table.append(bad)
+        with pytest.raises(TableError, match="10 rows to be stored have 5 different keys"):
+            table.append(pa.concat_tables([built(log(1)), built(log(2))]))
+        one = built(log(1), by=())
+        with pytest.raises(TableError, match="2 rows to be stored have 1 different keys"):
+            SketchTable.write(tmp_path / "one", pa.concat_tables([one, one]), RECIPE)
         assert SketchTable.open(tmp_path / "t") == table
 
 
@@ -191,7 +293,7 @@ class TestCrashes:
 
     def test_half_a_draft_of_a_version_is_removed(self, tmp_path: Path) -> None:
         table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"])
-        (tmp_path / "t" / "versions" / ".0123.part").write_text('{"format": 2, ')
+        (tmp_path / "t" / "versions" / ".0123456789abcdef.part").write_text('{"format": 2, ')
         (tmp_path / "t" / "data" / "0000000002-00000000").mkdir()
         assert SketchTable.open(tmp_path / "t") == table
         table.append(built(log(2)))
@@ -203,6 +305,61 @@ def _hold(path: Path, locked: Any) -> None:
     with Storage(path).lock():
         locked.set()
         multiprocessing.Event().wait()
+
+
+def test_names_of_columns_are_quoted() -> None:
+    assert [quoted(name) for name in ("a", "a.b", "a`b`")] == ["`a`", "`a.b`", "`a``b```"]
+
+
+class TestStorage:
+    def test_every_folder_on_the_way_to_a_file_is_on_the_disk(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        done: list[str] = []
+        monkeypatch.setattr(
+            _storage,
+            "_synchronize",
+            lambda path: done.append(str(Path(path).relative_to(tmp_path))),
+        )
+        table = SketchTable.write(tmp_path / "a" / "t", built(log(1)), RECIPE, ["path"])
+        [file] = table.added[0].files
+        rows = [f"a/t/{file}", f"a/t/{Path(file).parent}", "a/t/data", "a/t"]
+        at = done.index(rows[0])
+        assert done[at : at + 4] == rows
+        assert set(done[:at]) >= {".", "a", "a/t"}  # where the first names were made
+        assert done[-2:] == ["a/t/versions", "a/t"]
+        done.clear()
+        table.append(built(log(2)))
+        assert not {".", "a"} & set(done)  # may not be ours to read
+
+    def test_where_the_system_knows_no_links(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def link(*_: Any) -> None:
+            raise OSError(errno.ENOSYS, "Function not implemented")
+
+        monkeypatch.setattr(os, "link", link)
+        storage = Storage(tmp_path)
+        storage.publish("x", b"1")
+        with pytest.raises(FileExistsError):
+            storage.publish("x", b"2")
+        assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"x": b"1"}
+
+    def test_what_has_no_age_is_no_leftover(self, tmp_path: Path) -> None:
+        """Folders of object stores have no times; theirs are those of the files in them."""
+        storage = Storage(tmp_path)
+        storage.local = False
+        folder = fs.FileInfo(str(tmp_path / "f"), type=fs.FileType.Directory)
+        assert not storage.is_leftover(folder)
+        (tmp_path / "f" / "deep").mkdir(parents=True)
+        two_days_ago = time.time() - 2 * 86_400
+        for name in ("a", "deep/b"):
+            (tmp_path / "f" / name).touch()
+            os.utime(tmp_path / "f" / name, (two_days_ago, two_days_ago))
+        os.utime(tmp_path / "f" / "deep", (two_days_ago, two_days_ago))
+        assert storage.is_leftover(folder)
+        (tmp_path / "f" / "deep" / "b").touch()
+        assert not storage.is_leftover(folder)
 
 
 class TestTwoWriters:
@@ -275,6 +432,25 @@ class TestRuns:
         assert [run.counts["rows"] for run in table.added] == [600]
         empty = table.append(built(log(1)).slice(0, 0), applied=("q", 4))
         assert (empty.read(), empty.added, empty.applied) == (merged, [], {"q": 4})
+
+    def test_what_was_applied_meanwhile_counts_once(self, tmp_path: Path) -> None:
+        """Two drivers run a batch of one query: both have looked before either of them writes."""
+        SketchTable.create(tmp_path / "t", RECIPE, ["path"])
+        first, second = (SketchTable.open(tmp_path / "t") for _ in range(2))
+        rows = built(log(1))
+        first.append(rows, applied=("q", 5))
+        for again in (rows, rows.drop_columns(["refused"]), rows.to_reader()):
+            table = second.append(again, applied=("q", 5))
+        assert (table.counts["rows"], table.applied) == (600, {"q": 5})
+        assert table.append(rows, applied=("q", 4)).counts["rows"] == 600
+        assert table.append(rows, applied=("q", 6)).counts["rows"] == 1_200
+
+    def test_what_a_table_says_stays_where_it_grows(self, tmp_path: Path) -> None:
+        said = {"build": {"log": "x"}, "seconds": 1}
+        table = SketchTable.write(tmp_path / "t", built(log(1)), RECIPE, ["path"], notes=said)
+        table = table.append(built(log(2)), {"seconds": 2})
+        assert table.manifest.notes == {"build": {"log": "x"}, "seconds": 2}
+        assert table.replace(built(log(3)), {"n": 1}).manifest.notes == {"n": 1}
 
     def test_a_secret_is_not_stored_and_needed_to_merge(self, tmp_path: Path) -> None:
         secret = bytes(range(32))
@@ -369,19 +545,20 @@ class TestWithSpark:
 
         assert rows_of(table) == once
         assert table.stored(session).count() == 10
-        merged = table.merge(session.createDataFrame(built(log(3))))
-        whole = built(log(1), log(2), log(3))
-        assert (rows_of(merged), merged.read()) == (whole, whole)
-        assert len(merged.manifest.runs) == 1
         for _ in range(2):
-            merged = merged.append(built(log(1)))
-        compact = merged.compact(session, last=2)
-        assert [run.counts["rows"] for run in compact.manifest.runs] == [1_800, 1_200]
+            table = table.append(built(log(1)), {"build": "b"})
+        compact = table.compact(session, last=2, notes={"n": 1})
+        assert [run.counts["rows"] for run in compact.manifest.runs] == [600, 600, 1_200]
+        assert compact.manifest.notes == {"build": "b", "n": 1}
         compact = compact.compact(session)
         assert len(compact.manifest.runs) == 1
-        assert compact.read().column("sketch") == whole.column("sketch")
+        assert compact.manifest.notes == {"build": "b", "n": 1}
+        assert compact.read().column("sketch") == once.column("sketch")
         assert compact.compact(session) == compact
-        assert sum(compact.read().column("rows").to_pylist()) == 3_000
+        assert sum(compact.read().column("rows").to_pylist()) == 2_400
+        again = compact.append(session.createDataFrame(built(log(2))), applied=("q", 0))
+        again = again.append(session.createDataFrame(built(log(2))), applied=("q", 0))
+        assert again.counts["rows"] == 3_000
 
     def test_instants_keep_their_zone(self, session: SparkSession, tmp_path: Path) -> None:
         hours = [dt.datetime(2026, 1, 1, hour, tzinfo=dt.UTC) for hour in range(5)]
