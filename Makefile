@@ -22,7 +22,7 @@ demo: setup
 	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)")
 
 test: setup
-	$(VENV_PYTHON) -m pytest --cov --cov-report=term -n auto --maxprocesses 4 --dist loadfile
+	$(VENV_PYTHON) -m pytest --cov --cov-report=term -n 3 --dist loadfile
 
 lint: setup
 	$(VENV_PYTHON) -m ruff check $(wildcard $(SOURCES))
