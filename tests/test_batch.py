@@ -435,7 +435,7 @@ class TestFamilies:
         partials = [
             row for part in log.to_batches(max_chunksize=300) for row in function(iter([part]))
         ]
-        merger = batch.group_merger(["path"], recipe)
+        merger = batch.partition_merger(["path"], recipe)
         for (path,), sketch in whole.items():
             group = [b.filter(pa.compute.equal(b.column("path"), path)) for b in partials]
             [row] = merger(iter(group))
@@ -573,7 +573,7 @@ class TestEngineFunctions:
         function = batch.partial_builder(PARAMS, MAPPING, ["path"])
         cut = log.to_batches(max_chunksize=130)
         partials = [row for i in range(4) for row in function(iter(cut[i::4]))]
-        merger = batch.group_merger(["path"])
+        merger = batch.partition_merger(["path"])
         builder = KeyedBuilder(PARAMS, MAPPING, ["path"])
         builder.add(log)
         for (path,), sketch in builder.sketches.items():
@@ -598,7 +598,7 @@ class TestEngineFunctions:
 
     def test_nothing_in_nothing_out(self) -> None:
         assert list(batch.partial_builder(PARAMS, MAPPING, ["path"])(iter([]))) == []
-        assert list(batch.group_merger(["path"])(iter([]))) == []
+        assert list(batch.partition_merger(["path"])(iter([]))) == []
 
     def test_files_are_read_by_row_group(self, tmp_path: object) -> None:
         log, path = delivery_log(2_000), f"{tmp_path}/log.parquet"

@@ -12,9 +12,9 @@ give a :class:`~decaysketch.DecaySketch`, ``SumParams`` and ``MedianParams`` the
 decay.
 
 :func:`partial_builder` and :func:`file_builder` make the functions that Spark runs in its executors
-to build, :func:`partition_merger` (rows in the order of their keys) and :func:`group_merger` (one
-key) those that merge, :func:`refusal_finder` and :func:`file_refusal_finder` those that list the
-rows that were refused. They are made here and not in the driver's program because an executor has
+to build, :func:`partition_merger` the one that merges rows in the order of their keys,
+:func:`refusal_finder` and :func:`file_refusal_finder` those that list the rows that were refused.
+They are made here and not in the driver's program because an executor has
 this library and may not have the program.
 
 What becomes of a row
@@ -53,7 +53,7 @@ from decaysketch.batch.keyed import (
     sketches_by_key,
 )
 from decaysketch.batch.mapping import ColumnMapping
-from decaysketch.batch.merging import group_merger, merge_blobs, partition_merger
+from decaysketch.batch.merging import merge_blobs, partition_merger
 
 __all__ = [
     "REFUSAL_FIELDS",
@@ -68,7 +68,6 @@ __all__ = [
     "RowFilter",
     "file_builder",
     "file_refusal_finder",
-    "group_merger",
     "key_fields",
     "matching_row_groups",
     "merge_blobs",

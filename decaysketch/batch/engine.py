@@ -241,6 +241,12 @@ def _known_of(
     return known, (low, high)
 
 
+_WITH_LIMITS = (
+    pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_timestamp,
+    pa.types.is_date, is_text, is_binary,  # writers cut long texts short, never to the wrong side
+)  # fmt: skip
+
+
 def _limits_of(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Any, Any]:
     """The smallest and the largest entry, where they are known exactly."""
     try:
@@ -251,12 +257,7 @@ def _limits_of(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Any, Any]:
         return None, None
     if pa.types.is_timestamp(kind) and kind.unit == "ns":  # a Python time has microseconds
         return None, None
-    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return low, high
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return low, high
-    if is_text(kind) or is_binary(kind):
-        # Writers cut long ones short, but never to the wrong side.
+    if any(known(kind) for known in _WITH_LIMITS):
         return low, high
     return None, None
 

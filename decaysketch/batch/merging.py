@@ -20,7 +20,7 @@ from decaysketch.families import Recipe, Sketch
 from decaysketch.params import SketchParams
 from decaysketch.wire._many import ManySketches, decode_many, digest_many, joined_marks
 
-__all__ = ["group_merger", "merge_blobs", "partition_merger"]
+__all__ = ["merge_blobs", "partition_merger"]
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Decode = Callable[[bytes], Sketch]
@@ -79,42 +79,6 @@ def _counts_of(batch: pa.RecordBatch | pa.Table, name: str) -> Int64Array:
         return np.zeros(batch.num_rows, dtype=np.int64)
     column: Int64Array = batch.column(name).to_numpy()
     return column
-
-
-def group_merger(keys: Sequence[str] = (), recipe: Recipe[Any] | None = None) -> BatchFunction:
-    """A function from the partial sketches of ONE key to that key's sketch.
-
-    Args:
-        keys: the key columns.
-        recipe: see :func:`merge_blobs`.
-    """
-    decode = _decode_by(recipe)
-    key_names = list(keys)
-
-    def merge_group(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counts = np.zeros(len(COUNTS), dtype=np.int64)
-        key: list[pa.Array] = []
-        schema = pa.schema([])
-
-        def blobs() -> Iterator[bytes]:
-            nonlocal key, schema
-            for batch in batches:
-                if not batch.num_rows:
-                    continue
-                key = [batch.column(name).slice(0, 1) for name in key_names]
-                schema = _result_schema(batch.schema, key_names)
-                for position, name in enumerate(COUNTS):
-                    counts[position] += int(_counts_of(batch, name).sum())
-                yield from batch.column("sketch").to_pylist()
-
-        sketch = _merged(blobs(), decode)
-        if sketch is None:
-            return
-        result = [pa.array([count]) for count in counts.tolist()]
-        result += [pa.array([sketch.to_bytes()], pa.binary()), pa.array([sketch.digest()])]
-        yield pa.RecordBatch.from_arrays([*key, *result], schema=schema)
-
-    return merge_group
 
 
 # ------------------------------------------------------------------------------------- many keys
@@ -227,8 +191,8 @@ class _RunMerger:
         begin, end, runs = int(starts[0]), int(starts[-1]), len(starts) - 1
         run_of_row = np.repeat(np.arange(runs, dtype=np.int32), np.diff(starts))
         simple = np.zeros(runs, dtype=bool)
-        blobs: list[Any] = [None] * runs
-        digests: list[str] = [""] * runs
+        sketches = pa.nulls(runs, pa.binary())
+        digests = [""] * runs
         small = offsets[end] - offsets[begin] <= 2 * _BYTES_AT_A_TIME
         if self._params is not None and small:
             part = offsets[begin : end + 1]
@@ -237,14 +201,11 @@ class _RunMerger:
             )
             simple[:] = True
             simple[run_of_row[~read]] = False
-        if simple.all() and self._params is not None:
+        if simple.any() and self._params is not None:
             merged = _merge_simple(self._params, decoded, run_of_row, runs)
             sketches, digests = blobs_of(self._params, merged), digest_many(self._params, merged)
-        else:
-            if simple.any() and self._params is not None:
-                merged = _merge_simple(self._params, decoded, run_of_row, runs)
-                blobs = blobs_of(self._params, merged).to_pylist()
-                digests = digest_many(self._params, merged)
+        if not simple.all():
+            blobs = sketches.to_pylist()
             for run in np.flatnonzero(~simple).tolist():
                 rows = column.slice(int(starts[run]), int(starts[run + 1] - starts[run]))
                 sketch = _merged((blob.as_py() for blob in rows), self._decode)
