@@ -15,6 +15,10 @@ that ``state.py`` defines:
     above are kept, its watermark is that time and the next level becomes the lowest complete one.
 (4) Drop the rows at a cut that fell below the watermark of their level.
 
+Where the rows that were kept stand in canonical order, and fewer came since, the newcomers alone
+are sorted and looked up, and the two runs are merged (:func:`merge_newcomers`): a pass over the
+sketch costs little more than copying it.
+
 The identity table is open-addressed, sized for the rows that survive and not for those that come
 in, and keyed by a random odd multiplier of this process: it is fed from the network, and never
 enters the bytes.
@@ -33,6 +37,7 @@ CHUNK = 256
 DIGIT_BITS = 11
 TABLE_FULL = -1
 _INSERTION_SORT = 12
+_FILTER_BITS = 3  # 2^3 bits for each slot of the table
 
 
 @njit(inline="always")
@@ -151,6 +156,39 @@ def sort_by_time(times, levels, n, keys, words, keys2, words2):
     return radix_sort(keys, words, keys2, words2, n, span_bits), newest
 
 
+@njit(inline="always")
+def _raise_marks(marks, kept, complete, lowest, capacity, now):
+    """Step (3), where a run of equal times ended; returns (complete, lowest)."""
+    while lowest < int64(marks.shape[0]) and complete > capacity:
+        marks[lowest] = now
+        complete -= kept[lowest]
+        lowest += int64(1)
+    return complete, lowest
+
+
+@njit(inline="always")
+def _pass_marks(marks, kept, complete, lowest, now):
+    """Leave the levels that are not complete at a time; returns (complete, lowest)."""
+    while lowest < int64(marks.shape[0]) and marks[lowest] >= now:
+        complete -= kept[lowest]
+        lowest += int64(1)
+    return complete, lowest
+
+
+@njit(inline="always")
+def _drop_cut(values, weights, times, ids, levels, start, stop, marks):
+    """Step (4), in place, of rows start..stop - 1; returns the number of rows that are left."""
+    left = start
+    for k in range(start, stop):
+        values[left] = values[k]
+        weights[left] = weights[k]
+        times[left] = times[k]
+        ids[left] = ids[k]
+        levels[left] = levels[k]
+        left += int64(1) if times[k] > marks[int64(levels[k])] else int64(0)
+    return left
+
+
 @njit(**JIT)
 def compact(
     values, weights, ids, keys, words, n, newest, capacity, max_weight, marks, salt,
@@ -206,15 +244,10 @@ def compact(
             prefetch ^= table[int64(hashed >> slot_shift)]
         for c in range(found):
             if chunk_key[c] != now_key:  # a run of equal times ended
-                while lowest < levels_count and complete > capacity:
-                    marks[lowest] = now
-                    complete -= kept[lowest]
-                    lowest += int64(1)
+                complete, lowest = _raise_marks(marks, kept, complete, lowest, capacity, now)
                 now_key = chunk_key[c]
                 now = int64(uint64(newest) - now_key)
-            while lowest < levels_count and marks[lowest] >= now:
-                complete -= kept[lowest]
-                lowest += int64(1)
+            complete, lowest = _pass_marks(marks, kept, complete, lowest, now)
             level = chunk_level[c]
             if level < lowest:
                 continue
@@ -249,20 +282,139 @@ def compact(
                 return int64(TABLE_FULL), prefetch
             kept[level] += int64(1)
             complete += int64(1)
-    while lowest < levels_count and complete > capacity:
-        marks[lowest] = now
-        complete -= kept[lowest]
-        lowest += int64(1)
-
-    survivors = int64(0)
-    for k in range(out):
-        out_values[survivors] = out_values[k]
-        out_weights[survivors] = out_weights[k]
-        out_times[survivors] = out_times[k]
-        out_ids[survivors] = out_ids[k]
-        out_levels[survivors] = out_levels[k]
-        survivors += int64(1) if out_times[k] > marks[int64(out_levels[k])] else int64(0)
+    complete, lowest = _raise_marks(marks, kept, complete, lowest, capacity, now)
+    survivors = _drop_cut(
+        out_values, out_weights, out_times, out_ids, out_levels, int64(0), out, marks
+    )
     return survivors, prefetch
+
+
+@njit(inline="always")
+def _compare(time, id_, weight, other_time, other_id, other_weight):
+    """1 if a row comes before another in canonical order, -1 if after, 0 if they are copies."""
+    if time != other_time:
+        return int64(1) if time > other_time else int64(-1)
+    if id_ != other_id:
+        return int64(1) if id_ > other_id else int64(-1)
+    if weight != other_weight:
+        return int64(1) if weight > other_weight else int64(-1)
+    return int64(0)
+
+
+@njit(**JIT)
+def merge_newcomers(
+    values, weights, times, ids, levels, n,
+    new_values, new_weights, new_times, new_ids, new_levels, order,
+    capacity, max_weight, marks, salt,
+    out_values, out_weights, out_times, out_ids, out_levels, table, table_bits,
+):  # fmt: skip
+    """Steps (2) to (4) over two runs in canonical order: n rows of a state, and newcomers.
+
+    ``order`` are the numbers of the newcomers in that order; both it and ``new_values`` are
+    overwritten. Their identities have at most half of the table. Returns the number of rows kept,
+    in canonical order.
+    """
+    table_size = int64(1) << table_bits
+    table[:table_size] = uint32(0)
+    slot_shift = uint64(int64(64) - table_bits)
+    slot_mask = table_size - int64(1)
+    # A bit for each hash that is there: it is rarely set for a row that has no copy.
+    bit_shift = slot_shift - uint64(_FILTER_BITS)
+    present = np.zeros(table_size >> int64(6 - _FILTER_BITS), np.uint64)
+    size = int64(0)  # newcomers without copies among themselves
+    for k in range(len(order)):
+        row = order[k]
+        identity = new_ids[row] * max_weight + new_weights[row] - int64(1)
+        hashed = uint64(identity) * salt
+        bit = hashed >> bit_shift
+        present[int64(bit >> uint64(6))] |= uint64(1) << (bit & uint64(63))
+        slot = int64(hashed >> slot_shift)
+        copy = int64(-1)
+        while table[slot] != uint32(0):
+            candidate = order[int64(table[slot]) - int64(1)]
+            if new_ids[candidate] == new_ids[row] and new_weights[candidate] == new_weights[row]:
+                copy = candidate
+                break
+            slot = (slot + int64(1)) & slot_mask
+        if copy < int64(0):
+            order[size] = row
+            size += int64(1)
+            table[slot] = uint32(size)
+        elif new_times[copy] == new_times[row]:
+            new_values[copy] = max(new_values[copy], new_values[row])
+
+    kept = np.zeros(marks.shape[0] + 1, np.int64)  # rows kept, by top level
+    complete = int64(0)  # rows kept of level >= lowest
+    lowest = int64(0)  # lowest level that has discarded nothing down to the current time
+    out, run = int64(0), int64(0)  # rows written, and those before the current time
+    i, j = int64(0), int64(0)
+    now = times[0] if n > int64(0) else int64(0)
+    while lowest < int64(marks.shape[0]) and (i < n or j < size):
+        row = int64(-1)  # of the newcomer that comes next
+        first = int64(1)  # 1: the next row of the state comes before, -1: after, 0: it is a copy
+        if j < size:
+            row = order[j]
+            if row < int64(0):  # there is a later copy in the state
+                j += int64(1)
+                continue
+            first = (
+                int64(-1)
+                if i == n
+                else _compare(
+                    times[i], ids[i], weights[i], new_times[row], new_ids[row], new_weights[row]
+                )
+            )
+        if first > int64(0):
+            value, weight, time, id_, level = values[i], weights[i], times[i], ids[i], levels[i]
+            i += int64(1)
+            hashed = uint64(id_ * max_weight + weight - int64(1)) * salt
+            bit = hashed >> bit_shift
+            is_there = (present[int64(bit >> uint64(6))] >> (bit & uint64(63))) & uint64(1)
+            slot = int64(hashed >> slot_shift)
+            copy = int64(-1)
+            while is_there and table[slot] != uint32(0):
+                position = int64(table[slot]) - int64(1)
+                candidate = order[position]
+                if (
+                    candidate >= int64(0)
+                    and new_ids[candidate] == id_
+                    and new_weights[candidate] == weight
+                ):
+                    copy = position
+                    break
+                slot = (slot + int64(1)) & slot_mask
+            if copy >= j:
+                order[copy] = int64(-1)
+            elif copy >= int64(0):
+                continue
+        else:
+            value, weight, time = new_values[row], new_weights[row], new_times[row]
+            id_, level = new_ids[row], new_levels[row]
+            j += int64(1)
+            if first == int64(0):
+                value = max(value, values[i])
+                i += int64(1)
+        if time != now:  # a run of equal times ended
+            if complete > capacity:
+                complete, lowest = _raise_marks(marks, kept, complete, lowest, capacity, now)
+                out = _drop_cut(
+                    out_values, out_weights, out_times, out_ids, out_levels, run, out, marks
+                )
+            now = time
+            run = out
+        complete, lowest = _pass_marks(marks, kept, complete, lowest, now)
+        if int64(level) < lowest:
+            continue
+        out_values[out] = value
+        out_weights[out] = weight
+        out_times[out] = time
+        out_ids[out] = id_
+        out_levels[out] = level
+        out += int64(1)
+        kept[int64(level)] += int64(1)
+        complete += int64(1)
+    complete, lowest = _raise_marks(marks, kept, complete, lowest, capacity, now)
+    return _drop_cut(out_values, out_weights, out_times, out_ids, out_levels, run, out, marks)
 
 
 @njit(**JIT)
@@ -316,17 +468,23 @@ def canonical_order(times, ids, weights, n, max_weight, keys, words, keys2, word
 
 @njit(**JIT)
 def append_later(
-    values, weights, times, ids, levels, n, marks,
+    values, weights, times, ids, levels, n, marks, later,
     to_values, to_weights, to_times, to_ids, to_levels, at,
 ):  # fmt: skip
-    """Append the rows later than the watermark of their level; returns the new number of rows."""
+    """Append the rows later than the watermark of their level; returns the new number of rows.
+    Those looked for first, since they are few once a sketch is full; ``later`` takes n numbers."""
+    found = int64(0)
     for k in range(n):
+        later[found] = k
+        found += int64(1) if times[k] > marks[int64(levels[k])] else int64(0)
+    for f in range(found):
+        k = later[f]
         to_values[at] = values[k]
         to_weights[at] = weights[k]
         to_times[at] = times[k]
         to_ids[at] = ids[k]
         to_levels[at] = levels[k]
-        at += int64(1) if times[k] > marks[int64(levels[k])] else int64(0)
+        at += int64(1)
     return at
 
 

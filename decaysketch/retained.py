@@ -94,6 +94,13 @@ class _Columns(NamedTuple):
         for column in range(len(self)):
             self[column][:rows] = source[column][:rows]
 
+    def first(self, rows: int) -> _Columns:
+        """A copy of the first rows."""
+        return _Columns(
+            self.values[:rows].copy(), self.weights[:rows].copy(), self.times[:rows].copy(),
+            self.ids[:rows].copy(), self.levels[:rows].copy(),
+        )  # fmt: skip
+
     def take(self, rows: Int64Array) -> _Columns:
         return _Columns(
             self.values[rows], self.weights[rows], self.times[rows], self.ids[rows],
@@ -143,6 +150,7 @@ class RetainedRows:
         self._rows = 0
         self._kept = 0  # rows that the last compaction kept: the first ones of the bag
         self._dirty = False  # more was added, or the capacity lowered, since then
+        self._in_order = True  # whether those that were kept are in canonical order
 
     @classmethod
     def from_state(cls, state: SketchState) -> Self:
@@ -224,14 +232,17 @@ class RetainedRows:
             if self._rows + bag._rows > max(_MERGE_LIMIT, _BAG_FACTOR * self._kept):
                 self.compact()
             limit = max(_MERGE_LIMIT, _BAG_FACTOR * self._kept, self._rows + bag._rows)
-            self._reserve(min(self._rows + incoming, limit, _kernels.MAX_ROWS - 1) + 1)
+            wanted = max(self._rows + incoming, min(2 * len(self._bag.ids), limit))
+            if self._rows + bag._rows >= len(self._bag.ids):
+                self._reserve(min(wanted, limit, _kernels.MAX_ROWS - 1) + 1)
             if self._rows + bag._rows >= len(self._bag.ids):  # the kernel checks no bounds
                 raise ParameterError(
                     f"merging takes {self._rows + bag._rows} rows at once; expected less than "
                     f"{len(self._bag.ids)}: take a smaller capacity"
                 )
+            _scratch.reserve(bag._rows)
             self._rows = _kernels.append_later(
-                *bag._bag, bag._rows, self._marks, *self._bag, self._rows
+                *bag._bag, bag._rows, self._marks, _scratch.order, *self._bag, self._rows
             )
             self._dirty = True
             incoming -= bag._rows
@@ -278,20 +289,9 @@ class RetainedRows:
             bag = self._bag
             if len(_scratch.out.ids) < n:
                 _scratch.out = _Columns.empty(len(bag.ids))
-            keys, words, out = _scratch.keys, _scratch.words, _scratch.out
-            swapped, newest = _kernels.sort_by_time(
-                bag.times, bag.levels, n, keys[0], words[0], keys[1], words[1]
-            )
-            bits = max(8, int(_TABLE_MARGIN * (self._kept or n // 2)).bit_length())
-            while True:
-                kept, _ = _kernels.compact(
-                    bag.values, bag.weights, bag.ids, keys[int(swapped)], words[int(swapped)], n,
-                    newest, self.params.capacity, self.params.max_weight, self._marks, _TABLE_SALT,
-                    *out, _scratch.table, bits,
-                )  # fmt: skip
-                if kept != _kernels.TABLE_FULL:
-                    break
-                bits += 1
+            out = _scratch.out
+            self._in_order = self._in_order and n - self._kept <= self._kept
+            kept = self._merge_newcomers(out) if self._in_order else self._compact(out)
             if len(out.ids) <= 2 * len(bag.ids):  # like sizes: trade memory instead of copying
                 self._bag, _scratch.out = out, bag
             else:
@@ -300,21 +300,68 @@ class RetainedRows:
         self._kept = self._rows
         self._dirty = False
 
+    def _sorted_by_time(self, first: int) -> tuple[int, int, int]:
+        """Of the rows from a first one on: which keys and words are the sorted ones, the latest
+        time, and how many rows."""
+        bag, n = self._bag, self._rows - first
+        keys, words = _scratch.keys, _scratch.words
+        swapped, newest = _kernels.sort_by_time(
+            bag.times[first:], bag.levels[first:], n, keys[0], words[0], keys[1], words[1]
+        )
+        return int(swapped), newest, n
+
+    def _compact(self, out: _Columns) -> int:
+        """Compact all rows into ``out``; how many are left."""
+        bag = self._bag
+        which, newest, n = self._sorted_by_time(0)
+        bits = max(8, int(_TABLE_MARGIN * (self._kept or n // 2)).bit_length())
+        while True:
+            kept, _ = _kernels.compact(
+                bag.values, bag.weights, bag.ids, _scratch.keys[which], _scratch.words[which], n,
+                newest, self.params.capacity, self.params.max_weight, self._marks, _TABLE_SALT,
+                *out, _scratch.table, bits,
+            )  # fmt: skip
+            if kept != _kernels.TABLE_FULL:
+                return int(kept)
+            bits += 1
+
+    def _merge_newcomers(self, out: _Columns) -> int:
+        """The same where those that were kept are in canonical order, as are then all."""
+        first = self._kept
+        order = np.empty(0, np.int64)
+        new = self._bag.take(order)
+        if self._rows > first:
+            which, _newest, n = self._sorted_by_time(first)
+            rows = (_scratch.words[which, :n] & np.uint32(_kernels.MAX_ROWS - 1)).astype(np.int64)
+            new = self._bag.take(rows + first)
+            order = np.empty(n, np.int64)
+            self._order(new, n, order)
+        kept: int = _kernels.merge_newcomers(
+            *self._bag, first, *new, order, self.params.capacity, self.params.max_weight,
+            self._marks, _TABLE_SALT, *out, _scratch.table, max(8, (2 * len(order)).bit_length()),
+        )  # fmt: skip
+        return kept
+
+    def _order(self, columns: _Columns, n: int, order: Int64Array) -> None:
+        """The canonical order of rows that are ordered by time."""
+        keys, words = _scratch.keys, _scratch.words
+        _kernels.canonical_order(
+            columns.times, columns.ids, columns.weights, n, self.params.max_weight, keys[0],
+            words[0], keys[1], words[1], order,
+        )  # fmt: skip
+
     def state(self) -> SketchState:
         """The canonical state, copied out. O(rows).
 
-        The bag is left in canonical order, which the next call then has less to do to restore.
+        The bag is left in canonical order, in which it stays while little is added.
         """
         self.compact()
-        n, bag = self._rows, self._bag
-        _scratch.reserve(n)
-        order = _scratch.order
-        keys, words = _scratch.keys, _scratch.words
-        if n:
-            _kernels.canonical_order(
-                bag.times, bag.ids, bag.weights, n, self.params.max_weight, keys[0], words[0],
-                keys[1], words[1], order,
-            )  # fmt: skip
-        columns = bag.take(order[:n])
-        bag.copy_from(columns, n)
+        n = self._rows
+        if not self._in_order:
+            _scratch.reserve(n)
+            order = _scratch.order[:n]
+            self._order(self._bag, n, order)
+            self._bag.copy_from(self._bag.take(order), n)
+            self._in_order = True
+        columns = self._bag.first(n)
         return SketchState(self.params, *columns, self._marks.copy(), self.copy)

@@ -128,6 +128,31 @@ def test_merge_is_commutative_associative_idempotent_and_leaves_its_argument(
 
 
 @LAW
+@given(cases(), sizes, shuffles)
+def test_a_sketch_that_is_asked_in_between_goes_on_as_if_it_was_not(
+    case: tuple[ds.SketchParams, streams.Rows], batches: list[int], rng: random.Random
+) -> None:
+    params, rows = case
+    # Copies that disagree, far from one another and next to one another.
+    mixed = rng.sample(rows, len(rows)) + rng.sample(rows, len(rows))
+    again = [(rng.choice(rows)[0], *row[1:]) for row in mixed for _ in range(2)]
+    asked = streams.fed(params, again[: len(again) // 2])
+    at = len(again) // 2
+    while at < len(again):
+        asked.state()  # what is there now stands in order, and what comes is merged into it
+        piece = again[at : at + rng.choice(batches)]
+        at += len(piece)
+        if rng.random() < 0.5:
+            asked.update(*streams.columns(params, piece))
+        else:
+            asked.merge(streams.fed(params, piece))
+        if rng.random() < 0.1:
+            asked.resize(rng.randint(1, asked.params.capacity))
+    expected = streams.fed(params.with_capacity(asked.params.capacity), again)
+    assert asked.to_bytes() == expected.to_bytes()
+
+
+@LAW
 @given(cases(), st.integers(1, 60))
 def test_shrinking_equals_building_small(
     case: tuple[ds.SketchParams, streams.Rows], capacity: int

@@ -72,6 +72,22 @@ def test_the_latest_copy_represents_an_observation() -> None:
     assert sketch_of(early, (5.0, 2, 10, 7)).count(FOREVER, now=30).value == 2.0
 
 
+def test_of_copies_of_one_time_the_larger_value_wins_also_over_what_was_asked_for() -> None:
+    sketch = ds.DecaySketch(PARAMS)
+    sketch.update([5.0] * 8, 1, [10] * 8, list(range(8)))
+    sketch.state()
+    sketch.update([3.0, 7.0, 1.0, 9.0, 9.0, 1.0], 1, [10] * 6, [0, 1, 2, 2, 3, 3])
+    state = sketch.state()
+    values = ds.DecaySketch.from_state([state]).sample(FOREVER, now=10).values
+    assert dict(zip(state.ids.tolist(), values.tolist(), strict=True)) == {
+        0: 5.0, 1: 7.0, 2: 9.0, 3: 9.0, 4: 5.0, 5: 5.0, 6: 5.0, 7: 5.0,
+    }  # fmt: skip
+    sketch.update([2.0, 2.0], 1, [9, 11], [4, 5])
+    sketch.state()
+    sketch.update([1.0, 8.0], 1, [10, 10], [8, 8])
+    assert sketch.total(FOREVER, now=11).value == 5 + 7 + 9 + 9 + 5 + 2 + 5 + 5 + 8
+
+
 def test_missing_values_are_counted_and_absent_from_value_aggregates() -> None:
     sketch = sketch_of((None, 2, 10, 1), (4.0, 2, 10, 2))
     assert sketch.count(FOREVER, now=10).value == 2.0
