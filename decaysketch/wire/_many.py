@@ -142,7 +142,7 @@ def decode_many(
     largest_blob = int(np.diff(offsets).max(initial=0))
     words = np.zeros(largest_blob // 8 + 2 + _bitpack.SPARE_WORDS, np.uint64)
     again = np.zeros(_bitpack.max_words(longest) + 2, np.uint64)
-    table = np.empty(1 << max(4, (2 * longest).bit_length()), np.int64)
+    table = np.empty(1 << max(4, (2 * longest).bit_length()), np.uint32)
     _many_kernels.decode(
         data, offsets, rows, newest, columns_at, mark_offsets, marks,
         params.value_type == "float64", params.max_weight, params.capacity,

@@ -1,4 +1,4 @@
-"""Kernels of ``_many.py``: many sketches written into one buffer, and read from one.
+"""Kernels of family 1: many sketches written into one buffer, and read from one.
 
 They trust what they encode and nothing that they decode: whatever is not flawless gets -1 rows, and
 ``query_time.decode`` says why.
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import int64, njit, uint8, uint64
+from numba import int64, njit, uint8, uint32, uint64
 
 from decaysketch.minhit import _kernels as minhit_kernels
 from decaysketch.observations import MISSING_KEY, TIME_LIMIT
@@ -184,7 +184,7 @@ def read_heads(
 @njit(**_bitpack.JIT)
 def _rows_are_good(
     t: Int64Array, d: Int64Array, w: Int64Array, v: Int64Array, floats: bool, id_limit: int,
-    max_weight: int, table: npt.NDArray[np.int64], salt: Any,
+    max_weight: int, table: npt.NDArray[np.uint32], salt: Any,
 ) -> bool:  # fmt: skip
     """What ``_rows.check_rows`` asks for."""
     n = len(t)
@@ -201,15 +201,15 @@ def _rows_are_good(
     while (1 << bits_of_table) < 2 * n:
         bits_of_table += 1
     mask = (1 << bits_of_table) - 1
-    table[: mask + 1] = 0
+    table[: mask + 1] = uint32(0)
     for r in range(n):  # no (id, weight) twice
         hashed = uint64(d[r] * max_weight + w[r]) * salt
         slot = int64(hashed >> uint64(64 - bits_of_table))
-        while table[slot] != 0:
-            other = table[slot] - 1
+        while table[slot] != uint32(0):
+            other = int64(table[slot]) - 1
             good &= not (d[other] == d[r] and w[other] == w[r])
             slot = (slot + 1) & mask
-        table[slot] = r + 1
+        table[slot] = uint32(r + 1)
     return good
 
 
@@ -255,7 +255,7 @@ def decode(
     id_bits: int, mix: Int64Array, a1: int, b: int, p: int, top: int, steps: Int64Array,
     words: npt.NDArray[np.uint64], again: npt.NDArray[np.uint64], out_offsets: Int64Array,
     times: Int64Array, ids: Int64Array, weights: Int64Array, value_keys: Int64Array,
-    table: npt.NDArray[np.int64], levels: npt.NDArray[np.int8], salt: Any,
+    table: npt.NDArray[np.uint32], levels: npt.NDArray[np.int8], salt: Any,
 ) -> None:  # fmt: skip
     """Columns of the sketches with ``rows >= 0``; -1 rows where one of them is not flawless."""
     out = 0
@@ -277,7 +277,9 @@ def decode(
         size = stop - first
         used = (size + 7) >> 3
         words[: used + _bitpack.SPARE_WORDS] = uint64(0)
-        for byte in range(size):
+        whole = size >> 3
+        words[:whole] = data[first : first + 8 * whole].view(np.uint64)
+        for byte in range(8 * whole, size):
             words[byte >> 3] |= uint64(data[first + byte]) << uint64((byte & 7) << 3)
         outcome, bits = _bitpack.scan_columns(words, 8 * size, n, floats)
         if outcome[0] != _bitpack.OK or (bits + 7) >> 3 != size:
