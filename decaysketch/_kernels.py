@@ -176,8 +176,8 @@ def _pass_marks(marks, kept, complete, lowest, now):
 
 
 @njit(inline="always")
-def _drop_cut(values, weights, times, ids, levels, start, stop, marks):
-    """Step (4), in place, of rows start..stop - 1; returns the number of rows that are left."""
+def drop_cut(values, weights, times, ids, levels, start, stop, marks):
+    """Step (4), in place, of rows start..stop - 1; returns the end of those that are left."""
     left = start
     for k in range(start, stop):
         values[left] = values[k]
@@ -283,7 +283,7 @@ def compact(
             kept[level] += int64(1)
             complete += int64(1)
     complete, lowest = _raise_marks(marks, kept, complete, lowest, capacity, now)
-    survivors = _drop_cut(
+    survivors = drop_cut(
         out_values, out_weights, out_times, out_ids, out_levels, int64(0), out, marks
     )
     return survivors, prefetch
@@ -397,7 +397,7 @@ def merge_newcomers(
         if time != now:  # a run of equal times ended
             if complete > capacity:
                 complete, lowest = _raise_marks(marks, kept, complete, lowest, capacity, now)
-                out = _drop_cut(
+                out = drop_cut(
                     out_values, out_weights, out_times, out_ids, out_levels, run, out, marks
                 )
             now = time
@@ -414,7 +414,7 @@ def merge_newcomers(
         kept[int64(level)] += int64(1)
         complete += int64(1)
     complete, lowest = _raise_marks(marks, kept, complete, lowest, capacity, now)
-    return _drop_cut(out_values, out_weights, out_times, out_ids, out_levels, run, out, marks)
+    return drop_cut(out_values, out_weights, out_times, out_ids, out_levels, run, out, marks)
 
 
 @njit(**JIT)

@@ -298,9 +298,7 @@ def build(
                     marks[m] = marks_before[mark_offsets[code] + m]
                 minhit_kernels.top_levels(d[:n], w[:n], id_bits, mix, a1, b, p, top, steps, levels)
                 if had_marks > int64(0):
-                    n = rows_kernels.append_later(
-                        v, w, t, d, levels, n, marks, v, w, t, d, levels, int64(0)
-                    )
+                    n = rows_kernels.drop_cut(v, w, t, d, levels, int64(0), n, marks)
                 kept = int64(0)
                 if n > int64(0):
                     swapped, newest = _sort_by_time(t, levels, n, keys, words, keys2, words2)
