@@ -469,9 +469,7 @@ _rows = sa.select(*_row_columns).where(_in_range).order_by(_j.seq)
 _known = sa.select(_j.stream_id, _j.source, _j.digest).where(
     sa.tuple_(_j.stream_id, _j.source, _j.digest).in_(sa.bindparam("keys", expanding=True))
 )
-_set_head = tables.head.update().values(
-    {name: sa.bindparam(name) for name in Head.__slots__}
-)
+_set_head = tables.head.update().values({name: sa.bindparam(name) for name in Head.__slots__})
 
 # The same as text, for SQLite's driver.
 _KEY_NAMES = ("stream_id", "source", "digest")
