@@ -95,7 +95,7 @@ def test_nothing_is_acknowledged_or_folded_that_is_not_on_disk(
         raise StorageError("a secret of the disk")
 
     with monkeypatch.context() as patch:
-        patch.setattr("api.journal.sql._Writer.insert_rows", fail)
+        patch.setattr("api.journal.sql._FileWriter.insert_rows", fail)
         refused = post(stream, build(2).to_bytes())
         patch.setattr("api.journal.sql._Writer.insert_stream", fail)
         no_stream = stream.put("/v1/streams/t", json={"params": PARAMS.to_dict()})

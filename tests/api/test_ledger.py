@@ -232,7 +232,7 @@ def test_an_interval_and_its_body_are_on_disk_together(
 
     before = everything(numbered)
     with monkeypatch.context() as patch:
-        patch.setattr("api.journal.sql._Writer.insert_rows", fail)  # between the two
+        patch.setattr("api.journal.sql._FileWriter.insert_rows", fail)  # between the two
         problem(post(numbered, CASE.build(0, 0), first=0, next=200), 503, "journal-unavailable")
     assert ledger(data) == []
     assert everything(numbered) == before
