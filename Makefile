@@ -1,7 +1,8 @@
 # Every target does all the set-up it needs, from a python3 with pip.
 #   make demo              simulate a sensor network and do the main job on it
 #   make demo LOG=path     the same on a delivery log of yours
-#   make test              the whole test suite, with coverage of the library
+#   make test              the whole test suite
+#   make coverage          the same with coverage of the library, which takes twice as long
 #   make lint              style and types
 #   make notebooks         run the notebooks and write them as pages to out/notebooks/
 #   make bench             the benchmarks (one core, a few minutes)
@@ -11,9 +12,10 @@
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
+PYTEST_PARALLEL := -n 3 --dist loadfile
 SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests scripts
 
-.PHONY: setup demo test lint notebooks bench quality serve pins clean
+.PHONY: setup demo test coverage lint notebooks bench quality serve pins clean
 
 setup:
 	@$(PYTHON) scripts/setup.py
@@ -22,7 +24,10 @@ demo: setup
 	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)")
 
 test: setup
-	$(VENV_PYTHON) -m pytest --cov --cov-report=term -n 3 --dist loadfile
+	$(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL)
+
+coverage: setup
+	$(VENV_PYTHON) -m pytest --cov --cov-report=term $(PYTEST_PARALLEL)
 
 lint: setup
 	$(VENV_PYTHON) -m ruff check $(wildcard $(SOURCES))
