@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from wire import reference
 from wire.states import MISSING, columns_of, decode_one, state_of, state_of_columns, web_log
 
-from decaysketch import minhit, wire
+from decaysketch import DecaySketch, minhit, wire
 from decaysketch.observations import encode_values
 from decaysketch.params import SketchParams
 from decaysketch.state import NO_WATERMARK, SketchState
@@ -261,3 +261,24 @@ def test_the_capacity_is_part_of_the_bytes() -> None:
     smaller = replace(state, params=state.params.with_capacity(7))
     assert wire.encode(smaller) != wire.encode(state)
     assert wire.peek(wire.encode(smaller)).fingerprint == wire.peek(wire.encode(state)).fingerprint
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(states())
+def test_what_is_read_at_once_is_what_is_read_with_care(state: SketchState) -> None:
+    blob = wire.encode(state)
+    careful = decode_one(blob, check_plausible=False)
+    assert columns_of(decode_one(blob)) == columns_of(careful) == columns_of(state)
+
+
+def test_a_plain_sketch_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, rows = np.random.default_rng(1), 3_000
+    sketch = DecaySketch(SketchParams(max_weight=999, id_bits=45, capacity=100))
+    sketch.update(
+        np.round(draw.normal(size=rows), 2), draw.integers(1, 1_000, rows),
+        draw.integers(0, 10**6, rows), draw.integers(0, 1 << 45, rows),
+    )  # fmt: skip
+    expected, blob = columns_of(sketch.state()), sketch.to_bytes()
+    assert np.count_nonzero(sketch.state().watermarks != NO_WATERMARK) > 3
+    monkeypatch.setattr("decaysketch.wire.query_time.decode_rows", None)
+    assert columns_of(decode_one(blob)) == expected
