@@ -3,7 +3,6 @@
 #   make demo LOG=path     the same on a delivery log of yours
 #   make test              the whole test suite
 #   make coverage          the same with coverage of the library, which takes twice as long
-#   make kernels           compile what is compiled, once and for all (a minute)
 #   make lint              style and types
 #   make notebooks         run the notebooks and write them as pages to out/notebooks/
 #   make bench             the benchmarks (one core, a few minutes)
@@ -16,7 +15,7 @@ VENV_PYTHON := .venv/bin/python
 PYTEST_PARALLEL := -n 3 --dist loadfile
 SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests scripts
 
-.PHONY: setup demo test coverage kernels lint notebooks bench quality serve pins clean
+.PHONY: setup demo test coverage lint notebooks bench quality serve pins clean
 
 setup:
 	@$(PYTHON) scripts/setup.py
@@ -24,15 +23,11 @@ setup:
 demo: setup
 	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)")
 
-# Otherwise every worker compiles for itself.
-test: kernels
+test: setup
 	$(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL)
 
-coverage: kernels
+coverage: setup
 	$(VENV_PYTHON) -m pytest --cov --cov-report=term $(PYTEST_PARALLEL)
-
-kernels: setup
-	@$(VENV_PYTHON) -c "from api.warmup import warm_up; from decaysketch import batch; warm_up(); batch.warm_up()"
 
 lint: setup
 	$(VENV_PYTHON) -m ruff check $(wildcard $(SOURCES))
