@@ -357,11 +357,13 @@ class RetainedRows:
         """
         self.compact()
         n = self._rows
-        if not self._in_order:
+        if self._in_order:
+            columns = self._bag.first(n)
+        else:
             _scratch.reserve(n)
             order = _scratch.order[:n]
             self._order(self._bag, n, order)
-            self._bag.copy_from(self._bag.take(order), n)
+            columns = self._bag.take(order)
+            self._bag.copy_from(columns, n)
             self._in_order = True
-        columns = self._bag.first(n)
         return SketchState(self.params, *columns, self._marks.copy(), self.copy)

@@ -742,8 +742,8 @@ class _Writer(_Reader):
 
 
 class _FileWriter(_Writer):
-    """Over SQLite, on a thread. The statements of which every post needs each are for the driver
-    itself: SQLAlchemy's share of one is ten times as long as SQLite's."""
+    """Over SQLite, on a thread. The statements that every commit of posts runs go to the driver
+    itself: in them SQLAlchemy takes several times as long as SQLite."""
 
     def __init__(self, connection: sa.Connection) -> None:
         super().__init__(_AtOnce(connection))
