@@ -67,7 +67,7 @@ def test_dense_sketches_are_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) 
     offsets = np.cumsum([0, *map(len, blobs)])
 
     def rows_at_once() -> int:
-        found = _many.decode_many(PARAMS, data, offsets, np.uint64(5))
+        found = _many.decode_many(PARAMS, data, offsets)
         return sum(len(each.times) for each in found if isinstance(each, _many.ManySketches))
 
     assert rows_at_once() == 60

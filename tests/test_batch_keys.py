@@ -236,7 +236,7 @@ class TestMany:
     def decode(self, blobs: list[bytes], params: ds.SketchParams) -> tuple[Any, list[bool]]:
         data = np.frombuffer(b"".join(blobs), np.uint8)
         offsets = np.cumsum([0, *map(len, blobs)])
-        many, read = _many.decode_many(params, data, offsets, np.uint64(0x9E3779B97F4A7C15))
+        many, read = _many.decode_many(params, data, offsets)
         return many, read.tolist()
 
     @pytest.mark.parametrize("value_type", ["float64", "int64"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -28,7 +27,6 @@ Int64Array = npt.NDArray[np.int64]
 
 _SKETCHES_AT_A_TIME = 64  # sketches decoded at once, one by one
 _BYTES_AT_A_TIME = 1 << 24  # bytes of sketches decoded at once, together
-_SALT = np.uint64(secrets.randbits(64) | 1)  # keys tables that are fed from the network
 
 
 def merge_blobs(
@@ -196,9 +194,7 @@ class _RunMerger:
         small = offsets[end] - offsets[begin] <= 2 * _BYTES_AT_A_TIME
         if self._params is not None and small:
             part = offsets[begin : end + 1]
-            decoded, read = decode_many(
-                self._params, data[part[0] : part[-1]], part - part[0], _SALT
-            )
+            decoded, read = decode_many(self._params, data[part[0] : part[-1]], part - part[0])
             simple[:] = True
             simple[run_of_row[~read]] = False
         if simple.any() and self._params is not None:

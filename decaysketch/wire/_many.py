@@ -21,6 +21,7 @@ from decaysketch.minhit import plan
 from decaysketch.params import SketchParams
 from decaysketch.state import NO_WATERMARK
 from decaysketch.wire import _bitpack, _many_kernels
+from decaysketch.wire._at_once import read_rows
 from decaysketch.wire._fields import CHECKSUM_BYTES, begin
 from decaysketch.wire.query_time import FAMILY
 
@@ -110,7 +111,7 @@ def digest_many(params: SketchParams, sketches: ManySketches) -> list[str]:
 
 
 def decode_many(
-    params: SketchParams, data: Bytes, offsets: Int64Array, salt: np.uint64
+    params: SketchParams, data: Bytes, offsets: Int64Array
 ) -> tuple[ManySketches, npt.NDArray[np.bool_]]:
     """Sketches of one stream that lie in one buffer, as far as they are simple.
 
@@ -118,7 +119,6 @@ def decode_many(
         params: that all of them are expected to carry, capacity included.
         data: the bytes.
         offsets: int64[sketches + 1] into them.
-        salt: an odd number that nobody outside of this process knows.
 
     Returns:
         (sketches, read): those with ``read`` are checked as ``query_time.decode`` checks them; of
@@ -136,30 +136,17 @@ def decode_many(
     _check_sums(data, offsets, rows)
     rows[rows > params.capacity * (p.top + 1)] = -1
     rows[np.cumsum(np.maximum(rows, 0)) > _MOST_ROWS] = -1  # two rows may take a byte: one by one
-    total, longest = int(np.maximum(rows, 0).sum()), int(rows.max(initial=0))
-    times, ids, weights, values = (np.empty(total, np.int64) for _ in range(4))
-    out_offsets = np.empty(count + 1, np.int64)
-    largest_blob = int(np.diff(offsets).max(initial=0))
-    words = np.zeros(largest_blob // 8 + 2 + _bitpack.SPARE_WORDS, np.uint64)
-    again = np.zeros(_bitpack.max_words(longest) + 2, np.uint64)
-    table = np.empty(1 << max(4, (2 * longest).bit_length()), np.uint32)
-    _many_kernels.decode(
-        data, offsets, rows, newest, columns_at, mark_offsets, marks,
-        params.value_type == "float64", params.max_weight, params.capacity,
-        p.id_bits, p.mix, p.start_multiplier, p.offset, p.prime, p.top, p.steps,
-        words, again, out_offsets, times, ids, weights, values, table,
-        np.empty(longest, np.int8), salt,
-    )  # fmt: skip
+    out_offsets, columns, _levels = read_rows(
+        params, data, offsets, rows, newest, columns_at, mark_offsets, marks
+    )
     read = rows >= 0
     kept = np.diff(mark_offsets) * read
     if not read.all():
         marks = marks[np.repeat(read, np.diff(mark_offsets))]
     mark_offsets = np.concatenate([[0], np.cumsum(kept)])
     total = int(out_offsets[-1])
-    sketches = ManySketches(
-        out_offsets, times[:total], ids[:total], weights[:total], values[:total], mark_offsets,
-        marks,
-    )  # fmt: skip
+    times, ids, weights, values = (column[:total] for column in columns)
+    sketches = ManySketches(out_offsets, times, ids, weights, values, mark_offsets, marks)
     return sketches, read
 
 

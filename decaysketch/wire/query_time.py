@@ -31,7 +31,6 @@ messages, and a message has one weight.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,9 +43,8 @@ from decaysketch import minhit
 from decaysketch.errors import CorruptSketchError
 from decaysketch.params import SketchParams
 from decaysketch.state import NO_WATERMARK, SketchState, params_of_copies
-from decaysketch.wire import _bitpack
 from decaysketch.wire import _fields as fields
-from decaysketch.wire import _many_kernels as _kernels
+from decaysketch.wire._at_once import read_rows
 from decaysketch.wire._fields import refuse
 from decaysketch.wire._rows import Rows, check_canonical, check_rows, decode_rows, encode_rows
 
@@ -63,7 +61,6 @@ __all__ = [
 FAMILY = 1  # decay chosen at query time
 
 _IMPLAUSIBLE = 1e-9
-_SALT = np.uint64(secrets.randbits(64) | 1)  # of a table that is fed from the network
 _WEIGHTS_OF_AN_ID = 32  # more of them at the coarsest level are not believed either
 
 
@@ -251,20 +248,12 @@ def _decode_simple(blob: bytes, header: Header, params: SketchParams) -> SketchS
         return None
     if header.optional_flags or first.rows > len(blob):
         return None
-    p, n = minhit.plan(params), first.rows
-    rows, marks = np.array([n]), np.array(first.watermarks, np.int64)
-    columns = Rows(*(np.empty(n, np.int64) for _ in range(4)))
-    levels = np.empty(n, np.int8)
-    _kernels.decode(
-        np.frombuffer(blob, np.uint8), np.array([0, len(blob)]), rows, np.array([first.newest]),
-        np.array([header.columns_at]), np.array([0, len(marks)]), marks,
-        params.value_type == "float64", params.max_weight, params.capacity,
-        p.id_bits, p.mix, p.start_multiplier, p.offset, p.prime, p.top, p.steps,
-        np.zeros(len(blob) // 8 + 2 + _bitpack.SPARE_WORDS, np.uint64),
-        np.zeros(_bitpack.max_words(n) + 2, np.uint64), np.empty(2, np.int64), *columns,
-        np.empty(1 << max(4, (2 * n).bit_length()), np.uint32), levels, _SALT,
+    rows, marks = np.array([first.rows]), np.array(first.watermarks, np.int64)
+    _, columns, levels = read_rows(
+        params, np.frombuffer(blob, np.uint8), np.array([0, len(blob)]), rows,
+        np.array([first.newest]), np.array([header.columns_at]), np.array([0, len(marks)]), marks,
     )  # fmt: skip
-    if rows[0] != n:
+    if rows[0] < 0:
         return None
     if not len(marks):
         levels = minhit.top_levels(params, columns.ids, columns.weights)
