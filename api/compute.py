@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import ParamSpec, Protocol, TypeVar
 
-__all__ = ["Compute", "Threads"]
+__all__ = ["Compute", "Precedence", "Threads", "pools"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_LONGEST_S = 0.03
 
 
 class Compute(Protocol):
@@ -21,21 +26,95 @@ class Compute(Protocol):
     ) -> T: ...
 
 
+class Precedence:
+    """What somebody waits for goes before what can wait a moment, as long as both get their share.
+
+    Work that gives way begins up to 30 ms later, and for as long as it was held up it is not held
+    up again: however much goes first, half of the time is left.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free = threading.Event()
+        self._free.set()
+        self._first = 0  # so many go first now
+        self._held_since = self._not_before = 0.0
+
+    @contextmanager
+    def first(self) -> Iterator[None]:
+        """Go first, as long as this lasts."""
+        with self._lock:
+            now = time.monotonic()
+            self._first += 1
+            if self._free.is_set() and now >= self._not_before:
+                self._held_since = now
+                self._free.clear()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._first -= 1
+                if not self._first:
+                    self._let_go()
+
+    def give_way(self) -> None:
+        """Wait for those that go first, or until they have held this up for long enough."""
+        if self._free.is_set():
+            return
+        with self._lock:
+            left = self._held_since + _LONGEST_S - time.monotonic()
+        if not self._free.wait(max(0.0, left)):
+            with self._lock:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        if not self._free.is_set():
+            now = time.monotonic()
+            self._not_before = now + (now - self._held_since)
+            self._free.set()
+
+
 class Threads:
     """A pool of threads; the library's kernels do not hold the interpreter's lock.
 
     Args:
         count: how many.
         name: of the threads.
+        first: what goes before the work here.
+        ahead: what this work goes before.
     """
 
-    def __init__(self, count: int, name: str = "compute") -> None:
+    def __init__(
+        self,
+        count: int,
+        name: str = "compute",
+        *,
+        first: Precedence | None = None,
+        ahead: Precedence | None = None,
+    ) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._first, self._ahead = first, ahead
 
     async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def run() -> T:
+            if self._first is not None:
+                self._first.give_way()
+            return function(*args, **kwargs)
+
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, lambda: function(*args, **kwargs))
+        if self._ahead is None:
+            return await loop.run_in_executor(self._pool, run)
+        with self._ahead.first():
+            return await loop.run_in_executor(self._pool, run)
 
     def close(self) -> None:
         """Wait for what runs; take nothing more."""
         self._pool.shutdown()
+
+
+def pools(count: int) -> tuple[Threads, Threads]:
+    """Threads for posts, ``count`` of them, and threads for questions, which go first: nobody
+    waits for an answer behind the posts that came before, and there is a core left for these."""
+    precedence = Precedence()
+    posts = Threads(count, first=precedence)
+    return posts, Threads(max(1, count - 1), "queries", ahead=precedence)

@@ -18,7 +18,7 @@ import re
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -263,7 +263,7 @@ class SketchParams(BuildParams):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form. A secret key is represented by its check value, never by itself."""
-        fields = asdict(self)
+        fields = self.__getstate__()
         del fields["id_key"]
         fields["keyed_by"] = "seed" if self.id_key is None else "secret"
         if self.id_key is not None:

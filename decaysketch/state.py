@@ -86,7 +86,7 @@ def digest_of(states: Sequence[SketchState]) -> str:
     for s in states:
         digest.update(len(s).to_bytes(8, "little"))
         for column in (s.watermarks, s.times, s.ids, s.weights, s.value_keys):
-            digest.update(column.astype("<i8", copy=False).tobytes())
+            digest.update(np.ascontiguousarray(column, "<i8").data)
     return digest.hexdigest()
 
 

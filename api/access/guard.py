@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from fastapi import Depends, Request, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Depends, Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 
 from api.access.keys import Caller, Role
 from api.errors import ForbiddenError, TooManyStreamsError, UnauthenticatedError
@@ -30,16 +31,14 @@ __all__ = [
 ]
 
 _BEARER = HTTPBearer(
-    auto_error=False,
-    scheme_name="key",
     bearerFormat="ds_<prefix>_<secret>",
     description="A key of this server. Not asked for where it runs with `auth` off.",
 )
-Described = Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
 
 
-class Requires:
-    """A dependency: the caller, who has this role and may see what the request names.
+class Requires(SecurityBase):
+    """A dependency: the caller, who has this role and may see what the request names. In the
+    description of the service it is what asks for a key.
 
     Args:
         role: least role.
@@ -50,11 +49,13 @@ class Requires:
     def __init__(
         self, role: Role, *, body_streams: bool = False, every_stream: bool = False
     ) -> None:
+        self.model = _BEARER
+        self.scheme_name = "key"
         self.role = role
         self.body_streams = body_streams
         self.every_stream = every_stream
 
-    async def __call__(self, request: Request, _described: Described = None) -> Caller:
+    async def __call__(self, request: Request) -> Caller:
         caller: Caller | None = request.scope.get("state", {}).get("caller")
         if caller is None:
             raise UnauthenticatedError()
@@ -87,7 +88,7 @@ class _Creation(Requires):
     Two that are created at the same moment are not told apart: it may be exceeded by as many.
     """
 
-    async def __call__(self, request: Request, _described: Described = None) -> Caller:
+    async def __call__(self, request: Request) -> Caller:
         caller = await super().__call__(request)
         most = caller.max_streams
         if most is not None:

@@ -13,11 +13,12 @@
 from __future__ import annotations
 
 from api.queries.caching import is_known
-from api.queries.desk import Desk
+from api.queries.desk import Answers, Desk
 from api.queries.reading import asked_in_body, body_described, read_request
 from api.queries.requests import GroupRequest, QueryRequest
 
 __all__ = [
+    "Answers",
     "Desk",
     "GroupRequest",
     "QueryRequest",

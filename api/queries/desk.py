@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from api import clock
 from api.aggregator import Aggregator
-from api.compute import Threads
+from api.compute import Compute
 from api.metrics import Metrics
 from api.queries.caching import AnswerCache
 from api.queries.evaluation import Evaluation
@@ -14,12 +15,21 @@ from api.queries.groups import Joins
 from api.queries.planning import Plan, plan
 from api.queries.requests import GroupRequest, QueryRequest
 from api.settings import Settings
+from api.streams import Stream
 
-__all__ = ["Desk"]
+__all__ = ["Answers", "Desk"]
 
 _ANSWERS_BYTES = 64 << 20
 _JOINS_KEPT = 8
 _TURN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers to a request: their entity tag, and as JSON unless the asker has them."""
+
+    tag: str
+    body: bytes | None
 
 
 class Desk:
@@ -29,65 +39,78 @@ class Desk:
         aggregator: whose streams.
         settings: the limits.
         metrics: told of every query that was answered.
-
-    Attributes:
-        compute: threads of its own, so that no question waits for the posts that came before it.
+        compute: threads for questions alone, so that none waits for the posts that came before it.
     """
 
-    def __init__(self, aggregator: Aggregator, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, aggregator: Aggregator, settings: Settings, metrics: Metrics, compute: Compute
+    ) -> None:
+        self.compute = compute
         self._aggregator = aggregator
         self._settings = settings
         self._metrics = metrics
         self._answers = AnswerCache(_ANSWERS_BYTES)
         self._joins = Joins(_JOINS_KEPT)
-        self.compute = Threads(max(1, settings.compute_threads - 1), "queries")
 
-    def close(self) -> None:
-        """Wait for what is computed; nothing more is."""
-        self.compute.close()
-
-    async def plan(self, names: Sequence[str], request: QueryRequest | GroupRequest) -> Plan:
-        """What is to be answered, as of now; see :func:`~api.queries.planning.plan`.
-
-        Raises:
-            UnknownStreamError: there is no stream of one of the names.
-            StaleTokenError, NotCaughtUpError: what it is to be asked ``after`` is not there.
-        """
-        if request.after is not None:
-            await self._aggregator.reached(request.after, names)
-        streams = [await self._aggregator.find(name) for name in names]
-        return await self.compute(
-            plan, streams, request, self._settings, self._joins, clock.now_ns()
-        )
-
-    async def body(self, planned: Plan, left: Callable[[], Awaitable[bool]]) -> bytes | None:
-        """The answers as JSON, computed in turns with other work.
+    async def answer(
+        self,
+        names: Sequence[str],
+        request: QueryRequest | GroupRequest,
+        *,
+        known: Callable[[str], bool],
+        left: Callable[[], Awaitable[bool]],
+    ) -> Answers | None:
+        """Answers as of now, computed in turns with other work.
 
         Args:
-            planned: what to answer.
+            names: of the streams whose join is asked.
+            request: what is asked.
+            known: whether the asker has the answers of an entity tag; called on another thread.
             left: whether the client has left; asked between turns.
 
         Returns:
             None if the client has left before the last turn.
 
         Raises:
+            UnknownStreamError: there is no stream of one of the names.
+            StaleTokenError, NotCaughtUpError: what it is to be asked ``after`` is not there.
             UnanswerableQueriesError, InvalidRequestError: see
+                :func:`~api.queries.planning.plan` and
                 :meth:`~api.queries.evaluation.Evaluation.work`.
         """
-        body = self._answers.get(planned.tag)
-        if body is not None:
-            self.knew(planned)
-            return body
-        evaluation = Evaluation(planned)
-        while (body := await self.compute(evaluation.work, _TURN_S)) is None:
+        if request.after is not None:
+            await self._aggregator.reached(request.after, names)
+        streams = [await self._aggregator.find(name) for name in names]
+        planned, evaluation, body = await self.compute(
+            self._begin, streams, request, clock.now_ns(), known
+        )
+        if evaluation is None:
+            for each in request.queries:
+                self._metrics.queried(each.aggregate, 0.0, cached=True)
+            return Answers(planned.tag, body)
+        while body is None:
             if await left():
                 return None
+            body = await self.compute(evaluation.work, _TURN_S)
         self._answers.put(planned.tag, body)
-        for each, seconds in zip(planned.request.queries, evaluation.seconds, strict=True):
+        for each, seconds in zip(request.queries, evaluation.seconds, strict=True):
             self._metrics.queried(each.aggregate, seconds, cached=False)
-        return body
+        return Answers(planned.tag, body)
 
-    def knew(self, planned: Plan) -> None:
-        """Count queries whose answers did not have to be computed."""
-        for each in planned.request.queries:
-            self._metrics.queried(each.aggregate, 0.0, cached=True)
+    def _begin(
+        self,
+        streams: Sequence[Stream],
+        request: QueryRequest | GroupRequest,
+        now_ns: int,
+        known: Callable[[str], bool],
+    ) -> tuple[Plan, Evaluation | None, bytes | None]:
+        """What is to be answered, what answers it if nobody knows that yet, and the answers if a
+        turn was enough."""
+        planned = plan(streams, request, self._settings, self._joins, now_ns)
+        if known(planned.tag):
+            return planned, None, None
+        kept = self._answers.get(planned.tag)
+        if kept is not None:
+            return planned, None, kept
+        evaluation = Evaluation(planned)
+        return planned, evaluation, evaluation.work(_TURN_S)

@@ -26,7 +26,7 @@ from api.access.keys import Caller
 from api.access.ring import KeyRing
 from api.errors import ServiceError, TooManyLiveClientsError, UnauthenticatedError, answer_to
 from api.journal.model import StorageError
-from api.queries import Desk, QueryRequest
+from api.queries import Answers, Desk, QueryRequest
 from api.routes.common import TheSettings, problems
 from api.routes.queries import CLIENT_LEFT, AskedInUrl, TheDesk
 from decaysketch.errors import DecaySketchError
@@ -133,15 +133,14 @@ async def get_live(
 ) -> Response:
     """The answers now, and again whenever they are others. Queries without `now` follow the clock
     of the server."""
-    planned = await desk.plan([name], request)
-    first = ""
-    if planned.tag != last_event_id:
-        body = await desk.body(planned, http.is_disconnected)
-        if body is None:
-            return Response(status_code=CLIENT_LEFT)
-        first = _event("answer", body, planned.tag)
+    answers = await desk.answer(
+        [name], request, known=lambda tag: tag == last_event_id, left=http.is_disconnected
+    )
+    if answers is None:
+        return Response(status_code=CLIENT_LEFT)
+    first = "" if answers.body is None else _event("answer", answers.body, answers.tag)
     question = _Question(desk, name, request, http.app.state.keys, caller)
-    events = _events(question, interval_s, http.app.state.closing, sent=planned.tag, first=first)
+    events = _events(question, interval_s, http.app.state.closing, sent=answers.tag, first=first)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return _LiveResponse(events, media_type="text/event-stream", headers=headers)
 
@@ -155,14 +154,15 @@ class _Question(NamedTuple):
     keys: KeyRing
     caller: Caller
 
-    async def answer(self, sent: str) -> tuple[str, bytes | None]:
-        """The tag of the answers as of now, and these if they are others than those sent."""
+    async def answer(self, sent: str) -> Answers:
+        """The answers as of now, without their body if it is what was sent."""
         if not await self.keys.still(self.caller, self.name):
             raise UnauthenticatedError
-        planned = await self.desk.plan([self.name], self.request)
-        if planned.tag == sent:
-            return sent, None
-        return planned.tag, await self.desk.body(planned, _never)
+        answers = await self.desk.answer(
+            [self.name], self.request, known=lambda tag: tag == sent, left=_never
+        )
+        assert answers is not None
+        return answers
 
 
 async def _never() -> bool:
@@ -184,12 +184,13 @@ async def _events(
             if clock() < due:
                 yield ":\n\n"
         try:
-            sent, body = await question.answer(sent)
+            answers = await question.answer(sent)
         except _REASONS_TO_END as error:
             yield _event("problem", bytes(answer_to(error).body))
             return
-        if body is not None:
-            yield _event("answer", body, sent)
+        sent = answers.tag
+        if answers.body is not None:
+            yield _event("answer", answers.body, sent)
 
 
 async def _happens(event: asyncio.Event, within_s: float) -> bool:

@@ -28,9 +28,9 @@ __all__ = ["CLIENT_LEFT", "AskedInUrl", "TheDesk", "router"]
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    desk = app.state.desk = Desk(app.state.aggregator, app.state.settings, app.state.metrics)
+    state = app.state
+    state.desk = Desk(state.aggregator, state.settings, state.metrics, state.query_threads)
     yield
-    desk.close()
 
 
 router = APIRouter(lifespan=_lifespan)
@@ -168,12 +168,15 @@ async def _respond(
 ) -> Response:
     if after is not None and request.after is None:
         request = request.model_copy(update={"after": after})
-    planned = await desk.plan(names, request)
-    headers = {"ETag": planned.tag, "Cache-Control": "no-cache"}
-    if is_known(planned.tag, if_none_match):
-        desk.knew(planned)
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    body = await desk.body(planned, http.is_disconnected)
-    if body is None:
+    answers = await desk.answer(
+        names,
+        request,
+        known=lambda tag: is_known(tag, if_none_match),
+        left=http.is_disconnected,
+    )
+    if answers is None:
         return Response(status_code=CLIENT_LEFT)
-    return Response(body, media_type="application/json", headers=headers)
+    headers = {"ETag": answers.tag, "Cache-Control": "no-cache"}
+    if answers.body is None:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(answers.body, media_type="application/json", headers=headers)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,12 +13,10 @@ from httpx2 import Response
 from service import NOW, OCTETS, PARAMS, build, problem
 
 from api import clock
-from api.metrics import Metrics
-from api.queries import Desk, QueryRequest, evaluation
+from api.queries import QueryRequest, evaluation
 from api.queries.caching import AnswerCache
 from api.queries.evaluation import Evaluation
 from api.queries.requests import ScalarQuery
-from api.settings import Settings
 from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay
 from decaysketch.asyncwindow import SumParams, SumSampler
 from decaysketch.time_units import NANOSECONDS
@@ -351,31 +346,6 @@ def test_who_has_left_is_not_computed_for(
     monkeypatch.setattr(Request, "is_disconnected", left)
     assert ask(stream, SUM | {"now": NOW}).status_code == 499
     assert len(turns) == 3
-
-
-@pytest.mark.parametrize(("threads", "at_once"), [(1, 1), (2, 1), (3, 2)])
-def test_questions_have_threads_of_their_own(threads: int, at_once: int) -> None:
-    running: set[int] = set()
-    most: list[int] = []
-
-    def busy(number: int) -> str:
-        running.add(number)
-        most.append(len(running))
-        time.sleep(0.02)
-        running.remove(number)
-        return threading.current_thread().name
-
-    async def scene() -> None:
-        desk = Desk(None, Settings(compute_threads=threads), Metrics())  # type: ignore[arg-type]
-        gone = asyncio.create_task(desk.compute(busy, -1))
-        await asyncio.sleep(0.01)
-        gone.cancel()  # the thread goes on, and is not free
-        names = await asyncio.gather(*(desk.compute(busy, number) for number in range(5)))
-        assert all(name.startswith("queries") for name in names)
-        desk.close()
-
-    asyncio.run(scene())
-    assert max(most) == at_once
 
 
 def test_queries_are_counted(stream: TestClient, sketch: DecaySketch) -> None:
