@@ -1,0 +1,28 @@
+"""Which files begin first where several processes run the suite."""
+
+from __future__ import annotations
+
+import pytest
+
+# What starts processes of its own, the longest first, so that none of it is left for the end, when
+# the other processes of the suite have nothing more to do.
+_FIRST = (
+    "tests/api/test_kill.py",
+    "tests/demo/",
+    "tests/spark/test_streaming.py",
+    "tests/spark/test_rebuild.py",
+    "tests/spark/",
+    "tests/test_notebooks.py",
+    "tests/client/test_delivery_under_faults.py",
+    "tests/page/",
+    "tests/quality/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    found = (place for place, start in enumerate(_FIRST) if item.nodeid.startswith(start))
+    return next(found, len(_FIRST))
