@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 
@@ -67,7 +66,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 app.state.closing.set()
                 aggregator.stop()
 
-            with told_to_stop(stop), _settled():
+            with told_to_stop(stop):
                 yield
             stop()
             try:
@@ -98,18 +97,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
-
-
-@contextmanager
-def _settled() -> Iterator[None]:
-    """What is there by now stays, so looking through it for garbage, at some 200 ms a time with
-    nothing else running, is time lost."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggregator:

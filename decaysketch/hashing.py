@@ -34,6 +34,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit, uint64
 
 from decaysketch.errors import ObservationError, ParameterError
 
@@ -187,17 +188,20 @@ def mix_ids(params: IdMixing, ids: npt.ArrayLike) -> Int64Array:
 # ------------------------------------------------------------------------------------ key hashing
 
 
-def _mix64_in_place(words: UInt64Array) -> UInt64Array:
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(_MUL_1)
-    words ^= words >> np.uint64(33)
-    words *= np.uint64(_MUL_2)
-    words ^= words >> np.uint64(27)
+@njit(cache=True, nogil=True)
+def _mix64_in_place(words):  # type: ignore[no-untyped-def]
+    """:func:`mix64` of every word of a contiguous column; in one pass, not in eight."""
+    for k in range(words.shape[0]):
+        word = words[k]
+        word = (word ^ (word >> uint64(27))) * uint64(_MUL_1)
+        word = (word ^ (word >> uint64(33))) * uint64(_MUL_2)
+        words[k] = word ^ (word >> uint64(27))
     return words
 
 
 def _hash_integers(column: npt.NDArray[Any], key: int) -> UInt64Array:
-    return _mix64_in_place(column.astype(np.uint64) ^ np.uint64(key))
+    hashed: UInt64Array = _mix64_in_place(column.astype(np.uint64) ^ np.uint64(key))
+    return hashed
 
 
 def _hash_bytes(column: Sequence[bytes], key: int) -> UInt64Array:
@@ -205,7 +209,7 @@ def _hash_bytes(column: Sequence[bytes], key: int) -> UInt64Array:
     lengths = np.fromiter(map(len, column), dtype=np.int64, count=len(column))
     words = np.array(column, dtype=f"S{max(8, -(-int(lengths.max(initial=0)) // 8) * 8)}")
     words = words.view("<u8").reshape(len(column), -1)
-    hashed = _mix64_in_place(lengths.view(np.uint64) ^ np.uint64(key))
+    hashed: UInt64Array = _mix64_in_place(lengths.view(np.uint64) ^ np.uint64(key))
     for position in range(words.shape[1]):
         rows = lengths > 8 * position
         hashed[rows] = _mix64_in_place(hashed[rows] ^ words[rows, position])

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-# What starts processes of its own, the longest first, so that none of it is left for the end, when
-# the other processes of the suite have nothing more to do.
+# First what compiles the kernels of one family each, where none are compiled yet. Then what starts
+# processes of its own, the longest first, so that none of it is left for the end, when the other
+# processes of the suite have nothing more to do.
 _FIRST = (
+    "tests/test_batch.py",
+    "tests/integral/test_state.py",
+    "tests/asyncwindow/test_laws.py",
     "tests/api/test_kill.py",
     "tests/demo/",
     "tests/spark/test_streaming.py",

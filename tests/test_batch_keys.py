@@ -359,7 +359,8 @@ class TestFiles:
                 if 20 <= row["time"] < 40 and row["box"] is not None and row["box"] >= 0
             ]
             expected = by_hand(recipe_of(PARAMS), taken, ["site"])
-            check(found, expected, ["site"], counts_of(taken, ["site"]))
+            merged = batch.partition_merger(["site"])(found)
+            check(merged, expected, ["site"], counts_of(taken, ["site"]))
 
     def test_refused_rows_are_found_in_their_file(self, tmp_path: Any) -> None:
         rows = rows_of(300, 2)

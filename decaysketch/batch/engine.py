@@ -54,7 +54,10 @@ def partial_builder(
     refused: Literal["raise", "count"] = "raise",
     memory_bytes: int | None = None,
 ) -> BatchFunction:
-    """A function from batches of a log to partial sketches, one for each key in those batches."""
+    """A function from batches of a log to partial sketches, one for each key in those batches.
+
+    Digests, which a merge makes anew, are null.
+    """
 
     def build_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         builder = KeyedBuilder(
@@ -63,9 +66,9 @@ def partial_builder(
         for batch in batches:
             builder.add(batch)
             if builder.full:
-                yield from builder.batches()
+                yield from builder.batches(digests=False)
                 builder.clear()
-        yield from builder.batches()
+        yield from builder.batches(digests=False)
 
     return build_partials
 
@@ -97,7 +100,8 @@ def file_builder(
     refused: Literal["raise", "count"] = "raise",
     memory_bytes: int | None = None,
 ) -> BatchFunction:
-    """A function from numbers of splits (column ``id``) to partial sketches of what they hold.
+    """A function from numbers of splits (column ``id``) to partial sketches of what they hold, with
+    digests that are null.
 
     The rows go from the file straight into the sketches: an engine that would read them, only to
     hand them on, is spared the trouble. Row groups that by their statistics hold nothing that
@@ -121,9 +125,9 @@ def file_builder(
                             value=fault.value,
                         ) from None  # fmt: skip
                     if builder.full:
-                        yield from builder.batches()
+                        yield from builder.batches(digests=False)
                         builder.clear()
-        yield from builder.batches()
+        yield from builder.batches(digests=False)
 
     return build_partials
 

@@ -275,8 +275,12 @@ class KeyedBuilder:
         columns = [column.to_pylist() for column in self._numbers.keys(0, len(self._numbers))]
         return list(zip(*columns, strict=True)) if columns else [()]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The sketches as rows: the key columns, then :data:`RESULT_FIELDS`."""
+    def batches(self, *, digests: bool = True) -> Iterator[pa.RecordBatch]:
+        """The sketches as rows: the key columns, then :data:`RESULT_FIELDS`.
+
+        Args:
+            digests: False leaves the digests null, for sketches that are merged right away.
+        """
         if self._numbers is None:
             return
         if self._rows is None:
@@ -284,20 +288,23 @@ class KeyedBuilder:
                 stop = min(start + _SKETCHES_AT_A_TIME, len(self._numbers))
                 sketches = [self._sketches[code] for code in range(start, stop)]
                 blobs = pa.array([sketch.to_bytes() for sketch in sketches], pa.binary())
-                yield self._batch(start, blobs, [sketch.digest() for sketch in sketches])
+                named = [sketch.digest() for sketch in sketches] if digests else None
+                yield self._batch(start, blobs, named)
             return
         params = self.recipe.params
         self._rows.compact()
         for start, stop in self._rows.ranges(_ROWS_AT_A_TIME, _KEYS_AT_A_TIME):
             many = self._rows.sketches(start, stop)
-            yield self._batch(start, blobs_of(params, many), digest_many(params, many))
+            named = digest_many(params, many) if digests else None
+            yield self._batch(start, blobs_of(params, many), named)
 
-    def _batch(self, start: int, blobs: pa.Array, digests: list[str]) -> pa.RecordBatch:
+    def _batch(self, start: int, blobs: pa.Array, digests: list[str] | None) -> pa.RecordBatch:
         assert self._numbers is not None
-        stop = start + len(digests)
+        stop = start + len(blobs)
         counts = [pa.array(column) for column in self._counts[start:stop].T.copy()]
+        named = pa.nulls(len(blobs), pa.string()) if digests is None else pa.array(digests)
         return pa.RecordBatch.from_arrays(
-            [*self._numbers.keys(start, stop), *counts, blobs, pa.array(digests, pa.string())],
+            [*self._numbers.keys(start, stop), *counts, blobs, named],
             schema=pa.schema([*self._fields, *RESULT_FIELDS]),
         )
 

@@ -60,6 +60,7 @@ class RowsByKey:
         self._chunks: list[_Chunk] = []
         self._incoming = 0
         self._kept = np.empty((0, _kernels.FIELDS), np.int64)  # records, key by key
+        self._spare = np.empty((0, _kernels.FIELDS), np.int64)  # memory for the next compaction
         self._offsets = np.zeros(1, np.int64)
         self._mark_offsets = np.zeros(1, np.int64)
         self._marks = np.empty(0, np.int64)
@@ -132,7 +133,7 @@ class RowsByKey:
         _kernels.count_record_partitions(self._kept, shift, counts)
         partitions = np.concatenate([[0], np.cumsum(counts)])
         positions = partitions[:-1].copy()
-        records = np.empty((int(partitions[-1]), _kernels.FIELDS), np.int64)
+        records = self._records(int(partitions[-1]))
         _kernels.scatter_records(self._kept, shift, positions, records)
         largest = np.diff(self._offsets)
         self._kept = records[:0]
@@ -152,9 +153,19 @@ class RowsByKey:
             *self._hash, self._mark_offsets, self._marks, _SALT, int(counts.max(initial=0)),
             largest_key, offsets, mark_offsets, marks,
         )  # fmt: skip
-        self._kept = records[:kept] if 2 * kept > len(records) else records[:kept].copy()
+        if 2 * kept > len(records):
+            self._kept = records[:kept]
+        else:
+            self._kept, self._spare = records[:kept].copy(), records
         self._offsets, self._mark_offsets = offsets, mark_offsets
         self._marks = marks[: mark_offsets[-1]].copy()
+
+    def _records(self, rows: int) -> Int64Array:
+        """Memory that is there already: the system takes as long to give it as filling it takes."""
+        spare, self._spare = self._spare, np.empty((0, _kernels.FIELDS), np.int64)
+        if len(spare) < rows:
+            return np.empty((rows, _kernels.FIELDS), np.int64)
+        return spare[:rows]
 
     def sketches(self, start: int, stop: int) -> ManySketches:
         """Canonical states of the keys numbered ``start`` to ``stop - 1``; see :meth:`compact`."""
