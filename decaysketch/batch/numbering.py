@@ -130,7 +130,10 @@ class _TextColumn:
 
     def number(self, table: pa.Table) -> Int32Array:
         encoded = self._encoded(table)
-        indices = encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)).to_numpy()
+        indices = encoded.indices
+        if indices.null_count:
+            indices = indices.cast(pa.int64()).fill_null(len(encoded.dictionary))
+        indices = indices.to_numpy()
         # A dictionary of the file's may hold what no row says: that is no key.
         used = np.zeros(len(encoded.dictionary) + 1, dtype=bool)
         used[indices] = True
