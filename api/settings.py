@@ -173,7 +173,7 @@ class Settings(BaseModel):
         1,
         256,
         "Threads of a worker that decode and merge. Questions have as many of their own but one, "
-        "and one at least.",
+        "and one at least; they go first.",
     )
     drain_s: float = _within(
         20.0,

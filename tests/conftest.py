@@ -5,21 +5,25 @@ from __future__ import annotations
 import pytest
 
 # First what compiles the kernels of one family each, where none are compiled yet. Then what starts
-# processes of its own, the longest first, so that none of it is left for the end, when the other
-# processes of the suite have nothing more to do.
+# processes of its own, the longest first and in turns what starts Java and what does not, so that
+# no long file is left for the end, when the other processes of the suite have nothing more to do.
 _FIRST = (
     "tests/test_batch.py",
     "tests/integral/test_state.py",
     "tests/asyncwindow/test_laws.py",
+    "tests/spark/test_engine.py",
     "tests/api/test_kill.py",
-    "tests/demo/",
-    "tests/spark/test_streaming.py",
     "tests/spark/test_rebuild.py",
-    "tests/spark/",
-    "tests/test_notebooks.py",
     "tests/client/test_delivery_under_faults.py",
+    "tests/spark/test_streaming.py",
+    "tests/demo/test_walkthrough.py",
+    "tests/spark/test_cluster.py",
     "tests/page/",
+    "tests/spark/test_build.py",
+    "tests/test_notebooks.py",
+    "tests/spark/test_source.py",
     "tests/quality/",
+    "tests/spark/",
 )
 
 
