@@ -85,8 +85,8 @@ class Desk:
             self._begin, streams, request, clock.now_ns(), known
         )
         if evaluation is None:
-            for each in request.queries:
-                self._metrics.queried(each.aggregate, 0.0, cached=True)
+            if body is not None:
+                self.knew(request)
             return Answers(planned.tag, body)
         while body is None:
             if await left():
@@ -96,6 +96,11 @@ class Desk:
         for each, seconds in zip(request.queries, evaluation.seconds, strict=True):
             self._metrics.queried(each.aggregate, seconds, cached=False)
         return Answers(planned.tag, body)
+
+    def knew(self, request: QueryRequest | GroupRequest) -> None:
+        """Count queries whose answers did not have to be computed."""
+        for each in request.queries:
+            self._metrics.queried(each.aggregate, 0.0, cached=True)
 
     def _begin(
         self,

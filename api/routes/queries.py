@@ -178,5 +178,6 @@ async def _respond(
         return Response(status_code=CLIENT_LEFT)
     headers = {"ETag": answers.tag, "Cache-Control": "no-cache"}
     if answers.body is None:
+        desk.knew(request)
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(answers.body, media_type="application/json", headers=headers)

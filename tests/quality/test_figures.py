@@ -31,7 +31,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(estimators, "CAPACITIES", (20, 100))
         patch.setattr("quality.figures.estimator_pages.CAPACITIES", (20, 100))
         assert (
-            main(["all", "--rows", "20000", "--seeds", "3", "--jobs", "1", "--out", str(folder)])
+            main(["all", "--rows", "8000", "--seeds", "3", "--jobs", "1", "--out", str(folder)])
             == 0
         )
     return folder
