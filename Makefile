@@ -12,7 +12,7 @@
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
-PYTEST_PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
+PYTEST_PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests scripts
 
 .PHONY: setup demo test coverage lint notebooks bench quality serve pins clean
