@@ -48,6 +48,7 @@ __all__ = [
     "hash_keys",
     "key_words",
     "mix64",
+    "mix64_word",
     "mix_constants",
     "mix_ids",
     "uniform_below",
@@ -188,14 +189,19 @@ def mix_ids(params: IdMixing, ids: npt.ArrayLike) -> Int64Array:
 # ------------------------------------------------------------------------------------ key hashing
 
 
+@njit(inline="always")
+def mix64_word(word):  # type: ignore[no-untyped-def]
+    """:func:`mix64` of a uint64, for kernels."""
+    word = (word ^ (word >> uint64(27))) * uint64(_MUL_1)
+    word = (word ^ (word >> uint64(33))) * uint64(_MUL_2)
+    return word ^ (word >> uint64(27))
+
+
 @njit(cache=True, nogil=True)
 def _mix64_in_place(words):  # type: ignore[no-untyped-def]
     """:func:`mix64` of every word of a contiguous column; in one pass, not in eight."""
     for k in range(words.shape[0]):
-        word = words[k]
-        word = (word ^ (word >> uint64(27))) * uint64(_MUL_1)
-        word = (word ^ (word >> uint64(33))) * uint64(_MUL_2)
-        words[k] = word ^ (word >> uint64(27))
+        words[k] = mix64_word(words[k])
     return words
 
 

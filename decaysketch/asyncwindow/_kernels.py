@@ -37,6 +37,7 @@ import numpy as np
 from numba import float64, int64, njit, uint32, uint64
 
 from decaysketch._kernels import ROW_BITS, TABLE_FULL, radix_sort, radix_sort_packed
+from decaysketch.hashing import mix64_word
 from decaysketch.minhit._kernels import _float_to_bits
 
 JIT = {"cache": True, "nogil": True, "error_model": "numpy"}
@@ -47,22 +48,11 @@ COIN_BITS = 53
 BUCKET_BITS = 10
 BUCKETS = 1 << BUCKET_BITS  # of ages, in the histogram
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_MUL_1 = np.uint64(0x3C79AC492BA7B653)
-_MUL_2 = np.uint64(0x1C69B3F74AC4AE35)
 _ROW_MASK = (1 << ROW_BITS) - 1
 _INSERTION_SORT = 12
 _MAGNITUDE = np.int64(np.iinfo(np.int64).max)
 _NEGATIVE_ZERO = np.int64(np.iinfo(np.int64).min)  # bits of -0.0
 _INFINITY = np.int64(0x7FF0000000000000)  # bits of the least magnitude that is not finite
-
-
-@njit(inline="always")
-def _mix64(word):
-    word ^= word >> uint64(27)
-    word *= _MUL_1
-    word ^= word >> uint64(33)
-    word *= _MUL_2
-    return word ^ (word >> uint64(27))
 
 
 @njit(inline="always")
@@ -78,10 +68,10 @@ def mix_keys(words, sequence, keys):
     if words.shape[0] == 1:
         word = words[0] + _GAMMA
         for k in range(keys.shape[0]):
-            keys[k] = _mix64(word + sequence[k] * _GAMMA)
+            keys[k] = mix64_word(word + sequence[k] * _GAMMA)
     else:
         for k in range(keys.shape[0]):
-            keys[k] = _mix64(words[k] + _GAMMA + sequence[k] * _GAMMA)
+            keys[k] = mix64_word(words[k] + _GAMMA + sequence[k] * _GAMMA)
 
 
 @njit(**JIT)
@@ -140,10 +130,10 @@ def admit(
                 key[k] = first_number + uint64(start + k)
         if one_word:
             for k in range(count):
-                key[k] = _mix64(words[0] + _GAMMA + key[k] * _GAMMA)
+                key[k] = mix64_word(words[0] + _GAMMA + key[k] * _GAMMA)
         else:
             for k in range(count):
-                key[k] = _mix64(words[start + k] + _GAMMA + key[k] * _GAMMA)
+                key[k] = mix64_word(words[start + k] + _GAMMA + key[k] * _GAMMA)
         if weighted:
             for k in range(count):
                 found = _level(_float_to_bits(float64(values[start + k])), key[k], levels)
