@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.decay import Decay
+from decaysketch.distinct import Distinct
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.observations import TIME_LIMIT, check_time, decode_values
 from decaysketch.params import SketchParams
@@ -140,7 +141,7 @@ class Values:
     """A column of value keys, decoded and put in order when that is first asked for.
 
     That of a state serves every sample of the state, under any decay and at any time: to put it in
-    order takes O(n log n), to find the order of a sample in it O(n).
+    order takes O(n + m log m) for m distinct values, to find the order of a sample in it O(n).
 
     Args:
         keys: int64[n]; see :mod:`decaysketch.observations`.
@@ -160,8 +161,16 @@ class Values:
 
     @cached_property
     def _order(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-        distinct, number = np.unique(self.decoded[0], return_inverse=True)
-        return distinct, number
+        """Distinct values, in the order of their keys, which is their own; and the number of each
+        row's. Sorts the distinct ones alone."""
+        keys = Distinct()
+        numbers = keys.number(self._keys)
+        found = keys.distinct[: keys.count]
+        order = np.argsort(found)
+        place = np.empty(len(order), np.intp)
+        place[order] = np.arange(len(order))
+        values, _ = decode_values(found[order], self._value_type)
+        return values, place[numbers]
 
     def distinct(
         self, rows: slice, valued: npt.NDArray[np.bool_]
@@ -268,11 +277,14 @@ class Sample:
         )
 
     @cached_property
+    def _source(self) -> Origin:
+        own = Values(self.value_keys, self.params.value_type)
+        return self.origin or Origin(own, slice(None))
+
+    @cached_property
     def _decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        if self.origin is None:
-            return decode_values(self.value_keys, self.params.value_type)
-        values, missing = self.origin.values.decoded
-        return values[self.origin.rows], missing[self.origin.rows]
+        values, missing = self._source.values.decoded
+        return values[self._source.rows], missing[self._source.rows]
 
     @property
     def values(self) -> npt.NDArray[Any]:
@@ -294,13 +306,10 @@ class Sample:
 
     @cached_property
     def ranking(self) -> Ranking:
-        """Masses by distinct value, once for a sample. O(n log n), or O(n) where the order of the
-        values of its state is known."""
-        values, columns = self.valued
-        if self.origin is None:
-            distinct, group = np.unique(values, return_inverse=True)
-        else:
-            distinct, group = self.origin.values.distinct(self.origin.rows, ~self.missing)
+        """Masses by distinct value, once for a sample. O(n + m log m) for m distinct values, or
+        O(n) where the order of the values of its state is known."""
+        _, columns = self.valued
+        distinct, group = self._source.values.distinct(self._source.rows, ~self.missing)
         size, exact = len(distinct), columns.exact
         return Ranking(
             distinct,

@@ -53,6 +53,7 @@ def test_many_rows_at_once_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -
     table = log(5_000, site=pa.array(["a", "b", "a", "a", "a"] * 1_000))
     whole = sketches_by_key(table, PARAMS, MAPPING, ["site"])
     monkeypatch.setattr(rows_by_key, "_ROWS_AT_A_TIME", 700)
+    monkeypatch.setattr(rows_by_key, "_FIRST_LIMIT", 1_000)
     parts = sketches_by_key(table, PARAMS, MAPPING, ["site"])
     assert {key: each.to_bytes() for key, each in parts.items()} == {
         key: each.to_bytes() for key, each in whole.items()

@@ -167,7 +167,7 @@ class TestRowsByKey:
 
     @pytest.mark.parametrize(
         ("rows", "keys", "capacity", "limit"),
-        [(3_000, 3, 40, 500), (6_000, 1, 100, 700), (3_000, 1_500, 2, 900), (200, 100, 1, None)],
+        [(3_000, 3, 40, 500), (6_000, 1, 100, 700), (6_000, 1_500, 2, 900), (200, 100, 1, None)],
     )
     def test_compacted_often_or_once(
         self, rows: int, keys: int, capacity: int, limit: int | None
@@ -177,12 +177,17 @@ class TestRowsByKey:
         params, c = replace(PARAMS, capacity=capacity), self.columns(rows, keys, rows)
         held = RowsByKey(params, limit)
         value_keys = encode_values(c["values"], "float64")
+        turned_away = 0  # so often were fewer rows taken than were given
         for start in range(0, rows, 130):
             part = slice(start, start + 130)
+            met = int(c["codes"][: part.stop].max()) + 1
+            before = held.rows
             held.add(
-                keys, c["codes"][part], value_keys[part], c["weights"][part], c["times"][part],
+                met, c["codes"][part], value_keys[part], c["weights"][part], c["times"][part],
                 c["ids"][part],
             )  # fmt: skip
+            turned_away += int(before < held.rows < before + (c["weights"][part] > 0).sum())
+        assert turned_away > 0 or limit is None
         discarded = 0
         for first, last in held.ranges(400, 64):
             many = held.sketches(first, last)

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Imports point one way: a module imports from rows above its own, or from its own where the row is
 # one package. Whoever adds a module says here where it stands.
 LAYERS = [
-    ["decaysketch.errors", "decaysketch._view"],
+    ["decaysketch.errors", "decaysketch._view", "decaysketch._distinct_kernels"],
+    ["decaysketch.distinct"],
     ["decaysketch.predicate", "decaysketch.time_units"],
     ["decaysketch.hashing", "decaysketch.sizing"],
     ["decaysketch.params", "decaysketch.decay"],

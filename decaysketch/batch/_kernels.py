@@ -1,9 +1,12 @@
 """Numba kernels of many sketches at once: factorise keys, group rows, build key by key.
 
-Rows are records of five int64 numbers: the number of the key, value key, weight, time and id. They
-are moved twice, whole: into at most ``MAX_PARTITIONS`` ranges of keys, and inside a range to their
-key by a counting sort. Then the rows of a key lie together, and its state (``state.py``) is built
-with scratch memory that all keys share:
+A row that is not later than the watermark of its level, in the sketch of its key, may be turned
+away where it comes in: that is most of them, once the sketches are full, if the latest came first.
+The others become records of five int64 numbers: the number of the key beside the level (where that
+is known), value key, weight, time and id. They are moved twice, whole: into at most
+``MAX_PARTITIONS`` ranges of keys, and inside a range to their key by a counting sort. Then the rows
+of a key lie together, and its state (``state.py``) is built with scratch memory that all keys
+share:
 
 * at most ``capacity`` rows and no watermark yet: nothing can be discarded, only copies are dropped;
 * otherwise the kernels of a single sketch do it: levels, order by time, compaction.
@@ -14,7 +17,7 @@ What is kept is written back over the records, which never takes more room than 
 from __future__ import annotations
 
 import numpy as np
-from numba import int32, int64, njit, uint32, uint64
+from numba import int64, njit, uint32, uint64
 
 from decaysketch import _kernels as rows_kernels
 from decaysketch.minhit import _kernels as minhit_kernels
@@ -22,7 +25,9 @@ from decaysketch.minhit import _kernels as minhit_kernels
 JIT = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 FIELDS = 5  # numbers of a record
-CODE, VALUE, WEIGHT, TIME, ID = range(FIELDS)
+TAG, VALUE, WEIGHT, TIME, ID = range(FIELDS)
+KEY_BITS = 32  # of a tag: the number of the key; above it the level, and one more, if known
+UNKNOWN, TURNED_AWAY = -1, -2  # for a level
 MAX_PARTITIONS = 512
 NO_WATERMARK = -(1 << 63)
 
@@ -31,54 +36,6 @@ _PACKED_ROWS = 4096  # up to so many rows the digits of a sort are fitted to the
 
 
 # ------------------------------------------------------------------------------------------- keys
-
-
-@njit(**JIT)
-def number_keys(keys, start, table_keys, table_codes, bits, salt, distinct, count, codes):
-    """codes[k] = the number of keys[k], for k >= start: 0, 1, ... in order of first appearance.
-
-    ``table_keys`` and ``table_codes`` (-1: free) are an open-addressed table of ``2^bits`` slots,
-    ``distinct`` the keys by number. Returns (keys known, next row): stops before the table is more
-    than half full.
-    """
-    shift = uint64(int64(64) - bits)
-    mask = (int64(1) << bits) - int64(1)
-    most = int64(1) << (bits - int64(1))
-    n = keys.shape[0]
-    k = start
-    while k < n:
-        key = keys[k]
-        slot = int64((uint64(key) * salt) >> shift)
-        code = table_codes[slot]
-        while code >= int32(0) and table_keys[slot] != key:
-            slot = (slot + int64(1)) & mask
-            code = table_codes[slot]
-        if code < int32(0):
-            if count >= most:
-                break
-            table_keys[slot] = key
-            table_codes[slot] = int32(count)
-            distinct[count] = key
-            code = int32(count)
-            count += int64(1)
-        codes[k] = code
-        k += int64(1)
-    return count, k
-
-
-@njit(**JIT)
-def fill_table(distinct, count, left_out, table_keys, table_codes, bits, salt):
-    """Put the first ``count`` keys into an empty table, but for the one numbered ``left_out``."""
-    shift = uint64(int64(64) - bits)
-    mask = (int64(1) << bits) - int64(1)
-    for code in range(count):
-        if code == left_out:
-            continue
-        slot = int64((uint64(distinct[code]) * salt) >> shift)
-        while table_codes[slot] >= int32(0):
-            slot = (slot + int64(1)) & mask
-        table_keys[slot] = distinct[code]
-        table_codes[slot] = int32(code)
 
 
 @njit(**JIT)
@@ -97,22 +54,69 @@ def count_by_key(codes, missing, fallback, refused, counts):
 # --------------------------------------------------------------------------------------- grouping
 
 
-@njit(**JIT)
-def count_partitions(codes, weights, shift, counts):
-    """counts[p] += rows of keys with number >> shift == p, rows of weight 0 left out."""
-    for k in range(codes.shape[0]):
-        counts[int64(codes[k]) >> shift] += int64(weights[k] > int64(0))
+@njit(inline="always")
+def _key_of(tag):
+    return tag & ((int64(1) << int64(KEY_BITS)) - int64(1))
 
 
 @njit(**JIT)
-def scatter(codes, values, weights, times, ids, shift, positions, records):
-    """Write the rows of weight above 0 to their partitions."""
+def find_levels(
+    codes, weights, times, ids, id_bits, mix, a1, b, p, top, steps, mark_offsets, marks, levels
+):
+    """levels[k] = the top level of row k, or TURNED_AWAY where that has a watermark that the row is
+    not later than, or the weight is 0.
+
+    ``mark_offsets`` and ``marks`` are the watermarks that are set, of each key that was there at
+    the last compaction. Returns how many rows are not turned away.
+    """
+    block = int64(minhit_kernels.BLOCK)
+    x, remaining = np.empty(block, np.int64), np.empty(block, np.int64)
+    known = int64(mark_offsets.shape[0]) - int64(1)
+    taken = int64(0)
+    for start in range(0, codes.shape[0], block):
+        count = min(block, codes.shape[0] - start)
+        minhit_kernels.mix_block(ids, start, count, id_bits, mix, x)
+        minhit_kernels.hash_block(x, count, id_bits, a1, b, p)
+        for k in range(count):
+            remaining[k] = weights[start + k] - int64(1)
+        minhit_kernels.walk_block(x, remaining, count, steps)
+        minhit_kernels.level_block(x, count, p, top, remaining)
+        for k in range(count):
+            row = start + k
+            code, level = int64(codes[row]), remaining[k]
+            later = weights[row] > int64(0)
+            if code < known:
+                mark = mark_offsets[code] + level
+                if mark < mark_offsets[code + int64(1)]:
+                    later &= times[row] > marks[mark]
+            levels[row] = level if later else int64(TURNED_AWAY)
+            taken += int64(1) if later else int64(0)
+    return taken
+
+
+@njit(inline="always")
+def _is_taken(weights, levels, k):
+    return weights[k] > int64(0) and (len(levels) == 0 or int64(levels[k]) != int64(TURNED_AWAY))
+
+
+@njit(**JIT)
+def count_partitions(codes, weights, levels, shift, counts):
+    """counts[p] += rows taken of keys with number >> shift == p; see :func:`scatter`."""
     for k in range(codes.shape[0]):
-        if weights[k] > int64(0):
+        counts[int64(codes[k]) >> shift] += int64(1) if _is_taken(weights, levels, k) else int64(0)
+
+
+@njit(**JIT)
+def scatter(codes, values, weights, times, ids, levels, shift, positions, records):
+    """Write the rows of weight above 0 that were not turned away to their partitions. ``levels``:
+    int8[n], or empty where none is known."""
+    for k in range(codes.shape[0]):
+        if _is_taken(weights, levels, k):
             code = int64(codes[k])
             at = positions[code >> shift]
             positions[code >> shift] = at + int64(1)
-            records[at, CODE] = code
+            level = int64(levels[k]) if len(levels) > 0 else int64(UNKNOWN)
+            records[at, TAG] = code | ((level + int64(1)) << int64(KEY_BITS))
             records[at, VALUE] = values[k]
             records[at, WEIGHT] = weights[k]
             records[at, TIME] = times[k]
@@ -123,14 +127,14 @@ def scatter(codes, values, weights, times, ids, shift, positions, records):
 def count_record_partitions(source, shift, counts):
     """:func:`count_partitions` of records."""
     for k in range(source.shape[0]):
-        counts[source[k, CODE] >> shift] += int64(1)
+        counts[_key_of(source[k, TAG]) >> shift] += int64(1)
 
 
 @njit(**JIT)
 def scatter_records(source, shift, positions, records):
     """:func:`scatter` of records."""
     for k in range(source.shape[0]):
-        partition = source[k, CODE] >> shift
+        partition = _key_of(source[k, TAG]) >> shift
         at = positions[partition]
         positions[partition] = at + int64(1)
         for field in range(FIELDS):
@@ -249,7 +253,7 @@ def build(
     weights = np.empty(largest_partition, np.int64)
     times = np.empty(largest_partition, np.int64)
     ids = np.empty(largest_partition, np.int64)
-    levels = np.empty(largest_key, np.int8)
+    levels = np.empty(largest_partition, np.int8)
     keys, keys2 = np.empty(largest_key, np.uint64), np.empty(largest_key, np.uint64)
     words, words2 = np.empty(largest_key, np.uint32), np.empty(largest_key, np.uint32)
     out_values, out_weights = np.empty(largest_key, np.int64), np.empty(largest_key, np.int64)
@@ -272,36 +276,43 @@ def build(
         keys_here = min(width, key_count - first_key)
         starts[: keys_here + int64(1)] = int64(0)
         for r in range(partitions[z], partitions[z + 1]):
-            starts[records[r, CODE] - first_key + int64(1)] += int64(1)
+            starts[_key_of(records[r, TAG]) - first_key + int64(1)] += int64(1)
         for k in range(keys_here):
             at[k] = starts[k]
             starts[k + 1] += starts[k]
         for r in range(partitions[z], partitions[z + 1]):
-            key = records[r, CODE] - first_key
+            key = _key_of(records[r, TAG]) - first_key
             place = at[key]
             at[key] = place + int64(1)
             values[place] = records[r, VALUE]
             weights[place] = records[r, WEIGHT]
             times[place] = records[r, TIME]
             ids[place] = records[r, ID]
+            levels[place] = (records[r, TAG] >> int64(KEY_BITS)) - int64(1)
         for k in range(keys_here):
             code = first_key + k
             start = starts[k]
             n = starts[k + 1] - start
             had_marks = mark_offsets[code + 1] - mark_offsets[code]
             v, w, t, d = values[start:], weights[start:], times[start:], ids[start:]
+            lev = levels[start : start + n]
             if n <= capacity and had_marks == int64(0):
                 kept = _latest_copies(v, w, t, d, n, max_weight, salt, table)
+                lev[:kept] = int64(UNKNOWN)
             else:
                 marks[:] = int64(NO_WATERMARK)
                 for m in range(had_marks):
                     marks[m] = marks_before[mark_offsets[code] + m]
-                minhit_kernels.top_levels(d[:n], w[:n], id_bits, mix, a1, b, p, top, steps, levels)
-                if had_marks > int64(0):
-                    n = rows_kernels.drop_cut(v, w, t, d, levels, int64(0), n, marks)
+                known = True
+                for r in range(n):
+                    known &= lev[r] >= int64(0)
+                if not known:
+                    minhit_kernels.top_levels(d[:n], w[:n], id_bits, mix, a1, b, p, top, steps, lev)
+                    if had_marks > int64(0):
+                        n = rows_kernels.drop_cut(v, w, t, d, lev, int64(0), n, marks)
                 kept = int64(0)
                 if n > int64(0):
-                    swapped, newest = _sort_by_time(t, levels, n, keys, words, keys2, words2)
+                    swapped, newest = _sort_by_time(t, lev, n, keys, words, keys2, words2)
                     bits = _first_table_bits(n, capacity)
                     while True:
                         kept, _ = rows_kernels.compact(
@@ -313,12 +324,13 @@ def build(
                             break
                         bits += int64(1)
                 v, w, t, d = out_values, out_weights, out_times, out_ids
+                lev = out_levels
                 for m in range(top + int64(1)):
                     if marks[m] != int64(NO_WATERMARK):
                         new_marks[mark_out] = marks[m]
                         mark_out += int64(1)
             for r in range(kept):
-                records[out, CODE] = code
+                records[out, TAG] = code | ((int64(lev[r]) + int64(1)) << int64(KEY_BITS))
                 records[out, VALUE] = v[r]
                 records[out, WEIGHT] = w[r]
                 records[out, TIME] = t[r]

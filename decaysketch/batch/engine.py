@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -105,7 +106,9 @@ def file_builder(
 
     The rows go from the file straight into the sketches: an engine that would read them, only to
     hand them on, is spared the trouble. Row groups that by their statistics hold nothing that
-    ``only`` takes are not read. The files must be readable where the function runs.
+    ``only`` takes are not read. The files must be readable where the function runs. The last splits
+    and row groups come first: logs are mostly written in the order of time, and the latest rows
+    turn away most of those before them.
     """
 
     def build_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -113,7 +116,7 @@ def file_builder(
             params, mapping, keys, now=now, only=only, refused=refused, memory_bytes=memory_bytes
         )
         for batch in batches:
-            for number in batch.column("id").to_pylist():
+            for number in sorted(batch.column("id").to_pylist(), reverse=True):
                 split = splits[number]
                 for first_row, rows in _read_split(split, builder):
                     try:
@@ -146,10 +149,9 @@ def _read_split(split: FileSplit, builder: KeyedBuilder) -> Iterator[tuple[int, 
                 file, builder.recipe.params, builder.mapping, builder.only, split.row_groups
             )
         )
-        first_row = split.first_row
-        for group in split.row_groups:
-            at = first_row
-            first_row += file.metadata.row_group(group).num_rows
+        sizes = [file.metadata.row_group(group).num_rows for group in split.row_groups]
+        starts = accumulate(sizes, initial=split.first_row)
+        for group, at in sorted(zip(split.row_groups, starts, strict=False), reverse=True):
             if group not in chosen:
                 continue
             for batch in file.iter_batches(

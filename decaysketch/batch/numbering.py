@@ -1,13 +1,12 @@
 """Keys numbered 0, 1, ... in order of first appearance, whatever the columns they stand in.
 
-Integers (and booleans, dates, timestamps) are looked up in a hash table of this module's kernels,
+Integers (and booleans, dates, timestamps) are looked up in a hash table of the library,
 text and bytes by way of Arrow's dictionaries in a Python dict, once for each distinct one of a
 table. Several columns are joined two numbers at a time. A null is a key like any other.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,69 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from decaysketch.batch import _kernels
 from decaysketch.batch.columns import column_of, nulls_of
+from decaysketch.distinct import Distinct
 
 __all__ = ["KeyNumbers"]
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
-
-_FIRST_BITS = 10
-_SALT = np.uint64(secrets.randbits(64) | 1)  # the table is fed from the network
-
-
-class _Integers:
-    """Distinct int64 numbers, numbered."""
-
-    def __init__(self) -> None:
-        self._allocate(_FIRST_BITS)
-        self.distinct = np.empty(1 << (_FIRST_BITS - 1), np.int64)
-        self.count = 0
-        self.null = -1  # the number of the null, once it was met
-
-    def _allocate(self, bits: int) -> None:
-        self._bits = bits
-        self._keys = np.empty(1 << bits, np.int64)
-        self._codes = np.full(1 << bits, -1, np.int32)
-
-    def _grow(self) -> None:
-        self._allocate(self._bits + 2)
-        grown = np.empty(1 << (self._bits - 1), np.int64)
-        grown[: self.count] = self.distinct[: self.count]
-        self.distinct = grown
-        _kernels.fill_table(
-            grown, self.count, self.null, self._keys, self._codes, self._bits, _SALT
-        )
-
-    def number(self, keys: Int64Array) -> Int32Array:
-        """The number of each key. Amortised O(1) each."""
-        codes = np.empty(len(keys), np.int32)
-        keys = np.ascontiguousarray(keys).view()
-        keys.setflags(write=False)
-        start = 0
-        while True:
-            self.count, start = _kernels.number_keys(
-                keys, start, self._keys, self._codes, self._bits, _SALT, self.distinct, self.count,
-                codes,
-            )  # fmt: skip
-            if start == len(keys):
-                return codes
-            self._grow()
-
-    def number_null(self) -> int:
-        """The number of the null."""
-        if self.null < 0:
-            if self.count == len(self.distinct):
-                self._grow()
-            self.null = self.count
-            self.distinct[self.count] = 0
-            self.count += 1
-        return self.null
-
-    @property
-    def nbytes(self) -> int:
-        return self._keys.nbytes + self._codes.nbytes + self.distinct.nbytes
 
 
 class _IntegerColumn:
@@ -85,7 +28,7 @@ class _IntegerColumn:
 
     def __init__(self, field: pa.Field) -> None:
         self.field = field
-        self._integers = _Integers()
+        self._integers = Distinct()
         # Arrow casts booleans and dates to and from integers of their own width alone.
         narrow = {pa.bool_(): pa.int8(), pa.date32(): pa.int32()}
         self._as = narrow.get(field.type, pa.int64())
@@ -182,7 +125,7 @@ class KeyNumbers:
             (_TextColumn if field.type in (pa.string(), pa.binary()) else _IntegerColumn)(field)
             for field in fields
         ]
-        self._pairs = [_Integers() for _ in self._columns[1:]]  # (number so far, number of column)
+        self._pairs = [Distinct() for _ in self._columns[1:]]  # (number so far, number of column)
 
     def number(self, table: pa.Table) -> Int32Array:
         """int32[n]: the number of the key of each row. Amortised O(1) each."""

@@ -2,7 +2,8 @@
 
 A ``DecaySketch`` for each key is right where keys are few. Here the rows of all keys lie together,
 those that came in beside those that the last compaction kept, and are compacted together once they
-are a few times as many. Laziness changes no state: whoever reads compacts first.
+are a few times as many. What is not later than the watermarks of its sketch is turned away before.
+Laziness changes no state: whoever reads compacts first.
 
 A key with ten rows takes some 500 bytes; working memory of a compaction is about 150 bytes a row.
 """
@@ -10,7 +11,8 @@ A key with ten rows takes some 500 bytes; working memory of a compaction is abou
 from __future__ import annotations
 
 import secrets
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,13 @@ Int64Array = npt.NDArray[np.int64]
 BYTES_OF_A_ROW = 160  # of the bag, at the height of a compaction
 _BAG_FACTOR = 3  # rows held for each that the last compaction kept
 _SMALLEST_LIMIT = 1 << 21
+# The first time the bag is compacted earlier, since no row is turned away before, as long as that
+# discards much.
+_FIRST_LIMIT = 1 << 19
+_FILL_FACTOR = 3  # rows held for each of the capacity of all sketches
+# Rows in the order of time are all later than every watermark: where fewer are turned away, nobody
+# looks again until the next compaction.
+_WORTH_LOOKING = 0.75
 _ROWS_AT_A_TIME = 1 << 22
 _LARGEST_LIMIT = 1 << 25  # a row number has to fit the kernels' words
 
@@ -42,6 +51,22 @@ class _Chunk(NamedTuple):
     weights: Int64Array
     times: Int64Array
     ids: Int64Array
+    levels: npt.NDArray[np.int8]  # empty: not known
+
+    def each(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> _Chunk:
+        """Of every column something else."""
+        columns: tuple[npt.NDArray[Any], ...] = self
+        return _Chunk(*map(change, columns))
+
+
+def _read_only(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """One kernel signature, whoever owns the memory."""
+    view = np.ascontiguousarray(column).view()
+    view.setflags(write=False)
+    return view
+
+
+_NO_LEVELS = np.empty(0, np.int8)
 
 
 class RowsByKey:
@@ -59,6 +84,7 @@ class RowsByKey:
         self._smallest_limit = min(limit or _SMALLEST_LIMIT, _SMALLEST_LIMIT)
         self._chunks: list[_Chunk] = []
         self._incoming = 0
+        self._turns_away = False  # whether to look for rows that are not later than a watermark
         self._kept = np.empty((0, _kernels.FIELDS), np.int64)  # records, key by key
         self._spare = np.empty((0, _kernels.FIELDS), np.int64)  # memory for the next compaction
         self._offsets = np.zeros(1, np.int64)
@@ -96,15 +122,36 @@ class RowsByKey:
             return
         if not len(codes):
             return
-        columns = [np.ascontiguousarray(c, np.int64).view() for c in (values, weights, times, ids)]
-        for column in columns:
-            column.setflags(write=False)  # one kernel signature, whoever owns the memory
-        self._chunks.append(_Chunk(codes, *columns))
-        self._incoming += len(codes)
-        if self.rows > min(
-            max(self._smallest_limit, _BAG_FACTOR * len(self._kept)), _LARGEST_LIMIT
-        ):
+        chunk = _Chunk(codes, values, weights, times, ids, _NO_LEVELS).each(_read_only)
+        taken = len(codes)
+        if self._turns_away:
+            chunk, taken = self._admitted(chunk)
+        self._chunks.append(chunk)
+        self._incoming += taken
+        if self.rows > self._limit():
             self.compact()
+
+    def _admitted(self, chunk: _Chunk) -> tuple[_Chunk, int]:
+        """Without the rows that are not later than the watermarks of the last compaction; and how
+        many are left."""
+        levels = np.empty(len(chunk.codes), np.int8)
+        taken = _kernels.find_levels(
+            chunk.codes, chunk.weights, chunk.times, chunk.ids, *self._hash, self._mark_offsets,
+            self._marks, levels,
+        )  # fmt: skip
+        chunk = chunk._replace(levels=levels)
+        self._turns_away = taken <= _WORTH_LOOKING * len(levels)
+        if 2 * taken < len(levels):
+            rows = np.flatnonzero(levels != _kernels.TURNED_AWAY)
+            chunk = chunk.each(lambda column: column[rows])
+        return chunk.each(_read_only), taken
+
+    def _limit(self) -> int:
+        smallest = self._smallest_limit
+        if not len(self._marks):
+            full = _FILL_FACTOR * self.params.capacity * self._keys
+            smallest = min(max(_FIRST_LIMIT, full), smallest)
+        return min(max(smallest, _BAG_FACTOR * len(self._kept)), _LARGEST_LIMIT)
 
     def raise_marks(self, offsets: Int64Array, marks: Int64Array) -> None:
         """Start with the watermarks of sketches whose rows are added; first of all.
@@ -115,6 +162,7 @@ class RowsByKey:
         """
         self._keys = len(offsets) - 1
         self._mark_offsets, self._marks = offsets, marks
+        self._turns_away = bool(len(marks))
 
     def compact(self) -> None:
         """Bring every key to its state. O(rows held + keys)."""
@@ -129,7 +177,7 @@ class RowsByKey:
             shift += 1
         counts = np.zeros((self._keys - 1 >> shift) + 1, np.int64)
         for chunk in self._chunks:
-            _kernels.count_partitions(chunk.codes, chunk.weights, shift, counts)
+            _kernels.count_partitions(chunk.codes, chunk.weights, chunk.levels, shift, counts)
         _kernels.count_record_partitions(self._kept, shift, counts)
         partitions = np.concatenate([[0], np.cumsum(counts)])
         positions = partitions[:-1].copy()
@@ -159,6 +207,7 @@ class RowsByKey:
             self._kept, self._spare = records[:kept].copy(), records
         self._offsets, self._mark_offsets = offsets, mark_offsets
         self._marks = marks[: mark_offsets[-1]].copy()
+        self._turns_away = bool(len(self._marks))
 
     def _records(self, rows: int) -> Int64Array:
         """Memory that is there already: the system takes as long to give it as filling it takes."""
