@@ -307,6 +307,7 @@ def _prepare_sqlite(
             "journal_mode=WAL",
             "wal_autocheckpoint=0",
             "synchronous=FULL",
+            "secure_delete=FAST",  # fully, to delete 2,000 posts is to write all of them once more
             "foreign_keys=ON",
             f"query_only={'OFF' if writes else 'ON'}",
             f"busy_timeout={0 if writes else _LOCK_S * 1000}",
