@@ -55,6 +55,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
+            stack.callback(logs.finish)  # a process that a signal ends writes nothing afterwards
             try:
                 aggregator = await _open(app, chosen, stack)
             except (StorageError, ReplayError) as error:

@@ -5,18 +5,25 @@ written when its answer has ended: id, method, template of the route (never the 
 query string), status, duration, bytes, the public prefix of the key, the stream if it has the form
 of a name. No body, no secret and no header is ever written, and the line is never long. Control
 characters are escaped, so that no text from outside can begin a line of its own.
+
+Lines are written by a thread of their own. To write is to let go of the interpreter's lock, and to
+wait until the threads that decode hand it back: the event loop would spend more time on that than
+on the request.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
+import queue
 import re
 import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
+from logging.handlers import QueueHandler, QueueListener
 from typing import Any, TextIO
 
 from fastapi import FastAPI
@@ -27,12 +34,13 @@ from api import schemas
 from api.request_id import HEADER, REQUEST_ID
 from api.settings import Settings
 
-__all__ = ["JsonFormatter", "RequestLog", "TextFormatter", "configure", "install"]
+__all__ = ["JsonFormatter", "RequestLog", "TextFormatter", "configure", "finish", "install"]
 
 _requests = logging.getLogger("api.requests")
 _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds, for ever
 _OF_A_STREAM = "/v1/streams/{name}"
 _METHOD_LENGTH = 20
+_LINES_WAITING = 10_000
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -85,12 +93,13 @@ def _printable(text: str) -> str:
 
 def configure(settings: Settings, stream: TextIO | None = None) -> None:
     """Send every line of the process to ``stream`` (the standard error stream), in one format."""
+    global _lines
+    finish()
     sink = sys.stderr if stream is None else stream
     form = settings.log_format or ("text" if sink.isatty() else "json")
-    handler = logging.StreamHandler(sink)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    _lines = _Lines(sink, JsonFormatter() if form == "json" else TextFormatter())
     level = settings.log_level.upper()
-    logging.basicConfig(level="WARNING", handlers=[handler], force=True)
+    logging.basicConfig(level="WARNING", handlers=[_lines], force=True)
     for name in ("api", "uvicorn"):
         logging.getLogger(name).setLevel(level)
     for name in ("uvicorn", "uvicorn.error"):
@@ -101,6 +110,41 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
     paths.handlers.clear()
     paths.propagate = False
     logging.captureWarnings(True)
+
+
+def finish() -> None:
+    """Return when every line is written; from here on whoever says something writes it."""
+    global _lines
+    if _lines is not None:
+        logging.basicConfig(handlers=[_lines.finish()], force=True)
+        _lines = None
+
+
+class _Lines(QueueHandler):
+    """Formats a line where it is said, since the request's id is known there, and has it written
+    elsewhere. Who says something waits if very many wait to be written."""
+
+    def __init__(self, sink: TextIO, form: logging.Formatter) -> None:
+        self._waiting: queue.Queue[logging.LogRecord] = queue.Queue(_LINES_WAITING)
+        super().__init__(self._waiting)
+        self.setFormatter(form)
+        self._sink = sink
+        self._writer = QueueListener(self._waiting, logging.StreamHandler(sink))
+        self._writer.start()
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        self._waiting.put(record)
+
+    def finish(self) -> logging.Handler:
+        """What writes at once, in place of this."""
+        self._writer.stop()
+        direct = logging.StreamHandler(self._sink)
+        direct.setFormatter(self.formatter)
+        return direct
+
+
+_lines: _Lines | None = None
+atexit.register(finish)
 
 
 def install(app: FastAPI) -> None:

@@ -94,8 +94,13 @@ def _client(sink: io.StringIO, **chosen: Any) -> TestClient:
     return TestClient(app, raise_server_exceptions=False)
 
 
+def text(sink: io.StringIO) -> str:
+    logs.finish()
+    return sink.getvalue()
+
+
 def lines(sink: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in sink.getvalue().splitlines()]
+    return [json.loads(line) for line in text(sink).splitlines()]
 
 
 def test_a_request_is_one_line(client: TestClient, sink: io.StringIO) -> None:
@@ -122,20 +127,20 @@ def test_a_request_is_one_line(client: TestClient, sink: io.StringIO) -> None:
         "key": "abcd1234",
         "stream": "s",
     }
-    assert "secret" not in sink.getvalue()
-    assert "pump" not in sink.getvalue()
+    assert "secret" not in text(sink)
+    assert "pump" not in text(sink)
 
 
 def test_a_request_is_counted(client: TestClient) -> None:
     client.post("/v1/streams/s/sketches", content=b"12345")
     client.get("/somewhere/else")
     assert isinstance(client.app, FastAPI)
-    text = client.app.state.metrics.exposition().decode()
+    said = client.app.state.metrics.exposition().decode()
     route = 'method="POST",route="/v1/streams/{name}/sketches",status="200"'
-    assert f"decaysketch_http_requests_total{{{route}}} 1.0" in text
+    assert f"decaysketch_http_requests_total{{{route}}} 1.0" in said
     other = 'method="GET",route="(other)",status="404"'
-    assert f"decaysketch_http_requests_total{{{other}}} 1.0" in text
-    assert "decaysketch_http_received_bytes_total 5.0" in text
+    assert f"decaysketch_http_requests_total{{{other}}} 1.0" in said
+    assert "decaysketch_http_received_bytes_total 5.0" in said
 
 
 def test_a_path_that_no_route_has_is_not_repeated(client: TestClient, sink: io.StringIO) -> None:
@@ -143,7 +148,7 @@ def test_a_path_that_no_route_has_is_not_repeated(client: TestClient, sink: io.S
     (line,) = lines(sink)
     assert line["status"] == 404
     assert "route" not in line
-    assert "secret" not in sink.getvalue()
+    assert "secret" not in text(sink)
 
 
 def test_bytes_of_an_answer_in_parts(client: TestClient, sink: io.StringIO) -> None:
@@ -177,7 +182,7 @@ def test_an_exception_stays_in_its_line(sink: io.StringIO) -> None:
 def test_text_for_a_terminal(sink: io.StringIO) -> None:
     client = _client(sink, log_format="text")
     client.post("/v1/streams/s/sketches")
-    *_, line = sink.getvalue().splitlines()
+    *_, line = text(sink).splitlines()
     assert "info    request request_id=r-1 method=POST route=/v1/streams/{name}/sketches" in line
     assert line.endswith("key=abcd1234 stream=s")
 
@@ -186,7 +191,7 @@ def test_text_from_outside_begins_no_line(sink: io.StringIO) -> None:
     logs.configure(Settings(log_format="text"), sink)
     forged = {"stream": "s\n23:59:59 error forged\x1b[2J"}
     logging.getLogger("api.requests").info("request", extra={"fields": forged})
-    (line,) = sink.getvalue().splitlines()
+    (line,) = text(sink).splitlines()
     assert line.endswith("stream=s\\n23:59:59 error forged\\x1b[2J")
 
 
@@ -213,8 +218,8 @@ def test_the_level(sink: io.StringIO) -> None:
     logs.configure(Settings(log_format="text", log_level="error"), sink)
     logging.getLogger("uvicorn.error").warning("not this")
     logging.getLogger("api.streams").error("but this")
-    assert sink.getvalue().count("\n") == 1
-    assert sink.getvalue().endswith("error   but this\n")
+    assert text(sink).count("\n") == 1
+    assert text(sink).endswith("error   but this\n")
 
 
 def test_lines_of_uvicorn_have_the_same_form() -> None:
