@@ -88,7 +88,7 @@ def sum(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     """Decayed sum of weights, of all observations."""
     confidence = check_confidence(confidence)
     columns = sample.columns
-    everything = _amount(columns, np.ones(len(sample), dtype=np.bool_))
+    everything = _amount(columns)
     # In a clumped progression hits come several at a time: then one is worth more.
     clump = everything.variance / everything.sampled if everything.sampled > 0.0 else 0.0
     step = np.array([max(sample.step, clump)])
@@ -340,13 +340,18 @@ def _share(sample: Sample, columns: Columns, inside: BoolArray, confidence: floa
     return _shares(sample, part, rest, confidence, [len(inside)])[0]
 
 
-def _amount(columns: Columns, rows: BoolArray) -> _Amount:
-    first, last, tail = rows[: columns.exact], rows[columns.exact :], slice(columns.exact, None)
+def _amount(columns: Columns, rows: BoolArray | None = None) -> _Amount:
+    """Of some of the rows, or of all."""
+    first, tail = slice(0, columns.exact), slice(columns.exact, None)
+
+    def total(column: Float64Array, part: slice) -> Any:
+        return np.sum(column if rows is None else column * rows[part])
+
     return _Amount(
-        np.sum(columns.masses[: columns.exact] * first),
-        np.sum(columns.masses[tail] * last),
-        np.sum(columns.variances[tail] * last),
-        np.sum(columns.decayed[tail] * columns.weights[tail] * last),
+        total(columns.masses[first], first),
+        total(columns.masses[tail], tail),
+        total(columns.variances[tail], tail),
+        total(columns.decayed[tail] * columns.weights[tail], tail),
     )
 
 
