@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api.families import snapshot_of
-from decaysketch import SketchParams, decay
+from decaysketch import SketchParams, decay, distinct
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.families import Recipe, recipe_of
 
@@ -14,6 +14,7 @@ __all__ = ["warm_up"]
 
 def warm_up() -> None:
     """Judge, build, read, merge and ask one small sketch of each family."""
+    distinct.warm_up()
     params = SketchParams(max_weight=2, id_bits=8, capacity=8)
     values, numbers = [1.0, 2.0], [1, 2]
     element: dict[str, Any] = {"sequence": numbers, "source": "warm-up"}

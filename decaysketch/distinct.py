@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from decaysketch import _distinct_kernels as kernels
 
-__all__ = ["Distinct"]
+__all__ = ["Distinct", "warm_up"]
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
@@ -73,3 +73,8 @@ class Distinct:
     @property
     def nbytes(self) -> int:
         return self._keys.nbytes + self._codes.nbytes + self.distinct.nbytes
+
+
+def warm_up() -> None:
+    """Compile, or load from the cache, what numbering needs; more than the first table takes."""
+    Distinct().number(np.arange(1 << _FIRST_BITS))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from decaysketch import families
+from decaysketch import distinct, families
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.batch.filters import ColumnStatistics, RowFilter
 from decaysketch.batch.keyed import KeyedBuilder, sketches_by_key
@@ -379,6 +379,7 @@ def warm_up(*built_with: BuiltWith) -> None:
     Args:
         built_with: what sketches will be built with or are merged of; nothing: ``DecaySketch``es.
     """
+    distinct.warm_up()
     rows = np.arange(64)
     mapping = ColumnMapping(
         time="row", ids=("row",), source="row", sequence="row", value="value"
