@@ -41,7 +41,7 @@ def main():
         make_environment(uv)
         say("installing the pinned packages into .venv")
         install(uv, "-r", REQUIREMENTS / "dev.txt")
-        install(uv, "--no-deps", "--no-build-isolation", "--editable", ROOT)
+        install(uv, "--no-build-isolation", "--editable", ROOT)
     if not has_java():
         say("no Java 17, 21 or 25 found: adding one as a package")
         install(uv, "-r", REQUIREMENTS / "java.txt")
@@ -100,13 +100,17 @@ def make_environment(uv):
 
 def install(uv, *what):
     """Install into `.venv` with uv, or else with pip and whatever configuration it has."""
+    # The files name every package, those that packages need among them. Asking for what they need
+    # would fetch and build Spark, which comes as a source archive, anew each time where a registry
+    # does not let a cache keep it: half a minute, and 2 GB that uv's cache holds for good.
+    complete = "--no-deps"
     # Compiled once, here: or else the first programs, and each of Spark's workers, do it again.
-    options = ["--quiet", "--compile-bytecode", "--python", VENV_PYTHON]
+    options = ["--quiet", "--compile-bytecode", complete, "--python", VENV_PYTHON]
     for certificates in ([], ["--system-certs"]):  # uv's own, then those that this machine trusts
         if succeeds([*uv, "pip", "install", *options, *certificates, *what], PYTHONPATH=BOOT):
             return
     say("uv did not succeed; trying with pip")
-    pip = [sys.executable, "-m", "pip", "--python", VENV_PYTHON, "install", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "--python", VENV_PYTHON, "install", "--quiet", complete]
     if not succeeds([*pip, *what]):
         fail("could not install " + " ".join(map(str, what)))
 
