@@ -6,9 +6,9 @@ query string), status, duration, bytes, the public prefix of the key, the stream
 of a name. No body, no secret and no header is ever written, and the line is never long. Control
 characters are escaped, so that no text from outside can begin a line of its own.
 
-Lines are written by a thread of their own. To write is to let go of the interpreter's lock, and to
-wait until the threads that decode hand it back: the event loop would spend more time on that than
-on the request.
+Lines are written by a thread of their own, those of a moment together. To write is to let go of the
+interpreter's lock, and to wait until the threads that decode hand it back: the event loop would
+spend more time on that than on the request.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import logging
 import queue
 import re
 import sys
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
-from logging.handlers import QueueHandler, QueueListener
 from typing import Any, TextIO
 
 from fastapi import FastAPI
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import schemas
-from api.request_id import HEADER, REQUEST_ID
+from api.request_id import REQUEST_ID
 from api.settings import Settings
 
 __all__ = ["JsonFormatter", "RequestLog", "TextFormatter", "configure", "finish", "install"]
@@ -40,7 +40,11 @@ _requests = logging.getLogger("api.requests")
 _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds, for ever
 _OF_A_STREAM = "/v1/streams/{name}"
 _METHOD_LENGTH = 20
+_STREAM = re.compile(schemas.STREAM)
 _LINES_WAITING = 10_000
+_MOMENT_S = 0.02  # lines that come within it are written at once
+
+_json = json.JSONEncoder(default=str, separators=(",", ":")).encode
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -65,7 +69,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, separators=(",", ":"))
+        return _json(line)
 
 
 class TextFormatter(logging.Formatter):
@@ -98,6 +102,8 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
     sink = sys.stderr if stream is None else stream
     form = settings.log_format or ("text" if sink.isatty() else "json")
     _lines = _Lines(sink, JsonFormatter() if form == "json" else TextFormatter())
+    # Asked for each line otherwise, and no line says it.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     level = settings.log_level.upper()
     logging.basicConfig(level="WARNING", handlers=[_lines], force=True)
     for name in ("api", "uvicorn"):
@@ -120,27 +126,49 @@ def finish() -> None:
         _lines = None
 
 
-class _Lines(QueueHandler):
+class _Lines(logging.Handler):
     """Formats a line where it is said, since the request's id is known there, and has it written
-    elsewhere. Who says something waits if very many wait to be written."""
+    elsewhere, those of a moment together. Who says something waits if very many wait to be
+    written."""
 
     def __init__(self, sink: TextIO, form: logging.Formatter) -> None:
-        self._waiting: queue.Queue[logging.LogRecord] = queue.Queue(_LINES_WAITING)
-        super().__init__(self._waiting)
+        super().__init__()
         self.setFormatter(form)
         self._sink = sink
-        self._writer = QueueListener(self._waiting, logging.StreamHandler(sink))
+        self._waiting: queue.Queue[str | None] = queue.Queue(_LINES_WAITING)
+        self._writer = threading.Thread(target=self._write, name="log", daemon=True)
         self._writer.start()
 
-    def enqueue(self, record: logging.LogRecord) -> None:
-        self._waiting.put(record)
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record) + "\n"
+        except Exception:
+            self.handleError(record)
+        else:
+            self._waiting.put(line)
 
     def finish(self) -> logging.Handler:
         """What writes at once, in place of this."""
-        self._writer.stop()
+        self._waiting.put(None)
+        self._writer.join()
         direct = logging.StreamHandler(self._sink)
         direct.setFormatter(self.formatter)
         return direct
+
+    def _write(self) -> None:
+        said: list[str | None] = []
+        while None not in said:
+            said = [self._waiting.get()]
+            time.sleep(_MOMENT_S)
+            while not self._waiting.empty():
+                said.append(self._waiting.get())
+            text = "".join(line for line in said if line is not None)
+            try:
+                self._sink.write(text)
+                self._sink.flush()
+            except (OSError, ValueError):  # full, or closed
+                with suppress(ValueError):  # closed as well
+                    self.handleError(logging.makeLogRecord({"msg": text}))
 
 
 _lines: _Lines | None = None
@@ -164,7 +192,6 @@ class RequestLog:
             return
         began = time.perf_counter()
         status, received_bytes, sent_bytes = 0, 0, 0
-        identity: str | None = None
 
         async def counting_receive() -> Message:
             nonlocal received_bytes
@@ -173,10 +200,9 @@ class RequestLog:
             return message
 
         async def counting_send(message: Message) -> None:
-            nonlocal identity, status, sent_bytes
+            nonlocal status, sent_bytes
             if message["type"] == "http.response.start":
                 status = message["status"]
-                identity = Headers(raw=message["headers"]).get(HEADER)
             sent_bytes += len(message.get("body", b""))
             await send(message)
 
@@ -186,7 +212,8 @@ class RequestLog:
             status = status or HTTPStatus.INTERNAL_SERVER_ERROR.value
             raise
         finally:
-            REQUEST_ID.set(identity)  # until its task has ended: the server may still have to say
+            # Until its task has ended: the server may still have to say something.
+            REQUEST_ID.set(scope.get("state", {}).get("request_id"))
             _record(scope, status, time.perf_counter() - began, received_bytes, sent_bytes)
 
 
@@ -215,5 +242,5 @@ def _record(scope: Scope, status: int, seconds: float, received: int, sent: int)
 def _stream(route: str, parameters: Mapping[str, Any]) -> str | None:
     """The stream that the path names, if it can be one: anybody may ask for any path."""
     name = parameters.get("name", "")
-    is_one = route.startswith(_OF_A_STREAM) and re.fullmatch(schemas.STREAM, name)
+    is_one = route.startswith(_OF_A_STREAM) and _STREAM.fullmatch(name)
     return name if is_one else None

@@ -19,6 +19,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from email.message import Message as HeaderText
+from functools import lru_cache
 from http import HTTPStatus
 
 from fastapi import FastAPI
@@ -45,18 +46,21 @@ _BULK_TYPES = {
 _WITHOUT_BODY = {"GET", "HEAD"}
 _UNCOUNTED = {"/healthz", "/readyz"}
 _PORT = re.compile(r":[0-9]*$")
+_TEXTS_KEPT = 256  # values of headers that were read before: nearly every request has the same
 
-_SECURITY_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
-    "form-action 'none'",
-    "Cache-Control": "no-store",
-    "Cross-Origin-Embedder-Policy": "require-corp",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+_SECURITY_HEADERS = Headers(
+    {
+        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+        "connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'none'",
+        "Cache-Control": "no-store",
+        "Cross-Origin-Embedder-Policy": "require-corp",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+).raw
 
 
 def install(app: FastAPI, settings: Settings) -> None:
@@ -96,10 +100,11 @@ class Envelope:
                 started = True
                 headers = MutableHeaders(scope=message)
                 headers[HEADER] = request_id
-                for name, value in _SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                given = {name for name, _ in headers.raw}
+                headers.raw.extend(each for each in _SECURITY_HEADERS if each[0] not in given)
             await send(message)
 
+        scope.setdefault("state", {})["request_id"] = request_id
         token = REQUEST_ID.set(request_id)
         try:
             await self.app(scope, receive, send_with_headers)
@@ -221,17 +226,19 @@ class Body:
             # What the routes see is the plain body.
             del headers["content-encoding"]
             del headers["content-length"]
-        body: AsyncIterator[bytes] | None = None
+        sent = _Sent(receive, limit_bytes, self.timeout_s)
+        pieces: AsyncIterator[bytes] | None = None
         received = False
         own_bytes = 0
 
-        def begin() -> AsyncIterator[bytes]:
+        def begin() -> None:
+            nonlocal pieces
             if not plain and coding not in inflation.CODINGS:
                 raise errors.UnsupportedEncodingError(coding)
             if declared.isdecimal() and int(declared) > limit_bytes:
                 raise errors.BodyTooLargeError(limit_bytes)
-            sent = self._sent(receive, limit_bytes)
-            return sent if plain else inflation.inflate(sent, coding, inflated_bytes)
+            if not plain:
+                pieces = inflation.inflate(sent.chunks(), coding, inflated_bytes)
 
         def hold(piece: bytes) -> None:
             nonlocal own_bytes
@@ -242,55 +249,95 @@ class Body:
             self.held_bytes += len(piece)
 
         async def receive_within_bounds() -> Message:
-            nonlocal body, received
+            nonlocal received
             if received:
                 return await receive()
-            body = body or begin()
-            try:
-                piece = await anext(body, None)
-            except _DisconnectedError:
-                return {"type": "http.disconnect"}
-            received = piece is None
-            if piece:
-                hold(piece)
-            return {"type": "http.request", "body": piece or b"", "more_body": not received}
+            if not sent.begun:
+                begin()
+            message = await (sent.next() if pieces is None else _next(pieces))
+            if message["type"] == "http.request":
+                received = not message["more_body"]
+                if message["body"]:
+                    hold(message["body"])
+            return message
 
         try:
             await self.app(scope, receive_within_bounds, send)
         finally:
             self.held_bytes -= own_bytes
 
-    async def _sent(self, receive: Receive, limit_bytes: int) -> AsyncIterator[bytes]:
-        deadline = asyncio.get_running_loop().time() + self.timeout_s
-        taken_bytes = 0
+
+class _Sent:
+    """The body of one request as it was sent, bounded in bytes and in time.
+
+    Args:
+        receive: of the server.
+        limit_bytes: most bytes.
+        timeout_s: from the first read to the last byte.
+    """
+
+    def __init__(self, receive: Receive, limit_bytes: int, timeout_s: float) -> None:
+        self._receive = receive
+        self._limit_bytes = limit_bytes
+        self._timeout_s = timeout_s
+        self._taken_bytes = 0
+        self._deadline: float | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether any of it was asked for."""
+        return self._deadline is not None
+
+    async def next(self) -> Message:
+        """The next chunk, or that the client is gone."""
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._timeout_s
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise errors.SlowBodyError(self._timeout_s) from None
+        if message["type"] == "http.request":
+            message.setdefault("body", b"")
+            message.setdefault("more_body", False)
+            self._taken_bytes += len(message["body"])
+            if self._taken_bytes > self._limit_bytes:
+                raise errors.BodyTooLargeError(self._limit_bytes)
+        return message
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """All of them; raises _DisconnectedError if the client is gone."""
         more = True
         while more:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
-            except TimeoutError:
-                raise errors.SlowBodyError(self.timeout_s) from None
+            message = await self.next()
             if message["type"] == "http.disconnect":
                 raise _DisconnectedError
-            chunk = message.get("body", b"")
-            taken_bytes += len(chunk)
-            if taken_bytes > limit_bytes:
-                raise errors.BodyTooLargeError(limit_bytes)
-            more = message.get("more_body", False)
-            if chunk:
-                yield chunk
+            more = message["more_body"]
+            if message["body"]:
+                yield message["body"]
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> Message:
+    """The next piece of an inflated body as the server would give it."""
+    try:
+        piece = await anext(pieces, None)
+    except _DisconnectedError:
+        return {"type": "http.disconnect"}
+    return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
 
 
 class _DisconnectedError(Exception):
     """The client is gone."""
 
 
+@lru_cache(_TEXTS_KEPT)
 def _media_type(content_type: str) -> str:
     text = HeaderText()
     text["content-type"] = content_type
     return text.get_content_type() if content_type else ""
 
 
+@lru_cache(_TEXTS_KEPT)
 def _is_local(name: str) -> bool:
     """Whether a name, as a URL has it, is one of this machine that nobody else can give away."""
     if name.lower() == "localhost":

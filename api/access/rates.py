@@ -10,10 +10,12 @@ from __future__ import annotations
 import ipaddress
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 
 __all__ = ["Rates", "address_of"]
 
 _CALLERS_KEPT = 10_000
+_ADDRESSES_KEPT = 1_000
 
 
 @dataclass
@@ -61,6 +63,7 @@ class Rates:
         return (1 - bucket.tokens) / self.rate_per_s
 
 
+@lru_cache(_ADDRESSES_KEPT)
 def address_of(host: str) -> str:
     """The bucket of a client address: the address, or its /64 network of IPv6, of which one
     machine may have every address."""

@@ -17,7 +17,6 @@ __all__ = [
     "TheSettings",
     "TheStream",
     "json_only",
-    "media_type",
     "problems",
     "require_media_type",
 ]
@@ -37,17 +36,17 @@ async def json_only(request: Request) -> None:
     require_media_type(request, "application/json")
 
 
-def media_type(request: Request) -> str | None:
-    """What the body is said to be, without parameters."""
+def require_media_type(request: Request, *expected: str) -> str:
+    """Which of these the body is said to be.
+
+    Raises:
+        UnsupportedMediaTypeError: none of them.
+    """
     given = request.headers.get("content-type")
-    return None if given is None else given.partition(";")[0].strip().lower()
-
-
-def require_media_type(request: Request, *expected: str) -> None:
-    """Raises UnsupportedMediaTypeError: the body is said to be none of these."""
-    if media_type(request) not in expected:
-        given = request.headers.get("content-type")
+    media = None if given is None else given.partition(";")[0].strip().lower()
+    if media is None or media not in expected:
         raise UnsupportedMediaTypeError("content-type", given, " or ".join(expected))
+    return media
 
 
 TheAggregator = Annotated[Aggregator, Depends(_aggregator)]

@@ -18,7 +18,6 @@ from api.routes.common import (
     TheAggregator,
     TheSettings,
     TheStream,
-    media_type,
     problems,
     require_media_type,
 )
@@ -129,12 +128,11 @@ async def post_observations(
 ) -> PostedObservations:
     """For devices too thin to build a sketch. Sound observations are taken even if others of the
     body are refused. Posting them again, in any grouping, changes nothing."""
-    require_media_type(request, *READERS)
+    reader = READERS[require_media_type(request, *READERS)]
     stream.admit(source)
     params, row = stream.recipe.params, stream.row
     latest = latest_time(params.time_unit, row.max_clock_skew_s, aggregator.now_us() * 1000)
     form = Form(params, source, latest, settings.max_rows)
-    reader = READERS[media_type(request) or ""]
     taken = await aggregator.compute(take, stream, reader, await request.body(), form)
     receipt = None
     if taken.incoming is not None:

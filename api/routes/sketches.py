@@ -16,7 +16,7 @@ from api.errors import Fault, InvalidRequestError
 from api.ingest.skew import check_times
 from api.journal.model import Interval
 from api.queries import is_known
-from api.routes.common import TheAggregator, media_type, problems, require_media_type
+from api.routes.common import TheAggregator, problems, require_media_type
 from api.streams import Stream
 
 __all__ = ["router"]
@@ -55,6 +55,7 @@ def _interval(first: int | None, one_past: int | None) -> Interval | None:
     tags=["sketches"],
     summary="Post sketches",
     dependencies=[Depends(writes)],
+    response_model=schemas.PostedSketches,
     response_description="The sketches are on disk; within milliseconds they are in every answer.",
     responses=problems(
         s403="The source was revoked, or the stream takes raw observations only.",
@@ -87,17 +88,18 @@ async def post_sketches(
     request: Request,
     first: schemas.IntervalFirst = None,
     one_past: schemas.IntervalNext = None,
-) -> schemas.PostedSketches:
+) -> Response:
     """Once this is answered the sketches survive a crash: all of the body, or none of it if one is
     refused. Post them as often as you like: what is there already changes nothing."""
-    # The busiest route has few dependencies: solving one costs as much as it does.
-    require_media_type(request, SKETCH, SKETCHES)
+    # The busiest route has few dependencies, since solving one costs as much as it does, and gives
+    # an answer that nobody has to look at again.
+    media = require_media_type(request, SKETCH, SKETCHES)
     aggregator: Aggregator = request.app.state.aggregator
     interval = _interval(first, one_past)
     stream = await aggregator.find(name)
     stream.admit(source)
     body = await request.body()
-    bodies = [body] if media_type(request) == SKETCH else list(_split(body))
+    bodies = [body] if media == SKETCH else list(_split(body))
     if interval is not None and len(bodies) != 1:
         raise InvalidRequestError("an interval is of one sketch; the body has several")
     now_us = aggregator.now_us()
@@ -106,7 +108,7 @@ async def post_sketches(
     else:
         sketches = await aggregator.compute(_decode, stream, bodies, interval, now_us)
     receipt = await aggregator.post(stream, source, sketches)
-    return schemas.PostedSketches(
+    posted = schemas.PostedSketches(
         stream=name,
         source=source,
         token=receipt.token,
@@ -122,6 +124,7 @@ async def post_sketches(
             for each, duplicate in zip(sketches, receipt.duplicates, strict=True)
         ],
     )
+    return Response(posted.model_dump_json(), media_type="application/json")
 
 
 def _split(body: bytes) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import logs, metrics
-from api.request_id import HEADER, REQUEST_ID
+from api.request_id import REQUEST_ID
 from api.settings import Settings
 
 
@@ -43,15 +44,11 @@ class Identify:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def named(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"].append((HEADER.lower().encode(), b"r-1"))
-            await send(message)
-
-        scope.setdefault("state", {})["caller"] = type("Caller", (), {"prefix": "abcd1234"})()
+        caller = type("Caller", (), {"prefix": "abcd1234"})()
+        scope.setdefault("state", {}).update(caller=caller, request_id="r-1")
         token = REQUEST_ID.set("r-1")
         try:
-            await self.app(scope, receive, named)
+            await self.app(scope, receive, send)
         finally:
             REQUEST_ID.reset(token)
 
@@ -193,6 +190,37 @@ def test_text_from_outside_begins_no_line(sink: io.StringIO) -> None:
     logging.getLogger("api.requests").info("request", extra={"fields": forged})
     (line,) = text(sink).splitlines()
     assert line.endswith("stream=s\\n23:59:59 error forged\\x1b[2J")
+
+
+class Full(io.StringIO):
+    """A disk that has no room at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_room = False
+        self.refused = threading.Event()
+
+    def flush(self) -> None:
+        if not self.has_room:
+            self.truncate(0)
+            self.seek(0)
+            self.refused.set()
+            raise OSError("no space left")
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(
+    sink: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = Full()
+    logs.configure(Settings(log_format="json"), disk)
+    logging.getLogger("api").info("lost")
+    assert disk.refused.wait(10)
+    disk.has_room = True
+    logging.getLogger("api").info("written")
+    assert [line["message"] for line in lines(disk)] == ["written"]
+    said = capsys.readouterr().err
+    assert "no space left" in said
+    assert "lost" in said
 
 
 @pytest.mark.parametrize(
