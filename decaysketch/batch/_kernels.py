@@ -75,11 +75,9 @@ def find_levels(
     taken = int64(0)
     for start in range(0, codes.shape[0], block):
         count = min(block, codes.shape[0] - start)
-        minhit_kernels.mix_block(ids, start, count, id_bits, mix, x)
-        minhit_kernels.hash_block(x, count, id_bits, a1, b, p)
-        for k in range(count):
-            remaining[k] = weights[start + k] - int64(1)
-        minhit_kernels.walk_block(x, remaining, count, steps)
+        minhit_kernels.minimum_block(
+            ids, weights, start, count, id_bits, mix, a1, b, p, steps, x, remaining
+        )
         minhit_kernels.level_block(x, count, p, top, remaining)
         for k in range(count):
             row = start + k

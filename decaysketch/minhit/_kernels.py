@@ -181,6 +181,16 @@ def walk_block(x, remaining, count, steps):
 
 
 @njit(**JIT)
+def minimum_block(ids, weights, start, count, id_bits, mix, a1, b, p, steps, x, remaining):
+    """x[k] = least hash value in the range of observation start + k; destroys remaining."""
+    mix_block(ids, start, count, id_bits, mix, x)
+    hash_block(x, count, id_bits, a1, b, p)
+    for k in range(count):
+        remaining[k] = weights[start + k] - int64(1)
+    walk_block(x, remaining, count, steps)
+
+
+@njit(**JIT)
 def level_block(x, count, p, top, out):
     """out[k] = max{i <= top : x[k] < floor(p / 2^i)}, the top level of a minimum hash value."""
     p_exponent = int64(0)
@@ -204,11 +214,7 @@ def top_levels(ids, weights, id_bits, mix, a1, b, p, top, steps, levels):
     n = ids.shape[0]
     for start in range(0, n, BLOCK):
         count = min(int64(BLOCK), n - start)
-        mix_block(ids, start, count, id_bits, mix, x)
-        hash_block(x, count, id_bits, a1, b, p)
-        for k in range(count):
-            remaining[k] = weights[start + k] - int64(1)
-        walk_block(x, remaining, count, steps)
+        minimum_block(ids, weights, start, count, id_bits, mix, a1, b, p, steps, x, remaining)
         level_block(x, count, p, top, remaining)
         for k in range(count):
             levels[start + k] = remaining[k]
@@ -258,11 +264,7 @@ def admit(
     while stop > int64(0) and at + int64(BLOCK) <= room:
         count = min(int64(BLOCK), stop)
         start = stop - count
-        mix_block(ids, start, count, id_bits, mix, x)
-        hash_block(x, count, id_bits, a1, b, p)
-        for k in range(count):
-            remaining[k] = weights[start + k] - int64(1)
-        walk_block(x, remaining, count, steps)
+        minimum_block(ids, weights, start, count, id_bits, mix, a1, b, p, steps, x, remaining)
         level_block(x, count, p, top, remaining)
         taken = int64(0)
         for k in range(count):
@@ -315,11 +317,7 @@ def minimum_hashes(ids, weights, id_bits, mix, a1, b, p, steps, minima):
     n = ids.shape[0]
     for start in range(0, n, BLOCK):
         count = min(int64(BLOCK), n - start)
-        mix_block(ids, start, count, id_bits, mix, x)
-        hash_block(x, count, id_bits, a1, b, p)
-        for k in range(count):
-            remaining[k] = weights[start + k] - int64(1)
-        walk_block(x, remaining, count, steps)
+        minimum_block(ids, weights, start, count, id_bits, mix, a1, b, p, steps, x, remaining)
         for k in range(count):
             minima[start + k] = x[k]
 
