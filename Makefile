@@ -15,7 +15,7 @@ VENV_PYTHON := .venv/bin/python
 PYTEST_PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests scripts
 
-.PHONY: setup demo test coverage lint notebooks bench quality serve pins clean
+.PHONY: setup kernels demo test coverage lint notebooks bench quality serve pins clean
 
 setup:
 	@$(PYTHON) scripts/setup.py
@@ -23,10 +23,15 @@ setup:
 demo: setup
 	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)")
 
-test: setup
+# Compiled once, before; or else several of the processes compile the same at the same time.
+kernels: setup
+	@$(VENV_PYTHON) -c "from api import warmup; from decaysketch import batch; \
+		warmup.warm_up(); batch.warm_up()"
+
+test: kernels
 	$(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL)
 
-coverage: setup
+coverage: kernels
 	$(VENV_PYTHON) -m pytest --cov --cov-report=term $(PYTEST_PARALLEL)
 
 lint: setup
