@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -147,15 +148,28 @@ class TestRequirements:
             assert pin.fullmatch(line) or re.fullmatch(r"    # .*", line), line
             assert "://" not in line
 
-    def test_are_what_runs_here(self) -> None:
+    @pytest.fixture
+    def wanted(self) -> dict[str, str]:
+        """Versions by name, of what is installed here."""
         lines = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8").splitlines()
         pins = [Requirement(line) for line in lines if not line.lstrip().startswith("#")]
-        wanted = {
+        return {
             pin.name: str(pin.specifier).removeprefix("==")
             for pin in pins
             if pin.marker is None or pin.marker.evaluate()
         }
+
+    def test_are_what_runs_here(self, wanted: dict[str, str]) -> None:
         assert {name: metadata.version(name) for name in wanted} == wanted
+
+    def test_lack_nothing_that_they_need(self, wanted: dict[str, str]) -> None:
+        # Set-up installs these and looks for nothing else.
+        for name in wanted:
+            for need in map(Requirement, metadata.requires(name) or []):
+                if need.marker is None or need.marker.evaluate({"extra": ""}):
+                    version = wanted.get(canonicalize_name(need.name))
+                    assert version is not None, f"{name} needs {need}"
+                    assert need.specifier.contains(version, prereleases=True), f"{name}: {need}"
 
 
 @pytest.fixture(scope="module")
