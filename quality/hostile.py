@@ -15,9 +15,7 @@ import argparse
 import json
 import random
 import resource
-import socket
 import struct
-import subprocess
 import sys
 import time
 import zlib
@@ -40,6 +38,7 @@ from decaysketch import SketchParams, decay
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import Recipe, recipe_of
+from quality.serving import Server
 
 __all__ = ["damaged", "main", "sound"]
 
@@ -272,44 +271,23 @@ def decode_all(bodies: int, seed: int, processes: int) -> Tally:
 
 
 @contextmanager
-def _server(data: Path) -> Iterator[tuple[int, httpx2.Client]]:
-    """A server over a fresh database: its process and a client."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "api", "--port", str(port), "--data", str(data)]
-    with data.with_suffix(".log").open("ab") as log:
-        process = subprocess.Popen([*command, "--auth", "off"], stdout=log, stderr=log)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
-                deadline = time.monotonic() + 120
-                while not _serves(client):
-                    if process.poll() is not None or time.monotonic() > deadline:
-                        raise RuntimeError(data.with_suffix(".log").read_text())
-                    time.sleep(0.1)
-                yield process.pid, client
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _serves(client: httpx2.Client) -> bool:
+def _server(folder: Path) -> Iterator[tuple[Server, httpx2.Client]]:
+    """A server over a fresh database, and a client of it."""
+    data = folder / "aggregator.sqlite3"
+    server = Server(folder, {"DECAYSKETCH_DATA": str(data), "DECAYSKETCH_AUTH": "off"})
     try:
-        return client.get("/healthz").status_code == 200
-    except httpx2.TransportError:
-        return False
-
-
-def _resident_bytes(process: int) -> int:
-    return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(process)])) * 1024
+        server.start()
+        with httpx2.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+            yield server, client
+    finally:
+        server.kill()
 
 
 def post_all(bodies: int, seed: int) -> Tally:
     """Post so many damaged bodies to a server, every other one observations; anything but an answer
     below 500 is a fault."""
     tally = Tally()
-    with TemporaryDirectory() as folder, _server(Path(folder) / "a.sqlite3") as (process, client):
+    with TemporaryDirectory() as folder, _server(Path(folder)) as (server, client):
         for name, recipe in recipes().items():
             created = client.put(f"/v1/streams/{name}", json=recipe.to_dict())
             if created.status_code != 201:
@@ -319,7 +297,7 @@ def post_all(bodies: int, seed: int) -> Tally:
         for media_type, body in sound_observations():
             _post(client, "decay", "observations", media_type, body)
         sketches, observations = damaged(seed), damaged_observations(seed)
-        before = _resident_bytes(process)
+        before = server.resident_bytes()
         for number in range(bodies):
             if number % 2:
                 (media_type, body), (name, kind) = next(observations), ("decay", "observations")
@@ -338,7 +316,7 @@ def post_all(bodies: int, seed: int) -> Tally:
                 tally.faults.append(f"{where}: {answer.text}")
             if elapsed_s > tally.worst_s:
                 tally.worst_s, tally.worst_body = elapsed_s, where
-        tally.grown_bytes = _resident_bytes(process) - before
+        tally.grown_bytes = server.resident_bytes() - before
         for name in recipes():
             state = client.get(f"/v1/streams/{name}/sketch")
             if state.status_code != 200:

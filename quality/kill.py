@@ -22,8 +22,6 @@ import os
 import random
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -42,10 +40,9 @@ import decaysketch as ds
 from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from quality.postgres import Database, PostgresServer
+from quality.serving import Server, descendants
 
 __all__ = ["LostPostError", "Outcome", "main", "run"]
-
-ROOT = Path(__file__).parents[1]
 
 _CLIENTS = 8
 _SOURCES = ("gateway-1", "gateway-2", "gateway-3")
@@ -199,75 +196,29 @@ class _Client:
 # ----------------------------------------------------------------------------------------- service
 
 
-class _Service:
-    """``python -m api`` over a database."""
+class _Service(Server):
+    """``python -m api`` over a database, compacting all the time."""
 
     def __init__(self, directory: Path, database: Database, workers: int) -> None:
-        self._log = directory / "aggregator.log"
-        self._environment = {
-            **os.environ,
-            "TMPDIR": str(directory),
-            "DECAYSKETCH_DATA": database.url,
-            "DECAYSKETCH_WORKERS": str(workers),
-            "DECAYSKETCH_COMPACT_ROWS": "5",
-            "DECAYSKETCH_COMPACT_BYTES": "1",
-            "DECAYSKETCH_POLL_MS": "20",
-            "DECAYSKETCH_LOG_FORMAT": "json",
-        }
-        self._workers = workers
-        self._process: subprocess.Popen[bytes] | None = None
-        self.url = ""
-
-    async def start(self) -> None:
-        """Start; returns when it is ready."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "api", "--port", str(port)],
-                cwd=ROOT,
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-            )
-        deadline = time.monotonic() + _START_S
-        async with self.client() as http:
-            while True:
-                with suppress(httpx2.TransportError):
-                    if (await http.get("/readyz")).status_code == 200:
-                        return
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise LostPostError(f"the service did not start; see {self._log}")
-                await asyncio.sleep(0.05)
+        super().__init__(
+            directory,
+            {
+                "DECAYSKETCH_DATA": database.url,
+                "DECAYSKETCH_WORKERS": str(workers),
+                "DECAYSKETCH_COMPACT_ROWS": "5",
+                "DECAYSKETCH_COMPACT_BYTES": "1",
+                "DECAYSKETCH_POLL_MS": "20",
+                "DECAYSKETCH_LOG_FORMAT": "json",
+            },
+        )
 
     def client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(base_url=self.url, trust_env=False, timeout=60)
 
     def kill_one_worker(self) -> None:
         """Kill the newest of several workers; the others go on."""
-        assert self._process is not None
         with suppress(ProcessLookupError):
-            os.kill(_descendants(self._process.pid)[-1], signal.SIGKILL)
-
-    def kill(self) -> None:
-        """Kill every process of it."""
-        if self._process is None:
-            return
-        for process in (self._process.pid, *_descendants(self._process.pid)):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        self._process.wait()
-        self._process = None
-
-
-def _descendants(process: int) -> list[int]:
-    listed = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True, check=False
-    )
-    children = [int(word) for word in listed.stdout.split()]
-    return children + [each for child in children for each in _descendants(child)]
+            os.kill(descendants(self.process)[-1], signal.SIGKILL)
 
 
 # ------------------------------------------------------------------------------------------ rounds
@@ -315,7 +266,7 @@ class _Study:
         began = time.monotonic()
         try:
             for _ in range(count):
-                await self._service.start()
+                self._service.start()
                 async with self._service.client() as http:
                     await self._create(http)
                     await self._send_again(http)
@@ -326,7 +277,7 @@ class _Study:
                 self._outcome.seconds = time.monotonic() - began
                 told(self._outcome)
                 while_down(self._database)
-            await self._service.start()
+            self._service.start()
             async with self._service.client() as http:
                 await self._send_again(http)
                 await self._compare(http)
