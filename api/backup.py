@@ -28,7 +28,7 @@ import sqlalchemy as sa
 
 import decaysketch
 from api.access import store as access
-from api.journal import tables
+from api.journal import instance, tables
 from api.journal.sql import create_private
 
 __all__ = ["BackupError", "Findings", "StreamFindings", "TableCopy", "backup", "check", "restore"]
@@ -117,6 +117,7 @@ def _copy_out(source: sa.Connection, sink: sa.Connection) -> list[TableCopy]:
         _origin.insert(),
         {"format": FORMAT, "version": decaysketch.__version__, "written": written},
     )
+    instance.renew(sink)  # should somebody serve from the file
     return copies
 
 
@@ -148,6 +149,7 @@ def restore(path: Path, database_url: str) -> list[TableCopy]:
                     raise BackupError(f"restored {copied}, and read back {written}")
             _continue_numbers(sink)
             _rename_streams(sink)
+            instance.renew(sink)  # a process that has opened it before is told so
     return [expected[table.name] for table in _ALL]
 
 

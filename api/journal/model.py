@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
+    "AnotherDatabaseError",
     "CatalogChangedError",
     "Head",
     "Interval",
@@ -40,6 +41,12 @@ class CatalogChangedError(Exception):
 class ReplayError(RuntimeError):
     """The database holds what cannot be read, or is not the one that was read before. Going on
     would lose something silently."""
+
+
+class AnotherDatabaseError(ReplayError):
+    """Under the same address there is another database than the one that was opened, or that one as
+    it was before: it was restored, or failed over to a copy that lagged. Nothing may be read from
+    it any more, or written to it, by a process that holds what the first one held."""
 
 
 class SupersededError(Exception):

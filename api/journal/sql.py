@@ -47,7 +47,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
-from api.journal import tables
+from api.journal import instance, tables
 from api.journal.migration import migrate
 from api.journal.model import (
     Head,
@@ -100,10 +100,11 @@ class SqlStorage:
             self._url = async_url(url)
         except ValueError as error:
             raise StorageError(str(error)) from None
+        self._opened = instance.Opened(self._url)
         self._writers = engine_of(self._url, writes=True)
         self._readers = engine_of(self._url, writes=False)
         self._threads = (
-            {writes: _Thread(self._url, writes=writes) for writes in (True, False)}
+            {writes: _Thread(self._url, self._opened, writes=writes) for writes in (True, False)}
             if self._is_sqlite
             else {}
         )
@@ -136,13 +137,16 @@ class SqlStorage:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[_Reader]:
+        self._opened.check_file()
         async with transaction(self._readers) as connection:
-            yield _Reader(_Awaited(connection))
+            yield _Reader(_Awaited(connection), self._opened)
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[_Writer]:
+        self._opened.check_file()
         async with transaction(self._writers) as connection:
-            yield _Writer(_Awaited(connection))
+            yield _Writer(_Awaited(connection), self._opened)
+        self._opened.check_file()
 
     async def write(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
         if self._is_sqlite:
@@ -169,6 +173,8 @@ class SqlStorage:
                         await connection.run_sync(_require_durability)
                     with _as_storage_error():
                         await connection.run_sync(tables.prepare, migrate)
+                        identity = await connection.run_sync(instance.prepare)
+                self._opened.keep_to(identity)
                 return
             except StorageError as error:
                 # Turning to a write-ahead log does not wait for others that do the same.
@@ -184,10 +190,12 @@ class _Thread:
 
     Args:
         url: of the file.
+        opened: which file that is.
         writes: whether they may write.
     """
 
-    def __init__(self, url: sa.URL, *, writes: bool) -> None:
+    def __init__(self, url: sa.URL, opened: instance.Opened, *, writes: bool) -> None:
+        self._opened = opened
         self._writes = writes
         self._log = Path(f"{url.database}-wal")
         self._engine = sa.create_engine(
@@ -207,11 +215,14 @@ class _Thread:
         self._executor.shutdown()
 
     def _transaction(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
+        self._opened.check_file()
         with _as_storage_error(), self._engine.connect() as connection:
             try:
                 self._write_back(connection)
                 with connection.begin():
-                    return _result(statements(_FileWriter(connection)))
+                    result = _result(statements(_FileWriter(connection, self._opened)))
+                self._opened.check_file()  # who replaces it meanwhile takes what was committed away
+                return result
             except (StorageError, sa.exc.SQLAlchemyError, sqlite3.Error):
                 connection.invalidate()  # what it is in the middle of is unknown
                 raise
@@ -454,7 +465,11 @@ async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 # -------------------------------------------------------------------------------------- statements
 
 _head = sa.select(
-    tables.head.c.last, tables.head.c.deleted, tables.head.c.generation, tables.head.c.catalog
+    tables.head.c.last,
+    tables.head.c.deleted,
+    tables.head.c.generation,
+    tables.head.c.catalog,
+    sa.select(instance.table.c.identity).scalar_subquery(),
 )
 _streams = sa.select(tables.streams).order_by(tables.streams.c.id)
 _revocations = sa.select(tables.revocations).order_by(
@@ -540,8 +555,9 @@ class _AtOnce:
 
 
 class _Reader:
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: _Connection, opened: instance.Opened) -> None:
         self._connection = connection
+        self._opened = opened
 
     async def head(self) -> Head:
         return await self._read_head(_head)
@@ -597,11 +613,12 @@ class _Reader:
     async def _read_head(self, query: sa.Select[*tuple[Any, ...]]) -> Head:
         return self._only_head(await self._all(query))
 
-    @staticmethod
-    def _only_head(found: Sequence[Any]) -> Head:
+    def _only_head(self, found: Sequence[Any]) -> Head:
         if not found:
             raise StorageError("the head of the journal is missing")
-        return Head(*found[0])
+        *fields, identity = found[0]
+        self._opened.check(identity)
+        return Head(*fields)
 
     async def _all(
         self, query: sa.Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
@@ -639,6 +656,9 @@ class _Writer(_Reader):
 
     async def set_head(self, head: Head) -> None:
         await self._do(_set_head, _fields(head))
+
+    async def prove(self, body: bytes) -> None:
+        await self._do(instance.table.update().values(proof=body))
 
     async def known(self, keys: Collection[PostKey]) -> set[PostKey]:
         asked, known = list(keys), set[PostKey]()
@@ -746,8 +766,8 @@ class _FileWriter(_Writer):
     """Over SQLite, on a thread. The statements that every commit of posts runs go to the driver
     itself: in them SQLAlchemy takes several times as long as SQLite."""
 
-    def __init__(self, connection: sa.Connection) -> None:
-        super().__init__(_AtOnce(connection))
+    def __init__(self, connection: sa.Connection, opened: instance.Opened) -> None:
+        super().__init__(_AtOnce(connection), opened)
         self._driver: Any = connection.connection.driver_connection
 
     async def lock_head(self) -> Head:

@@ -8,7 +8,8 @@ The transactions themselves are in ``log`` and are the same over every database.
   statements. From :meth:`Writer.lock_head` on, nobody else is past his own ``lock_head`` until this
   transaction has ended and what it committed is visible.
 
-Every method raises ``StorageError`` if the database cannot be reached or refuses.
+Every method raises ``StorageError`` if the database cannot be reached or refuses, and those that
+read or lock the head ``AnotherDatabaseError`` if it is not the database any more that was opened.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class Writer(Reader, Protocol):
         """The head, held until the end of the transaction."""
 
     async def set_head(self, head: Head) -> None: ...
+
+    async def prove(self, body: bytes) -> None:
+        """Write bytes where they stand for nothing, over those of the last time: a transaction that
+        does so has to be synced as any other, and adds no row."""
 
     async def known(self, keys: Collection[PostKey]) -> set[PostKey]:
         """Which of these posts the journal holds."""

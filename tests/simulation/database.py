@@ -68,6 +68,7 @@ class State:
     ledger: dict[SourceKey, tuple[tuple[Interval, bytes], ...]] = field(default_factory=dict)
     snapshots: dict[tuple[int, str, int], SnapshotRow] = field(default_factory=dict)
     last_stream: int = 0
+    proof: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +402,10 @@ class Transaction:
     async def set_head(self, head: Head) -> None:
         await self.step()
         self._change(_set, "head", head)
+
+    async def prove(self, body: bytes) -> None:
+        await self.step()
+        self._change(_set, "proof", body)
 
     async def known(self, keys: Collection[PostKey]) -> set[PostKey]:
         await self.step()
