@@ -24,6 +24,7 @@ from api import logs
 from api.access.cli import keys
 from api.app import create_app
 from api.metrics import MULTIPROCESS_VARIABLE
+from api.orphan import end_with_parent
 from api.protocol import TimedProtocol
 from api.settings import ENV_PREFIX, Settings, SettingsError, settings_table
 from api.warmup import warm_up
@@ -31,6 +32,7 @@ from api.warmup import warm_up
 __all__ = ["application", "commands", "main"]
 
 _MAX_HEAD_BYTES = 256 * 1024  # a query in a URL has 16,000 characters of up to 12 bytes each
+_LEAVING_S = 30.0  # to close the database and what else there is, after two times the drain
 
 commands = typer.Typer(
     help="The decaysketch aggregator. Every option can also be set by the environment, as "
@@ -102,6 +104,7 @@ def application() -> FastAPI:
     """What each of several workers serves, from the environment."""
     settings = Settings.from_environment()
     logs.configure(settings)
+    end_with_parent(within_s=2 * settings.drain_s + _LEAVING_S)
     return _settled(create_app(settings))
 
 

@@ -9,9 +9,7 @@ Who must read what he wrote, on whichever process, names the token that he was g
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
@@ -19,6 +17,7 @@ from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import Any, Self, TypeVar
 
+from api.background import Background, pause_s
 from api.compactor import Compactor
 from api.compute import Compute
 from api.errors import (
@@ -36,20 +35,22 @@ from api.families import Snapshot
 from api.follower import Follower
 from api.journal import log
 from api.journal.committer import Committer, Outcome, Submission
-from api.journal.model import Interval, NewPost, StorageError, StreamRow
+from api.journal.model import Interval, NewPost, ReplayError, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
+from api.journal.writability import Writability
 from api.observer import Observer
+from api.pile import Pile
 from api.settings import Settings
 from api.streams import Stream, Streams, differences
 from decaysketch.families import Recipe, recipe_from_dict
 
 __all__ = ["Aggregator", "Incoming", "Limits", "Receipt"]
 
-_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _FOLD_PAUSE_S = 0.02  # between merges, so that several posts are merged at once
+_PROVED_WITHIN_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +132,9 @@ class Aggregator:
         self.now_us = now_us
         self._streams = Streams()
         self._unfolded: dict[Stream, None] = {}  # an ordered set
+        self._unfoldable: dict[Pile, _Failing] = {}
+        self._background = Background(self.observer)
+        self._writability = Writability(storage, self.observer)
         self._grown = asyncio.Event()
         self._backlog_rows = 0
         self._follower = Follower(
@@ -138,6 +142,7 @@ class Aggregator:
         )
         self._committer = Committer(
             storage,
+            self._writability,
             now_us=now_us,
             committed=self._committed,
             refresh=self._refresh,
@@ -152,10 +157,10 @@ class Aggregator:
             self._follower,
             compute,
             self.observer,
+            self._background,
             most_rows=self._limits.compact_rows,
             most_bytes=self._limits.compact_bytes,
         )
-        self._tasks: list[asyncio.Task[None]] = []
 
     # ------------------------------------------------------------------------------------ life
 
@@ -166,16 +171,12 @@ class Aggregator:
             StorageError: it is out of reach.
             ReplayError: it holds what cannot be read.
         """
-        self._run(self._fold())
+        limits, run = self._limits, self._background.run
+        run("fold", self._fold)
         await self._follower.catch_up()
-        self._run(self._committer.run())
-        self._run(self._follower.follow(self._limits.poll_s))
-        self._run(self._compactor.watch(self._limits.compact_every_s))
-
-    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        task.add_done_callback(_report_failure)
-        self._tasks.append(task)
+        run("commit", self._committer.run)
+        run("follow", lambda: self._follower.follow(limits.poll_s))
+        run("compact", lambda: self._compactor.watch(limits.compact_every_s))
 
     def stop(self) -> None:
         """Take no more posts."""
@@ -187,22 +188,21 @@ class Aggregator:
 
     async def close(self) -> None:
         """Stop, and close the database."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.close()
+        await self._writability.close()
         await self._storage.close()
 
     async def ready(self) -> dict[str, bool | str]:
         """What must hold for this process to serve, and whether it does."""
-        writable = False
-        with contextlib.suppress(StorageError, TimeoutError):
-            async with asyncio.timeout(1.0):
-                await self._storage.write(lambda tx: tx.lock_head())
-                writable = True
+        writable = await self._writability.proved(_PROVED_WITHIN_S)
         since_s = asyncio.get_running_loop().time() - self._follower.caught_up_at
+        # While nothing can be compacted everything is answered rightly, by every process alike.
+        failing = [name for name in self._background.failing if name != "compact"]
+        failing += ["fold"] if self._unfoldable and "fold" not in failing else []
         return {
             "journal_writable": writable,
-            "running": bool(self._tasks) and not any(task.done() for task in self._tasks),
+            "same_database": not self._follower.lost,
+            "running": f"failing: {', '.join(failing)}" if failing else self._background.running,
             "caught_up": since_s < self._limits.lag_s,
             "backlog_bounded": self.backlog_rows < self._limits.backlog_rows,
             "accepting": not self._committer.closing,
@@ -322,7 +322,12 @@ class Aggregator:
             raise UnknownSourceError(name, [source])
 
     async def _change(self, transaction: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
-        result = await self._storage.write(transaction)
+        self._follower.check()
+        try:
+            result = await self._storage.write(transaction)
+        except (StorageError, ReplayError) as error:
+            self._writability.failed(error)
+            raise
         await self._follower.catch_up()
         return result
 
@@ -338,9 +343,11 @@ class Aggregator:
             IntervalConflictError: numbers of its interval came before otherwise.
             BusyError, ClosingError: not now.
             StorageError: they may or may not have been written; sending them again is right.
+            AnotherDatabaseError: the database is not the one that was read.
         """
         if self._streams.by_id(stream.id) is not stream:  # deleted since it was found
             raise UnknownStreamError(stream.name)
+        self._follower.check()
         stream.admit(source)
         if self.backlog_rows > self._limits.backlog_rows:
             raise BusyError
@@ -440,27 +447,57 @@ class Aggregator:
         self._grown.set()
 
     async def _fold(self) -> None:
-        """Merge what was taken, so that no query has to."""
+        """Merge what was taken, so that no query has to. What cannot be merged stays where it is,
+        to be tried again, and holds up nothing else."""
+        await self._grown.wait()
+        self._grown.clear()
+        for stream in list(self._unfolded):
+            if self._streams.by_id(stream.id) is not stream:  # deleted since
+                self._unfolded.pop(stream)
+                continue
+            for pile in list(stream.waiting()):
+                await self._fold_pile(stream, pile)
+            if not stream.unmerged[0]:
+                self._unfolded.pop(stream, None)
+        self._unfoldable = {  # of a source that was revoked since nothing is merged any more
+            pile: failing
+            for pile, failing in self._unfoldable.items()
+            if self._streams.by_id(failing.stream.id) is failing.stream
+            and failing.stream.merges(pile)
+        }
+        self._unfolded |= dict.fromkeys(each.stream for each in self._unfoldable.values())
+        self._backlog_rows = sum(stream.unmerged[1] for stream in self._unfolded)
+        self.observer.backlog(self.backlog)
+        await asyncio.sleep(_FOLD_PAUSE_S)
+
+    async def _fold_pile(self, stream: Stream, pile: Pile) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            await self._grown.wait()
-            self._grown.clear()
-            for stream in list(self._unfolded):
-                for pile in list(stream.waiting()):
-                    began, posts = loop.time(), pile.waiting
-                    await self.compute(pile.fold)
-                    self.observer.folded(posts, loop.time() - began)
-                if not stream.unmerged[0]:
-                    self._unfolded.pop(stream, None)
-            self._backlog_rows = sum(stream.unmerged[1] for stream in self._unfolded)
-            self.observer.backlog(self.backlog)
-            await asyncio.sleep(_FOLD_PAUSE_S)
+        began, posts = loop.time(), pile.waiting
+        failing = self._unfoldable.get(pile)
+        if failing is not None and began < failing.not_before_s:
+            stream.postpone(pile)
+            return
+        try:
+            await self.compute(pile.fold)
+        except Exception as error:
+            stream.postpone(pile)
+            times = 1 if failing is None else failing.times + 1
+            wait_s = pause_s(times)
+            self._unfoldable[pile] = _Failing(stream, times, loop.time() + wait_s)
+            loop.call_later(wait_s, self._grown.set)
+            self._background.failed("fold", error, f"{posts} posts of stream {stream.name!r}")
+        else:
+            self._unfoldable.pop(pile, None)
+            self.observer.folded(posts, loop.time() - began)
 
 
-def _report_failure(task: asyncio.Task[None]) -> None:
-    """None of the tasks ends by itself; without it this process is not ready any more."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.critical("a task has failed; this process must be restarted", exc_info=error)
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    """A pile that could not be merged."""
+
+    stream: Stream
+    times: int  # in a row
+    not_before_s: float  # by the clock of the event loop
 
 
 def _recipe(form: Mapping[str, Any], id_key: bytes | None) -> Recipe[Any]:

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from functools import partial
 
+from api.background import Background
 from api.compute import Compute
 from api.follower import Follower
 from api.journal import log
@@ -27,6 +28,7 @@ from api.journal.model import (
 from api.journal.storage import Storage
 from api.observer import Observer
 from api.pile import Pile
+from api.seldom import Seldom
 from api.streams import Stream, Streams
 
 __all__ = ["Compactor"]
@@ -47,6 +49,7 @@ class Compactor:
         follower: says up to where the streams hold the journal.
         compute: runs the merging.
         observer: told of each compaction.
+        background: told of what cannot be merged.
         most_rows, most_bytes: taken since the last compaction by anybody, to begin one.
     """
 
@@ -57,6 +60,7 @@ class Compactor:
         follower: Follower,
         compute: Compute,
         observer: Observer,
+        background: Background,
         *,
         most_rows: int,
         most_bytes: int,
@@ -66,6 +70,8 @@ class Compactor:
         self._follower = follower
         self._compute = compute
         self._observer = observer
+        self._background = background
+        self._late = Seldom(_log)
         self._most_rows = most_rows
         self._most_bytes = most_bytes
         self._due_rows = most_rows
@@ -84,20 +90,21 @@ class Compactor:
         return rows >= self._due_rows or follower.taken_bytes - size >= self._most_bytes
 
     async def watch(self, every_s: float) -> None:
-        """Compact whenever it is due, until cancelled."""
-        while True:
-            await asyncio.sleep(every_s)
-            if not self.is_due():
-                continue
-            try:
-                await self.compact()
-            except (StorageError, ReplayError) as error:
-                _log.warning("cannot compact, will try again: %s", error)
-                await asyncio.sleep(10 * every_s)
+        """Wait for so long, and compact if it is due."""
+        await asyncio.sleep(every_s)
+        if not self.is_due():
+            return
+        try:
+            await self.compact()
+            self._late.over()
+        except (StorageError, ReplayError) as error:
+            self._late.say(logging.ERROR, "cannot compact, will try again: %s", error)
+            await asyncio.sleep(10 * every_s)
 
     async def compact(self) -> int:
         """Write a snapshot of every source that has rows in the journal; delete what an older
-        snapshot holds. How many rows were deleted. Ends early if somebody else compacts.
+        snapshot holds. How many rows were deleted. Ends early if somebody else compacts. The rows
+        of a source that cannot be merged stay in the journal.
 
         Raises:
             StorageError: the database is out of reach. Transactions that ended before, hold.
@@ -141,9 +148,14 @@ class Compactor:
             if stream is None or held is None:
                 continue
             upto = self._follower.cursor  # of the same moment as the totals
-            row = await self._compute(
-                _snapshot_row, stream, batch[-1][1], *held, head.generation + 1, upto
-            )
+            try:
+                row = await self._compute(
+                    _snapshot_row, stream, batch[-1][1], *held, head.generation + 1, upto
+                )
+            except Exception as error:
+                where = f"source {batch[-1][1]!r} of stream {stream.name!r}"
+                self._background.failed("compact", error, where)
+                continue
             rows.append(row)
             if sum(len(each.body) for each in rows) >= _TRANSACTION_BYTES:
                 break

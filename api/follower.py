@@ -19,9 +19,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from api.compute import Compute
 from api.errors import CapacityTooSmallError
 from api.families import Snapshot
-from api.journal.model import Head, ReplayError, Row, SnapshotRow, SourceKey, StorageError
+from api.journal.model import (
+    AnotherDatabaseError,
+    Head,
+    ReplayError,
+    Row,
+    SnapshotRow,
+    SourceKey,
+    StorageError,
+)
 from api.journal.storage import Reader, Storage
 from api.observer import Observer
+from api.seldom import Seldom
 from api.streams import Stream, Streams
 from decaysketch import DecaySketchError
 
@@ -72,6 +81,8 @@ class Follower:
         self._caught_up_at = float("-inf")
         self._asked = asyncio.Event()
         self._advanced = asyncio.Event()
+        self._lost: str | None = None  # why the database is not the one that was read
+        self._failing = Seldom(_log)
 
     @property
     def cursor(self) -> int:
@@ -92,6 +103,17 @@ class Follower:
     def caught_up_at(self) -> float:
         """When everything was read last, by the clock of the event loop."""
         return self._caught_up_at
+
+    def check(self) -> None:
+        """Raises AnotherDatabaseError: the database is not the one that was read. That stays so,
+        whatever it holds next: what is here would be mixed with what is there."""
+        if self._lost is not None:
+            raise AnotherDatabaseError(self._lost)
+
+    @property
+    def lost(self) -> bool:
+        """Whether that is so."""
+        return self._lost is not None
 
     @property
     def catalog(self) -> int:
@@ -132,22 +154,22 @@ class Follower:
             await self._advanced.wait()
 
     async def follow(self, poll_s: float) -> None:
-        """Look for news every ``poll_s`` seconds, and when somebody waits for them."""
-        while True:
-            try:
-                async with asyncio.timeout(poll_s):
-                    await self._asked.wait()
-            except TimeoutError:
-                pass
-            self._asked.clear()
-            try:
-                await self.catch_up()
-            except StorageError as error:
-                _log.warning("cannot read the journal, will try again: %s", error)
-                await asyncio.sleep(poll_s)
-            except ReplayError as error:
-                _log.critical("cannot follow the journal, will try again: %s", error)
-                await asyncio.sleep(max(poll_s, 1.0))
+        """Look for news once: after ``poll_s`` seconds, or as soon as somebody waits for them."""
+        try:
+            async with asyncio.timeout(poll_s):
+                await self._asked.wait()
+        except TimeoutError:
+            pass
+        self._asked.clear()
+        try:
+            await self.catch_up()
+            self._failing.over()
+        except StorageError as error:
+            self._failing.say(logging.ERROR, "cannot read the journal, will try again: %s", error)
+            await asyncio.sleep(poll_s)
+        except ReplayError as error:
+            self._failing.say(logging.CRITICAL, "cannot follow the journal: %s", error)
+            await asyncio.sleep(max(poll_s, 1.0))
 
     async def catch_up(self) -> Head:
         """Take everything that the database holds now; its head. Who calls while others wait shares
@@ -155,12 +177,21 @@ class Follower:
 
         Raises:
             StorageError: the database is out of reach. What was taken stays taken.
-            ReplayError: something cannot be read, or the database went back.
+            ReplayError: something cannot be read.
+            AnotherDatabaseError: it is another database, or it went back; from then on, always.
         """
+        try:
+            return await self._catch_up()
+        except AnotherDatabaseError as error:
+            self._lost = str(error)
+            raise
+
+    async def _catch_up(self) -> Head:
         wanted = self._begun + 1
         async with self._looking:
             if self._ended >= wanted:  # one that began after this call has ended well
                 return self._seen
+            self.check()
             self._begun = number = self._begun + 1
             before = self._position
             head = await self._storage.head()
@@ -184,7 +215,7 @@ class Follower:
         under numbers that were read before."""
         now = head.last, head.catalog, head.generation
         if any(new < old for new, old in zip(now, before, strict=True)):
-            raise ReplayError(
+            raise AnotherDatabaseError(
                 f"the database went back: it has (row, catalog, generation) {now}, and this "
                 f"process has read {before}; restart it"
             )
@@ -261,6 +292,7 @@ class Follower:
             for row, sketch in zip(rows, sketches, strict=True):
                 if sketch is not None:
                     self._take(row, sketch)
+                self._advance(row.seq)  # should the next one fail, this one is not counted again
             complete = sum(len(row.body) for row in rows) < _CHUNK_BYTES
             self._advance(upto if complete else rows[-1].seq)
             # Some of these may have been committed here while they were read.

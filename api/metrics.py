@@ -109,6 +109,14 @@ class Metrics(Observer):
             "journal_commit_posts", "Posts that shared one transaction.", buckets=_BATCH
         )
         self._committed_bytes = counter("journal_committed_bytes", "Bytes written to the journal.")
+        self._unwritten = counter(
+            "journal_failures", "Transactions of the journal that failed, trials of it included."
+        )
+        self._failures = counter(
+            "background_failures",
+            "What raised unexpectedly in the background and was tried again, by task.",
+            "task",
+        )
         self._fold_seconds = histogram("fold_seconds", "Folding a batch of committed posts.")
         self._folded = counter("folded_posts", "Posts folded into the merged sketches.")
         self._backlog = gauge(
@@ -174,6 +182,14 @@ class Metrics(Observer):
         self._commit_seconds.observe(seconds)
         self._commit_posts.observe(posts)
         self._committed_bytes.inc(size)
+
+    def unwritten(self) -> None:
+        """One transaction failed."""
+        self._unwritten.inc()
+
+    def failed(self, task: str) -> None:
+        """One task, named by a word of the program, raised something."""
+        self._failures.labels(task).inc()
 
     def folded(self, posts: int, seconds: float) -> None:
         """One batch was folded."""

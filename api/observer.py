@@ -20,6 +20,12 @@ class Observer:
     def committed(self, posts: int, size: int, seconds: float) -> None:
         """A transaction of the journal ended well."""
 
+    def unwritten(self) -> None:
+        """A transaction of the journal failed."""
+
+    def failed(self, task: str) -> None:
+        """Something in the background raised what it should not."""
+
     def folded(self, posts: int, seconds: float) -> None:
         """Posts were merged, by one k-way merge."""
 

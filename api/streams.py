@@ -101,8 +101,8 @@ class Stream:
         """Take a row of the journal; nothing is merged yet."""
         source = self._source(row.source)
         if row.seq > source.upto:
+            self._add(source, post)  # which may be done twice, should it fail; not to be counted so
             source.totals = source.totals.plus(row)
-            self._add(source, post)
 
     def load(self, source: str, merged: Snapshot, totals: Totals, upto: int) -> None:
         """Take a snapshot that holds every row of a source up to ``upto``."""
@@ -233,6 +233,15 @@ class Stream:
             yield self._all
         high, self._high = self._high, set()
         yield from high
+
+    def merges(self, pile: Pile) -> bool:
+        """Whether it is one of those that are merged here."""
+        return pile is self._all or any(each.pile is pile for each in self._sources.values())
+
+    def postpone(self, pile: Pile) -> None:
+        """Give it once more when it is asked what is to be merged."""
+        if pile is not self._all:
+            self._high.add(pile)
 
 
 @dataclass(frozen=True, slots=True)

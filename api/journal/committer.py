@@ -18,8 +18,9 @@ from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceEr
 from api.families import Snapshot
 from api.journal import log
 from api.journal.log import Journaled
-from api.journal.model import CatalogChangedError, NewPost, StorageError
+from api.journal.model import CatalogChangedError, NewPost, ReplayError, StorageError
 from api.journal.storage import Storage
+from api.journal.writability import Writability
 from api.observer import Observer
 
 __all__ = ["Committer", "Outcome", "Submission"]
@@ -61,6 +62,7 @@ class Committer:
 
     Args:
         storage: written to.
+        writability: told of what is committed and what cannot be.
         now_us: the clock.
         committed: told the outcome of each submission, before it is acknowledged.
         refresh: reads the catalog; gives its number.
@@ -74,6 +76,7 @@ class Committer:
     def __init__(
         self,
         storage: Storage,
+        writability: Writability,
         *,
         now_us: Callable[[], int],
         committed: Callable[[Submission, list[Outcome]], None],
@@ -84,6 +87,7 @@ class Committer:
         observer: Observer,
     ) -> None:
         self._storage = storage
+        self._writability = writability
         self._now_us = now_us
         self._committed = committed
         self._refresh = refresh
@@ -127,23 +131,25 @@ class Committer:
         return await done
 
     async def run(self) -> None:
-        """Commit what arrives, until cancelled."""
-        while True:
-            await self._arrived.wait()
-            batch = self._next_batch()
-            try:
-                await self._commit(batch)
-            except Exception as error:
-                if not isinstance(error, StorageError):
-                    _log.exception("a transaction of %d requests failed", len(batch))
-                for each in batch:
-                    each.fail(error)
-            finally:
-                self._posts -= sum(len(each.posts) for each in batch)
-                self._bytes -= sum(each.size for each in batch)
-                if not self._queue:
-                    self._arrived.clear()
-                    self._empty.set()
+        """Commit what arrives next."""
+        await self._arrived.wait()
+        batch = self._next_batch()
+        try:
+            await self._commit(batch)
+        except Exception as error:
+            if isinstance(error, StorageError | ReplayError):
+                self._writability.failed(error, sum(each.size for each in batch))
+            else:
+                _log.exception("a transaction of %d requests failed", len(batch))
+                self._observer.failed("commit")
+            for each in batch:
+                each.fail(error)
+        finally:
+            self._posts -= sum(len(each.posts) for each in batch)
+            self._bytes -= sum(each.size for each in batch)
+            if not self._queue:
+                self._arrived.clear()
+                self._empty.set()
 
     def stop(self) -> None:
         """Take nothing more."""
@@ -177,6 +183,9 @@ class Committer:
                 continue
             size = sum(each.size for each in batch)
             self._observer.committed(len(outcomes), size, loop.time() - began)
+            rows = [each.row for each in outcomes if isinstance(each, Journaled)]
+            if new := sum(len(row.body) for row in rows if row is not None):
+                self._writability.written(new)
             self._acknowledge(batch, outcomes)
             return
         for each in batch:

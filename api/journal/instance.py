@@ -14,7 +14,6 @@ then is gone with the last of them, so the name must still be that of the file t
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 
@@ -87,7 +86,11 @@ class Opened:
     def check_file(self) -> None:
         """Raises AnotherDatabaseError: another file, or none, has the name by now; or what was
         found before."""
-        if self._file is not None and self._fault is None and (found := self._found()) != self._file:
+        if (
+            self._file is not None
+            and self._fault is None
+            and (found := self._found()) != self._file
+        ):
             is_there = "was removed" if found is None else "is another file"
             self._fault = f"{self._path} {is_there} since this process has opened it"
         self._raise()
@@ -103,7 +106,7 @@ class Opened:
         if self._path is None:
             return None
         try:
-            status = os.stat(self._path)
+            status = self._path.stat()
         except FileNotFoundError:
             return None
         return status.st_dev, status.st_ino

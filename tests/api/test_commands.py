@@ -216,3 +216,43 @@ def test_two_workers(server: Server, data: Path) -> None:
     assert f"decaysketch_http_requests_total{{{asked_for}}} 21.0" in text
     with TestClient(create_app(Settings(data=str(data))), base_url=LOCAL) as again:
         assert merged(again) == sketch
+
+
+def test_workers_end_with_the_process_that_started_them(server: Server, data: Path) -> None:
+    """However it ended; what was posted is acknowledged before, and they let go of the port."""
+    with server(data, "--workers", "2") as (process, client):
+        log = data.with_suffix(".log")
+        wait_for(2, "Application startup complete.", log)
+        fill(client)
+        workers = children_of(process.pid)
+        assert len(workers) >= 2
+        process.kill()
+        process.wait()
+        try:
+            deadline = time.monotonic() + 300
+            while any(map(runs, workers)):
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.1)
+        finally:
+            for worker in filter(runs, workers):
+                os.kill(worker, signal.SIGKILL)
+        with pytest.raises(httpx2.TransportError):
+            client.get("/healthz")
+    said = [json.loads(line)["message"] for line in log.read_text().splitlines()]
+    gone = f"process {process.pid}, which started this worker, is gone: stopping"
+    assert said.count(gone) == 2
+    assert said.count("Application shutdown complete.") == 2
+
+
+def children_of(process: int) -> list[int]:
+    return [
+        int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]
+
+
+def runs(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"  # ended, and nobody has asked how
