@@ -136,6 +136,7 @@ class _Lines(logging.Handler):
         self.setFormatter(form)
         self._sink = sink
         self._waiting: queue.Queue[str | None] = queue.Queue(_LINES_WAITING)
+        self._unwritten = 0
         self._writer = threading.Thread(target=self._write, name="log", daemon=True)
         self._writer.start()
 
@@ -162,13 +163,24 @@ class _Lines(logging.Handler):
             time.sleep(_MOMENT_S)
             while not self._waiting.empty():
                 said.append(self._waiting.get())
-            text = "".join(line for line in said if line is not None)
+            text = self._missing() + "".join(line for line in said if line is not None)
             try:
                 self._sink.write(text)
                 self._sink.flush()
-            except (OSError, ValueError):  # full, or closed
-                with suppress(ValueError):  # closed as well
+            except Exception:  # full, or closed; nothing ends this thread but the last line
+                self._unwritten += len(said) - said.count(None)
+                with suppress(Exception):  # closed as well
                     self.handleError(logging.makeLogRecord({"msg": text}))
+            else:
+                self._unwritten = 0
+
+    def _missing(self) -> str:
+        """A line that tells of lines before it; it cannot wait in line itself."""
+        if not self._unwritten:
+            return ""
+        what = f"the log could not be written: up to {self._unwritten} lines are missing here"
+        error = {"name": "api.logs", "levelno": logging.ERROR, "levelname": "ERROR", "msg": what}
+        return self.format(logging.makeLogRecord(error)) + "\n"
 
 
 _lines: _Lines | None = None

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from api.access.keys import ANYONE, Caller, KeyRow, Role, mint, now_us, prefix_of
 from api.access.store import KeyStore, SqlKeyStore
 from api.journal.model import StorageError
+from api.seldom import Seldom
 from api.settings import Settings
 
 __all__ = ["OUTAGE_S", "READ_S", "STALE_S", "KeyRing", "start"]
@@ -45,6 +46,7 @@ class KeyRing:
         self._read_at = self._tried_at = float("-inf")
         self._reading = asyncio.Lock()
         self._last_used_us: dict[str, int] = {}
+        self._failing = Seldom(_log)
 
     async def recognise(self, token: str | None) -> Caller | None:
         """The caller that this key proves; None: it proves none, or there is no key.
@@ -103,10 +105,12 @@ class KeyRing:
                 raise StorageError("the keys could not be read a moment ago")
             try:
                 await self._read()
-            except StorageError:
+            except StorageError as error:
+                self._failing.say(logging.ERROR, "the keys could not be read again: %s", error)
                 if not self._is_fresh_enough():
                     raise
-                _log.warning("the keys could not be read again; those known are taken meanwhile")
+            else:
+                self._failing.over()
 
     async def _read(self) -> None:
         began = time.monotonic()

@@ -422,9 +422,11 @@ def _cause(error: Exception) -> str:
     """The first line of what the database said; statements and their parameters are not in it."""
     if isinstance(error, sa.exc.DBAPIError) and error.orig is not None:
         said = getattr(getattr(error.orig, "diag", None), "message_primary", None)
-        text = said or str(error.orig)
+        text = said or _words(error.orig)
     elif isinstance(error, sqlite3.Error):
-        text = str(error)
+        text = _words(error)
+    elif isinstance(error, OSError) and error.strerror and not isinstance(error, TimeoutError):
+        text = error.strerror  # without the path
     elif isinstance(error, sa.exc.TimeoutError):
         text = f"no connection was free within {_LOCK_S} s"
     elif isinstance(error, TimeoutError):
@@ -432,6 +434,13 @@ def _cause(error: Exception) -> str:
     else:
         text = type(error).__name__
     return text.strip().partition("\n")[0]
+
+
+def _words(error: BaseException) -> str:
+    """What a driver says. SQLite has the same words for many faults of a disk; its name of the
+    fault tells which one it was."""
+    name = getattr(error, "sqlite_errorname", "")
+    return f"{error} ({name})" if name.count("_") > 1 else str(error)
 
 
 async def answered(asked: Awaitable[T]) -> T:

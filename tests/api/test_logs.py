@@ -217,7 +217,9 @@ def test_a_log_that_cannot_be_written_stops_nothing(
     assert disk.refused.wait(10)
     disk.has_room = True
     logging.getLogger("api").info("written")
-    assert [line["message"] for line in lines(disk)] == ["written"]
+    missing = "the log could not be written: up to 1 lines are missing here"
+    assert [line["message"] for line in lines(disk)] == [missing, "written"]
+    assert lines(disk)[0]["level"] == "error"
     said = capsys.readouterr().err
     assert "no space left" in said
     assert "lost" in said
