@@ -451,6 +451,14 @@ class Aggregator:
         to be tried again, and holds up nothing else."""
         await self._grown.wait()
         self._grown.clear()
+        try:
+            await self._fold_all()
+        except BaseException:
+            self._grown.set()  # there is something left
+            raise
+        await asyncio.sleep(_FOLD_PAUSE_S)
+
+    async def _fold_all(self) -> None:
         for stream in list(self._unfolded):
             if self._streams.by_id(stream.id) is not stream:  # deleted since
                 self._unfolded.pop(stream)
@@ -468,7 +476,6 @@ class Aggregator:
         self._unfolded |= dict.fromkeys(each.stream for each in self._unfoldable.values())
         self._backlog_rows = sum(stream.unmerged[1] for stream in self._unfolded)
         self.observer.backlog(self.backlog)
-        await asyncio.sleep(_FOLD_PAUSE_S)
 
     async def _fold_pile(self, stream: Stream, pile: Pile) -> None:
         loop = asyncio.get_running_loop()

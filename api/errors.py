@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import logging
 import math
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from api.journal.model import ReplayError, StorageError
+from api.seldom import Seldom
 from decaysketch.errors import (
     CorruptSketchError,
     DecaySketchError,
@@ -428,6 +430,8 @@ class _Kind(NamedTuple):
     title: str
 
 
+_out_of_reach = Seldom(logging.getLogger("api.errors"))
+
 # The table. The first class of an exception's own line of ancestors that is here decides.
 TABLE: dict[type[Exception], _Kind] = {
     CorruptSketchError: _Kind(
@@ -573,6 +577,8 @@ async def _handle(request: Request, error: Exception) -> ProblemResponse:
     answer = answer_to(error)
     if getattr(request.scope.get("route"), "path", "") in _POSTS and request.method == "POST":
         _count_refusal(request, error, answer.status_code)
+    elif isinstance(error, StorageError):  # of posts the journal itself says it
+        _out_of_reach.say(logging.ERROR, "a request could not be answered: %s", error)
     if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         answer.headers["Allow"] = ", ".join(sorted(_methods_of(request)))
     return answer

@@ -3,7 +3,6 @@ It holds digests, never a key."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Protocol
 
 from sqlalchemy import (
@@ -25,14 +24,11 @@ from sqlalchemy import (
 )
 
 from api.access.keys import KeyRow, Role
-from api.journal.model import StorageError
 from api.journal.sql import answered, engine_of, transaction
 from api.journal.urls import async_url
 
 __all__ = ["KeyStore", "SqlKeyStore", "metadata"]
 
-
-_log = logging.getLogger(__name__)
 
 _CREATION_LOCK = 0x6B657973  # "keys"; PostgreSQL: held by who creates the table
 
@@ -125,12 +121,8 @@ class SqlKeyStore:
         return await self._changed(delete(_KEYS).where(_KEYS.c.prefix == prefix)) == 1
 
     async def _changed(self, statement: Insert | Update | Delete) -> int:
-        try:
-            async with transaction(self._writers) as connection:
-                return (await answered(connection.execute(statement))).rowcount
-        except StorageError as error:
-            _log.error("the keys cannot be written: %s", error)
-            raise
+        async with transaction(self._writers) as connection:
+            return (await answered(connection.execute(statement))).rowcount
 
 
 def _columns(row: KeyRow) -> dict[str, Any]:
