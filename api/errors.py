@@ -41,6 +41,7 @@ __all__ = [
     "BusyError",
     "CapacityTooSmallError",
     "ClockAheadError",
+    "ClockEarlyError",
     "ClosingError",
     "CorruptEncodingError",
     "Fault",
@@ -190,6 +191,22 @@ class ClockAheadError(ServiceError):
                 for field, time in times.items()
             ],
         )
+
+
+class ClockEarlyError(ServiceError):
+    """The clock of a sketch would make a stream forget what is not due yet by the clock of this
+    machine; it will be."""
+
+    def __init__(
+        self, stream: str, clock: int, limit: int, lead_s: float, retry_after_s: int
+    ) -> None:
+        super().__init__(
+            f"clock is {clock}; stream {stream!r} takes clocks up to {limit} now, {lead_s:g} s past "
+            "the clock of this server, so that none makes it forget what others hold: send the "
+            f"same again in {retry_after_s} s",
+            [Fault(field="clock", reason="ahead of its time", value=clock, expected=limit)],
+        )
+        self.retry_after_s = retry_after_s
 
 
 class ObservationsOnlyError(ServiceError):
@@ -449,6 +466,9 @@ TABLE: dict[type[Exception], _Kind] = {
     ClockAheadError: _Kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "clock-ahead", "Times lie in the future"
     ),
+    ClockEarlyError: _Kind(
+        HTTPStatus.TOO_MANY_REQUESTS, "clock-ahead", "The clock of the sketch is ahead of its time"
+    ),
     ObservationsOnlyError: _Kind(
         HTTPStatus.FORBIDDEN, "observations-only", "The stream takes no sketches"
     ),
@@ -587,7 +607,9 @@ async def _handle(request: Request, error: Exception) -> ProblemResponse:
 def _count_refusal(request: Request, error: Exception, status: int) -> None:
     """Count a post that is refused for what it is, if there is a stream of that name."""
     kind = next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), None)
-    if status not in _OF_THE_POST or (kind is None and status == HTTPStatus.FORBIDDEN):
+    if status not in _OF_THE_POST and not isinstance(error, ClockEarlyError):
+        return
+    if kind is None and status == HTTPStatus.FORBIDDEN:
         return
     aggregator = request.app.state.aggregator
     name = request.path_params["name"]
@@ -623,8 +645,13 @@ def _known(error: Exception) -> ProblemResponse:
             detail=_shortened(detail, 1000),
             errors=faults or None,
         ),
-        {"Retry-After": "1"} if kind.status in _TRANSIENT else None,
+        {"Retry-After": _retry_after(error)} if kind.status in _TRANSIENT else None,
     )
+
+
+def _retry_after(error: Exception) -> str:
+    """In seconds."""
+    return str(error.retry_after_s if isinstance(error, ClockEarlyError) else 1)
 
 
 def _of_http(error: HTTPException) -> ProblemResponse:

@@ -70,6 +70,12 @@ class Snapshot(ABC):
         """How far past the time of an observation a watermark may lie."""
         return 0
 
+    @property
+    def horizon(self) -> int | None:
+        """In how long a clock makes it forget half or more of what an observation weighed; None
+        where it forgets nothing by a clock."""
+        return None
+
     @abstractmethod
     def to_bytes(self) -> bytes:
         """The sketch on the wire."""
@@ -171,6 +177,14 @@ class _FixedDecay(_OfState):
         return int(self._state.decay.steps(self._state.params.max_weight).ages[-1])
 
     @property
+    def horizon(self) -> int:
+        """Of an observation of the largest weight."""
+        largest = self._state.params.max_weight
+        half = self._state.decay.steps(largest).at(np.int64(largest), np.int64(0)) // 2
+        ages = self._state.decay.expiry_ages([largest], [half], largest)
+        return int(ages[0])
+
+    @property
     def watermarks(self) -> list[int | None]:
         return _times(self._state.watermarks)
 
@@ -194,6 +208,11 @@ class _Window(_OfState):
     @property
     def watermarks(self) -> list[int | None]:
         return _times(self._state.complete_since)
+
+    @property
+    def horizon(self) -> int | None:
+        """All of it, in the largest window."""
+        return self._state.params.max_window
 
     @cached_property
     def _strata(self) -> estimators.Strata:

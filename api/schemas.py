@@ -335,6 +335,11 @@ class StreamState(BaseModel):
     max_clock_skew_s: float | None = Field(
         description="Seconds that a time may lie ahead of this service's clock; null: any."
     )
+    max_clock_lead_s: float | None = Field(
+        description="Seconds that the clock of a sketch may lie ahead of this service's; null: any. "
+        "A small share of the time in which the stream forgets by its clock: beyond, and within "
+        "`max_clock_skew_s`, a sketch is to be sent again when its time has come (429)."
+    )
     secret_ids: bool = Field(description="It takes raw observations only.")
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")

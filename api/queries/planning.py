@@ -197,7 +197,7 @@ def _now(
     if now is None:
         reason = f"missing: the server has no clock of the stream's time_unit, {unit!r}"
         raise refusal([Fault(field=f"queries[{i}].now", reason=reason) for i in unnamed])
-    if fixed_decay(recipe) is not None and snapshot.clock is not None:
+    if snapshot.clock is not None:
         now = max(now, snapshot.clock)  # what had expired by its clock is not known any more
     return min(now, TIME_LIMIT)
 

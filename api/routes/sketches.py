@@ -66,7 +66,8 @@ def _interval(first: int | None, one_past: int | None) -> Interval | None:
         s415="The body is of another media type.",
         s422="The bytes are damaged, a time lies in the future, or `source`, `first` or `next` is "
         "missing or outside its domain.",
-        s429="Too much waits to be written; `Retry-After` says when to send it again.",
+        s429="Too much waits to be written, or the clock of the sketch is a little ahead "
+        "(`clock-ahead`); `Retry-After` says when to send it again.",
         s503="The journal is out of reach; nothing was acknowledged, send it again.",
     ),
     openapi_extra={

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from api import schemas
 from api.access.guard import Reads, administers, creates, reads
+from api.ingest.skew import clock_lead_s
 from api.routes.common import TheAggregator, TheStream, json_only, problems
 from api.streams import Stream
 
@@ -183,6 +184,7 @@ def _state(
         decay=stream.recipe.to_dict().get("decay"),
         fingerprint=stream.recipe.params.fingerprint.hex(),
         max_clock_skew_s=stream.row.max_clock_skew_s,
+        max_clock_lead_s=clock_lead_s(merged, stream.row.max_clock_skew_s),
         secret_ids=stream.row.id_key is not None,
         bytes=len(merged.to_bytes()),
         watermarks=merged.watermarks,

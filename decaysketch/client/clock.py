@@ -4,6 +4,11 @@ What is dated past what the stream admits is refused by the sensor, row by row a
 aggregator could only refuse the whole delta that it is in, and all that was merged with it. The
 estimate is never early: the clock of this machine may step forward, and then more is let pass,
 which the aggregator judges.
+
+A clock that a sketch is told may lie ahead by less than a time may, or the stream would forget by
+it what is not due. A sketch that is told an earlier time forgets later and loses nothing, so a
+sensor whose own clock is ahead tells its sketches the aggregator's: what they hold is taken at
+once, and not when its time has come.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ class AggregatorClock:
 
     Attributes:
         max_skew_s: how far past the aggregator's clock a time may lie; None: any, or not known.
+        max_lead_s: how far a clock may; None: any, or not known.
     """
 
     def __init__(
@@ -37,6 +43,7 @@ class AggregatorClock:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.max_skew_s: float | None = None
+        self.max_lead_s: float | None = None
         self._steady, self._wall = steady, wall
         self._heard: tuple[float, float, float] | None = None
 
@@ -51,13 +58,25 @@ class AggregatorClock:
 
     def latest(self, unit: str) -> int | None:
         """The latest time that is admitted; None where any is, or where that is not known."""
-        size = NANOSECONDS.get(unit)
-        if self._heard is None or self.max_skew_s is None or size is None:
+        size, now_s = NANOSECONDS.get(unit), self._now_s()
+        if now_s is None or self.max_skew_s is None or size is None:
+            return None
+        return int((now_s + _WHOLE_SECONDS + self.max_skew_s) * 1e9 // size)
+
+    def _now_s(self) -> float | None:
+        """By the last ``Date``, so up to a second early."""
+        if self._heard is None:
             return None
         date, steady, wall = self._heard
         # A steady clock may stop while the machine sleeps.
-        passed_s = max(self._steady() - steady, self._wall() - wall)
-        return int((date + passed_s + _WHOLE_SECONDS + self.max_skew_s) * 1e9 // size)
+        return date + max(self._steady() - steady, self._wall() - wall)
+
+    def to_tell(self, now: int, unit: str) -> int:
+        """The clock that a sketch is told at ``now``: what the aggregator takes of it."""
+        size, now_s = NANOSECONDS.get(unit), self._now_s()
+        if now_s is None or self.max_lead_s is None or size is None:
+            return now
+        return min(now, int((now_s + self.max_lead_s) * 1e9 // size))
 
     def check(self, arguments: Mapping[str, Any], unit: str) -> None:
         """Refuse an update that has times past what is admitted.

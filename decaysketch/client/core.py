@@ -256,10 +256,9 @@ class Core:
             )
             return
         self._found, self._looked, self._paused = None, True, None
-        skew_s = fields.get("max_clock_skew_s")
-        self.store.aggregator_clock.max_skew_s = (
-            float(skew_s) if isinstance(skew_s, int | float) else None
-        )
+        clock = self.store.aggregator_clock
+        clock.max_skew_s = _seconds(fields.get("max_clock_skew_s"))
+        clock.max_lead_s = _seconds(fields.get("max_clock_lead_s"))
         self._hear(result)
 
     def _settle_post(self, delta: SpooledDelta, result: Answer | Exception) -> None:
@@ -281,8 +280,11 @@ class Core:
             self._last_error = outcome.reason
             self._note("rejected", f"delta {delta.name}: {outcome.reason}", outcome.problem)
         elif isinstance(outcome, Held):
-            self.store.waiting.hold(delta, self._clock(), too_long=outcome.too_long)
+            self.store.waiting.hold(
+                delta, self._clock(), too_long=outcome.too_long, after_s=outcome.after_s
+            )
             self._last_error = outcome.reason
+            self._hear(result)
             self._note("held", f"delta {delta.name}: {outcome.reason}")
         else:
             failures = self.store.waiting.failures
@@ -404,3 +406,7 @@ def _outcome(result: Answer | Exception, expected: dict[str, str]) -> Outcome:
 
 def _disk_fault(fault: OSError) -> str:
     return f"the spool cannot be written: {type(fault).__name__}: {fault}"
+
+
+def _seconds(given: Any) -> float | None:
+    return float(given) if isinstance(given, int | float) else None

@@ -8,10 +8,10 @@ answer                                     what becomes of the delta
 =========================================  =====================================================
 200, naming the stream and the source      taken: it is on the server's disk
 none, or cut off, or not the server's      again later (a portal on the way says 200 to anything)
-408, 425, 429, 5xx, 3xx                    again later, not before ``Retry-After``
+408, 425, 429, 5xx, 3xx                    again later, not before ``Retry-After``, but for
 the aggregator's own word that the body    refused: set aside with the problem
 is bad (``corrupt-sketch``, ...)
-``clock-ahead``, 413                       held: tried again by itself, and the others go on
+``clock-ahead`` (422, 429), 413            held: tried again by itself, and the others go on
 any other 4xx                              kept: nothing is wrong with it; delivery pauses, and the
                                            stream, which may be another one now, is looked at
 =========================================  =====================================================
@@ -68,10 +68,14 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Not this delta, and not now; whatever else waits may be sent."""
+    """Not this delta, and not now; whatever else waits may be sent.
+
+    ``after_s``: when it will be taken, where the aggregator says so; else 0.
+    """
 
     reason: str
     too_long: bool = False
+    after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +120,15 @@ def judge(answer: Answer, expected: Mapping[str, str]) -> Outcome:
         **fields, "status": status, "detail": detail if isinstance(detail, str) else "no detail"
     }  # fmt: skip
     reason = f"{status}: {problem['detail']}"
-    if status in _TRY_AGAIN or not 400 <= status < 500:
-        return Later(reason, _retry_after_s(answer.headers))
     prefix, _, kind = str(fields.get("type", "")).rpartition(":")
     kind = kind if prefix == _KINDS else ""
-    if status == _TOO_LONG or kind == _CLOCK_AHEAD:
-        return Held(reason, too_long=status == _TOO_LONG)
+    if kind == _CLOCK_AHEAD and 400 <= status < 500:
+        # Merged with deltas that come later its clock would be theirs, and never be due.
+        return Held(reason, after_s=_retry_after_s(answer.headers))
+    if status in _TRY_AGAIN or not 400 <= status < 500:
+        return Later(reason, _retry_after_s(answer.headers))
+    if status == _TOO_LONG:
+        return Held(reason, too_long=True)
     if kind in _ABOUT_THE_BODY and not _ABOUT_THE_SENDER & _fields_at_fault(fields):
         return Refused(problem)
     return Paused(reason)

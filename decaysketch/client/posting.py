@@ -28,6 +28,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from decaysketch.client import delivery
 from decaysketch.client.delivery import Answer, Backoff, Later, Taken, judge
 from decaysketch.client.errors import ClientError
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
@@ -429,6 +430,8 @@ class Poster:
             if accept(answer):
                 return answer
             outcome = judge(answer, expected)
+            if isinstance(outcome, delivery.Held) and outcome.after_s:
+                outcome = Later(outcome.reason, outcome.after_s)  # its time will come
             if not isinstance(outcome, Later):
                 assert not isinstance(outcome, Taken)
                 raise PostRefusedError(

@@ -199,6 +199,9 @@ class Store:
             recipe = self.recipe
             self._check_form(recipe, arguments, elements)
             self.aggregator_clock.check(arguments, recipe.params.time_unit)
+            if isinstance(now := arguments.get("now"), int):
+                now = self.aggregator_clock.to_tell(now, recipe.params.time_unit)
+                arguments = arguments | {"now": now}
             fresh = self._fresh
             fresh.sketch.update(**arguments)
             rows = int(np.size(arguments["timestamps"]))
@@ -250,6 +253,8 @@ class Store:
                     f"stream {self.stream!r} is of family 'decay', which has no clock"
                 )
             self.aggregator_clock.check({"now": now}, recipe.params.time_unit)
+            if isinstance(now, int):  # the sketch says what is wrong with any other
+                now = self.aggregator_clock.to_tell(now, recipe.params.time_unit)
             self._fresh.sketch.advance(now)
             self._fresh.told = True
             if self._oldest is None:

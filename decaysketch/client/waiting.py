@@ -77,9 +77,11 @@ class Waiting:
         """When one that is held may be tried again."""
         return min(self.held.values(), default=None)
 
-    def hold(self, delta: SpooledDelta, now: float, *, too_long: bool = False) -> None:
-        """Try it again later, by itself."""
-        self.held[delta.number] = now + HELD_S
+    def hold(
+        self, delta: SpooledDelta, now: float, *, too_long: bool = False, after_s: float = 0.0
+    ) -> None:
+        """Try it again later, by itself: after so many seconds, if somebody said how many."""
+        self.held[delta.number] = now + (after_s or HELD_S)
         if too_long:
             self._max_post_bytes = min(self._max_post_bytes, max(delta.size // 2, 1))
 

@@ -26,6 +26,7 @@ from client.test_core import (
 
 from decaysketch import SketchParams
 from decaysketch.client import spool as spool_module
+from decaysketch.client.clock import AggregatorClock
 from decaysketch.client.core import Core, Request, Wait
 from decaysketch.client.delivery import Answer
 from decaysketch.client.errors import StreamUnknownError
@@ -344,6 +345,48 @@ def test_times_past_what_the_stream_admits_are_refused_at_once(spool: Path) -> N
     assert one.status().done
     assert one.update(late | {"not_after": now}, elements=False) == 2
     assert one.update(columns | {"timestamps": [now, now + 300]}, elements=False) == 2
+
+
+def test_what_is_early_is_kept_and_taken_when_its_time_has_come(spool: Path) -> None:
+    """By itself: merged with what is given later it would have a later clock, and never be due."""
+    clock, server = Clock(), Server()
+    one = core(spool, clock=clock)
+    feed(one, range(10))
+    one.seal()
+    found(one, server)
+    early = {"type": "urn:decaysketch:problem:clock-ahead", "detail": "clock is 9"}
+    step = one.next_step()
+    assert isinstance(step, Request)
+    one.settle(step, answered(429, early, **{"retry-after": "12"}))
+    feed(one, range(10, 20))
+    one.seal()
+    deliver(one, server)  # the others go on
+    assert server.merged() == built(range(10, 20))
+    assert (one.paused, one.status().rejected, one.status().held) == (None, 0, 1)
+    wait = one.next_step()
+    assert isinstance(wait, Wait)
+    assert wait.seconds == pytest.approx(12)
+    clock.now += 12
+    deliver(one, server)
+    assert server.merged() == built(range(20))
+    assert one.status().done
+
+
+def test_sketches_are_told_no_time_that_the_aggregator_would_not_take(spool: Path) -> None:
+    """Of a device whose clock is ahead: what it posts is taken at once, and forgets a little later
+    than the device would have."""
+    recipe, now = recipe_of(SUM), 1_700_000_000
+    one = core(spool, recipe=recipe)
+    one.store.aggregator_clock = AggregatorClock(steady=lambda: 0.0, wall=lambda: 0.0)
+    limits = {"max_clock_skew_s": 300.0, "max_clock_lead_s": 3.0}
+    said = {"name": "s", **recipe.to_dict(), **limits}
+    one.settle(one.look(), answered(200, said, date=formatdate(now, usegmt=True)))
+    one.advance(now + 1)
+    assert one.store._fresh.sketch.clock == now + 1
+    one.advance(now + 250)
+    assert one.store._fresh.sketch.clock == now + 3
+    with pytest.raises(ObservationError, match="now is"):
+        one.advance(now + 3_000)
 
 
 def test_error_that_nobody_foresaw_is_waited_out(spool: Path) -> None:

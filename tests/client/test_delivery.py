@@ -87,6 +87,8 @@ def test_what_others_refuse_is_kept(status: int, kind: str | None) -> None:
 def test_what_is_not_taken_for_now_is_held() -> None:
     ahead = {"type": "urn:decaysketch:problem:clock-ahead", "detail": "newest is 9"}
     assert judge(answer(422, ahead), OURS) == Held("422: newest is 9")
+    early = judge(answer(429, ahead, retry_after="7"), OURS)
+    assert early == Held("429: newest is 9", after_s=7.0)
     assert judge(answer(413), OURS) == Held("413: no detail", too_long=True)
 
 

@@ -277,6 +277,21 @@ class TestWithABadNetwork:
         assert network.requests[-1].headers["content-type"] == "application/octet-stream"
         assert network.requests[-1].content == b"sketch"
 
+    def test_what_is_early_is_sent_again_when_its_time_has_come(self) -> None:
+        class Early(Network):
+            def __call__(self, request: httpx2.Request) -> httpx2.Response:
+                answer = super().__call__(request)
+                early = {"type": "urn:decaysketch:problem:clock-ahead", "detail": "clock is 9"}
+                return (
+                    httpx2.Response(429, json=early, headers={"retry-after": "17"})
+                    if answer.status_code == 429
+                    else answer
+                )
+
+        network = Early(429, 200)
+        assert network.poster().post("a", [b"sketch"]).new == 1
+        assert network.waits == [17.0]
+
     def test_a_body_that_is_too_long_is_halved(self) -> None:
         network = Network(413, 200, 413, 200, 200)
         blobs = [b"a", b"bc", b"def", b"g"]
