@@ -28,6 +28,7 @@ from api.errors import (
     StaleTokenError,
     StreamConflictError,
     TooManyStreamsError,
+    UnknownIntervalError,
     UnknownSourceError,
     UnknownStreamError,
 )
@@ -320,6 +321,24 @@ class Aggregator:
         stream = await self.find(name)
         if not await self._change(lambda tx: log.reinstate(tx, (stream.id, source))):
             raise UnknownSourceError(name, [source])
+
+    async def release(self, name: str, source: str, interval: Interval) -> None:
+        """Let numbers of a source be posted again; what was posted under them stays.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+            UnknownIntervalError: it was not acknowledged as one interval.
+        """
+        stream = await self.find(name)
+        found = await self._storage.write(lambda tx: log.release(tx, (stream.id, source), interval))
+        if found is not None:
+            given = interval.first, interval.next
+            others = [(each.first, each.next) for each in found]
+            raise UnknownIntervalError(source, given, others)
+        _log.warning(
+            "the numbers [%d, %d) of source %r of stream %r were released",
+            interval.first, interval.next, source, name,
+        )  # fmt: skip
 
     async def _change(self, transaction: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
         self._follower.check()

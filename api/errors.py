@@ -61,6 +61,7 @@ __all__ = [
     "TooManyStreamsError",
     "UnanswerableQueriesError",
     "UnauthenticatedError",
+    "UnknownIntervalError",
     "UnknownKeyError",
     "UnknownSourceError",
     "UnknownStreamError",
@@ -170,6 +171,27 @@ class IntervalConflictError(ServiceError):
                     value=_interval(given),
                 )
                 for each in acknowledged
+            ],
+        )
+
+
+class UnknownIntervalError(ServiceError):
+    """An interval was to be released that was not acknowledged as such."""
+
+    def __init__(
+        self, source: str, given: tuple[int, int], overlapping: Sequence[tuple[int, int]]
+    ) -> None:
+        listed = ", ".join(map(_interval, overlapping)) or "none"
+        super().__init__(
+            f"no interval {_interval(given)} of source {source!r} was acknowledged; of those that "
+            f"were, these share numbers with it: {listed}",
+            [
+                Fault(
+                    field="interval",
+                    reason=f"shares numbers with {_interval(each)}, which is released as a whole",
+                    value=_interval(given),
+                )
+                for each in overlapping
             ],
         )
 
@@ -519,6 +541,7 @@ TABLE: dict[type[Exception], _Kind] = {
     ),
     UnknownKeyError: _Kind(HTTPStatus.NOT_FOUND, "unknown-key", "No such key"),
     KeyChangedError: _Kind(HTTPStatus.CONFLICT, "key-changed", "The key was changed meanwhile"),
+    UnknownIntervalError: _Kind(HTTPStatus.NOT_FOUND, "unknown-interval", "No such interval"),
     UnknownSourceError: _Kind(HTTPStatus.NOT_FOUND, "unknown-source", "No such source"),
     UnsupportedMediaTypeError: _Kind(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Not a body this route takes"

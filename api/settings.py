@@ -124,6 +124,13 @@ class Settings(BaseModel):
     max_queries: int = _within(1000, 1, 2000, "Most queries in one request.")
     max_points: int = _within(2000, 1, 10_000, "Most times in one time series.")
     max_rows: int = _within(100_000, 1, 1 << 27, "Most observations in one post of them.")
+    max_interval: int = _within(
+        1 << 32,
+        1,
+        (1 << 63) - 1,
+        "Most numbers in the interval of one post: a day at 50,000 a second. An interval takes its "
+        "numbers off for ever.",
+    )
     max_streams: int = _within(10_000, 1, 1 << 24, "Most streams.")
     max_expressions: int = _within(
         32, 0, 1 << 16, "Most decays and predicates given as expressions in one request."

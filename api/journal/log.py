@@ -9,6 +9,7 @@ from api.errors import IntervalConflictError
 from api.journal.model import (
     CatalogChangedError,
     Head,
+    Interval,
     NewPost,
     Revocation,
     Row,
@@ -19,7 +20,7 @@ from api.journal.model import (
 )
 from api.journal.storage import Writer
 
-__all__ = ["Journaled", "append", "compact", "create", "delete", "reinstate", "revoke"]
+__all__ = ["Journaled", "append", "compact", "create", "delete", "reinstate", "release", "revoke"]
 
 _OVERLAPS_NAMED = 10  # intervals that came before, in one refusal
 
@@ -37,8 +38,8 @@ async def append(
 ) -> list[Journaled | IntervalConflictError]:
     """Append posts, each at most once, in their order.
 
-    A post may say which numbers of its source it holds. The ledger keeps these, for ever, and those
-    of one source never overlap.
+    A post may say which numbers of its source it holds. The ledger keeps these, until somebody
+    releases them, and those of one source never overlap.
 
     Args:
         tx: a fresh transaction.
@@ -172,6 +173,17 @@ async def reinstate(tx: Writer, source: SourceKey) -> bool:
             await _count_change(tx, head)
             return True
     return False
+
+
+async def release(tx: Writer, source: SourceKey, interval: Interval) -> list[Interval] | None:
+    """Take an interval of a source out of the ledger, so that its numbers may be posted again. What
+    was posted under it stays. None if it was there; else those that share numbers with it."""
+    await tx.lock_head()
+    found = [each for each, _digest in await tx.overlapping(source, interval, _OVERLAPS_NAMED)]
+    if found != [interval]:
+        return found
+    await tx.delete_interval(source, interval)
+    return None
 
 
 async def _count_change(tx: Writer, head: Head) -> None:

@@ -713,6 +713,16 @@ class _Writer(_Reader):
             )
         )
 
+    async def delete_interval(self, source: SourceKey, interval: Interval) -> None:
+        columns = tables.ledger.c
+        await self._do(
+            tables.ledger.delete().where(
+                _of(tables.ledger, source),
+                columns.first == interval.first,
+                columns.next == interval.next,
+            )
+        )
+
     async def insert_rows(self, rows: Sequence[Row]) -> None:
         await self._do(tables.journal.insert(), [_fields(row) for row in rows])
 

@@ -82,6 +82,9 @@ class Writer(Reader, Protocol):
     async def insert_interval(self, post: NewPost) -> None:
         """Enter the interval of a post into the ledger."""
 
+    async def delete_interval(self, source: SourceKey, interval: Interval) -> None:
+        """Take an interval out of the ledger."""
+
     async def insert_rows(self, rows: Sequence[Row]) -> None: ...
 
     async def insert_stream(self, stream: StreamRow) -> StreamRow:

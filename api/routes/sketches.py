@@ -12,11 +12,13 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from api import schemas
 from api.access.guard import reads, writes
 from api.aggregator import Aggregator, Incoming
-from api.errors import Fault, InvalidRequestError
+from api.errors import InvalidRequestError
+from api.ingest.intervals import check_interval, interval_of
 from api.ingest.skew import check_times
 from api.journal.model import Interval
 from api.queries import is_known
 from api.routes.common import TheAggregator, problems, require_media_type
+from api.settings import Settings
 from api.streams import Stream
 
 __all__ = ["router"]
@@ -29,25 +31,6 @@ SKETCHES = "application/vnd.decaysketch.sketches"
 _LENGTH_BYTES = 4
 _MOST_SKETCHES = 10_000
 _SMALL_BYTES = 16 * 1024  # decoded at once: to hand them to a thread takes as long
-
-
-def _interval(first: int | None, one_past: int | None) -> Interval | None:
-    if first is None and one_past is None:
-        return None
-    for name, other, given in (("first", "next", first), ("next", "first", one_past)):
-        if given is None:
-            raise InvalidRequestError(
-                f"{other} is given and {name} is not: an interval is given by both",
-                [Fault(field=name, reason=f"missing, beside {other}")],
-            )
-    assert first is not None
-    assert one_past is not None
-    if first >= one_past:
-        raise InvalidRequestError(
-            f"the interval [{first}, {one_past}) is empty",
-            [Fault(field="next", reason=f"expected more than first, {first}", value=one_past)],
-        )
-    return Interval(first, one_past)
 
 
 @router.post(
@@ -96,7 +79,7 @@ async def post_sketches(
     # an answer that nobody has to look at again.
     media = require_media_type(request, SKETCH, SKETCHES)
     aggregator: Aggregator = request.app.state.aggregator
-    interval = _interval(first, one_past)
+    interval = interval_of(first, one_past)
     stream = await aggregator.find(name)
     stream.admit(source)
     body = await request.body()
@@ -108,6 +91,9 @@ async def post_sketches(
         sketches = _decode(stream, bodies, interval, now_us)
     else:
         sketches = await aggregator.compute(_decode, stream, bodies, interval, now_us)
+    if interval is not None:
+        settings: Settings = request.app.state.settings
+        check_interval(interval, sketches[0].sketch, max_interval=settings.max_interval)
     receipt = await aggregator.post(stream, source, sketches)
     posted = schemas.PostedSketches(
         stream=name,

@@ -10,6 +10,8 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from api import schemas
 from api.access.guard import Reads, administers, creates, reads
+from api.errors import Fault, InvalidRequestError
+from api.ingest.intervals import interval_of
 from api.ingest.skew import clock_lead_s
 from api.routes.common import TheAggregator, TheStream, json_only, problems
 from api.streams import Stream
@@ -146,6 +148,38 @@ async def reinstate_source(
 ) -> None:
     """Admit a revoked source again; what it had posted stays dropped."""
     await aggregator.reinstate(name, source)
+
+
+@router.delete(
+    "/v1/streams/{name}/sources/{source:path}/intervals",
+    tags=["streams"],
+    summary="Release an interval",
+    dependencies=[Depends(administers)],
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(
+        s404="No such stream, or the source has no such interval; those that share numbers with it "
+        "are named.",
+        s422="The name, the source, `first` or `next` is missing or outside its domain.",
+        s503="The journal is out of reach; it may or may not have happened.",
+    ),
+)
+async def release_interval(
+    name: schemas.StreamName,
+    source: SourcePath,
+    aggregator: TheAggregator,
+    first: schemas.IntervalFirst = None,
+    one_past: schemas.IntervalNext = None,
+) -> None:
+    """Let the numbers `first` <= n < `next` of the source be posted again, which were acknowledged
+    as this interval. What was posted under it stays in the answers; to drop that as well, revoke
+    the source and reinstate it."""
+    interval = interval_of(first, one_past)
+    if interval is None:
+        raise InvalidRequestError(
+            "first and next are missing: which interval is to be released",
+            [Fault(field=field, reason="missing") for field in ("first", "next")],
+        )
+    await aggregator.release(name, source, interval)
 
 
 def _summaries(streams: list[Stream]) -> list[schemas.StreamSummary]:

@@ -45,6 +45,7 @@ RULES = {
     "POST /v1/streams/{name}/query": "read",
     "GET /v1/streams/{name}/sketch": "read",
     "POST /v1/streams/{name}/sketches": "write",
+    "DELETE /v1/streams/{name}/sources/{source:path}/intervals": "admin",
     "POST /v1/streams/{name}/sources/{source:path}/reinstate": "admin",
     "POST /v1/streams/{name}/sources/{source:path}/revoke": "admin",
 }

@@ -19,6 +19,7 @@ from service import NOW, OCTETS, posted, problem
 
 import decaysketch
 from api.errors import IntervalConflictError
+from api.ingest.intervals import UNSHOWN
 from api.journal import log
 from api.journal.model import Head, Interval, NewPost, StorageError, StreamRow
 from api.journal.sql import SqlStorage
@@ -219,6 +220,117 @@ def test_intervals_outside_their_domain(
 def test_the_largest_numbers(numbered: TestClient, data: Path) -> None:
     post(numbered, CASE.build(0, 0), first=2**63 - 2, next=2**63 - 1)
     assert ledger(data) == [("tap-7", 2**63 - 2, 2**63 - 1)]
+
+
+# ----------------------------------------------------------------------- taken off, and released
+
+
+def release(client: Client, first: Any = None, after: Any = None, source: str = "tap-7") -> Any:
+    given = {"first": first, "next": after}
+    return client.delete(
+        f"/v1/streams/s/sources/{source}/intervals",
+        params={name: number for name, number in given.items() if number is not None},
+    )
+
+
+def test_one_post_does_not_take_a_source_off_for_ever(numbered: TestClient, data: Path) -> None:
+    everything_else = SumSampler(SUM)
+    content = problem(
+        post(numbered, everything_else, first=10, next=2**63 - 1), 422, "invalid-request"
+    )
+    (fault,) = content["errors"]
+    assert (fault["field"], fault["value"]) == ("next", 2**63 - 1)
+    assert fault["expected"] == f"at most {10 + 2**32}"
+    assert "max_interval" in content["detail"]
+    assert ledger(data) == []
+    assert posted(post(numbered, CASE.build(0, 10), first=10, next=210))["duplicate"] is False
+
+
+def test_an_interval_is_of_about_as_many_numbers_as_a_sketch_that_discarded_nothing_shows(
+    numbered: TestClient, data: Path
+) -> None:
+    """With a clock there is no telling: all may have expired by it."""
+    shown = SumSampler(SUM, source="tap-7")
+    shown.update([1, 2, 3], [NOW] * 3)
+    for sampler, rows in ((SumSampler(SUM), 0), (shown, 3)):
+        most = rows + UNSHOWN
+        refused = post(numbered, sampler, first=5, next=5 + most + 1)
+        content = problem(refused, 422, "invalid-request")
+        assert f"{rows} rows and no watermark" in content["detail"]
+        assert content["errors"][0]["expected"] == f"at most {5 + most}"
+    assert ledger(data) == []
+    assert post(numbered, shown, first=5, next=5 + 3 + UNSHOWN).status_code == 200
+    told = SumSampler(SUM)
+    told.advance(NOW)
+    assert post(numbered, told, "tap-8", first=0, next=2**32).status_code == 200
+
+
+def test_how_long_an_interval_may_be_is_a_setting(
+    start: Callable[..., TestClient], data: Path
+) -> None:
+    client = start(max_interval=200)
+    client.put("/v1/streams/s", json=CASE.creation)
+    sketch = CASE.build(0, 0)
+    problem(post(client, sketch, first=0, next=201), 422, "invalid-request")
+    assert posted(post(client, sketch, first=0, next=200))["duplicate"] is False
+
+
+def test_an_interval_that_was_released_is_free_again(
+    start: Callable[..., TestClient], data: Path
+) -> None:
+    """What was posted under it stays; and a restart changes nothing."""
+    client = start()
+    client.put("/v1/streams/s", json=CASE.creation)
+    taken_off = SumSampler(SUM)
+    taken_off.advance(NOW)
+    post(client, CASE.build(0, 0), first=0, next=200)
+    post(client, taken_off, first=200, next=10**9)
+    before = everything(client)
+    problem(post(client, CASE.build(1, 200), first=200, next=400), 409, "interval-conflict")
+    assert release(client, 200, 10**9).status_code == 204
+    assert everything(client) == before
+    assert ledger(data) == [("tap-7", 0, 200)]
+    client = start()
+    assert posted(post(client, CASE.build(1, 200), first=200, next=400))["duplicate"] is False
+    assert posted(post(client, CASE.build(0, 0), first=0, next=200))["duplicate"] is True
+    assert (
+        everything(client)[1]
+        == CASE.join([CASE.build(0, 0), CASE.build(1, 200), taken_off]).to_bytes()
+    )
+
+
+def test_the_same_bytes_may_come_again_after_a_release(numbered: TestClient, data: Path) -> None:
+    sketch = CASE.build(0, 0)
+    post(numbered, sketch, first=0, next=200)
+    assert release(numbered, 0, 200).status_code == 204
+    assert posted(post(numbered, sketch, first=0, next=200))["duplicate"] is True
+    assert ledger(data) == [("tap-7", 0, 200)]
+    assert numbered.get("/v1/streams/s").json()["posts"] == 1
+
+
+def test_only_what_was_acknowledged_as_one_interval_is_released(
+    numbered: TestClient, data: Path
+) -> None:
+    for source in ("tap-7", "a/b"):
+        sampler = SumSampler(SUM, source=source)
+        for first in (0, 10):
+            sampler.update([5] * 10, [NOW] * 10)
+            assert post(numbered, sampler, source, first=first, next=first + 10).is_success
+    held = ledger(data)
+    for first, after, named in ((0, 20, "[0, 10), [10, 20)"), (0, 9, "[0, 10)"), (30, 40, "none")):
+        content = problem(release(numbered, first, after), 404, "unknown-interval")
+        assert content["detail"].endswith(f"share numbers with it: {named}")
+    problem(release(numbered, 0, 10, "nobody"), 404, "unknown-interval")
+    assert (
+        numbered.delete("/v1/streams/none/sources/a/intervals", params={"first": 0, "next": 1})
+        .json()["type"]
+        .endswith("unknown-stream")
+    )
+    for first, after in ((None, None), (0, None), (None, 10), (10, 10), (-1, 10), (0, 2**63)):
+        problem(release(numbered, first, after), 422, "invalid-request")
+    assert ledger(data) == held
+    assert release(numbered, 0, 10, "a/b").status_code == 204
+    assert ledger(data) == [each for each in held if each != ("a/b", 0, 10)]
 
 
 # ------------------------------------------------------------------------------ all or nothing

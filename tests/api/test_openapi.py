@@ -79,6 +79,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "put_stream",
         "readyz",
         "reinstate_source",
+        "release_interval",
         "revoke_source",
         "rotate_key",
     ]

@@ -429,6 +429,10 @@ class Transaction:
         entry = (post.interval, post.digest)
         self._change(_enter, (post.stream_id, post.source), entry)
 
+    async def delete_interval(self, source: SourceKey, interval: Interval) -> None:
+        await self.step()
+        self._change(_release, source, interval)
+
     async def insert_rows(self, rows: Sequence[Row]) -> None:
         await self.step()
         self._change(_insert_rows, tuple(rows))
@@ -505,6 +509,11 @@ def _refer(state: State, stream_id: int) -> None:
 
 def _enter(state: State, source: SourceKey, entry: tuple[Interval, bytes]) -> State:
     return _put(state, "ledger", source, (*state.ledger.get(source, ()), entry))
+
+
+def _release(state: State, source: SourceKey, interval: Interval) -> State:
+    kept = tuple(each for each in state.ledger.get(source, ()) if each[0] != interval)
+    return _put(state, "ledger", source, kept)
 
 
 def _insert_rows(state: State, rows: tuple[Row, ...]) -> State:

@@ -141,6 +141,32 @@ async def test_intervals_of_a_source_never_overlap(storage: SqlStorage, stream_i
     ]
 
 
+async def test_numbers_that_were_released_may_be_posted_again(
+    storage: SqlStorage, stream_id: int
+) -> None:
+    async def release(source: str, first: int, after: int) -> list[Interval] | None:
+        async with storage.writing() as tx:
+            return await log.release(tx, (stream_id, source), Interval(first, after))
+
+    first = post(stream_id, 1, "a", Interval(0, 10))
+    other = post(stream_id, 2, "b", Interval(0, 10))
+    later = post(stream_id, 3, "a", Interval(10, 2**40))
+    await append(storage, first, other, later)
+    before = await state(storage)
+    assert await release("a", 0, 11) == [Interval(0, 10), Interval(10, 2**40)]
+    assert await release("a", 10, 11) == [Interval(10, 2**40)]
+    assert await release("c", 0, 10) == []
+    assert await release("a", 10, 2**40) is None
+    assert await release("a", 10, 2**40) == []
+    assert await state(storage) == before  # the ledger alone
+    again = post(stream_id, 4, "a", Interval(10, 20))
+    (taken,) = await append(storage, again)
+    assert isinstance(taken, Journaled)
+    assert taken.row == row(4, again)
+    for held in (first, other):
+        assert await append(storage, held) == [Journaled(4, None)]
+
+
 async def test_a_transaction_that_fails_gives_its_numbers_back(
     storage: SqlStorage, stream_id: int
 ) -> None:

@@ -1,0 +1,86 @@
+"""Intervals of numbers: what a post may say of itself, as far as its sketch can show it.
+
+An interval takes its numbers off for ever, so one that says too much by mistake, or on purpose,
+silences its source. Two bounds:
+
+* ``next - first`` is at most ``max_interval``: more elements than anybody feeds to one sketch.
+* A sketch without any watermark has discarded nothing: each number that it was fed is a row of it,
+  but for elements of value 0 in a sum, those refused by ``not_after``, and copies. So of an
+  interval no more than ``UNSHOWN`` numbers may be without a row.
+
+A sketch that has watermarks shows no more than that: its clock may have expired any number of
+elements, and a sampler of 10^9 elements keeps about as many rows as one of 10^6. Which numbers its
+rows have is not looked at: their names are hashed together with the sampler's own name.
+"""
+
+from __future__ import annotations
+
+from api.errors import Fault, InvalidRequestError
+from api.families import Snapshot
+from api.journal.model import Interval
+
+__all__ = ["UNSHOWN", "check_interval", "interval_of"]
+
+UNSHOWN = 1 << 20  # a Sensor posts after 10,000 rows, or as many as one update brings
+
+
+def interval_of(first: int | None, one_past: int | None) -> Interval | None:
+    """The interval that a request gives; None where it gives none.
+
+    Raises:
+        InvalidRequestError: one of the two is missing, or there is no number in it.
+    """
+    if first is None and one_past is None:
+        return None
+    for name, other, given in (("first", "next", first), ("next", "first", one_past)):
+        if given is None:
+            raise InvalidRequestError(
+                f"{other} is given and {name} is not: an interval is given by both",
+                [Fault(field=name, reason=f"missing, beside {other}")],
+            )
+    assert first is not None
+    assert one_past is not None
+    if first >= one_past:
+        raise InvalidRequestError(
+            f"the interval [{first}, {one_past}) is empty",
+            [Fault(field="next", reason=f"expected more than first, {first}", value=one_past)],
+        )
+    return Interval(first, one_past)
+
+
+def check_interval(interval: Interval, sketch: Snapshot, *, max_interval: int) -> None:
+    """Refuse an interval that the sketch posted with it cannot be of.
+
+    Args:
+        interval: what is said.
+        sketch: what is posted.
+        max_interval: most numbers.
+
+    Raises:
+        InvalidRequestError: naming the numbers there are and those there may be.
+    """
+    numbers = interval.next - interval.first
+    if numbers > max_interval:
+        _refuse(interval, max_interval, f"at most {max_interval} are taken (max_interval)")
+    if numbers - len(sketch) > UNSHOWN and all(mark is None for mark in sketch.watermarks):
+        most = len(sketch) + UNSHOWN
+        why = (
+            f"the sketch has {len(sketch)} rows and no watermark, so it has discarded nothing: at "
+            f"most {most} are believed"
+        )
+        _refuse(interval, most, why)
+
+
+def _refuse(interval: Interval, most: int, why: str) -> None:
+    raise InvalidRequestError(
+        f"the interval [{interval.first}, {interval.next}) has {interval.next - interval.first} "
+        f"numbers; {why}",
+        [
+            Fault(
+                field="next",
+                reason="too far past first",
+                value=interval.next,
+                expected=f"at most {interval.first + most}",
+            )
+        ],
+    )
