@@ -241,6 +241,7 @@ class Aggregator:
         *,
         max_clock_skew_s: float | EllipsisType | None = ...,
         secret_ids: bool = False,
+        bind_keys: bool = False,
     ) -> tuple[Stream, bool]:
         """The stream of this name, and whether it is new.
 
@@ -250,6 +251,7 @@ class Aggregator:
             max_clock_skew_s: seconds that a time may lie ahead of the clock; None: any; ``...``: as
                 the limits say, or as it is.
             secret_ids: whether its ids are keyed by a secret, drawn here.
+            bind_keys: whether the source is part of the keys of raw observations.
 
         Raises:
             StreamConflictError: it exists and is of another family, or has other parameters.
@@ -276,6 +278,7 @@ class Aggregator:
                 if max_clock_skew_s is ...
                 else max_clock_skew_s,
                 id_key=id_key,
+                bind_keys=bind_keys,
             )
             created = await self._change(lambda tx: log.create(tx, row))
             if created is not None:
@@ -288,6 +291,8 @@ class Aggregator:
             different = {"family": different["family"]}
         if max_clock_skew_s not in (..., stream.row.max_clock_skew_s):
             different["max_clock_skew_s"] = stream.row.max_clock_skew_s, max_clock_skew_s
+        if bind_keys != stream.row.bind_keys:
+            different["bind_keys"] = stream.row.bind_keys, bind_keys
         if different:
             raise StreamConflictError(name, different)
         return stream, False

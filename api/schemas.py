@@ -181,7 +181,7 @@ class _Stream(RequestModel):
 
     def form(self) -> dict[str, Any]:
         """What the sketches of the stream share, as ``recipe_from_dict`` reads it."""
-        return self.model_dump(exclude={"max_clock_skew_s", "secret_ids"})
+        return self.model_dump(exclude={"max_clock_skew_s", "secret_ids", "bind_keys"})
 
 
 class HashedStream(_Stream):
@@ -190,6 +190,22 @@ class HashedStream(_Stream):
         description="Key the ids by a secret that this service draws and keeps: nobody can choose "
         "ids that bias the sketch. Such a stream takes raw observations only.",
     )
+    bind_keys: bool = Field(
+        default=False,
+        description="With `secret_ids`: the source that posts is part of the key of an observation, "
+        "so that no other source can post a later copy in place of it. Copies that come through "
+        "other sources count again.",
+    )
+
+    @model_validator(mode="after")
+    def _has_a_secret_to_bind_by(self) -> Self:
+        if self.bind_keys and not self.secret_ids:
+            raise PydanticCustomError(
+                "keys_not_secret",
+                "bind_keys is true and secret_ids is not: whoever can compute the ids of another "
+                "source can post sketches of them",
+            )
+        return self
 
 
 class DecayStream(HashedStream):
@@ -341,6 +357,7 @@ class StreamState(BaseModel):
         "`max_clock_skew_s`, a sketch is to be sent again when its time has come (429)."
     )
     secret_ids: bool = Field(description="It takes raw observations only.")
+    bind_keys: bool = Field(description="The source is part of the key of an observation.")
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")
     newest: int | None = Field(description="The latest time that it retains; null: it is empty.")

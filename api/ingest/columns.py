@@ -8,6 +8,10 @@ Ids
     parts, text or integers. Its id is ``decaysketch.observation_ids(part, part, ...)`` of the
     stream's parameters, the same that a sensor computes which builds sketches. The source that
     posts is not part of it: copies of a message that come by other paths are copies.
+Bound keys
+    Unless the stream binds keys to sources: then the source is the part before the first, and an
+    integer alone is a key of one part as well. Parts are hashed one by one, each as what it is, so
+    no key of one source is that of another, whatever is in them.
 Samplers
     Elements have numbers, not keys: with the source that posts, a number names an element for ever.
 """
@@ -23,7 +27,7 @@ import numpy.typing as npt
 
 from decaysketch import SketchParams, observation_ids
 from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.hashing import MAX_KEY_BYTES
+from decaysketch.hashing import MAX_KEY_BYTES, RepeatedKeys
 from decaysketch.observations import TIME_LIMIT
 
 __all__ = [
@@ -59,12 +63,14 @@ class Form:
         source: who posts.
         latest: the latest time that is taken; None: any.
         max_rows: most observations of one post.
+        bind_keys: whether an id says something under this source alone.
     """
 
     params: SketchParams | SumParams | MedianParams
     source: str
     latest: int | None
     max_rows: int
+    bind_keys: bool = False
 
     @property
     def integers(self) -> bool:
@@ -210,7 +216,9 @@ def check(raw: Raw, form: Form) -> Batch:
     ids = raw.ids.copy()
     if isinstance(form.params, SketchParams):
         for places, parts in _by_kind(raw.keys):
-            ids[places] = observation_ids(*parts, params=form.params)
+            ids[places] = _ids(parts, form, form.params)
+        if form.bind_keys and plain.any():
+            ids[plain] = _ids([raw.ids[plain]], form, form.params)
     values = np.ma.masked_array(raw.values, mask=raw.missing) if raw.missing.any() else raw.values
     columns = (values, raw.weights, raw.times, ids)
     return Batch(
@@ -219,6 +227,13 @@ def check(raw: Raw, form: Form) -> Batch:
         raw.positions[checks.good],
         sorted(checks.refusals),
     )
+
+
+def _ids(parts: list[Any], form: Form, params: SketchParams) -> Int64Array:
+    if form.bind_keys:
+        codes = np.zeros(len(parts[0]), dtype=np.int64)
+        parts = [RepeatedKeys([form.source], codes), *parts]
+    return observation_ids(*parts, params=params)
 
 
 def _by_kind(keys: dict[int, Key]) -> Iterable[tuple[list[int], list[Any]]]:

@@ -80,6 +80,7 @@ class StreamRow:
         recipe: ``Recipe.to_dict()``.
         max_clock_skew_s: seconds that a time may lie ahead of this service's clock; None: any.
         id_key: secret key of the ids, where the stream holds one.
+        bind_keys: whether the source is part of the keys of raw observations.
     """
 
     id: int
@@ -89,6 +90,7 @@ class StreamRow:
     created_us: int
     max_clock_skew_s: float | None = None
     id_key: bytes | None = field(default=None, repr=False)
+    bind_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)

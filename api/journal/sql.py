@@ -84,6 +84,10 @@ _OPEN_S = 3600.0  # creating the tables, or reading every post of the release be
 _READERS = 8  # connections
 _KEYS_ASKED = 256  # in one statement
 _SIZES_READ = 1024  # in one statement
+# Beside the recipe of a stream, as JSON, and only where it is so: a release that does not know of it
+# refuses the stream, instead of taking observations under other ids.
+_BIND_KEYS = "bind_keys"
+
 _SNAPSHOT_BYTES = 8 * 1024 * 1024  # read at once, unless one source has more
 
 _PAGE_SIZE = 8192  # of a new SQLite file
@@ -572,18 +576,7 @@ class _Reader:
         return await self._read_head(_head)
 
     async def streams(self) -> list[StreamRow]:
-        return [
-            StreamRow(
-                row.id,
-                row.name,
-                row.incarnation,
-                json.loads(row.recipe),
-                row.created_us,
-                row.max_clock_skew_s,
-                row.id_key,
-            )
-            for row in await self._all(_streams)
-        ]
+        return [_stream(row) for row in await self._all(_streams)]
 
     async def revocations(self) -> list[Revocation]:
         return [Revocation(*row) for row in await self._all(_revocations)]
@@ -645,6 +638,21 @@ def _portions(sizes: Sequence[Any]) -> Iterator[tuple[SourceKey, SourceKey]]:
         if total >= _SNAPSHOT_BYTES or number == len(sizes) - 1:
             yield first, (stream_id, source)
             first, total = None, 0
+
+
+def _stream(row: Any) -> StreamRow:
+    recipe = json.loads(row.recipe)
+    bind_keys = recipe.pop(_BIND_KEYS, False)
+    return StreamRow(
+        row.id,
+        row.name,
+        row.incarnation,
+        recipe,
+        row.created_us,
+        row.max_clock_skew_s,
+        row.id_key,
+        bind_keys,
+    )
 
 
 def _snapshot(row: Any) -> SnapshotRow:
@@ -727,11 +735,12 @@ class _Writer(_Reader):
         await self._do(tables.journal.insert(), [_fields(row) for row in rows])
 
     async def insert_stream(self, stream: StreamRow) -> StreamRow:
+        recipe = dict(stream.recipe) | ({_BIND_KEYS: True} if stream.bind_keys else {})
         result = await self._do(
             tables.streams.insert().values(
                 name=stream.name,
                 incarnation=stream.incarnation,
-                recipe=json.dumps(dict(stream.recipe), sort_keys=True),
+                recipe=json.dumps(recipe, sort_keys=True),
                 created_us=stream.created_us,
                 max_clock_skew_s=stream.max_clock_skew_s,
                 id_key=stream.id_key,

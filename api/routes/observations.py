@@ -132,7 +132,7 @@ async def post_observations(
     stream.admit(source)
     params, row = stream.recipe.params, stream.row
     latest = latest_time(params.time_unit, row.max_clock_skew_s, aggregator.now_us() * 1000)
-    form = Form(params, source, latest, settings.max_rows)
+    form = Form(params, source, latest, settings.max_rows, row.bind_keys)
     taken = await aggregator.compute(take, stream, reader, await request.body(), form)
     receipt = None
     if taken.incoming is not None:

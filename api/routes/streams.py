@@ -53,11 +53,13 @@ async def put_stream(
     """Idempotent: the same parameters again are answered with 200 and change nothing."""
     chosen = creation.root
     given = "max_clock_skew_s" in chosen.model_fields_set
+    hashed = chosen if isinstance(chosen, schemas.HashedStream) else None
     stream, created = await aggregator.create(
         name,
         chosen.form(),
         max_clock_skew_s=chosen.max_clock_skew_s if given else ...,
-        secret_ids=isinstance(chosen, schemas.HashedStream) and chosen.secret_ids,
+        secret_ids=hashed is not None and hashed.secret_ids,
+        bind_keys=hashed is not None and hashed.bind_keys,
     )
     if created:
         response.status_code = HTTPStatus.CREATED
@@ -220,6 +222,7 @@ def _state(
         max_clock_skew_s=stream.row.max_clock_skew_s,
         max_clock_lead_s=clock_lead_s(merged, stream.row.max_clock_skew_s),
         secret_ids=stream.row.id_key is not None,
+        bind_keys=stream.row.bind_keys,
         bytes=len(merged.to_bytes()),
         watermarks=merged.watermarks,
         clock=merged.clock,

@@ -16,6 +16,8 @@ from httpx2 import Response
 from service import NOW, PARAMS, build, problem
 
 import decaysketch as ds
+from api.ingest.columns import Form, check
+from api.ingest.json_rows import read_json
 from decaysketch.asyncwindow import MedianSampler, SumSampler
 
 NDJSON, ARROW = "application/x-ndjson", "application/vnd.apache.arrow.stream"
@@ -469,6 +471,86 @@ class TestASecretStream:
         state = secret.get("/v1/streams/s").json()
         assert state["params"]["keyed_by"] == "secret"
         assert "id_key" not in str(state)
+
+
+class TestKeysBoundToTheirSource:
+    FORM: Row = {"params": PARAMS.to_dict(), "secret_ids": True, "bind_keys": True}
+
+    @pytest.fixture
+    def bound(self, client: TestClient) -> TestClient:
+        assert client.put("/v1/streams/s", json=self.FORM).status_code == 201
+        return client
+
+    def count(self, client: TestClient, now: int) -> Any:
+        query = {"aggregate": "count", "decay": {"kind": "window", "width": 60}, "now": now}
+        (given,) = client.post("/v1/streams/s/query", json={"queries": [query]}).json()["answers"]
+        return given["estimate"]["value"]
+
+    @pytest.mark.parametrize("key", [4711, [12], "t-7/12", ["t-7", 12]])
+    def test_nobody_replaces_what_another_source_has_posted(
+        self, bound: TestClient, key: Any
+    ) -> None:
+        """The same key and weight with a later time: the latest copy stands for an observation."""
+        honest = {"value": 20, "weight": 3, "time": NOW - 30, "id": key}
+        for form, left in (({}, 1), ({"secret_ids": True, "bind_keys": False}, 0)):
+            bound.delete("/v1/streams/s")
+            assert bound.put("/v1/streams/s", json=self.FORM | form).status_code == 201
+            assert counts(post(bound, [honest], source="t-7")) == {"retained": 1}
+            assert self.count(bound, NOW - 10) == 1
+            forged = post(bound, [honest | {"time": NOW, "value": 99}], source="mallory")
+            assert forged.status_code == 200
+            assert self.count(bound, NOW - 10) == left, form
+
+    @pytest.mark.parametrize("write", [as_json, as_lines, as_arrow])
+    def test_copies_of_one_source_are_copies(
+        self, bound: TestClient, write: Callable[[Sequence[Row]], tuple[str, bytes]]
+    ) -> None:
+        rows = ROWS[:3]  # an Arrow column of ids has one type
+        assert counts(post(bound, rows, write=write)) == {"retained": 3}
+        assert counts(post(bound, rows, write=write)) == {"already_retained": 3}
+        assert counts(post(bound, rows, write=write, source="gateway-4")) == {"retained": 3}
+        assert bound.get("/v1/streams/s").json()["rows"] == 6
+
+    def test_the_source_is_a_part_of_the_key_and_runs_into_no_other(self) -> None:
+        posted = {
+            ("a", "bc"), ("a", ("b", "c")), ("ab", "c"), ("a", ("b", 1)), ("a", 1), ("b", 1),
+            ("1", 1), ("1", "1"), ("a", "1"), ("a", "b"), ("b", "a"),
+        }  # fmt: skip
+        ids = {
+            (source, key): self.ids(source, [key if isinstance(key, int | str) else list(key)])[0]
+            for source, key in posted
+        }
+        assert len(set(ids.values())) == len(posted)
+        for (source, key), found in ids.items():
+            parts = key if isinstance(key, tuple) else (key,)
+            assert found == ds.observation_ids(source, *parts, params=PARAMS)[0]
+
+    def ids(self, source: str, keys: list[Any]) -> list[int]:
+        form = Form(PARAMS, source, None, 100, bind_keys=True)
+        rows = [{"time": NOW, "id": key} for key in keys]
+        found: list[int] = check(read_json(as_json(rows)[1], form), form).columns.ids.tolist()
+        return found
+
+    def test_is_a_property_of_the_stream(self, start: Callable[..., TestClient]) -> None:
+        client = start()
+        assert client.put("/v1/streams/s", json=self.FORM).status_code == 201
+        before = digest(client, post(client, ROWS))
+        client = start()
+        assert client.get("/v1/streams/s").json()["bind_keys"] is True
+        assert counts(again := post(client, ROWS)) == {"already_retained": 4}
+        assert digest(client, again) == before
+        assert client.put("/v1/streams/s", json=self.FORM).status_code == 200
+        other = client.put("/v1/streams/s", json=self.FORM | {"bind_keys": False})
+        (fault,) = problem(other, 409, "stream-exists")["errors"]
+        assert (fault["field"], fault["value"], fault["expected"]) == ("bind_keys", False, True)
+
+    def test_takes_a_secret(self, client: TestClient) -> None:
+        """Ids that anybody can compute are bound to nobody: a sketch may have any."""
+        form = self.FORM | {"secret_ids": False}
+        content = problem(client.put("/v1/streams/s", json=form), 422, "invalid-request")
+        assert "bind_keys is true and secret_ids is not" in content["detail"]
+        sampler = CASES["sum"].creation | {"bind_keys": True}
+        problem(client.put("/v1/streams/s", json=sampler), 422, "invalid-request")
 
 
 def test_what_was_taken_is_there_after_a_restart(start: Callable[..., TestClient]) -> None:

@@ -77,7 +77,7 @@ async def test_the_head(storage: SqlStorage, open_storage: Open) -> None:
 
 
 async def test_streams_come_back_as_they_were_made(storage: SqlStorage) -> None:
-    made = [stream("b"), stream("a", max_clock_skew_s=0.1, id_key=bytes(range(32)))]
+    made = [stream("b"), stream("a", max_clock_skew_s=0.1, id_key=bytes(range(32)), bind_keys=True)]
     async with storage.writing() as tx:
         await tx.lock_head()
         stored = [await tx.insert_stream(each) for each in made]
