@@ -41,6 +41,7 @@ from api.journal.storage import Storage, Writer
 from api.journal.writability import Writability
 from api.observer import Observer
 from api.pile import Pile
+from api.replacements import Replacements
 from api.settings import Settings
 from api.streams import Stream, Streams, differences
 from decaysketch.families import Recipe, recipe_from_dict
@@ -162,6 +163,7 @@ class Aggregator:
             most_rows=self._limits.compact_rows,
             most_bytes=self._limits.compact_bytes,
         )
+        self._replacements = Replacements(self._streams, compute, self.observer)
 
     # ------------------------------------------------------------------------------------ life
 
@@ -178,6 +180,7 @@ class Aggregator:
         run("commit", self._committer.run)
         run("follow", lambda: self._follower.follow(limits.poll_s))
         run("compact", lambda: self._compactor.watch(limits.compact_every_s))
+        run("replacements", self._replacements.watch)
 
     def stop(self) -> None:
         """Take no more posts."""
@@ -197,8 +200,9 @@ class Aggregator:
         """What must hold for this process to serve, and whether it does."""
         writable = await self._writability.proved(_PROVED_WITHIN_S)
         since_s = asyncio.get_running_loop().time() - self._follower.caught_up_at
-        # While nothing can be compacted everything is answered rightly, by every process alike.
-        failing = [name for name in self._background.failing if name != "compact"]
+        # Without these two everything is answered rightly, by every process alike.
+        beside = ("compact", "replacements")
+        failing = [name for name in self._background.failing if name not in beside]
         failing += ["fold"] if self._unfoldable and "fold" not in failing else []
         return {
             "journal_writable": writable,
@@ -464,6 +468,10 @@ class Aggregator:
     async def compact(self) -> int:
         """Compact now; how many rows of the journal were deleted."""
         return await self._compactor.compact()
+
+    async def count_replacing(self) -> None:
+        """Count now, in streams that have changed, what stands in place of another source's."""
+        await self._replacements.count()
 
     def _took(self, stream: Stream, rows: int) -> None:
         self._unfolded[stream] = None

@@ -223,9 +223,9 @@ class ClockEarlyError(ServiceError):
         self, stream: str, clock: int, limit: int, lead_s: float, retry_after_s: int
     ) -> None:
         super().__init__(
-            f"clock is {clock}; stream {stream!r} takes clocks up to {limit} now, {lead_s:g} s past "
-            "the clock of this server, so that none makes it forget what others hold: send the "
-            f"same again in {retry_after_s} s",
+            f"clock is {clock}; stream {stream!r} takes clocks up to {limit} now, {lead_s:g} s "
+            "past the clock of this server, so that none makes it forget what others hold: send "
+            f"the same again in {retry_after_s} s",
             [Fault(field="clock", reason="ahead of its time", value=clock, expected=limit)],
         )
         self.retry_after_s = retry_after_s

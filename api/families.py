@@ -25,6 +25,7 @@ from decaysketch.families import IntegralRecipe, Params, Recipe, Sketch
 from decaysketch.integral import sampling
 from decaysketch.integral.state import NO_CLOCK, IntegralState
 from decaysketch.sample import Sample
+from decaysketch.verdicts import Identified
 from decaysketch.wire import asyncwindow as window_wire
 from decaysketch.wire import integral as integral_wire
 
@@ -75,6 +76,11 @@ class Snapshot(ABC):
         """In how long a clock makes it forget half or more of what an observation weighed; None
         where it forgets nothing by a clock."""
         return None
+
+    @property
+    @abstractmethod
+    def identified(self) -> Identified:
+        """Its rows by identity, each at most once; of several hash functions those of one."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:
@@ -128,6 +134,11 @@ class _ChosenDecay(Snapshot):
     def newest(self) -> int | None:
         held = [state.times for state in self._held.states if len(state)]
         return max((int(times[0]) for times in held), default=None)
+
+    @property
+    def identified(self) -> Identified:
+        state = self._held.states[0]
+        return Identified(state.ids, state.weights, state.times, state.value_keys)
 
     def to_bytes(self) -> bytes:
         return self._held.to_bytes()
@@ -188,6 +199,11 @@ class _FixedDecay(_OfState):
     def watermarks(self) -> list[int | None]:
         return _times(self._state.watermarks)
 
+    @property
+    def identified(self) -> Identified:
+        state = self._state
+        return Identified(state.ids, state.weights, state.times, state.value_keys)
+
     def to_bytes(self) -> bytes:
         return integral_wire.encode(self._state)
 
@@ -213,6 +229,13 @@ class _Window(_OfState):
     def horizon(self) -> int | None:
         """All of it, in the largest window."""
         return self._state.params.max_window
+
+    @property
+    def identified(self) -> Identified:
+        """The value is part of the identity in a sum alone."""
+        state = self._state
+        second = state.value_keys if state.params.weighted else np.zeros(len(state), np.int64)
+        return Identified(state.keys.view(np.int64), second, state.times, state.value_keys)
 
     @cached_property
     def _strata(self) -> estimators.Strata:

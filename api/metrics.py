@@ -72,10 +72,11 @@ class Metrics(Observer):
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"decaysketch_{name}", text, labels, registry=registry)
 
-        def gauge(name: str, text: str, mode: str) -> Gauge:
+        def gauge(name: str, text: str, mode: str, *labels: str) -> Gauge:
             return Gauge(
                 f"decaysketch_{name}",
                 text,
+                labels,
                 registry=registry,
                 multiprocess_mode=mode,  # type: ignore[arg-type]
             )
@@ -101,6 +102,12 @@ class Metrics(Observer):
         )
         self._refused = counter(
             "refused", "Posts and observations refused, by reason.", "stream", "reason"
+        )
+        self._replacing = gauge(
+            "replacing_rows",
+            "Rows held in place of earlier copies that another source has posted; of one worker.",
+            "livemax",
+            "stream",
         )
         self._commit_seconds = histogram(
             "journal_commit_seconds", "One transaction, until it is on stable storage."
@@ -174,6 +181,10 @@ class Metrics(Observer):
         """Posts or observations were refused. ``reason`` is a word of the program (the slug of a
         problem, the name of a check), never a text from outside."""
         self._refused.labels(self._stream(stream), reason).inc(count)
+
+    def replacing(self, stream: str, rows: int) -> None:
+        """So many rows of sources stand in place of what another source has posted."""
+        self._replacing.labels(self._stream(stream)).set(rows)
 
     # -------------------------------------------------------------------------------- journal
 

@@ -17,6 +17,9 @@ class Observer:
     def observations(self, stream: str, source: str, verdict: str, rows: int) -> None:
         """What became of raw observations."""
 
+    def replacing(self, stream: str, rows: int) -> None:
+        """So many rows of sources stand in place of what another source has posted."""
+
     def committed(self, posts: int, size: int, seconds: float) -> None:
         """A transaction of the journal ended well."""
 

@@ -192,9 +192,9 @@ class HashedStream(_Stream):
     )
     bind_keys: bool = Field(
         default=False,
-        description="With `secret_ids`: the source that posts is part of the key of an observation, "
-        "so that no other source can post a later copy in place of it. Copies that come through "
-        "other sources count again.",
+        description="With `secret_ids`: the source that posts is part of the key of an "
+        "observation, so that no other source can post a later copy in place of it. Copies that "
+        "come through other sources count again.",
     )
 
     @model_validator(mode="after")
@@ -326,6 +326,12 @@ class SourceState(BaseModel):
     posted_bytes: int = Field(description="Their bytes.")
     posted_rows: int = Field(description="Observations in them, copies included.")
     last_received: datetime = Field(description="When the last of them came.")
+    replacing_rows: int | None = Field(
+        description="Rows held of it that stand in place of an earlier copy which another source "
+        "has posted: of the same identity, with a later time, or a larger value at the same time. "
+        "Counted every now and then, and said with `replacing=true`; null: not asked for, not "
+        "counted yet, or too many rows to count."
+    )
 
 
 class StreamState(BaseModel):
@@ -352,9 +358,9 @@ class StreamState(BaseModel):
         description="Seconds that a time may lie ahead of this service's clock; null: any."
     )
     max_clock_lead_s: float | None = Field(
-        description="Seconds that the clock of a sketch may lie ahead of this service's; null: any. "
-        "A small share of the time in which the stream forgets by its clock: beyond, and within "
-        "`max_clock_skew_s`, a sketch is to be sent again when its time has come (429)."
+        description="Seconds that the clock of a sketch may lie ahead of this service's; null: "
+        "any. A small share of the time in which the stream forgets by its clock: beyond, and "
+        "within `max_clock_skew_s`, a sketch is to be sent again when its time has come (429)."
     )
     secret_ids: bool = Field(description="It takes raw observations only.")
     bind_keys: bool = Field(description="The source is part of the key of an observation.")

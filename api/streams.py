@@ -55,6 +55,10 @@ class Stream:
     Args:
         row: of the database.
 
+    Attributes:
+        replacing: how many rows of each source stand in place of another's, as they were counted
+            last; None: not yet, or there are too many.
+
     Raises:
         DecaySketchError: the recipe cannot be read.
     """
@@ -70,6 +74,7 @@ class Stream:
         self._revoked: dict[str, Revocation] = {}
         self._partial_joins: dict[tuple[tuple[str, int], ...], _Join] = {}
         self._joining = threading.Lock()
+        self.replacing: Mapping[str, int] | None = None
 
     def decode(self, body: bytes) -> Snapshot:
         """The sketch in a body, checked against this stream.
@@ -215,6 +220,11 @@ class Stream:
     def source_count(self) -> int:
         """How many sources have posted."""
         return len(self._sources)
+
+    @property
+    def source_names(self) -> list[str]:
+        """Those that have posted, in no order."""
+        return list(self._sources)
 
     def source(self, name: str) -> tuple[Pile, Totals] | None:
         """What a source has posted, as of now; the pile may grow."""

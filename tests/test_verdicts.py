@@ -16,7 +16,13 @@ from integral import cases as integral_cases
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams, SumSampler, WindowState, element_keys
 from decaysketch.observations import prepare
-from decaysketch.verdicts import Verdict, VerdictCounts, count_verdicts
+from decaysketch.verdicts import (
+    Identified,
+    Verdict,
+    VerdictCounts,
+    count_replacing,
+    count_verdicts,
+)
 
 RETAINED, ALREADY, BELOW = Verdict.RETAINED, Verdict.ALREADY_RETAINED, Verdict.BELOW_WATERMARK
 
@@ -228,3 +234,25 @@ def _elements(state: WindowState) -> Held:
         (key, value if state.params.weighted else 0): (time, value)
         for key, value, time in zip(*(column.tolist() for column in columns), strict=True)
     }
+
+
+HELD = st.dictionaries(
+    st.tuples(st.integers(-2, 2), st.integers(1, 2)),
+    st.tuples(st.integers(0, 2), st.integers(-1, 1)),
+    max_size=8,
+)
+
+
+@given(st.lists(HELD, max_size=5))
+def test_rows_that_stand_in_place_of_another_part_s(parts: list[Held]) -> None:
+    def stands(part: Held, identity: tuple[int, int]) -> bool:
+        copies = [each[identity] for each in parts if identity in each]
+        return part[identity] == max(copies) and part[identity] != min(copies)
+
+    columns = []
+    for part in parts:
+        rows = np.array([(*each, *part[each]) for each in part], np.int64).reshape(-1, 4)
+        columns.append(Identified(*(column.copy() for column in rows.T)))
+    assert count_replacing(columns) == [
+        sum(stands(part, identity) for identity in part) for part in parts
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated
@@ -91,9 +92,13 @@ async def get_stream(
     after_source: Annotated[
         str, Query(max_length=200, description="Of those whose name comes after this.")
     ] = "",
+    replacing: Annotated[
+        bool, Query(description="Say of each source what it holds in place of another's.")
+    ] = False,
 ) -> schemas.StreamState:
     """The parameters to build sketches with, and what the stream holds."""
-    return await aggregator.compute(_state, stream, after_source, sources)
+    counts = stream.replacing if replacing else None
+    return await aggregator.compute(_state, stream, after_source, sources, counts)
 
 
 @router.delete(
@@ -208,7 +213,10 @@ def _summary(stream: Stream) -> schemas.StreamSummary:
 
 
 def _state(
-    stream: Stream, after_source: str = "", sources: int = _SOURCES_LISTED
+    stream: Stream,
+    after_source: str = "",
+    sources: int = _SOURCES_LISTED,
+    replacing: Mapping[str, int] | None = None,
 ) -> schemas.StreamState:
     merged = stream.snapshot()
     summary = dict(_summary(stream))
@@ -237,6 +245,7 @@ def _state(
                 posted_bytes=each.totals.posted_bytes,
                 posted_rows=each.totals.rows,
                 last_received=_utc(each.totals.last_received_us),
+                replacing_rows=None if replacing is None else replacing.get(each.source, 0),
             )
             for each in stream.sources(after_source, sources)
         ],
