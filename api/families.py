@@ -191,9 +191,9 @@ class _FixedDecay(_OfState):
     def horizon(self) -> int:
         """Of an observation of the largest weight."""
         largest = self._state.params.max_weight
-        half = self._state.decay.steps(largest).at(np.int64(largest), np.int64(0)) // 2
-        ages = self._state.decay.expiry_ages([largest], [half], largest)
-        return int(ages[0])
+        table = self._state.decay.steps(largest)
+        half = table.at(np.array([largest]), np.array([0])) // 2
+        return int(self._state.decay.expiry_ages([largest], half, largest)[0])
 
     @property
     def watermarks(self) -> list[int | None]:

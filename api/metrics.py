@@ -184,7 +184,9 @@ class Metrics(Observer):
 
     def replacing(self, stream: str, rows: int) -> None:
         """So many rows of sources stand in place of what another source has posted."""
-        self._replacing.labels(self._stream(stream)).set(rows)
+        label = self._stream(stream)
+        if label != _OTHER:  # a number of one of them would pass for that of all
+            self._replacing.labels(label).set(rows)
 
     # -------------------------------------------------------------------------------- journal
 

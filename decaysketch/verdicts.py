@@ -266,7 +266,8 @@ def count_replacing(parts: Sequence[Identified]) -> list[int]:
     stands = (times == times[latest]) & (values == values[latest])
     replaced = np.zeros(len(order), np.bool_)
     replaced[latest[~stands]] = True
-    return np.bincount(owners[order][stands & replaced[latest]], minlength=len(parts)).tolist()
+    counts = np.bincount(owners[order][stands & replaced[latest]], minlength=len(parts))
+    return [int(count) for count in counts]
 
 
 def _hashes(rows: Identified) -> npt.NDArray[np.uint64]:

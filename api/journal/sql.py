@@ -84,7 +84,7 @@ _OPEN_S = 3600.0  # creating the tables, or reading every post of the release be
 _READERS = 8  # connections
 _KEYS_ASKED = 256  # in one statement
 _SIZES_READ = 1024  # in one statement
-# Beside the recipe of a stream, as JSON, and only where it is so: a release that knows nothing of it
+# Beside the recipe of a stream, as JSON, and only where it is so: a release that does not know it
 # refuses the stream, instead of taking observations under other ids.
 _BIND_KEYS = "bind_keys"
 

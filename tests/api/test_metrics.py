@@ -39,6 +39,8 @@ def test_what_is_told_is_counted() -> None:
     counted.observations("s", "a", "refused", 1)
     counted.refused("s", "corrupt-sketch")
     counted.refused("s", "corrupt-sketch", 4)
+    counted.replacing("s", 7)
+    counted.replacing("s", 5)
     counted.committed(3, 1500, 0.003)
     counted.folded(3, 0.2)
     counted.backlog(12)
@@ -66,6 +68,7 @@ def test_what_is_told_is_counted() -> None:
         ("decaysketch_observations_total", "s", "retained"): 7,
         ("decaysketch_observations_total", "s", "refused"): 1,
         ("decaysketch_refused_total", "corrupt-sketch", "s"): 5,
+        ("decaysketch_replacing_rows", "s"): 5,
         ("decaysketch_journal_commit_seconds_count",): 1,
         ("decaysketch_journal_commit_posts_sum",): 3,
         ("decaysketch_journal_commit_posts_bucket", "2.0"): 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -474,7 +474,7 @@ class TestASecretStream:
 
 
 class TestKeysBoundToTheirSource:
-    FORM: Row = {"params": PARAMS.to_dict(), "secret_ids": True, "bind_keys": True}
+    FORM: ClassVar[Row] = {"params": PARAMS.to_dict(), "secret_ids": True, "bind_keys": True}
 
     @pytest.fixture
     def bound(self, client: TestClient) -> TestClient:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families import CASES, MEDIAN, SUM
+from families import CASES, FIXED, MEDIAN, SUM
 from fastapi.testclient import TestClient
 from service import NOW, OCTETS, PARAMS, posted
 
@@ -36,10 +36,10 @@ def sampled(kind: Any, params: Any) -> Callable[..., Any]:
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "decay": hashed(ds.DecaySketch),
-    "integral": hashed(ds.IntegralDecaySketch, CASES["integral"].join([CASES["integral"].build(0, 0)]).decay),
+    "integral": hashed(ds.IntegralDecaySketch, FIXED),
     "sum": sampled(SumSampler, SUM),
     "median": sampled(MedianSampler, MEDIAN),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +109,21 @@ def test_raw_observations_count_as_sketches_do(stream: TestClient) -> None:
         )
         assert answer.json()["retained"] == 5
     assert count(stream) == {"mallory": 5, "t-7": 0}
+
+
+def test_what_was_replaced_is_back_when_the_source_is_revoked(stream: TestClient) -> None:
+    def honest() -> Any:
+        query = {"aggregate": "count", "decay": {"kind": "window", "width": 60}, "now": NOW - 30}
+        answer = stream.post("/v1/streams/s/query", json={"queries": [query]}).json()
+        return answer["answers"][0]["estimate"]["value"]
+
+    build = FAMILIES["decay"]
+    post(stream, "t-7", build(np.full(10, NOW - 60), np.ones(10)))
+    post(stream, "mallory", build(np.full(10, NOW), np.ones(10)))
+    assert honest() == 0
+    assert count(stream) == {"mallory": 10, "t-7": 0}
+    assert stream.post("/v1/streams/s/sources/mallory/revoke").status_code == 204
+    assert honest() == 10
 
 
 def test_more_rows_than_are_counted_are_said_to_be_unknown(
