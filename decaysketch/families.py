@@ -24,12 +24,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
-from decaysketch import asyncwindow, wire
+from decaysketch import asyncwindow, retained, wire
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.asyncwindow import retained as elements
 from decaysketch.asyncwindow.params import AsyncParams
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
+from decaysketch.integral import rows
 from decaysketch.integral.sketch import IntegralDecaySketch
 from decaysketch.integral.state import spec_of
 from decaysketch.params import SketchParams
@@ -41,6 +43,7 @@ from decaysketch.wire._fields import family_number
 __all__ = [
     "FAMILIES",
     "DecayRecipe",
+    "Head",
     "IntegralRecipe",
     "MedianRecipe",
     "Params",
@@ -50,14 +53,36 @@ __all__ = [
     "decode",
     "family_of",
     "merge",
+    "peek",
     "recipe_from_dict",
     "recipe_of",
+    "release_scratch",
 ]
 
 Params = SketchParams | SumParams | MedianParams
 Sketch = DecaySketch | IntegralDecaySketch | SumSampler | MedianSampler
 Blob = bytes | bytearray | memoryview
 S = TypeVar("S", bound=Sketch)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a reader knows of a sketch before it decodes a row: what it would take.
+
+    Attributes:
+        family: name of the kind of sketch.
+        capacity: rows kept for each level.
+        rows: of each copy, in order.
+    """
+
+    family: str
+    capacity: int
+    rows: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """Rows of all copies together."""
+        return sum(self.rows)
 
 
 class Recipe(ABC, Generic[S]):
@@ -102,6 +127,11 @@ class Recipe(ABC, Generic[S]):
         cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
     ) -> S:
         """Read a sketch of this family; see :func:`decode`."""
+
+    @classmethod
+    @abstractmethod
+    def peek(cls, blob: Blob) -> Head:
+        """The head of a sketch of this family; see :func:`peek`."""
 
     @classmethod
     @abstractmethod
@@ -160,6 +190,11 @@ class DecayRecipe(Recipe[DecaySketch]):
         return DecaySketch.from_bytes(blob, params=params, id_key=id_key)
 
     @classmethod
+    def peek(cls, blob: Blob) -> Head:
+        header = wire.peek(blob)
+        return Head(cls.family, header.capacity, tuple(copy.rows for copy in header.copies))
+
+    @classmethod
     def merge(cls, sketches: Sequence[DecaySketch]) -> DecaySketch:
         return DecaySketch.merged(sketches)
 
@@ -198,6 +233,11 @@ class IntegralRecipe(Recipe[IntegralDecaySketch]):
         cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
     ) -> IntegralDecaySketch:
         return IntegralDecaySketch.from_bytes(blob, params=params, decay=decay, id_key=id_key)
+
+    @classmethod
+    def peek(cls, blob: Blob) -> Head:
+        header = wire_integral.peek(blob)
+        return Head(cls.family, header.capacity, (header.rows,))
 
     @classmethod
     def merge(cls, sketches: Sequence[IntegralDecaySketch]) -> IntegralDecaySketch:
@@ -244,6 +284,11 @@ class _AsyncRecipe(Recipe[S]):
                 {"id_key": ("given", "none, elements are keyed by the seed")}
             )
         return cast(S, cls.sketch_type.from_bytes(blob, params=params))
+
+    @classmethod
+    def peek(cls, blob: Blob) -> Head:
+        header = wire_asyncwindow.peek(blob, kind=cls.family)
+        return Head(cls.family, header.params.capacity, (header.rows,))
 
     @classmethod
     def merge(cls, sketches: Sequence[S]) -> S:
@@ -372,6 +417,21 @@ def family_of(blob: Blob) -> str:
     return _BY_NUMBER[number].family
 
 
+def peek(blob: Blob) -> Head:
+    """How many rows a sketch of whatever family says it has, before one of them is decoded.
+
+    For refusing by size: decoded, a row takes 33 bytes and more; on the wire it may take a quarter
+    of one. The frame and the checksum are verified, the header is read, and that so many rows can
+    be: each takes a bit, and a level holds no more than the capacity. Whether they are there is
+    known to :func:`decode`. Time O(bytes), for the checksum; constant memory.
+
+    Raises:
+        CorruptSketchError: bytes that no honest builder could have written.
+        TypeError: not bytes at all.
+    """
+    return FAMILIES[family_of(blob)].peek(blob)
+
+
 def decode(
     blob: Blob,
     *,
@@ -429,3 +489,13 @@ def merge(sketches: Iterable[S]) -> S:
             raise IncompatibleSketchError({"family": (recipes[0].family, recipe.family)})
     merged: S = recipes[0].merge(given)
     return merged
+
+
+def release_scratch() -> None:
+    """Give back the working memory that merging and compacting left to the calling thread.
+
+    It is as large as the largest sketch that the thread has compacted, and made anew when it is
+    needed. Who merges large sketches on threads that stay calls it afterwards.
+    """
+    for release in (retained.release_scratch, rows.release_scratch, elements.release_scratch):
+        release()

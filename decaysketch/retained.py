@@ -28,7 +28,7 @@ from decaysketch.observations import TIME_LIMIT, Observations
 from decaysketch.params import SketchParams
 from decaysketch.state import NO_WATERMARK, SketchState
 
-__all__ = ["RetainedRows"]
+__all__ = ["RetainedRows", "release_scratch"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -38,6 +38,7 @@ _BAG_FACTOR = 5
 _SMALLEST_LIMIT = 16_384
 _MERGE_LIMIT = 1 << 18  # rows gathered from many sketches before they are compacted together
 _FIRST_ROOM = 1_024
+_SLACK = 8  # trimmed, a bag has room for no more than this part of its rows besides
 _TABLE_MARGIN = 1.6  # slots of the identity table for each row that survived last time
 
 # Keys the identity table; drawn for each process because the table is fed from the network.
@@ -128,6 +129,13 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
+
+
+def release_scratch() -> None:
+    """Give back the working memory of the calling thread; it is made anew when it is needed."""
+    _scratch.__init__()  # type: ignore[misc]
+
+
 _INT64 = np.dtype(np.int64)
 
 
@@ -166,6 +174,17 @@ class RetainedRows:
     def __len__(self) -> int:
         self.compact()
         return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the bag takes, room for more rows included."""
+        return sum(column.nbytes for column in self._bag)
+
+    def trim(self) -> None:
+        """Compact, and give back the room that no row takes. O(rows) where there is any."""
+        self.compact()
+        if len(self._bag.ids) > self._rows + self._rows // _SLACK + _FIRST_ROOM:
+            self._bag = self._bag.first(self._rows)
 
     # ------------------------------------------------------------------------------------- input
 

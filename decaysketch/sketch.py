@@ -290,6 +290,21 @@ class DecaySketch(Summarized):
         for rows in self._copies:
             rows.lower_capacity(capacity)
 
+    # --------------------------------------------------------------------------------- memory
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows, room for more included; snapshots of it come on top."""
+        return sum(rows.nbytes for rows in self._copies)
+
+    def trim(self) -> None:
+        """Give back what no row needs: room for more of them, and what was computed of earlier
+        snapshots. Changes no state. O(rows)."""
+        self._flush()
+        for rows in self._copies:
+            rows.trim()
+        self._snapshot = self._before = None
+
     # --------------------------------------------------------------------------- state and bytes
 
     def _outdate(self) -> None:

@@ -26,7 +26,7 @@ from decaysketch.errors import ParameterError
 from decaysketch.observations import MISSING_KEY, TIME_LIMIT
 from decaysketch.state import NO_WATERMARK
 
-__all__ = ["Columns", "RetainedElements"]
+__all__ = ["Columns", "RetainedElements", "release_scratch"]
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
@@ -38,6 +38,7 @@ _BAG_FACTOR = 4
 _SMALLEST_LIMIT = 16_384
 _MERGE_LIMIT = 1 << 18  # rows gathered from many samplers before they are compacted together
 _FIRST_ROOM = 1_024
+_SLACK = 8  # trimmed, a bag has room for no more than this part of its rows besides
 _SPARE = 1.03  # capacities of rows to look at, so that some may be copies; doubled where too few
 _TABLE_MARGIN = 1.6  # slots of the identity table for each row that survived last time
 
@@ -97,6 +98,11 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
+def release_scratch() -> None:
+    """Give back the working memory of the calling thread; it is made anew when it is needed."""
+    _scratch.__init__()  # type: ignore[misc]
+
+
 class RetainedElements:
     """Rows, watermarks and clock. Not safe to use from two threads at once."""
 
@@ -127,6 +133,19 @@ class RetainedElements:
     def __len__(self) -> int:
         self.compact()
         return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the bag takes, room for more rows included."""
+        return sum(column.nbytes for column in self._bag)
+
+    def trim(self) -> None:
+        """Compact, and give back the room that no row takes. O(rows) where there is any."""
+        self.compact()
+        if len(self._bag.keys) > self._rows + self._rows // _SLACK + _FIRST_ROOM:
+            bag = Columns.empty(self._rows)
+            bag.copy_from(self._bag, self._rows)
+            self._bag = bag
 
     @property
     def floor(self) -> int:

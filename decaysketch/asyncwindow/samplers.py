@@ -440,6 +440,20 @@ class Sampler(Summarized, Generic[P]):
         self._rows.lower_capacity(capacity)
         self._changed()
 
+    # --------------------------------------------------------------------------------- memory
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, room for more included; states of it come on top."""
+        return self._rows.nbytes
+
+    def trim(self) -> None:
+        """Give back what no element needs: room for more of them, and what queries have read.
+        Changes no state. O(rows)."""
+        self._flush()
+        self._rows.trim()
+        self._changed()
+
     # --------------------------------------------------------------------------- state and bytes
 
     def state(self) -> WindowState:

@@ -32,7 +32,7 @@ from decaysketch.observations import Observations
 from decaysketch.params import SketchParams
 from decaysketch.verdicts import Identified
 
-__all__ = ["IntegralRows"]
+__all__ = ["IntegralRows", "release_scratch"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -41,6 +41,7 @@ Int64Array = npt.NDArray[np.int64]
 _BAG_FACTOR = 4
 _SMALLEST_LIMIT = 16_384
 _FIRST_ROOM = 1_024
+_SLACK = 8  # trimmed, a bag has room for no more than this part of its rows besides
 _FIRST_EVENTS = 6  # events of a row, before it is known how many there are
 _MERGE_LIMIT = 1 << 18  # rows gathered from many sketches before they are compacted together
 
@@ -114,6 +115,11 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
+def release_scratch() -> None:
+    """Give back the working memory of the calling thread; it is made anew when it is needed."""
+    _scratch.__init__()  # type: ignore[misc]
+
+
 class IntegralRows:
     """Rows, watermarks and clock. Not safe to use from two threads at once."""
 
@@ -143,6 +149,25 @@ class IntegralRows:
     def __len__(self) -> int:
         """Rows in the bag, before they are compacted."""
         return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the bag takes, room for more rows included."""
+        return sum(column.nbytes for column in self._bag)
+
+    def trim(self) -> None:
+        """Compact, and give back the room that no row takes. O(rows) where there is any."""
+        self.compact()
+        bag, rows, events = self._bag, self._rows, self._events
+        needed = _Bag.empty(rows + 1, events + 1)
+        needed_bytes = sum(column.nbytes for column in needed)
+        if self.nbytes <= needed_bytes + needed_bytes // _SLACK + _FIRST_ROOM * 40:
+            return
+        for to, source in zip(needed[:4], bag[:4], strict=True):
+            to[:rows] = source[:rows]
+        needed.first[: rows + 1] = bag.first[: rows + 1]
+        needed.events[:events] = bag.events[:events]
+        self._bag = needed
 
     @property
     def watermarks(self) -> Int64Array:

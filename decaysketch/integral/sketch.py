@@ -309,6 +309,20 @@ class IntegralDecaySketch(Summarized):
         self._rows.lower_capacity(capacity)
         self._forget_answers()
 
+    # --------------------------------------------------------------------------------- memory
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows, room for more included; states of it come on top."""
+        return self._rows.nbytes
+
+    def trim(self) -> None:
+        """Give back what no row needs: room for more of them, and answers that were kept. Changes
+        no state. O(rows)."""
+        self._flush()
+        self._rows.trim()
+        self._forget_answers()
+
     # --------------------------------------------------------------------------- state and bytes
 
     def state(self) -> IntegralState:

@@ -26,6 +26,7 @@ __all__ = [
     "Reader",
     "as_bytes",
     "begin",
+    "check_row_count",
     "check_time",
     "open_blob",
     "params_of",
@@ -68,6 +69,23 @@ def check_time(time: int, field: str) -> None:
     """Refuse a time beyond the limit of timestamps."""
     if abs(time) > TIME_LIMIT:
         refuse(f"{field} is {time}; expected at most 2^62 = {TIME_LIMIT} in magnitude")
+
+
+def check_row_count(rows: int, capacity: int, levels: int, blob: bytes) -> None:
+    """Refuse more rows than can be, before any of them is looked at: what decoding finds in the
+    end, found at once.
+
+    Args:
+        rows: how many are declared.
+        capacity: rows that a level holds later than its watermark.
+        levels: how many levels may hold rows of their own: those with a watermark, and the first
+            without one, which holds all of those above.
+        blob: the bytes; a row takes a bit of them at the least.
+    """
+    if rows > capacity * levels:
+        refuse(f"{rows} rows; capacity {capacity} at {levels} levels allows {capacity * levels}")
+    if rows > 8 * len(blob):
+        refuse(f"{rows} rows in {len(blob)} bytes; a row takes a bit at the least")
 
 
 # --------------------------------------------------------------------------------------- writing

@@ -18,6 +18,7 @@ What decoding promises
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from decaysketch.wire import _fields as fields
 from decaysketch.wire._fields import refuse
 from decaysketch.wire._rows import Rows, check_canonical, decode_rows, encode_rows
 
-__all__ = ["FAMILIES", "decode", "encode"]
+__all__ = ["FAMILIES", "Header", "decode", "encode", "peek"]
 
 FAMILIES = {"sum": 3, "median": 4}
 
@@ -46,6 +47,29 @@ _IMPLAUSIBLE = 1e-9
 _MOST_AT_TOP = 64  # elements of one time at the coarsest level, which expects one of a whole window
 
 Params = SumParams | MedianParams
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Header:
+    """What :func:`peek` reads: everything in front of the columns.
+
+    Attributes:
+        optional_flags: one bit for each optional section behind the columns.
+        params: with the capacity that the bytes carry.
+        clock: the latest time that the sampler was told, ``NO_CLOCK`` where there is none.
+        watermarks: int64[M + 1].
+        rows: number of elements held.
+        newest: time of the most recent element, None without any.
+        columns_at: offset of the first byte of the columns.
+    """
+
+    optional_flags: int
+    params: Params
+    clock: int
+    watermarks: npt.NDArray[np.int64]
+    rows: int
+    newest: int | None
+    columns_at: int
 
 
 # --------------------------------------------------------------------------------------- encoding
@@ -115,6 +139,32 @@ def decode(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = Non
         IncompatibleSketchError: the bytes are of a stream with other parameters than ``params``.
     """
     blob = fields.as_bytes(blob)
+    header = _read_header(blob, kind, params)
+    found = header.params
+    rows, end = decode_rows(blob, header.columns_at, header.rows, header.newest, found.value_type)
+    state = _state(found, header.clock, header.watermarks, rows)
+    check_canonical(blob, header.columns_at, end, rows, found.value_type)
+    fields.skip_optional_sections(blob, header.optional_flags, end)
+    _check_watermarks(state)
+    return state
+
+
+def peek(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = None) -> Header:
+    """Read the header and verify the checksum, without decoding elements.
+
+    The header is checked by itself, and that so many rows can be; whether it agrees with the rows
+    is only known to :func:`decode`, whose arguments and errors these are. Constant memory.
+    """
+    blob = fields.as_bytes(blob)
+    header = _read_header(blob, kind, params)
+    # Of the levels that are nested, those with a watermark and the first without hold rows.
+    found, floor = header.params, floor_of(header.params, header.clock)
+    nested = int(np.count_nonzero(header.watermarks[found.first_nested :] > floor)) + 1
+    fields.check_row_count(header.rows, found.capacity, found.first_nested + nested, blob)
+    return header
+
+
+def _read_header(blob: bytes, kind: str, params: Any) -> Header:
     opening = fields.open_blob(blob, FAMILIES[kind])
     reader = opening.reader
     if opening.params is not None or opening.copies != 1:
@@ -139,12 +189,7 @@ def decode(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = Non
             f"{count} rows; capacity {found.capacity} at {found.levels + 1} levels allows {most}"
         )
     newest = reader.time("first time") if count else None
-    rows, end = decode_rows(blob, reader.at, count, newest, found.value_type)
-    state = _state(found, clock, watermarks, rows)
-    check_canonical(blob, reader.at, end, rows, found.value_type)
-    fields.skip_optional_sections(blob, opening.optional_flags, end)
-    _check_watermarks(state)
-    return state
+    return Header(opening.optional_flags, found, clock, watermarks, count, newest, reader.at)
 
 
 def _read_params(reader: fields.Reader, kind: str, capacity: int) -> Params:

@@ -137,7 +137,10 @@ def peek(blob: bytes | bytearray | memoryview) -> Header:
         CorruptSketchError: see :func:`decode`.
         TypeError: not bytes at all.
     """
-    return _read_header(fields.open_blob(fields.as_bytes(blob), FAMILY))
+    blob = fields.as_bytes(blob)
+    header = _read_header(fields.open_blob(blob, FAMILY))
+    fields.check_row_count(header.rows, header.capacity, len(header.watermarks) + 1, blob)
+    return header
 
 
 def _read_header(opening: fields.Opening) -> Header:

@@ -155,14 +155,18 @@ def peek(blob: bytes | bytearray | memoryview) -> Header:
     """Read the header and verify the checksum, without decoding rows.
 
     For routing, and for refusing by size (``rows``), by capacity or by time (``newest``,
-    ``watermarks``) before any memory is spent. The header is checked by itself, but whether it
-    agrees with the rows is only known to :func:`decode`.
+    ``watermarks``) before any memory is spent. The header is checked by itself, and that so many
+    rows can be; whether it agrees with the rows is only known to :func:`decode`.
 
     Raises:
         CorruptSketchError: see :func:`decode`.
         TypeError: not bytes at all.
     """
-    return _read_header(fields.open_blob(fields.as_bytes(blob), FAMILY))
+    blob = fields.as_bytes(blob)
+    header = _read_header(fields.open_blob(blob, FAMILY))
+    for copy in header.copies:
+        fields.check_row_count(copy.rows, header.capacity, len(copy.watermarks) + 1, blob)
+    return header
 
 
 def _read_header(opening: fields.Opening) -> Header:
