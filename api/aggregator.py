@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import EllipsisType
 from typing import Any, Self, TypeVar
 
+from api.admission import Admission, RowLimits
 from api.background import Background, pause_s
+from api.budget import Hold, Memory
 from api.compactor import Compactor
 from api.compute import Compute
 from api.errors import (
@@ -27,6 +30,7 @@ from api.errors import (
     NotCaughtUpError,
     StaleTokenError,
     StreamConflictError,
+    TooManySketchRowsError,
     TooManyStreamsError,
     UnknownIntervalError,
     UnknownSourceError,
@@ -48,6 +52,7 @@ from decaysketch.families import Recipe, recipe_from_dict
 
 __all__ = ["Aggregator", "Incoming", "Limits", "Receipt"]
 
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -70,6 +75,7 @@ class Limits:
     lag_s: float = 10.0
     max_streams: int = 10_000
     max_clock_skew_s: float | None = None
+    rows: RowLimits = field(default_factory=RowLimits)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -83,6 +89,10 @@ class Limits:
             compact_bytes=settings.compact_bytes,
             max_streams=settings.max_streams,
             max_clock_skew_s=settings.max_clock_skew_s,
+            backlog_rows=settings.max_inflight_rows,
+            rows=RowLimits(
+                **{each.name: getattr(settings, each.name) for each in fields(RowLimits)}
+            ),
         )
 
 
@@ -132,7 +142,8 @@ class Aggregator:
         self._limits = limits or Limits()
         self._storage = storage
         self.now_us = now_us
-        self._streams = Streams()
+        self.memory = Memory(self._limits.rows.max_inflight_rows, self._limits.rows.max_read_rows)
+        self._streams = Streams(self.memory)
         self._unfolded: dict[Stream, None] = {}  # an ordered set
         self._unfoldable: dict[Pile, _Failing] = {}
         self._background = Background(self.observer)
@@ -152,6 +163,13 @@ class Aggregator:
             queue_posts=self._limits.queue_posts,
             queue_bytes=self._limits.queue_bytes,
             observer=self.observer,
+        )
+        self._admission = Admission(
+            self._limits.rows,
+            self.memory,
+            compute,
+            self._follower.catch_up,
+            lambda: self._streams,
         )
         self._compactor = Compactor(
             storage,
@@ -361,13 +379,38 @@ class Aggregator:
 
     # ----------------------------------------------------------------------------------- posts
 
-    async def post(self, stream: Stream, source: str, sketches: Sequence[Incoming]) -> Receipt:
+    def hold(self, rows: int) -> Hold:
+        """Room to decode the sketches of a post that have so many rows together; see
+        :meth:`post`.
+
+        Raises:
+            TooManySketchRowsError: more than one post may have.
+            RowsInFlightError: too many with those of the other posts.
+        """
+        if rows > self._limits.rows.max_post_rows:
+            raise TooManySketchRowsError(rows, self._limits.rows.max_post_rows)
+        return self.memory.flight.hold(rows)
+
+    async def post(
+        self,
+        stream: Stream,
+        source: str,
+        sketches: Sequence[Incoming],
+        hold: Hold | None = None,
+    ) -> Receipt:
         """Journal checked sketches, all of them or none; on return they are on stable storage.
 
         Only a sketch that comes alone may have an interval.
 
+        Args:
+            stream: where to.
+            source: who sends them.
+            sketches: what is sent.
+            hold: of their rows, until they are journaled; whoever asks for it releases it as well.
+
         Raises:
             RevokedSourceError: the source is refused.
+            TooManySourcesError, NoRoomError: there is no room in memory for what they hold.
             IntervalConflictError: numbers of its interval came before otherwise.
             BusyError, ClosingError: not now.
             StorageError: they may or may not have been written; sending them again is right.
@@ -385,7 +428,10 @@ class Aggregator:
         ]
         decoded = [each.sketch for each in sketches]
         try:
-            outcomes = await self._committer.submit(posts, decoded, self._follower.catalog)
+            async with self._admission.admitted(stream, source, decoded):
+                outcomes = await self._committer.submit(
+                    posts, decoded, self._follower.catalog, hold
+                )
         except UnknownStreamError:  # deleted since it was found
             raise UnknownStreamError(stream.name) from None
         for outcome in outcomes:
@@ -462,7 +508,9 @@ class Aggregator:
         return self._backlog_rows
 
     async def _room(self) -> None:
-        while self._backlog_rows > self._limits.backlog_rows // 2:
+        most = self._limits.backlog_rows // 2
+        while self._backlog_rows > most or self.memory.waiting.rows > 2 * most:
+            self._grown.set()
             await asyncio.sleep(_FOLD_PAUSE_S)
 
     async def compact(self) -> int:
@@ -491,11 +539,13 @@ class Aggregator:
         await asyncio.sleep(_FOLD_PAUSE_S)
 
     async def _fold_all(self) -> None:
-        for stream in list(self._unfolded):
+        # What waits of single sources is merged when that is much, or much in all.
+        crowded = self.memory.waiting.rows > self._limits.backlog_rows // 2
+        for stream in list(self._streams if crowded else self._unfolded):
             if self._streams.by_id(stream.id) is not stream:  # deleted since
                 self._unfolded.pop(stream)
                 continue
-            for pile in list(stream.waiting()):
+            for pile in list(stream.all_waiting() if crowded else stream.waiting()):
                 await self._fold_pile(stream, pile)
             if not stream.unmerged[0]:
                 self._unfolded.pop(stream, None)

@@ -171,7 +171,7 @@ def _snapshot_row(
 ) -> SnapshotRow:
     """Of all rows up to ``upto``, and maybe of some that the pile was given since: these are joined
     once more when they are read, which changes nothing."""
-    body = pile.merged().to_bytes()
+    body = pile.to_bytes()
     return SnapshotRow(
         stream_id=stream.id,
         source=source,

@@ -50,14 +50,19 @@ __all__ = [
     "IntervalConflictError",
     "InvalidRequestError",
     "KeyChangedError",
+    "NoRoomError",
     "ObservationsOnlyError",
     "Problem",
     "ProblemResponse",
+    "RowsAskedError",
+    "RowsInFlightError",
     "SlowBodyError",
     "StreamConflictError",
     "TooManyLiveClientsError",
     "TooManyRequestsError",
     "TooManyRowsError",
+    "TooManySketchRowsError",
+    "TooManySourcesError",
     "TooManyStreamsError",
     "UnanswerableQueriesError",
     "UnauthenticatedError",
@@ -248,6 +253,60 @@ class TooManyRowsError(ServiceError):
         super().__init__(
             f"the body has {rows} observations or more; at most {limit} are taken in one post",
             [Fault(field="observations", reason="too many", value=rows, expected=limit)],
+        )
+
+
+class TooManySketchRowsError(TooManyRowsError):
+    """The sketches of a post have more rows, together, than one post may have."""
+
+    def __init__(self, rows: int, limit: int) -> None:
+        ServiceError.__init__(
+            self,
+            f"the sketches of the body have {rows} rows together; at most {limit} are taken in one "
+            "post",
+            [Fault(field="rows", reason="too many", value=rows, expected=limit)],
+        )
+
+
+class RowsInFlightError(ServiceError):
+    """The sketches of all posts at a time have more rows than this process may hold."""
+
+    def __init__(self, present: int, rows: int, limit: int) -> None:
+        super().__init__(
+            f"the posts that are being taken hold {present} rows and this one {rows}; at most "
+            f"{limit} are held at a time; nothing was taken, send it again later"
+        )
+
+
+class RowsAskedError(ServiceError):
+    """What all questions at a time look at has more rows than this process may hold."""
+
+    def __init__(self, present: int, rows: int, limit: int) -> None:
+        super().__init__(
+            f"questions that are being answered look at {present} rows, and this one at {rows}; at "
+            f"most {limit} are looked at at a time; ask again later"
+        )
+
+
+class NoRoomError(ServiceError):
+    """There is no room in memory for the rows of a post; ``where`` says in what."""
+
+    def __init__(self, where: str, field: str, rows: int, limit: int) -> None:
+        super().__init__(
+            f"{where} would hold {rows} rows with this post; it may hold {limit} ({field}); "
+            "nothing was taken",
+            [Fault(field=field, reason="no room", value=rows, expected=limit)],
+        )
+
+
+class TooManySourcesError(ServiceError):
+    """A stream has as many sources as it may have, and this is another one."""
+
+    def __init__(self, stream: str, sources: int, limit: int) -> None:
+        super().__init__(
+            f"stream {stream!r} has {sources} sources; it may have {limit} (max_sources), and this "
+            "is another one",
+            [Fault(field="max_sources", reason="no room", value=sources + 1, expected=limit)],
         )
 
 
@@ -531,6 +590,18 @@ TABLE: dict[type[Exception], _Kind] = {
     StaleTokenError: _Kind(
         HTTPStatus.CONFLICT, "stale-token", "The token is of a stream that is no more"
     ),
+    RowsInFlightError: _Kind(
+        HTTPStatus.TOO_MANY_REQUESTS, "rows-in-flight", "Too many rows are being taken"
+    ),
+    RowsAskedError: _Kind(
+        HTTPStatus.TOO_MANY_REQUESTS, "rows-asked", "Too many rows are being looked at"
+    ),
+    NoRoomError: _Kind(
+        HTTPStatus.INSUFFICIENT_STORAGE, "no-room", "No room for the rows of this post"
+    ),
+    TooManySourcesError: _Kind(
+        HTTPStatus.INSUFFICIENT_STORAGE, "too-many-sources", "No room for another source"
+    ),
     BusyError: _Kind(HTTPStatus.TOO_MANY_REQUESTS, "busy", "Too much waits to be written"),
     ClosingError: _Kind(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "The server is stopping"),
     NotCaughtUpError: _Kind(
@@ -566,6 +637,7 @@ _OF_THE_POST = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.INSUFFICIENT_STORAGE,
 }
 
 # What may leave the process where the text of the exception may not.

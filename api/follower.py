@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from api.compute import Compute
 from api.errors import CapacityTooSmallError
@@ -39,7 +39,9 @@ __all__ = ["Follower", "ReplayError"]
 _log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 8 * 1024 * 1024
+_CHUNK_ROWS = 1 << 20  # decoded before what was decoded is taken
 _OWN_BYTES = 64 * 1024 * 1024
+_OWN_ROWS = 1 << 20
 
 
 class Follower:
@@ -74,7 +76,7 @@ class Follower:
         self._cursor = 0
         self._taken_bytes = 0
         self._own: dict[int, tuple[Row, Snapshot]] = {}  # committed here, beyond the cursor
-        self._own_bytes = 0
+        self._own_bytes = self._own_rows = 0
         self._looking = asyncio.Lock()
         self._reading = False  # rows of the journal: those that are committed here must wait
         self._begun = self._ended = 0  # numbers of catch-ups
@@ -141,9 +143,11 @@ class Follower:
                 self._take(row, sketch)
                 self._advance(row.seq)
             elif row.seq > self._cursor:
-                if self._own_bytes < _OWN_BYTES:  # beyond, they are read from the journal
+                # Beyond, they are read from the journal.
+                if self._own_bytes < _OWN_BYTES and self._own_rows < _OWN_ROWS:
                     self._own[row.seq] = row, sketch
                     self._own_bytes += len(row.body)
+                    self._own_rows += len(sketch)
                 self._asked.set()
 
     async def reached(self, number: int) -> None:
@@ -227,6 +231,7 @@ class Follower:
     def _take_own(self, last: int) -> None:
         while self._cursor < last and (own := self._own.pop(self._cursor + 1, None)) is not None:
             self._own_bytes -= len(own[0].body)
+            self._own_rows -= len(own[1])
             self._take(*own)
             self._advance(self._cursor + 1)
 
@@ -278,6 +283,8 @@ class Follower:
             stream.load(snapshot.source, sketch, snapshot.totals, snapshot.upto)
             self._taken(stream, len(sketch))
             loaded.add(source)
+            del sketch
+            await self._room()
         self._observer.reloaded()
 
     async def _read_rows(self, rx: Reader, last: int) -> None:
@@ -287,21 +294,34 @@ class Follower:
                 break
             upto = min(last, min(self._own, default=last + 1) - 1)
             rows = await rx.rows(self._cursor, upto, _CHUNK_BYTES)
-            wanted = [(self._stream(row.stream_id), row) for row in rows]
-            sketches = await self._compute(_decode_rows, wanted)
-            for row, sketch in zip(rows, sketches, strict=True):
-                if sketch is not None:
-                    self._take(row, sketch)
-                self._advance(row.seq)  # should the next one fail, this one is not counted again
             complete = sum(len(row.body) for row in rows) < _CHUNK_BYTES
-            self._advance(upto if complete else rows[-1].seq)
-            # Some of these may have been committed here while they were read.
-            self._keep_own({seq: own for seq, own in self._own.items() if seq > self._cursor})
-            await self._room()
+            for some in _portions(rows):
+                await self._read_some(some)
+            if complete:
+                self._advance(upto)
+                self._forget_taken()
+                await self._room()
+
+    async def _read_some(self, rows: Sequence[Row]) -> None:
+        """Decode and take rows of the journal; wait until there is room for more."""
+        wanted = [(self._stream(row.stream_id), row) for row in rows]
+        sketches = await self._compute(_decode_rows, wanted)
+        for row, sketch in zip(rows, sketches, strict=True):
+            if sketch is not None:
+                self._take(row, sketch)
+            self._advance(row.seq)  # should the next one fail, this one is not counted again
+        del sketches
+        self._forget_taken()
+        await self._room()
+
+    def _forget_taken(self) -> None:
+        """Some of those that were read may have been committed here meanwhile."""
+        self._keep_own({seq: own for seq, own in self._own.items() if seq > self._cursor})
 
     def _keep_own(self, own: dict[int, tuple[Row, Snapshot]]) -> None:
         self._own = own
         self._own_bytes = sum(len(row.body) for row, _ in own.values())
+        self._own_rows = sum(len(sketch) for _, sketch in own.values())
 
     def _take(self, row: Row, sketch: Snapshot) -> None:
         stream = self._stream(row.stream_id)
@@ -321,6 +341,19 @@ class Follower:
         self._cursor = cursor
         waiting, self._advanced = self._advanced, asyncio.Event()
         waiting.set()
+
+
+def _portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Rows of the journal whose sketches are held decoded at the same time: few bytes may be many
+    rows."""
+    begin = held = 0
+    for position, row in enumerate(rows):
+        if begin < position and held + row.rows > _CHUNK_ROWS:
+            yield rows[begin:position]
+            begin, held = position, 0
+        held += row.rows
+    if rows:
+        yield rows[begin:]
 
 
 def _decode_rows(rows: Sequence[tuple[Stream, Row]]) -> list[Snapshot | None]:

@@ -131,6 +131,39 @@ class Settings(BaseModel):
         "Most numbers in the interval of one post: a day at 50,000 a second. An interval takes its "
         "numbers off for ever.",
     )
+    max_post_rows: int = _within(
+        2_000_000, 1, 1 << 40, "Most rows of the sketches of one post together; beyond that 413."
+    )
+    max_inflight_rows: int = _within(
+        4_000_000,
+        1,
+        1 << 40,
+        "Most rows of all posts that one worker decodes or has not journaled yet; beyond that 429.",
+    )
+    max_sketch_rows: int = _within(
+        4_000_000,
+        1,
+        1 << 40,
+        "Most rows of one merged sketch: a source's, or the join of a stream's; beyond that 507.",
+    )
+    max_stream_rows: int = _within(
+        16_000_000,
+        1,
+        1 << 40,
+        "Most rows that one stream holds in memory, of its sources and their join; beyond that "
+        "507.",
+    )
+    max_resident_rows: int = _within(
+        24_000_000, 1, 1 << 40, "Most rows that one worker holds in memory; beyond that 507."
+    )
+    max_read_rows: int = _within(
+        8_000_000,
+        1,
+        1 << 40,
+        "Most rows that the questions of one worker look at, or keep for the next; beyond that "
+        "429.",
+    )
+    max_sources: int = _within(10_000, 1, 1 << 24, "Most sources of one stream; beyond that 507.")
     max_streams: int = _within(10_000, 1, 1 << 24, "Most streams.")
     max_expressions: int = _within(
         32, 0, 1 << 16, "Most decays and predicates given as expressions in one request."

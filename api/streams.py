@@ -12,10 +12,11 @@ reading and merging may happen on any.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from api.budget import PILE_ROWS, Memory, Tally
 from api.errors import (
     CapacityTooSmallError,
     ObservationsOnlyError,
@@ -26,7 +27,7 @@ from api.errors import (
 from api.families import Snapshot, join, snapshot_of
 from api.journal.model import Revocation, Row, StreamRow, Totals
 from api.pile import Pile
-from decaysketch.families import Recipe, recipe_from_dict
+from decaysketch.families import Recipe, peek, recipe_from_dict
 
 __all__ = ["SourceInfo", "Stream", "Streams"]
 
@@ -54,6 +55,7 @@ class Stream:
 
     Args:
         row: of the database.
+        memory: where its rows are counted.
 
     Attributes:
         replacing: how many rows of each source stand in place of another's, as they were counted
@@ -63,13 +65,15 @@ class Stream:
         DecaySketchError: the recipe cannot be read.
     """
 
-    def __init__(self, row: StreamRow) -> None:
+    def __init__(self, row: StreamRow, memory: Memory | None = None) -> None:
         self.row = row
         self.id = row.id
         self.name = row.name
         self.recipe: Recipe[Any] = recipe_from_dict(dict(row.recipe), id_key=row.id_key)
+        self._memory = memory or Memory()
+        self._tally = Tally(self._memory.resident)
         self._sources: dict[str, _Source] = {}
-        self._all = Pile(self.recipe)
+        self._all = self._pile()
         self._high: set[Pile] = set()  # of single sources, to be merged
         self._revoked: dict[str, Revocation] = {}
         self._partial_joins: dict[tuple[tuple[str, int], ...], _Join] = {}
@@ -100,6 +104,17 @@ class Stream:
             raise ObservationsOnlyError(self.name)
         return self.decode(body)
 
+    def peek_post(self, body: bytes) -> int:
+        """How many rows a body from outside says it has; none of them is decoded.
+
+        Raises:
+            ObservationsOnlyError: see :meth:`decode_post`.
+            CorruptSketchError: not the head of a sketch, or so many rows cannot be.
+        """
+        if self.row.id_key is not None:
+            raise ObservationsOnlyError(self.name)
+        return peek(body).total
+
     # ------------------------------------------------------------- what the journal says happened
 
     def take(self, row: Row, post: Snapshot) -> None:
@@ -126,8 +141,12 @@ class Stream:
         known = self._revoked.get(revocation.source)
         self._revoked[revocation.source] = revocation
         unknown = known is None or known.number != revocation.number
-        dropped = unknown and self._sources.pop(revocation.source, None) is not None
-        if dropped:
+        gone = self._sources.pop(revocation.source, None) if unknown else None
+        dropped = gone is not None
+        if gone is not None:
+            if gone.pile is not self._all:
+                gone.pile.discard()
+            self._high.discard(gone.pile)
             self._join_again()
             with self._joining:
                 self._partial_joins.clear()
@@ -143,7 +162,7 @@ class Stream:
     def _source(self, name: str) -> _Source:
         if name not in self._sources:
             # What a single source holds is what the stream holds.
-            pile = Pile(self.recipe) if self._sources else self._all
+            pile = self._pile() if self._sources else self._all
             if len(self._sources) == 1:
                 self._join_again()
             self._sources[name] = _Source(pile)
@@ -151,9 +170,62 @@ class Stream:
 
     def _join_again(self) -> None:
         """A pile of its own for the stream, of what its sources hold."""
-        self._all = Pile(self.recipe)
+        if all(source.pile is not self._all for source in self._sources.values()):
+            self._all.discard()
+        self._all = self._pile()
         for source in self._sources.values():
             self._all.add(source.pile)
+
+    def _pile(self) -> Pile:
+        return Pile(self.recipe, self._memory, self._tally)
+
+    # ----------------------------------------------------------------------------------- memory
+
+    @property
+    def rows(self) -> int:
+        """Rows that it holds in memory, of every source and of their join, as they are counted."""
+        return self._tally.rows
+
+    def held(self, source: str) -> tuple[int, int]:
+        """Rows of the merged sketch of a source and of the join of all, as they are counted."""
+        entry = self._sources.get(source)
+        return 0 if entry is None else entry.pile.counted_rows, self._all.counted_rows
+
+    def most_growth(self, source: str, rows: int) -> tuple[int, int]:
+        """By how much these two grow at most if so many rows come from a source."""
+        entry = self._sources.get(source)
+        if entry is not None:
+            return rows, 0 if entry.pile is self._all else rows
+        if not self._sources:
+            return rows, 0
+        # The first source is the join; with the second one the stream gets a sketch of its own.
+        joined = self._all.counted_rows if len(self._sources) == 1 else 0
+        return rows + PILE_ROWS, rows + joined
+
+    def growth(self, source: str, posts: Sequence[Snapshot]) -> tuple[int, int]:
+        """By how much they grow if these sketches come from a source. O(rows of both)."""
+        entry = self._sources.get(source)
+        rows = sum(map(len, posts))
+        own = self.most_growth(source, rows)[0] if entry is None else entry.pile.growth(posts)
+        if not self._sources or (entry is not None and entry.pile is self._all):
+            return own, 0
+        joined = self._all.counted_rows if entry is None and len(self._sources) == 1 else 0
+        return own, self._all.growth(posts) + joined
+
+    def settle(self, source: str | None = None) -> None:
+        """Merge what waits of a source and of the join, or of all; give back what no row needs."""
+        entry = None if source is None else self._sources.get(source)
+        some = {self._all} if entry is None else {self._all, entry.pile}
+        for pile in self._piles() if source is None else some:
+            pile.settle()
+
+    def discard(self) -> None:
+        """Count its rows no more: it was deleted."""
+        for pile in self._piles():
+            pile.discard()
+
+    def _piles(self) -> set[Pile]:
+        return {self._all, *(source.pile for source in list(self._sources.values()))}
 
     # ---------------------------------------------------------------------------------- reading
 
@@ -253,6 +325,10 @@ class Stream:
         if pile is not self._all:
             self._high.add(pile)
 
+    def all_waiting(self) -> Iterator[Pile]:
+        """Every pile of which something waits to be merged, high or not."""
+        yield from (pile for pile in self._piles() if pile.waiting)
+
 
 @dataclass(frozen=True, slots=True)
 class _Join:
@@ -261,9 +337,14 @@ class _Join:
 
 
 class Streams:
-    """Every stream, by name and by id."""
+    """Every stream, by name and by id.
 
-    def __init__(self) -> None:
+    Args:
+        memory: where their rows are counted.
+    """
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self._memory = memory or Memory()
         self._by_id: dict[int, Stream] = {}
         self._by_name: dict[str, Stream] = {}
 
@@ -274,12 +355,14 @@ class Streams:
         Raises:
             DecaySketchError: a recipe cannot be read.
         """
-        streams = {row.id: self._by_id.get(row.id) or Stream(row) for row in rows}
+        streams = {row.id: self._by_id.get(row.id) or Stream(row, self._memory) for row in rows}
         changed = {
             each.stream_id: streams[each.stream_id]
             for each in revocations
             if streams[each.stream_id].apply(each)
         }
+        for gone in self._by_id.keys() - streams.keys():
+            self._by_id[gone].discard()
         self._by_id = streams
         self._by_name = {stream.name: stream for stream in streams.values()}
         return list(changed.values())

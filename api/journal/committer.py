@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from api.budget import Hold
 from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceError
 from api.families import Snapshot
 from api.journal import log
@@ -41,11 +42,13 @@ class Submission:
         posts: what is to be journaled.
         sketches: what was decoded from each.
         catalog: number of the catalog that they were checked against.
+        hold: of their rows, shared until the submission is dealt with.
     """
 
     posts: Sequence[NewPost]
     sketches: Sequence[Snapshot]
     catalog: int
+    hold: Hold | None
     done: asyncio.Future[list[Outcome]] = field(repr=False)
     size: int = field(init=False)  # bytes of the posts
 
@@ -108,7 +111,11 @@ class Committer:
         return self._closing
 
     async def submit(
-        self, posts: Sequence[NewPost], sketches: Sequence[Snapshot], catalog: int
+        self,
+        posts: Sequence[NewPost],
+        sketches: Sequence[Snapshot],
+        catalog: int,
+        hold: Hold | None = None,
     ) -> list[Outcome]:
         """Commit posts; on return they are on stable storage.
 
@@ -120,9 +127,11 @@ class Committer:
         if self._closing:
             raise ClosingError
         done: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
-        submission = Submission(posts, sketches, catalog, done)
+        submission = Submission(posts, sketches, catalog, hold, done)
         if self._posts >= self._queue_posts or self._bytes >= self._queue_bytes:
             raise BusyError
+        if hold is not None:
+            hold.share()
         self._queue.append(submission)
         self._posts += len(posts)
         self._bytes += submission.size
@@ -147,6 +156,9 @@ class Committer:
         finally:
             self._posts -= sum(len(each.posts) for each in batch)
             self._bytes -= sum(each.size for each in batch)
+            for each in batch:
+                if each.hold is not None:
+                    each.hold.release()
             if not self._queue:
                 self._arrived.clear()
                 self._empty.set()

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from api import schemas
 from api.access.guard import reads, writes
 from api.aggregator import Aggregator, Incoming
+from api.budget import Hold
 from api.errors import InvalidRequestError
 from api.ingest.intervals import check_interval, interval_of
 from api.ingest.skew import check_times
@@ -31,6 +32,7 @@ SKETCHES = "application/vnd.decaysketch.sketches"
 _LENGTH_BYTES = 4
 _MOST_SKETCHES = 10_000
 _SMALL_BYTES = 16 * 1024  # decoded at once: to hand them to a thread takes as long
+_FEW_ROWS = 10_000  # of them at the most
 
 
 @router.post(
@@ -45,13 +47,14 @@ _SMALL_BYTES = 16 * 1024  # decoded at once: to hand them to a thread takes as l
         s404="No such stream.",
         s409="Of another family, built with other parameters, or of smaller capacity; both values "
         "are named. Or numbers of its interval came before, in another one or with other bytes.",
-        s413="The body is too long.",
+        s413="The body is too long, or its sketches have too many rows together.",
         s415="The body is of another media type.",
         s422="The bytes are damaged, a time lies in the future, or `source`, `first` or `next` is "
         "missing or outside its domain.",
-        s429="Too much waits to be written, or the clock of the sketch is a little ahead "
-        "(`clock-ahead`); `Retry-After` says when to send it again.",
+        s429="Too much waits to be written, too many rows are being taken, or the clock of the "
+        "sketch is a little ahead (`clock-ahead`); `Retry-After` says when to send it again.",
         s503="The journal is out of reach; nothing was acknowledged, send it again.",
+        s507="There is no room for its rows, or for another source.",
     ),
     openapi_extra={
         "requestBody": {
@@ -87,14 +90,19 @@ async def post_sketches(
     if interval is not None and len(bodies) != 1:
         raise InvalidRequestError("an interval is of one sketch; the body has several")
     now_us = aggregator.now_us()
-    if len(body) <= _SMALL_BYTES and len(bodies) == 1:
-        sketches = _decode(stream, bodies, interval, now_us)
+    if is_small := len(body) <= _SMALL_BYTES and len(bodies) == 1:
+        rows = _peek(stream, bodies)
     else:
-        sketches = await aggregator.compute(_decode, stream, bodies, interval, now_us)
-    if interval is not None:
-        settings: Settings = request.app.state.settings
-        check_interval(interval, sketches[0].sketch, max_interval=settings.max_interval)
-    receipt = await aggregator.post(stream, source, sketches)
+        rows = await aggregator.compute(_peek, stream, bodies)
+    with aggregator.hold(rows) as hold:
+        if is_small and rows <= _FEW_ROWS:
+            sketches = _decode(stream, bodies, interval, now_us, hold)
+        else:
+            sketches = await aggregator.compute(_decode, stream, bodies, interval, now_us, hold)
+        if interval is not None:
+            settings: Settings = request.app.state.settings
+            check_interval(interval, sketches[0].sketch, max_interval=settings.max_interval)
+        receipt = await aggregator.post(stream, source, sketches, hold)
     posted = schemas.PostedSketches(
         stream=name,
         source=source,
@@ -132,19 +140,25 @@ def _split(body: bytes) -> Iterator[bytes]:
         raise InvalidRequestError("the body has no sketch")
 
 
+def _peek(stream: Stream, bodies: list[bytes]) -> int:
+    """Rows of all bodies together, before the first of them is decoded."""
+    return sum(map(stream.peek_post, bodies))
+
+
 def _decode(
-    stream: Stream, bodies: list[bytes], interval: Interval | None, now_us: int
+    stream: Stream, bodies: list[bytes], interval: Interval | None, now_us: int, hold: Hold
 ) -> list[Incoming]:
     incoming = []
-    for body in bodies:
-        sketch = stream.decode_post(body)
-        check_times(
-            sketch,
-            stream=stream.name,
-            max_clock_skew_s=stream.row.max_clock_skew_s,
-            now_ns=now_us * 1000,
-        )
-        incoming.append(Incoming(body, sketch, interval))
+    with hold:  # who asked may have gone
+        for body in bodies:
+            sketch = stream.decode_post(body)
+            check_times(
+                sketch,
+                stream=stream.name,
+                max_clock_skew_s=stream.row.max_clock_skew_s,
+                now_ns=now_us * 1000,
+            )
+            incoming.append(Incoming(body, sketch, interval))
     return incoming
 
 
