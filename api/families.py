@@ -294,7 +294,10 @@ def snapshot_of(sketch: Sketch, *, given_up: bool = False) -> Snapshot:
 
 def join(recipe: Recipe[Any], snapshots: Iterable[Snapshot]) -> Snapshot:
     """Everything that any of them saw; the smallest of their capacities. At least one."""
-    return snapshot_of(recipe.merge([each.to_merge() for each in snapshots]))
+    merged = recipe.empty()
+    for each in snapshots:  # one after the other: each is as large as its sketch once more
+        merged.merge(each.to_merge())
+    return snapshot_of(merged)
 
 
 def fixed_decay(recipe: Recipe[Any]) -> IntegralDecay | None:

@@ -8,6 +8,7 @@ waits for a merge.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,8 @@ __all__ = ["Pile"]
 _MANY_ROWS = 50_000
 _MANY_SKETCHES = 64
 _ROOM_BYTES = 1 << 18  # that a sketch may have besides twice what it had when it was trimmed last
+
+_versions = itertools.count()
 
 
 class Pile:
@@ -37,6 +40,8 @@ class Pile:
     ) -> None:
         self._sketch = recipe.empty()
         self._snapshot: Snapshot | None = None  # of the sketch, until it grows or room is needed
+        self._summary: tuple[str, int] | None = None  # digest and rows of the sketch
+        self._version = next(_versions)
         self._waiting: list[Snapshot | Pile] = []
         self._waiting_rows = 0
         self._memory = memory or Memory()
@@ -88,11 +93,16 @@ class Pile:
             self._fold()
 
     def merged(self) -> Snapshot:
-        """All of it: everything that was added before the call, or more."""
+        """All of it: everything that was added before the call, or more.
+
+        Raises:
+            RowsAskedError: it is to be made, and what others ask leaves no room for it.
+        """
         snapshot = self._snapshot
         if snapshot is not None and not self._waiting:
             self._memory.reading.asked(self)
             return snapshot
+        self._memory.reading.make_room(self.counted_rows)
         with self._memory.merging(self._work_rows()), self._merging:
             self._fold()
             made = self._snapshot is None
@@ -103,6 +113,29 @@ class Pile:
         if made:
             self._memory.reading.keep(self, len(snapshot))
         return snapshot
+
+    def summary(self) -> tuple[str, int]:
+        """Digest and number of rows of all of it; keeps no snapshot that was not there."""
+        with self._memory.merging(self._work_rows()), self._merging:
+            self._fold()
+            if self._summary is None:
+                snapshot = self._snapshot or snapshot_of(self._sketch)
+                self._summary = snapshot.digest, len(snapshot)
+                if self._snapshot is None:
+                    self._trim()
+            return self._summary
+
+    def version(self) -> int:
+        """Another number whenever it holds something else, and of every pile."""
+        with self._memory.merging(self._work_rows()), self._merging:
+            self._fold()
+            return self._version
+
+    def merge_into(self, sketch: Any) -> None:
+        """Merge all of it into a sketch of somebody else."""
+        with self._merging:
+            self._fold()
+            sketch.merge(self._sketch)
 
     def forget(self) -> None:
         """Let go of the snapshot; another one is made when somebody asks."""
@@ -154,11 +187,12 @@ class Pile:
         if not parts:
             return
         self._memory.reading.gave_up(self)
-        self._snapshot = None
+        self._snapshot = self._summary = None
+        self._version = next(_versions)
         self._sketch.merge(*(part.to_merge() for part in parts if not isinstance(part, Pile)))
         for part in parts:
             if isinstance(part, Pile):
-                part._merge_into(self._sketch)
+                part.merge_into(self._sketch)
         if self._sketch.nbytes > 2 * self._trimmed_bytes + _ROOM_BYTES:
             self._trim()
         with self._adding:
@@ -166,11 +200,6 @@ class Pile:
             self._waiting_rows -= sum(map(_rows, parts))
             self._count(waiting=self._parts_rows - sum(map(_counted, parts)))
             self._count(sketch=PILE_ROWS + -(-self._sketch.nbytes // ROW_BYTES))
-
-    def _merge_into(self, sketch: Any) -> None:
-        with self._merging:
-            self._fold()
-            sketch.merge(self._sketch)
 
     def _trim(self) -> None:
         self._sketch.trim()

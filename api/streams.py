@@ -24,7 +24,7 @@ from api.errors import (
     UnknownSourceError,
     UnknownStreamError,
 )
-from api.families import Snapshot, join, snapshot_of
+from api.families import Snapshot, snapshot_of
 from api.journal.model import Revocation, Row, StreamRow, Totals
 from api.pile import Pile
 from decaysketch.families import Recipe, peek, recipe_from_dict
@@ -46,7 +46,8 @@ class SourceInfo:
     """What is known of one source of a stream."""
 
     source: str
-    merged: Snapshot
+    digest: str
+    rows: int
     totals: Totals
 
 
@@ -77,7 +78,8 @@ class Stream:
         self._high: set[Pile] = set()  # of single sources, to be merged
         self._revoked: dict[str, Revocation] = {}
         self._partial_joins: dict[tuple[tuple[str, int], ...], _Join] = {}
-        self._joining = threading.Lock()
+        self._joining = threading.Lock()  # held for a moment
+        self._making = threading.Lock()  # held for as long as a join of some sources takes
         self.replacing: Mapping[str, int] | None = None
 
     def decode(self, body: bytes) -> Snapshot:
@@ -186,6 +188,11 @@ class Stream:
         """Rows that it holds in memory, of every source and of their join, as they are counted."""
         return self._tally.rows
 
+    @property
+    def joined_rows(self) -> int:
+        """Of the join of all sources alone."""
+        return self._all.counted_rows
+
     def held(self, source: str) -> tuple[int, int]:
         """Rows of the merged sketch of a source and of the join of all, as they are counted."""
         entry = self._sources.get(source)
@@ -252,20 +259,37 @@ class Stream:
         entries = {name: self._sources.get(name) for name in wanted}
         if unknown := [name for name, entry in entries.items() if entry is None]:
             raise UnknownSourceError(self.name, unknown)
-        merged = {name: entry.pile.merged() for name, entry in entries.items() if entry is not None}
-        if len(merged) == 1:
-            return merged[wanted[0]]
-        # A source's sketch is immutable, so its identity tells whether it is another one by now;
-        # it is kept alive by the join that is kept beside it.
-        key = tuple((name, id(each)) for name, each in merged.items())
-        with self._joining:
-            kept = self._partial_joins.get(key)
-            if kept is None:
-                kept = _Join(join(self.recipe, merged.values()), tuple(merged.values()))
-                if len(self._partial_joins) >= _JOINS_KEPT:
-                    self._partial_joins.pop(next(iter(self._partial_joins)))
+        piles = {name: entry.pile for name, entry in entries.items() if entry is not None}
+        if len(piles) == 1:
+            return piles[wanted[0]].merged()
+        return self._join_of(piles)
+
+    def _join_of(self, piles: Mapping[str, Pile]) -> Snapshot:
+        """The join of some of the sources; a few are kept, as long as there is room."""
+        with self._making:
+            key = tuple((name, pile.version()) for name, pile in piles.items())
+            with self._joining:
+                kept = self._partial_joins.get(key)
+            if kept is not None:
+                self._memory.reading.asked(kept)
+                return kept.sketch
+            rows = sum(pile.counted_rows for pile in piles.values())
+            most = self._memory.reading.limit
+            joined = min(rows, self._all.counted_rows)
+            self._memory.reading.make_room(min(joined, most))
+            sketch = self.recipe.empty()
+            with self._memory.merging(rows):
+                for pile in piles.values():
+                    pile.merge_into(sketch)
+                snapshot = snapshot_of(sketch)
+            del sketch
+            kept = _Join(self._memory.reading.track(snapshot, len(snapshot)), key, self)
+            with self._joining:
                 self._partial_joins[key] = kept
-        return kept.sketch
+                if len(self._partial_joins) > _JOINS_KEPT:
+                    self._partial_joins.pop(next(iter(self._partial_joins)))
+        self._memory.reading.keep(kept, len(snapshot))
+        return snapshot
 
     def sources(self, after: str = "", limit: int | None = None) -> list[SourceInfo]:
         """What is known of each source, in order of name: of at most ``limit``, with names that
@@ -273,7 +297,7 @@ class Stream:
         names = sorted(name for name in list(self._sources) if name > after)[:limit]
         listed = [(name, self._sources.get(name)) for name in names]
         return [
-            SourceInfo(name, entry.pile.merged(), entry.totals)
+            SourceInfo(name, *entry.pile.summary(), entry.totals)
             for name, entry in listed
             if entry is not None
         ]
@@ -330,10 +354,18 @@ class Stream:
         yield from (pile for pile in self._piles() if pile.waiting)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class _Join:
+    """The join of some sources of a stream, by name and version."""
+
     sketch: Snapshot
-    of: tuple[Snapshot, ...]
+    key: tuple[tuple[str, int], ...]
+    stream: Stream
+
+    def forget(self) -> None:
+        """Keep it no longer."""
+        with self.stream._joining:
+            self.stream._partial_joins.pop(self.key, None)
 
 
 class Streams:

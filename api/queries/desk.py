@@ -50,7 +50,7 @@ class Desk:
         self._settings = settings
         self._metrics = metrics
         self._answers = AnswerCache(_ANSWERS_BYTES)
-        self._joins = Joins(_JOINS_KEPT)
+        self._joins = Joins(_JOINS_KEPT, aggregator.memory)
 
     async def answer(
         self,
@@ -117,5 +117,8 @@ class Desk:
         kept = self._answers.get(planned.tag)
         if kept is not None:
             return planned, None, kept
-        evaluation = Evaluation(planned)
+        # Until it has ended, it holds samples of the rows it looks at.
+        reading, rows = self._aggregator.memory.reading, len(planned.snapshot)
+        reading.make_room(rows)
+        evaluation = reading.track(Evaluation(planned), rows)
         return planned, evaluation, evaluation.work(_TURN_S)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from api.errors import IncompatibleStreamsError
+from api.budget import Memory
+from api.errors import Fault, IncompatibleStreamsError, InvalidRequestError
 from api.families import Snapshot, join
 from api.streams import Stream
 from decaysketch.families import Recipe
@@ -38,11 +40,13 @@ class Joins:
 
     Args:
         kept: how many.
+        memory: where their rows are counted.
     """
 
-    def __init__(self, kept: int) -> None:
+    def __init__(self, kept: int, memory: Memory | None = None) -> None:
         self._kept = kept
-        self._joins: OrderedDict[tuple[str, ...], Snapshot] = OrderedDict()
+        self._memory = memory or Memory()
+        self._joins: OrderedDict[tuple[str, ...], _Join] = OrderedDict()
         self._lock = threading.Lock()
 
     def snapshot(self, streams: Sequence[Stream], sources: Collection[str] | None) -> Snapshot:
@@ -50,18 +54,51 @@ class Joins:
 
         Raises:
             UnknownSourceError: nothing came from one of ``sources`` to one of the streams.
+            InvalidRequestError: they hold more rows together than one request may look at.
+            RowsAskedError: what others ask leaves no room.
         """
+        if len(streams) == 1:
+            return streams[0].snapshot(sources)
+        reading = self._memory.reading
+        together = sum(stream.joined_rows for stream in streams)
+        if together > reading.limit:
+            raise InvalidRequestError(
+                f"the streams hold {together} rows together; at most {reading.limit} are looked at "
+                "by one request (max_read_rows)",
+                [Fault(field="streams", reason="rows", value=together, expected=reading.limit)],
+            )
         parts = [stream.snapshot(sources) for stream in streams]
-        if len(parts) == 1:
-            return parts[0]
         key = tuple(sorted({part.digest for part in parts}))
         with self._lock:
-            if key in self._joins:
+            known = self._joins.get(key)
+            if known is not None:
                 self._joins.move_to_end(key)
-                return self._joins[key]
-        joined = join(common_recipe(streams), parts)
+        if known is not None:
+            reading.asked(known)
+            return known.sketch
+        rows = sum(map(len, parts))
+        reading.make_room(rows)
+        with self._memory.merging(rows):
+            joined = join(common_recipe(streams), parts)
+        made = _Join(reading.track(joined, len(joined)), key, self)
         with self._lock:
-            self._joins[key] = joined
+            self._joins[key] = made
             if len(self._joins) > self._kept:
                 self._joins.popitem(last=False)
+        reading.keep(made, len(joined))
         return joined
+
+    def forget(self, key: tuple[str, ...]) -> None:
+        """Keep a join no longer."""
+        with self._lock:
+            self._joins.pop(key, None)
+
+
+@dataclass(eq=False)
+class _Join:
+    sketch: Snapshot
+    key: tuple[str, ...]
+    joins: Joins
+
+    def forget(self) -> None:
+        self.joins.forget(self.key)

@@ -239,8 +239,8 @@ def _state(
         sources=[
             schemas.SourceState(
                 source=each.source,
-                digest=each.merged.digest,
-                rows=len(each.merged),
+                digest=each.digest,
+                rows=each.rows,
                 posts=each.totals.posts,
                 posted_bytes=each.totals.posted_bytes,
                 posted_rows=each.totals.rows,

@@ -439,7 +439,7 @@ class World:
         found: dict[str, dict[str, tuple[bytes, int]]] = {}
         for stream in aggregator.streams():
             found[stream.name] = {
-                each.source: (each.merged.to_bytes(), each.totals.posts)
+                each.source: (stream.snapshot([each.source]).to_bytes(), each.totals.posts)
                 for each in stream.sources()
             }
             found[stream.name][""] = stream.snapshot().to_bytes(), stream.totals().posts
