@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from decaysketch.decay import integral
-from decaysketch.decay.integral import IntegralDecay, _evaluate
+from decaysketch.decay.integral import IntegralDecay, _evaluate, _exact
 from decaysketch.decay.parse import parse
 from decaysketch.errors import ParameterError
 
@@ -187,6 +187,90 @@ def test_readings_of_many_bits_cost_more() -> None:
     text = "floor(w*(1-exp(-1400-x*(1+1/7)**sqrt(x))))"
     with pytest.raises(ParameterError, match="operations"):
         integral.expression(text, max_weight=1000).steps(1000)
+
+
+def test_an_operation_that_takes_long_counts_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """e^2000 is computed with 6,000 bits at every weight and age, in milliseconds."""
+    squares, exp = [0], _exact.exp_of_negative
+
+    def counted(low: int, high: int, bits: int) -> tuple[int, int]:
+        squares[0] += (bits // 128) ** 2
+        assert squares[0] < 4 * integral.MAX_OPERATIONS
+        return exp(low, high, bits)
+
+    monkeypatch.setattr(_exact, "exp_of_negative", counted)
+    text = "min(floor(w*exp(-x/1000)), floor(exp(2000) + x))"
+    with pytest.raises(ParameterError, match="takes more than 262144 operations"):
+        integral.expression(text, max_weight=999)
+
+
+def test_a_root_of_a_long_fraction_counts_for_more() -> None:
+    """It is found by bisection, in milliseconds where the fraction has thousands of bits."""
+    root = _evaluate.compiled(parse("((1 + x)**60 + 1)**(1/3)"))
+    with integral.at_most(1 << 18) as short:
+        root(0, 5, 128)
+    with integral.at_most(1 << 18) as long:
+        root(0, 1 << 61, 128)
+    assert long.spent > 50 * short.spent
+
+
+class TestAllowance:
+    """Whoever reads texts of others allows fewer operations."""
+
+    TEXT = "floor(w/(1 + x/50))"
+
+    def test_it_bounds_what_is_computed(self) -> None:
+        with integral.at_most(1000) as allowed, pytest.raises(ParameterError) as refused:
+            integral.expression(self.TEXT).steps(400)
+        assert "takes more than 1000 operations to compute here" in str(refused.value)
+        assert 1000 < allowed.spent < 1100
+
+    def test_it_is_the_same_whatever_was_computed_before(self) -> None:
+        with integral.at_most(1 << 18) as fresh:
+            integral.expression(self.TEXT).steps(300)
+        with integral.at_most(1 << 18) as again:
+            integral.expression(self.TEXT).steps(300)
+        assert again.spent == fresh.spent > 1000
+        with integral.at_most(1000), pytest.raises(ParameterError, match="operations"):
+            integral.expression(self.TEXT).steps(300)
+
+    def test_it_bounds_the_memory_of_a_table(self) -> None:
+        text = "floor(w*where(x < 6, 1 - (x - x**2/9)/10**9, 0))"
+        integral.expression(text, max_weight=1 << 17)
+        with integral.at_most(1 << 16), pytest.raises(ParameterError, match="operations"):
+            integral.expression(text, max_weight=1 << 17)
+
+    def test_pauses_are_taken_again_and_again(self) -> None:
+        for decay in (integral.expression("floor(w/(1 + x/40))"), integral.polynomial(1.25, 70)):
+            pauses = []
+            with integral.at_most(1 << 18, lambda: pauses.append(1)):  # noqa: B023
+                table = decay.steps(200)
+            assert len(pauses) >= len(table) - 2
+
+    def test_who_computes_may_be_told_to_stop(self) -> None:
+        def stop() -> None:
+            raise InterruptedError
+
+        with pytest.raises(InterruptedError), integral.at_most(1 << 18, stop):
+            integral.exponential(half_life=12345).steps(500)
+
+
+def test_a_decay_keeps_its_steps_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream reads them with every sketch that comes."""
+    computed = []
+    table = integral.Polynomial._table
+
+    def counted(self: integral.Polynomial, max_weight: int) -> integral.StepTable:
+        computed.append(self)
+        return table(self, max_weight)
+
+    monkeypatch.setattr(integral.Polynomial, "_table", counted)
+    decays = [integral.polynomial(2, 3000 + k) for k in range(20)]
+    for _ in range(3):
+        for decay in decays:
+            decay.steps(10)
+    assert len(computed) == 20
+    assert len(pickle.dumps(decays[0])) < 500
 
 
 def test_a_tie_that_is_not_seen_is_an_error_not_a_guess() -> None:

@@ -44,6 +44,7 @@ from decaysketch.decay.integral._expression import expression as _expression
 from decaysketch.decay.integral._listed import Fractions, Halving, Table, Window, check_table
 from decaysketch.decay.integral._smooth import Exponential, Polynomial
 from decaysketch.decay.integral._steps import MAX_AGE, MAX_STEPS, MAX_WEIGHT, StepTable
+from decaysketch.decay.integral._work import Allowance, at_most
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "MAX_OPERATIONS",
     "MAX_STEPS",
     "MAX_WEIGHT",
+    "Allowance",
     "Exponential",
     "Expression",
     "ExpressionTable",
@@ -61,6 +63,7 @@ __all__ = [
     "StepTable",
     "Table",
     "Window",
+    "at_most",
     "exponential",
     "expression",
     "fractions",

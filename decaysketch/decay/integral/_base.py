@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from functools import lru_cache
-from typing import Any
+from collections import OrderedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.decay.integral import _work
 from decaysketch.decay.integral._steps import MAX_AGE, MAX_WEIGHT, StepTable
 from decaysketch.errors import ParameterError
 
@@ -16,6 +18,8 @@ __all__ = ["Decomposable", "IntegralDecay"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
+
+_TABLES_KEPT = 16  # of decays that nobody holds any more, or holds twice
 
 
 class IntegralDecay(ABC):
@@ -54,14 +58,29 @@ class IntegralDecay(ABC):
         return self._guess(np.ones(0)) is not None
 
     def steps(self, max_weight: int) -> StepTable:
-        """The step table for weights up to ``max_weight``, computed once.
+        """The step table for weights up to ``max_weight``, computed once and kept with the decay.
 
         Raises:
             ParameterError: more than 2^20 steps or an age beyond 2^62, found before computing; or
                 f(max_weight, 0) is 0.
         """
         check_integer("max_weight", max_weight, 1, MAX_WEIGHT)
-        return _steps(self, max_weight)
+        held: dict[int, _Kept] = self.__dict__.setdefault("_held", {})
+        kept = held.get(max_weight) or _KEPT.get(self, max_weight)
+        if kept is None:
+            with _work.counted() as work:
+                table = self._table(max_weight)
+            if len(table) < 2:
+                raise ParameterError(f"f({max_weight}, 0) of {self!r} is 0; expected more")
+            kept = _Kept(table, work.spent)
+            _KEPT.put(self, max_weight, kept)
+        else:
+            _work.spend(kept.operations)
+        held[max_weight] = kept
+        return kept.table
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_held"}
 
     def step_bound(self, max_weight: int) -> int:
         """A bound on the number of steps that :meth:`steps` would have to compute; 0 where they are
@@ -114,12 +133,37 @@ def _first_step_at_most(steps: StepTable, weights: Int64Array, positions: Int64A
     return low
 
 
-@lru_cache(maxsize=16)
-def _steps(decay: IntegralDecay, max_weight: int) -> StepTable:
-    table = decay._table(max_weight)
-    if len(table) < 2:
-        raise ParameterError(f"f({max_weight}, 0) of {decay!r} is 0; expected more")
-    return table
+class _Kept(NamedTuple):
+    table: StepTable
+    operations: int  # that it took
+
+
+class _Tables:
+    """The last step tables that were computed, for equal decays. Thread-safe.
+
+    A decay holds its own, however many there are: a stream must not compute its table again for
+    every sketch that is posted to it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[IntegralDecay, int], _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, decay: IntegralDecay, max_weight: int) -> _Kept | None:
+        with self._lock:
+            kept = self._kept.get((decay, max_weight))
+            if kept is not None:
+                self._kept.move_to_end((decay, max_weight))
+            return kept
+
+    def put(self, decay: IntegralDecay, max_weight: int, kept: _Kept) -> None:
+        with self._lock:
+            self._kept[decay, max_weight] = kept
+            if len(self._kept) > _TABLES_KEPT:
+                self._kept.popitem(last=False)
+
+
+_KEPT = _Tables()
 
 
 class Decomposable(IntegralDecay):

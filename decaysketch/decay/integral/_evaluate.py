@@ -17,7 +17,7 @@ from functools import lru_cache, reduce
 
 import sympy  # type: ignore[import-untyped]
 
-from decaysketch.decay.integral import _exact
+from decaysketch.decay.integral import _exact, _work
 from decaysketch.decay.normal import Term, multiply, text_of
 from decaysketch.errors import ParameterError
 
@@ -94,6 +94,7 @@ def _enclosed(value: Value, bits: int) -> tuple[int, int]:
 
 def _short(value: Fraction, bits: int) -> Value:
     longest = max(value.numerator.bit_length(), value.denominator.bit_length())
+    _work.spend(longest >> 7)
     return value if longest <= _MAX_FRACTION_BITS else _enclosed(value, bits)
 
 
@@ -144,6 +145,7 @@ def _power(base: Value, exponent: Value, bits: int) -> Value:
         if isinstance(base, Fraction):
             found = _power_of_fraction(base, size)
         elif size.denominator == 1 and size <= _MAX_REPEATS:
+            _work.spend(int(size) >> 2)
             found = Fraction(1)
             for _ in range(int(size)):
                 found = _multiply(found, base, bits)
@@ -158,6 +160,9 @@ def _power_of_fraction(base: Fraction, exponent: Fraction) -> Fraction | None:
     """The power, where it is rational and not too long."""
     if base in (0, 1) or exponent == 0:
         return Fraction(1) if base == 1 or exponent == 0 else Fraction(0)
+    if exponent.denominator > 2:  # the root is found by bisection
+        size = max(base.numerator.bit_length(), base.denominator.bit_length())
+        _work.spend(size // exponent.denominator * (2 + (size >> 9)) >> 4)
     p = _exact.root(abs(base.numerator), exponent.denominator)
     q = _exact.root(base.denominator, exponent.denominator)
     if p is None or q is None or (base < 0 and exponent.denominator > 1):
@@ -190,6 +195,7 @@ def _exp_of(y: int, bits: int) -> tuple[int, int]:
     if y <= 0:
         return _exact.exp_of_negative(-y, -y, bits)
     extra = 3 * (y >> bits) + 8  # bits that the reciprocal loses
+    _work.spend((bits + extra >> 7) ** 2 >> 1)
     low, high = _exact.exp_of_negative(y << extra, y << extra, bits + extra)
     one = 1 << 2 * (bits + extra)
     return one // high >> extra, (one // low >> extra) + 1

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.decay.integral import _exact
+from decaysketch.decay.integral import _exact, _work
 from decaysketch.decay.integral._base import Decomposable, check_integer, check_last_age
 from decaysketch.decay.integral._listed import Table, check_table
 from decaysketch.decay.integral._steps import MAX_AGE, StepTable
@@ -35,8 +35,10 @@ __all__ = ["MAX_OPERATIONS", "Expression", "ExpressionTable", "expression"]
 Float64Array = npt.NDArray[np.float64]
 
 MAX_OPERATIONS = 1 << 18
-"""Operations that reading the values of a text may take: a matter of seconds."""
+"""Operations that reading the values of a text may take: a matter of seconds. Who reads texts of
+others may allow fewer, see :func:`at_most`."""
 
+_LONG_GAP = 4  # ages of one fraction
 _LEAST_BITS, _MAX_BITS = 1 << 7, 1 << 12  # of an enclosure
 
 
@@ -59,37 +61,51 @@ class Expression(Decomposable):
         object.__setattr__(self, "_read", read)
 
     def _fraction(self, age: int, order: int) -> tuple[int, int]:
-        return self._metered(age, order, _Meter(repr(self), self._read.size, order))
+        with _Meter(repr(self), self._read.size, order) as meter:
+            return self._metered(age, order, meter)
 
     def _metered(self, age: int, order: int, meter: _Meter) -> tuple[int, int]:
         assert self._read.g is not None
         return _largest_fraction(self._read.g, age, order, meter, floored=self._read.floored)
 
     def _table(self, max_weight: int) -> StepTable:
-        meter = _Meter(repr(self), self._read.size, max_weight)
+        with _Meter(repr(self), self._read.size, max_weight) as meter:
 
-        def fraction(age: int) -> tuple[int, int]:
-            return self._metered(age, max_weight, meter)
+            def fraction(age: int) -> tuple[int, int]:
+                return self._metered(age, max_weight, meter)
 
-        if fraction(MAX_AGE)[0]:
-            check_last_age(self, MAX_AGE + 1)
-        age, current = 0, fraction(0)
-        rows = [(0, *current)]
-        while current[0]:
-            age, current = self._next(fraction, age, current)
-            rows.append((age, *current))
+            if fraction(MAX_AGE)[0]:
+                check_last_age(self, MAX_AGE + 1)
+            age, current, gap = 0, fraction(0), 1
+            rows = [(0, *current)]
+            while current[0]:
+                later, current = self._next(fraction, age, current, gap)
+                age, gap = later, later - age
+                rows.append((age, *current))
         return StepTable.of_fractions(max_weight, rows)
 
     def _next(
-        self, fraction: Callable[[int], tuple[int, int]], age: int, current: tuple[int, int]
+        self,
+        fraction: Callable[[int], tuple[int, int]],
+        age: int,
+        current: tuple[int, int],
+        gap: int,
     ) -> tuple[int, tuple[int, int]]:
-        """The first age of another fraction than ``current``, the one at ``age``; and that."""
+        """The first age of another fraction than ``current``, the one at ``age``; and that.
+
+        ``gap``: ages that the fraction before had. After a long one the next age is not looked at
+        where g has an inverse, which says about how far to go.
+        """
         same, other, stride = age, age + 1, 1
-        found = fraction(other)
-        if found == current:
-            same = other
+        guess = None
+        if gap > _LONG_GAP:
             guess = self._guess(np.array([current[1] / current[0]]))
-            if guess is not None:  # by its inverse, where g has one
+        found = current if guess is not None else fraction(other)
+        if found == current:
+            if guess is None:
+                same = other
+                guess = self._guess(np.array([current[1] / current[0]]))
+            if guess is not None:
                 other = min(max(int(guess[0]) - 1, same + 1), MAX_AGE)
             else:
                 other += 1
@@ -153,14 +169,14 @@ def expression(text: str, max_weight: int | None, largest: int) -> Expression | 
             "that is proved to be a decay"
         )
     check_integer("max_weight", max_weight, 1, largest)
-    table = _tabled(read, max_weight, largest)
+    with _Meter(repr(read.text), read.size, max_weight) as meter:
+        table = _tabled(read, max_weight, _work.largest_table(largest), meter)
     return ExpressionTable(table.full, read.text)
 
 
-def _tabled(read: _Read, max_weight: int, largest: int) -> Table:
+def _tabled(read: _Read, max_weight: int, largest: int, meter: _Meter) -> Table:
     weights = np.arange(max_weight + 1, dtype=np.int64)
     columns: list[npt.NDArray[np.int64]] = []
-    meter = _Meter(repr(read.text), read.size, max_weight)
     while not columns or columns[-1][-1]:
         age = len(columns)
         if (age + 1) * (max_weight + 1) > largest:
@@ -184,7 +200,8 @@ def _tabled(read: _Read, max_weight: int, largest: int) -> Table:
 class _Meter:
     """Operations that reading the values of a text has taken so far.
 
-    One of 128 bits counts for one; of more bits, for the square of how many more.
+    One of 128 bits counts for one; of more bits, for the square of how many more. What an operation
+    takes beyond that it counts itself, where this is entered (:mod:`._work`).
     """
 
     def __init__(self, name: str, size: int, max_weight: int) -> None:
@@ -193,9 +210,21 @@ class _Meter:
         self._max_weight = max_weight
         self._spent = 0
 
-    def spend(self, bits: int) -> None:
+    def __enter__(self) -> Self:
+        self._entered = _work.also(self)
+        self._entered.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._entered.__exit__(*raised)
+
+    def read(self, bits: int) -> None:
         """Count one reading of the text."""
-        self._spent += self._size * (bits // _LEAST_BITS) ** 2
+        _work.spend(self._size * (bits // _LEAST_BITS) ** 2)
+
+    def spend(self, operations: int) -> None:
+        """Count operations."""
+        self._spent += operations
         if self._spent > MAX_OPERATIONS:
             raise self.too_many()
 
@@ -265,7 +294,7 @@ def _decided(decide: Callable[[int], Any], what: str, meter: _Meter) -> Any:
 
     bits = _LEAST_BITS
     while bits <= _MAX_BITS:
-        meter.spend(bits)
+        meter.read(bits)
         try:
             return decide(bits)
         except UndecidedError:
@@ -297,6 +326,7 @@ def _largest_fraction(
                 raise ParameterError(f"g({age}) is {value}; expected floor(w g(x)), an integer")
             if value.denominator <= order:
                 return value.numerator, value.denominator
+            _work.spend(value.denominator.bit_length() >> 7)
             return _exact.farey_floor(value.numerator, value.denominator, order)[:2]
         low, high = value
         one = 1 << bits

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.decay.integral import _exact
+from decaysketch.decay.integral import _exact, _work
 from decaysketch.decay.integral._base import Decomposable, check_integer, check_last_age
 from decaysketch.decay.integral._steps import MAX_AGE, MAX_STEPS, StepTable
 from decaysketch.errors import ParameterError
@@ -71,6 +71,7 @@ class Smooth(Decomposable):
         age, p, q = 0, 1, 1
         rows = [(0, 1, 1)]
         while p:
+            _work.spend(0)  # bounded by the steps
             # Many fractions for each age: look at the next age.
             age += 1
             found = self._fraction(age, max_weight)
@@ -81,6 +82,7 @@ class Smooth(Decomposable):
             # Many ages for each fraction: go along the fractions for as long as none is skipped.
             age = self._inverse(p, q) + 1
             while p:
+                _work.spend(0)
                 next_p, next_q = _previous_fraction(p, q, max_weight)
                 next_age = self._inverse(next_p, next_q) + 1 if next_p else MAX_AGE + 1
                 if next_age <= age:
