@@ -13,8 +13,9 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from types import EllipsisType
 from typing import Any, Self, TypeVar
 
@@ -48,13 +49,20 @@ from api.pile import Pile
 from api.replacements import Replacements
 from api.settings import Settings
 from api.streams import Stream, Streams, differences
-from decaysketch.families import Recipe, recipe_from_dict
+from decaysketch.decay import integral
+from decaysketch.families import IntegralRecipe, Recipe, normal_form, recipe_from_dict
 
-__all__ = ["Aggregator", "Incoming", "Limits", "Receipt"]
+__all__ = ["MOST_OPERATIONS", "Aggregator", "Incoming", "Limits", "Receipt", "recipe_of_form"]
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+ComputeRecipe = Callable[[Mapping[str, Any], bytes | None], Awaitable[Recipe[Any]]]
+
+MOST_OPERATIONS = 1 << 16
+"""Operations that the decay of a new stream may take to compute, where it is a text: about half a
+second of a usual core. Named decays are bounded by their steps."""
 
 _FOLD_PAUSE_S = 0.02  # between merges, so that several posts are merged at once
 _PROVED_WITHIN_S = 1.0
@@ -264,6 +272,8 @@ class Aggregator:
         max_clock_skew_s: float | EllipsisType | None = ...,
         secret_ids: bool = False,
         bind_keys: bool = False,
+        compute_recipe: ComputeRecipe | None = None,
+        compute: Compute | None = None,
     ) -> tuple[Stream, bool]:
         """The stream of this name, and whether it is new.
 
@@ -274,6 +284,9 @@ class Aggregator:
                 the limits say, or as it is.
             secret_ids: whether its ids are keyed by a secret, drawn here.
             bind_keys: whether the source is part of the keys of raw observations.
+            compute_recipe: :func:`recipe_of_form`, where it holds up nobody else: it may take
+                seconds. Among the posts if not given. Not called for a stream that exists.
+            compute: runs what reads the form, a matter of milliseconds; likewise.
 
         Raises:
             StreamConflictError: it exists and is of another family, or has other parameters.
@@ -289,7 +302,7 @@ class Aggregator:
                     f"there are {len(self._streams)} streams, as many as this server takes"
                 )
             id_key = secrets.token_bytes(32) if secret_ids else None
-            recipe = await self.compute(_recipe, form, id_key)
+            recipe = await (compute_recipe or partial(self.compute, recipe_of_form))(form, id_key)
             row = StreamRow(
                 id=0,
                 name=name,
@@ -307,8 +320,9 @@ class Aggregator:
                 return self._streams[name], True
         stream = self._streams[name]
         id_key = None if not secret_ids else stream.row.id_key or secrets.token_bytes(32)
-        recipe = await self.compute(_recipe, form, id_key)
-        different = dict(differences(stream.recipe.to_dict(), recipe.to_dict()))
+        ours = stream.recipe.to_dict()
+        theirs = await (compute or self.compute)(_normal, form, id_key, ours)
+        different = dict(differences(ours, theirs))
         if "family" in different:
             different = {"family": different["family"]}
         if max_clock_skew_s not in (..., stream.row.max_clock_skew_s):
@@ -589,10 +603,40 @@ class _Failing:
     not_before_s: float  # by the clock of the event loop
 
 
-def _recipe(form: Mapping[str, Any], id_key: bytes | None) -> Recipe[Any]:
-    """The recipe of a form, keyed by a secret if there is one; a sketch can be built with it."""
-    if id_key is not None:
-        form = dict(form) | {"params": dict(form["params"]) | {"keyed_by": "secret"}}
-    recipe = recipe_from_dict(form, id_key=id_key)
+def recipe_of_form(
+    form: Mapping[str, Any],
+    id_key: bytes | None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Recipe[Any]:
+    """The recipe of a form, keyed by a secret if there is one; a sketch can be built with it.
+
+    Args:
+        form: as ``Recipe.to_dict`` gives it.
+        id_key: the secret.
+        meanwhile: called again and again while a decay is computed; it may wait, or raise.
+
+    Raises:
+        ParameterError: no sketch can be built with this, or its decay takes too long to compute:
+            more than MOST_OPERATIONS, which are counted and the same on every machine.
+    """
+    with integral.at_most(MOST_OPERATIONS, meanwhile):
+        recipe = recipe_from_dict(_keyed(form, id_key), id_key=id_key)
+        if isinstance(recipe, IntegralRecipe):
+            recipe.decay.steps(recipe.params.max_weight)
     recipe.empty()
     return recipe
+
+
+def _normal(
+    form: Mapping[str, Any], id_key: bytes | None, ours: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The form as a recipe would say it, but for what costs nothing if it is ``ours``."""
+    form = _keyed(form, id_key)
+    known = "decay" in form and form["decay"] == ours.get("decay")
+    return normal_form(form, id_key=id_key, read_decay=not known)
+
+
+def _keyed(form: Mapping[str, Any], id_key: bytes | None) -> Mapping[str, Any]:
+    if id_key is None:
+        return form
+    return dict(form) | {"params": dict(form["params"]) | {"keyed_by": "secret"}}

@@ -12,13 +12,14 @@ from fastapi import FastAPI
 import decaysketch
 from api import access, errors, logs, metrics, middleware, routes
 from api.aggregator import Aggregator, Limits
-from api.compute import pools
+from api.compute import Threads, pools
 from api.description import describe
 from api.follower import ReplayError
 from api.journal.model import StorageError
 from api.journal.sql import SqlStorage
 from api.settings import Settings
 from api.stopping import told_to_stop
+from api.turns import turns_of
 from api.warmup import warm_up
 
 __all__ = ["create_app"]
@@ -102,9 +103,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggregator:
     """Open the database and read it; what ``stack`` closes is closed in reverse order."""
-    compute, app.state.query_threads = pools(settings.compute_threads)
-    stack.callback(compute.close)
-    stack.callback(app.state.query_threads.close)
+    compute, questions = pools(settings.compute_threads)
+    decays = Threads(1, "decays")
+    for threads in (compute, questions, decays):
+        stack.callback(threads.close)
+    app.state.questions, app.state.decays = turns_of(questions, decays, settings, app.state.metrics)
     await compute(warm_up)
     aggregator = Aggregator(
         await SqlStorage.open(settings.database_url),

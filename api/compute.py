@@ -6,8 +6,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import ParamSpec, Protocol, TypeVar
 
 __all__ = ["Compute", "Precedence", "Threads", "pools"]
@@ -92,20 +92,27 @@ class Threads:
         first: Precedence | None = None,
         ahead: Precedence | None = None,
     ) -> None:
+        self.count = count
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
         self._first, self._ahead = first, ahead
 
     async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.going_first():
+            return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run it as soon as a thread is free."""
+
         def run() -> T:
             if self._first is not None:
                 self._first.give_way()
             return function(*args, **kwargs)
 
-        loop = asyncio.get_running_loop()
-        if self._ahead is None:
-            return await loop.run_in_executor(self._pool, run)
-        with self._ahead.first():
-            return await loop.run_in_executor(self._pool, run)
+        return self._pool.submit(run)
+
+    def going_first(self) -> AbstractContextManager[None]:
+        """Go before what gives way to the work here, from the moment it waits for a thread."""
+        return nullcontext() if self._ahead is None else self._ahead.first()
 
     def close(self) -> None:
         """Wait for what runs; take nothing more."""

@@ -64,6 +64,7 @@ __all__ = [
     "TooManySketchRowsError",
     "TooManySourcesError",
     "TooManyStreamsError",
+    "TooMuchAskedError",
     "UnanswerableQueriesError",
     "UnauthenticatedError",
     "UnknownIntervalError",
@@ -368,6 +369,17 @@ class TooManyLiveClientsError(HTTPException):
         )
 
 
+class TooMuchAskedError(ServiceError):
+    """As many requests are being worked at as may be."""
+
+    def __init__(self, what: str, most: int, *, of_caller: bool) -> None:
+        whose = "of this caller " if of_caller else ""
+        super().__init__(
+            f"{most} requests {whose}are being worked at, as many as there may be ({what}); ask "
+            "again later"
+        )
+
+
 class RevokedSourceError(ServiceError):
     """What a source posted was dropped, and it is refused."""
 
@@ -601,6 +613,9 @@ TABLE: dict[type[Exception], _Kind] = {
     ),
     TooManySourcesError: _Kind(
         HTTPStatus.INSUFFICIENT_STORAGE, "too-many-sources", "No room for another source"
+    ),
+    TooMuchAskedError: _Kind(
+        HTTPStatus.TOO_MANY_REQUESTS, "too-much-asked", "Too much is being worked at"
     ),
     BusyError: _Kind(HTTPStatus.TOO_MANY_REQUESTS, "busy", "Too much waits to be written"),
     ClosingError: _Kind(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "The server is stopping"),

@@ -86,6 +86,11 @@ class Snapshot(ABC):
     def to_bytes(self) -> bytes:
         """The sketch on the wire."""
 
+    @cached_property
+    def size_bytes(self) -> int:
+        """Length on the wire: written once to be counted, however often it is asked for."""
+        return len(self.to_bytes())
+
     @abstractmethod
     def thaw(self) -> Sketch:
         """A sketch of its own with this state."""

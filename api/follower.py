@@ -254,7 +254,10 @@ class Follower:
     async def _read_catalog(self, rx: Reader, number: int) -> None:
         rows, revocations = await rx.streams(), await rx.revocations()
         try:
-            changed = self._streams.replace(rows, revocations)
+            # The decay of a stream may take a second to compute. On a thread of nobody, for posts
+            # and questions go on.
+            opened = await asyncio.to_thread(self._streams.open, rows)
+            changed = self._streams.replace(rows, revocations, opened)
         except DecaySketchError as error:
             raise ReplayError(f"a stream cannot be opened: {error}") from error
         for stream in changed:

@@ -36,6 +36,7 @@ from api.observer import Observer
 __all__ = [
     "MEDIA_TYPE",
     "MULTIPROCESS_VARIABLE",
+    "QUEUES",
     "STREAMS_LABELLED",
     "VERDICTS",
     "Metrics",
@@ -46,6 +47,11 @@ MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 STREAMS_LABELLED = 1000
 VERDICTS = ("retained", "already_retained", "below_watermark", "refused")
+
+QUEUES = {
+    "questions": "Turns at answering that wait for a thread",
+    "decays": "Decays of new streams that wait to be computed",
+}
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _OTHER = "(other)"
@@ -141,6 +147,17 @@ class Metrics(Observer):
         self._queries = counter("queries", "Queries answered.", "aggregate", "cached")
         self._query_seconds = histogram(
             "query_seconds", "Answering one query that was not in the cache.", "aggregate"
+        )
+        self._waiting = {
+            name: gauge(f"{name}_waiting", f"{text}; of all workers.", "livesum")
+            for name, text in QUEUES.items()
+        }
+        self._turned_away = counter(
+            "turned_away",
+            "Requests refused (429) because as much was under way as may be: of their caller, or "
+            "of all.",
+            "queue",
+            "of",
         )
         self._live = gauge("live_clients", "Live connections; of all workers.", "livesum")
         self._streams_held = gauge("streams", "Streams.", "livemax")
@@ -242,6 +259,14 @@ class Metrics(Observer):
         self._queries.labels(aggregate, "yes" if cached else "no").inc()
         if not cached:
             self._query_seconds.labels(aggregate).observe(seconds)
+
+    def waiting(self, queue: str, change: int) -> None:
+        """So many more turns wait in a queue, one of ``QUEUES``, or fewer."""
+        self._waiting[queue].inc(change)
+
+    def turned_away(self, queue: str, of: str) -> None:
+        """A request was refused: as much was under way of its ``caller``, or of ``all``."""
+        self._turned_away.labels(queue, of).inc()
 
     def live(self, change: int) -> None:
         """A live connection was opened (1) or closed (-1)."""

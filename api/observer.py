@@ -46,3 +46,10 @@ class Observer:
 
     def torn(self) -> None:
         """A snapshot could not be read; the one before it and the journal stood in."""
+
+    def waiting(self, queue: str, change: int) -> None:
+        """So many more turns wait in a queue, or fewer."""
+
+    def turned_away(self, queue: str, of: str) -> None:
+        """A request was refused, since as much was under way as may be: of its ``caller``, or of
+        ``all``."""

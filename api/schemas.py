@@ -311,9 +311,14 @@ class StreamSummary(BaseModel):
 
 
 class StreamList(BaseModel):
-    """Every stream, in order of name."""
+    """Streams, in order of name."""
 
     streams: list[StreamSummary]
+    next: str | None = Field(
+        default=None,
+        description="There are more: ask for those `after` this name. Left out where there are "
+        "none.",
+    )
 
 
 class SourceState(BaseModel):

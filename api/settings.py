@@ -168,6 +168,16 @@ class Settings(BaseModel):
     max_expressions: int = _within(
         32, 0, 1 << 16, "Most decays and predicates given as expressions in one request."
     )
+    questions: int = _within(
+        1024, 1, 1 << 20, "Most questions that a worker works at, of all callers; beyond that 429."
+    )
+    questions_per_caller: int = _within(
+        64,
+        1,
+        1 << 20,
+        "Most questions of one key (without keys: of one address) that a worker works at; beyond "
+        "that 429. Callers have turns one after another.",
+    )
     live_clients: int = _within(100, 0, 1 << 16, "Most live connections to one worker.")
 
     max_clock_skew_s: Annotated[float | None, _unset_as("off")] = _within(

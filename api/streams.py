@@ -81,6 +81,8 @@ class Stream:
         self._joining = threading.Lock()  # held for a moment
         self._making = threading.Lock()  # held for as long as a join of some sources takes
         self.replacing: Mapping[str, int] | None = None
+        self.generation = 0
+        """Another one once what is told of the stream may be something else."""
 
     def decode(self, body: bytes) -> Snapshot:
         """The sketch in a body, checked against this stream.
@@ -152,6 +154,7 @@ class Stream:
             self._join_again()
             with self._joining:
                 self._partial_joins.clear()
+        self.generation += unknown
         return dropped
 
     def _add(self, source: _Source, sketch: Snapshot) -> None:
@@ -160,6 +163,7 @@ class Stream:
             self._all.add(sketch)
             if source.pile.is_high:
                 self._high.add(source.pile)
+        self.generation += 1
 
     def _source(self, name: str) -> _Source:
         if name not in self._sources:
@@ -291,16 +295,13 @@ class Stream:
         self._memory.reading.keep(kept, len(snapshot))
         return snapshot
 
-    def sources(self, after: str = "", limit: int | None = None) -> list[SourceInfo]:
+    def sources(self, after: str = "", limit: int | None = None) -> Iterator[SourceInfo]:
         """What is known of each source, in order of name: of at most ``limit``, with names that
-        come after ``after``. Merges what waits of these."""
-        names = sorted(name for name in list(self._sources) if name > after)[:limit]
-        listed = [(name, self._sources.get(name)) for name in names]
-        return [
-            SourceInfo(name, *entry.pile.summary(), entry.totals)
-            for name, entry in listed
-            if entry is not None
-        ]
+        come after ``after``. Merges what waits of each as it comes to it."""
+        for name in sorted(name for name in list(self._sources) if name > after)[:limit]:
+            entry = self._sources.get(name)
+            if entry is not None:
+                yield SourceInfo(name, *entry.pile.summary(), entry.totals)
 
     def totals(self) -> Totals:
         """Of all sources together."""
@@ -380,14 +381,29 @@ class Streams:
         self._by_id: dict[int, Stream] = {}
         self._by_name: dict[str, Stream] = {}
 
-    def replace(self, rows: Iterable[StreamRow], revocations: Iterable[Revocation]) -> list[Stream]:
-        """Make it these streams, with these revocations; streams that are known stay. Gives those
-        of which a source was dropped: they are to be merged anew.
+    def open(self, rows: Iterable[StreamRow]) -> dict[int, Stream]:
+        """Those of these streams that are not known, empty, by id. May be called on any thread.
 
         Raises:
             DecaySketchError: a recipe cannot be read.
         """
-        streams = {row.id: self._by_id.get(row.id) or Stream(row, self._memory) for row in rows}
+        return {row.id: Stream(row, self._memory) for row in rows if row.id not in self._by_id}
+
+    def replace(
+        self,
+        rows: Iterable[StreamRow],
+        revocations: Iterable[Revocation],
+        opened: Mapping[int, Stream],
+    ) -> list[Stream]:
+        """Make it these streams, with these revocations; streams that are known stay. Gives those
+        of which a source was dropped: they are to be merged anew.
+
+        Args:
+            rows: of the streams.
+            revocations: of their sources.
+            opened: what :meth:`open` gave for these rows.
+        """
+        streams = {row.id: self._by_id.get(row.id) or opened[row.id] for row in rows}
         changed = {
             each.stream_id: streams[each.stream_id]
             for each in revocations

@@ -53,6 +53,7 @@ __all__ = [
     "decode",
     "family_of",
     "merge",
+    "normal_form",
     "peek",
     "recipe_from_dict",
     "recipe_of",
@@ -401,6 +402,29 @@ def recipe_from_dict(
     if family not in FAMILIES:
         raise ParameterError(f"family is {family!r}; expected one of {', '.join(FAMILIES)}")
     return FAMILIES[family].parse(form, id_key=id_key, table=table)
+
+
+def normal_form(
+    form: Mapping[str, Any], *, id_key: bytes | None = None, read_decay: bool = True
+) -> dict[str, Any]:
+    """``recipe_from_dict(form, id_key=id_key).to_dict()``, without computing a decay.
+
+    Whether a sketch can be built with it is not found out. The text of a decay is read, which takes
+    milliseconds; ``read_decay=False`` says that it is in normal form already.
+
+    Raises:
+        ParameterError: as :func:`recipe_from_dict`, but for what only computing shows.
+
+    Example:
+        >>> normal_form({"params": {"max_weight": 9}})["params"]["id_bits"]
+        40
+    """
+    if form.get("family") != IntegralRecipe.family:
+        return recipe_from_dict(form, id_key=id_key).to_dict()
+    _take_fields(form, "params", "decay")
+    params = SketchParams.from_dict(form["params"], id_key=id_key)
+    decay = integral.normal_form(form["decay"]) if read_decay else dict(form["decay"])
+    return {"family": IntegralRecipe.family, "params": params.to_dict(), "decay": decay}
 
 
 def family_of(blob: Blob) -> str:

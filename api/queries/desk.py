@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from api import clock
 from api.aggregator import Aggregator
-from api.compute import Compute
 from api.metrics import Metrics
 from api.queries.caching import AnswerCache
 from api.queries.evaluation import Evaluation
 from api.queries.groups import Joins
-from api.queries.planning import Plan, plan
+from api.queries.planning import Plan, Texts, plan
 from api.queries.requests import GroupRequest, QueryRequest
 from api.settings import Settings
 from api.streams import Stream
+from api.turns import TURN_S, Turns
 
 __all__ = ["Answers", "Desk"]
 
 _ANSWERS_BYTES = 64 << 20
 _JOINS_KEPT = 8
-_TURN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,14 @@ class Desk:
         aggregator: whose streams.
         settings: the limits.
         metrics: told of every query that was answered.
-        compute: threads for questions alone, so that none waits for the posts that came before it.
+        turns: on threads for questions alone, so that none waits for the posts that came before it,
+            nor behind many of somebody else.
     """
 
     def __init__(
-        self, aggregator: Aggregator, settings: Settings, metrics: Metrics, compute: Compute
+        self, aggregator: Aggregator, settings: Settings, metrics: Metrics, turns: Turns
     ) -> None:
-        self.compute = compute
+        self._turns = turns
         self._aggregator = aggregator
         self._settings = settings
         self._metrics = metrics
@@ -57,22 +58,28 @@ class Desk:
         names: Sequence[str],
         request: QueryRequest | GroupRequest,
         *,
+        asker: str,
         known: Callable[[str], bool],
         left: Callable[[], Awaitable[bool]],
+        counted: bool = True,
     ) -> Answers | None:
         """Answers as of now, computed in turns with other work.
 
         Args:
             names: of the streams whose join is asked.
             request: what is asked.
+            asker: whose work it is.
             known: whether the asker has the answers of an entity tag; called on another thread.
             left: whether the client has left; asked between turns.
+            counted: it is one of the requests that the asker may have under way; False where their
+                number is bounded otherwise.
 
         Returns:
             None if the client has left before the last turn.
 
         Raises:
             UnknownStreamError: there is no stream of one of the names.
+            TooMuchAskedError: the asker has as much under way as may be.
             StaleTokenError, NotCaughtUpError: what it is to be asked ``after`` is not there.
             UnanswerableQueriesError, InvalidRequestError: see
                 :func:`~api.queries.planning.plan` and
@@ -81,17 +88,22 @@ class Desk:
         if request.after is not None:
             await self._aggregator.reached(request.after, names)
         streams = [await self._aggregator.find(name) for name in names]
-        planned, evaluation, body = await self.compute(
-            self._begin, streams, request, clock.now_ns(), known
-        )
-        if evaluation is None:
-            if body is not None:
-                self.knew(request)
-            return Answers(planned.tag, body)
-        while body is None:
-            if await left():
-                return None
-            body = await self.compute(evaluation.work, _TURN_S)
+        turns = self._turns.asked(asker) if counted else nullcontext(self._turns.by(asker))
+        with turns as compute:
+            texts = Texts(request, self._settings)
+            now_ns = clock.now_ns()
+            while (begun := await compute(self._begin, streams, texts, now_ns, known)) is None:
+                if await left():
+                    return None
+            planned, evaluation, body = begun
+            if evaluation is None:
+                if body is not None:
+                    self.knew(request)
+                return Answers(planned.tag, body)
+            while body is None:
+                if await left():
+                    return None
+                body = await compute(evaluation.work, TURN_S)
         self._answers.put(planned.tag, body)
         for each, seconds in zip(request.queries, evaluation.seconds, strict=True):
             self._metrics.queried(each.aggregate, seconds, cached=False)
@@ -105,13 +117,15 @@ class Desk:
     def _begin(
         self,
         streams: Sequence[Stream],
-        request: QueryRequest | GroupRequest,
+        texts: Texts,
         now_ns: int,
         known: Callable[[str], bool],
-    ) -> tuple[Plan, Evaluation | None, bytes | None]:
+    ) -> tuple[Plan, Evaluation | None, bytes | None] | None:
         """What is to be answered, what answers it if nobody knows that yet, and the answers if a
-        turn was enough."""
-        planned = plan(streams, request, self._settings, self._joins, now_ns)
+        turn was enough. None if it was not enough to read the texts."""
+        if not texts.work(TURN_S):
+            return None
+        planned = plan(streams, texts, self._joins, now_ns)
         if known(planned.tag):
             return planned, None, None
         kept = self._answers.get(planned.tag)
@@ -121,4 +135,4 @@ class Desk:
         reading, rows = self._aggregator.memory.reading, len(planned.snapshot)
         reading.make_room(rows)
         evaluation = reading.track(Evaluation(planned), rows)
-        return planned, evaluation, evaluation.work(_TURN_S)
+        return planned, evaluation, evaluation.work(TURN_S)

@@ -1,13 +1,15 @@
 """A request checked against what it asks, and against the limits; its clock read.
 
-:func:`plan` does what needs the request and a sketch, and gives the answers their name, before any
-of them is computed (:mod:`api.queries.evaluation`): whoever has them already is told so. It is work
-for a thread: nothing here waits.
+:class:`Texts` reads the expressions of a request, in turns. :func:`plan` does what needs the
+request and a sketch, and gives the answers their name, before any of them is computed
+(:mod:`api.queries.evaluation`): whoever has them already is told so. It is work for a thread:
+nothing here waits.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +28,7 @@ from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
 from decaysketch.observations import TIME_LIMIT
 
-__all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "plan", "refusal"]
+__all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "Texts", "plan", "refusal"]
 
 MAX_ESTIMATES = 20_000
 """Estimates that the answers to one request may hold: about 6 MB of JSON."""
@@ -70,34 +72,80 @@ class Plan:
         return [now]
 
 
+class Texts:
+    """The expressions of a request, read one after the other: each may take a twentieth of a
+    second, and holds the interpreter's lock.
+
+    Args:
+        request: what is asked.
+        settings: the limits.
+
+    Attributes:
+        request: it.
+        read: by the decay as JSON, what it is; or why it is none.
+
+    Raises:
+        InvalidRequestError: the request is beyond a limit.
+    """
+
+    def __init__(self, request: QueryRequest | GroupRequest, settings: Settings) -> None:
+        _check_limits(request, settings)
+        self.request = request
+        self.read: dict[str, Decay | ParameterError] = {}
+        self._unread = {
+            _text_of(each.decay): each.decay
+            for each in request.queries
+            if isinstance(each.decay, ExpressionDecay)
+        }
+
+    def work(self, turn_s: float) -> bool:
+        """Read for about so long; whether all are read."""
+        end = time.monotonic() + turn_s
+        while self._unread:
+            text, decay = self._unread.popitem()
+            self.read[text] = _read(decay)
+            if time.monotonic() > end:
+                break
+        return not self._unread
+
+
+def _text_of(decay: DecayModel) -> str:
+    return decay.model_dump_json()
+
+
+def _read(decay: DecayModel) -> Decay | ParameterError:
+    try:
+        return decay.to_library()
+    except ParameterError as error:
+        return error
+
+
 def plan(
     streams: Sequence[Stream],
-    request: QueryRequest | GroupRequest,
-    settings: Settings,
+    texts: Texts,
     joins: Joins,
     clock_ns: int,
 ) -> Plan:
-    """Check a request against what it asks, and against the limits.
+    """Check a request against what it asks, and name its answers.
 
     Args:
         streams: one, or those whose join is asked.
-        request: what to ask.
-        settings: the limits.
+        texts: of the request, read.
         joins: of streams.
         clock_ns: the time, for queries that name none.
 
     Raises:
-        InvalidRequestError: beyond a limit; a decay, predicate or time that is missing, that cannot
+        InvalidRequestError: a decay, predicate or time that is missing, that cannot
             be read, or that the stream does not take: every one is named.
         IncompatibleStreamsError: the streams cannot be joined.
         UnsupportedAggregateError: naming every query that asks for what the family does not have.
         UnknownSourceError: nothing came from one of the sources asked for.
     """
-    _check_limits(request, settings)
+    request = texts.request
     recipe = common_recipe(streams)
     names = tuple(stream.name for stream in streams)
     _check_aggregates(names, recipe, request.queries)
-    chosen = _decays(recipe, request.queries)
+    chosen = _decays(recipe, request.queries, texts.read)
     snapshot = joins.snapshot(streams, request.sources)
     now = _now(recipe, snapshot, request.queries, clock_ns)
     queries = [each.model_dump(mode="json") for each in request.queries]
@@ -147,23 +195,29 @@ def _check_aggregates(
         raise UnsupportedAggregateError(names[0], recipe.family, known, unknown)
 
 
-def _decays(recipe: Recipe[Any], queries: Sequence[AnyQuery]) -> tuple[Decay | None, ...]:
+def _decays(
+    recipe: Recipe[Any],
+    queries: Sequence[AnyQuery],
+    read: Mapping[str, Decay | ParameterError],
+) -> tuple[Decay | None, ...]:
     """The decay of each query, each where it is the query that chooses, and predicates read."""
     decay = fixed_decay(recipe)
     fixed = None if decay is None else decay.to_dict()
     faults: list[Fault] = []
     chosen: list[Decay | None] = []
-    built: dict[str, Decay] = {}
+    built = dict(read)
     for position, each in enumerate(queries):
         field = f"queries[{position}].decay"
         chosen.append(None)
         faults += _decay_faults(fixed, field, each.decay)
         try:
             if fixed is None and each.decay is not None:
-                text = each.decay.model_dump_json()
+                text = _text_of(each.decay)
                 if text not in built:
-                    built[text] = each.decay.to_library()
-                chosen[-1] = built[text]
+                    built[text] = _read(each.decay)
+                if isinstance(found := built[text], ParameterError):
+                    raise found
+                chosen[-1] = found
             if isinstance(each, SelectivityQuery):
                 field = f"queries[{position}].predicate"
                 _ = each.holds

@@ -1,8 +1,9 @@
-"""Query requests out of bodies and out of URLs.
+"""Requests out of bodies and out of URLs.
 
 A body may be long, and reading it takes the processor: FastAPI would do that on the event loop,
-where everybody waits. So the routes of queries read their bodies by :func:`asked_in_body`, long
-ones on a thread.
+where everybody waits. And what is no JSON at all it answers with 400, or with 422, as its fault is.
+So the routes of queries, of curves and of new streams read their bodies by :func:`asked_in_body`,
+long ones on a thread, and every fault is one of the request (422).
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from api.queries.requests import GroupRequest, QueryRequest
+from api.access.asker import asker
+from api.turns import Turns
 
 __all__ = ["asked_in_body", "body_described", "read_request"]
 
 _LONG_BYTES = 64 << 10
 
-Asked = TypeVar("Asked", QueryRequest, GroupRequest)
+Asked = TypeVar("Asked", bound=BaseModel)
 
 
 def asked_in_body(model: type[Asked]) -> Callable[[Request], Awaitable[Asked]]:
@@ -36,8 +38,9 @@ def asked_in_body(model: type[Asked]) -> Callable[[Request], Awaitable[Asked]]:
             raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
         if len(body) <= _LONG_BYTES:
             return read_request(body, model)
-        asked: Asked = await request.app.state.desk.compute(read_request, body, model)
-        return asked
+        questions: Turns = request.app.state.questions
+        with questions.asked(asker(request)) as compute:
+            return await compute(read_request, body, model)
 
     return read
 

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from api import schemas
+from api.access.asker import asker
 from api.aggregator import Aggregator
+from api.compute import Compute
 from api.errors import PROBLEM_JSON, UnsupportedMediaTypeError
 from api.settings import Settings
 from api.streams import Stream
+from api.turns import Turns
 
 __all__ = [
+    "CLIENT_LEFT",
     "TheAggregator",
+    "TheQuestions",
     "TheSettings",
     "TheStream",
     "json_only",
     "problems",
     "require_media_type",
 ]
+
+
+CLIENT_LEFT = 499
+"""For the log: nobody is there to read it."""
 
 
 async def _aggregator(request: Request) -> Aggregator:
@@ -49,6 +61,13 @@ def require_media_type(request: Request, *expected: str) -> str:
     return media
 
 
+async def _questions(request: Request) -> Callable[[], AbstractContextManager[Compute]]:
+    questions: Turns = request.app.state.questions
+    return partial(questions.asked, asker(request))
+
+
+#: ``with questions() as compute``: one request of its caller, worked at in turns with others.
+TheQuestions = Annotated[Callable[[], AbstractContextManager[Compute]], Depends(_questions)]
 TheAggregator = Annotated[Aggregator, Depends(_aggregator)]
 TheSettings = Annotated[Settings, Depends(_settings)]
 

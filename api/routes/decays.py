@@ -11,8 +11,9 @@ from pydantic_core import PydanticCustomError
 
 from api.access.guard import reads
 from api.errors import Fault, InvalidRequestError
+from api.queries import asked_in_body, body_described
 from api.queries.decays import AnyDecay, NonNegative
-from api.routes.common import TheAggregator, json_only, problems
+from api.routes.common import TheQuestions, json_only, problems
 from api.schemas import RequestModel
 from decaysketch.decay import Expression
 from decaysketch.errors import ParameterError
@@ -66,11 +67,16 @@ class CurveResponse(BaseModel):
         s413="The body is too long.",
         s415="The body is not JSON.",
         s422="It is no decay; the problem says why. Or the ages are malformed.",
+        s429="The caller has as many questions under way as it may, or all have.",
     ),
+    openapi_extra=body_described(CurveRequest),
 )
-async def post_curve(request: CurveRequest, aggregator: TheAggregator) -> CurveResponse:
+async def post_curve(
+    request: Annotated[CurveRequest, Depends(asked_in_body(CurveRequest))], questions: TheQuestions
+) -> CurveResponse:
     """Whether it is a decay, as every query checks it, and its weights at some ages."""
-    return await aggregator.compute(_curve, request)
+    with questions() as compute:
+        return await compute(_curve, request)
 
 
 def _curve(request: CurveRequest) -> CurveResponse:

@@ -21,14 +21,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Message, Send
 
 from api import schemas
+from api.access.asker import asker
 from api.access.guard import Reads
 from api.access.keys import Caller
 from api.access.ring import KeyRing
 from api.errors import ServiceError, TooManyLiveClientsError, UnauthenticatedError, answer_to
 from api.journal.model import StorageError
 from api.queries import Answers, Desk, QueryRequest
-from api.routes.common import TheSettings, problems
-from api.routes.queries import CLIENT_LEFT, AskedInUrl, TheDesk
+from api.routes.common import CLIENT_LEFT, TheSettings, problems
+from api.routes.queries import AskedInUrl, TheDesk
 from decaysketch.errors import DecaySketchError
 
 __all__ = ["router"]
@@ -114,7 +115,8 @@ class _LiveResponse(StreamingResponse):
             s403="The key may not read the stream.",
             s404="No such stream, or nothing came from one of the sources.",
             s422="The request is malformed or beyond a limit, or cannot be answered.",
-            s429="As many live connections are open as there may be, or as one key may have.",
+            s429="As many live connections are open as there may be, or as one key may have; or as "
+            "many questions are under way.",
         ),
     },
 )
@@ -134,12 +136,16 @@ async def get_live(
     """The answers now, and again whenever they are others. Queries without `now` follow the clock
     of the server."""
     answers = await desk.answer(
-        [name], request, known=lambda tag: tag == last_event_id, left=http.is_disconnected
+        [name],
+        request,
+        asker=asker(http),
+        known=lambda tag: tag == last_event_id,
+        left=http.is_disconnected,
     )
     if answers is None:
         return Response(status_code=CLIENT_LEFT)
     first = "" if answers.body is None else _event("answer", answers.body, answers.tag)
-    question = _Question(desk, name, request, http.app.state.keys, caller)
+    question = _Question(desk, name, request, http.app.state.keys, caller, asker(http))
     events = _events(question, interval_s, http.app.state.closing, sent=answers.tag, first=first)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return _LiveResponse(events, media_type="text/event-stream", headers=headers)
@@ -153,13 +159,19 @@ class _Question(NamedTuple):
     request: QueryRequest
     keys: KeyRing
     caller: Caller
+    asker: str
 
     async def answer(self, sent: str) -> Answers:
         """The answers as of now, without their body if it is what was sent."""
         if not await self.keys.still(self.caller, self.name):
             raise UnauthenticatedError
         answers = await self.desk.answer(
-            [self.name], self.request, known=lambda tag: tag == sent, left=_never
+            [self.name],
+            self.request,
+            asker=self.asker,
+            known=lambda tag: tag == sent,
+            left=_never,
+            counted=False,  # a connection has a place
         )
         assert answers is not None
         return answers

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 
 from api import schemas
+from api.access.asker import asker
 from api.access.guard import reads, reads_body_streams
 from api.queries import (
     Desk,
@@ -21,15 +22,15 @@ from api.queries import (
     read_request,
 )
 from api.queries.answers import GroupResponse, QueryResponse
-from api.routes.common import json_only, problems
+from api.routes.common import CLIENT_LEFT, json_only, problems
 
-__all__ = ["CLIENT_LEFT", "AskedInUrl", "TheDesk", "router"]
+__all__ = ["AskedInUrl", "TheDesk", "router"]
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
-    state.desk = Desk(state.aggregator, state.settings, state.metrics, state.query_threads)
+    state.desk = Desk(state.aggregator, state.settings, state.metrics, state.questions)
     yield
 
 
@@ -70,8 +71,6 @@ IfNoneMatch = Annotated[
     str | None, Header(description="Entity tags of answers that the client has.")
 ]
 
-CLIENT_LEFT = 499  # for the log: nobody is there to read it
-
 _ANSWERED: dict[int | str, dict[str, Any]] = {
     304: {"description": "The answers are those that If-None-Match names; nothing was computed."}
 }
@@ -83,6 +82,7 @@ _REFUSED = problems(
     s415="The body is not JSON.",
     s422="A query is malformed or beyond a limit, names an aggregate that the family does not "
     "have, or asks for what was discarded at every level.",
+    s429="The caller has as many questions under way as it may, or all have.",
     s503="What `after` names did not arrive here in time; ask again.",
 )
 
@@ -116,7 +116,7 @@ async def post_query(
     summary="Ask by a URL alone",
     dependencies=[Depends(reads)],
     response_model=QueryResponse,
-    responses={**_ANSWERED, **{s: _REFUSED[s] for s in (403, 404, 409, 422, 503)}},
+    responses={**_ANSWERED, **{s: _REFUSED[s] for s in (403, 404, 409, 422, 429, 503)}},
 )
 async def get_query(
     name: schemas.StreamName,
@@ -171,6 +171,7 @@ async def _respond(
     answers = await desk.answer(
         names,
         request,
+        asker=asker(http),
         known=lambda tag: is_known(tag, if_none_match),
         left=http.is_disconnected,
     )

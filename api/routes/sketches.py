@@ -14,11 +14,12 @@ from api.access.guard import reads, writes
 from api.aggregator import Aggregator, Incoming
 from api.budget import Hold
 from api.errors import InvalidRequestError
+from api.families import Snapshot
 from api.ingest.intervals import check_interval, interval_of
 from api.ingest.skew import check_times
 from api.journal.model import Interval
 from api.queries import is_known
-from api.routes.common import TheAggregator, problems, require_media_type
+from api.routes.common import TheAggregator, TheQuestions, problems, require_media_type
 from api.settings import Settings
 from api.streams import Stream
 
@@ -178,6 +179,7 @@ def _decode(
             s404="No such stream, or nothing came from that source.",
             s409="The stream of the token was deleted since.",
             s422="The name or the source is outside its domain.",
+            s429="The caller has as many questions under way as it may, or all have.",
             s503="The post of the token has not arrived here in time.",
         ),
     },
@@ -185,6 +187,7 @@ def _decode(
 async def get_sketch(
     name: schemas.StreamName,
     aggregator: TheAggregator,
+    questions: TheQuestions,
     source: schemas.SourceKey | None = None,
     if_none_match: Annotated[str | None, Header()] = None,
     decaysketch_after: schemas.AfterHeader = None,
@@ -194,13 +197,19 @@ async def get_sketch(
     if decaysketch_after is not None:
         await aggregator.reached(decaysketch_after, [name])
     stream = await aggregator.find(name)
-    merged = await aggregator.compute(stream.snapshot, None if source is None else [source])
-    etag = f'"{merged.digest}"'
-    headers = {
-        "ETag": etag,
-        "Content-Disposition": f'attachment; filename="{name}.sketch"',
-    }
-    if is_known(etag, if_none_match):
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    body = await aggregator.compute(merged.to_bytes)
+    with questions() as compute:
+        merged, digest = await compute(_merged, stream, None if source is None else [source])
+        etag = f'"{digest}"'
+        headers = {
+            "ETag": etag,
+            "Content-Disposition": f'attachment; filename="{name}.sketch"',
+        }
+        if is_known(etag, if_none_match):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        body = await compute(merged.to_bytes)
     return Response(body, media_type=SKETCH, headers=headers)
+
+
+def _merged(stream: Stream, sources: list[str] | None) -> tuple[Snapshot, str]:
+    merged = stream.snapshot(sources)
+    return merged, merged.digest

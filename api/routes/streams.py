@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
-from typing import Annotated
+from itertools import islice
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from api import schemas
+from api.access.asker import asker
 from api.access.guard import Reads, administers, creates, reads
+from api.access.keys import Caller
+from api.aggregator import recipe_of_form
+from api.compute import Compute
 from api.errors import Fault, InvalidRequestError
 from api.ingest.intervals import interval_of
 from api.ingest.skew import clock_lead_s
-from api.routes.common import TheAggregator, TheStream, json_only, problems
-from api.streams import Stream
+from api.queries import asked_in_body, body_described, is_known
+from api.queries.caching import etag
+from api.routes.common import (
+    CLIENT_LEFT,
+    TheAggregator,
+    TheQuestions,
+    TheStream,
+    json_only,
+    problems,
+)
+from api.streams import SourceInfo, Stream
+from api.turns import LeftError, Pauses, Turns, in_turns
+from decaysketch.families import Recipe
 
 __all__ = ["router"]
 
 router = APIRouter()
 
 _SOURCES_LISTED = 100
+_PROCESS = secrets.token_hex(8)
+_TOO_MUCH = "The caller has as many questions under way as it may, or all have."
+_UNCHANGED = {"description": "Nothing has changed since what If-None-Match names."}
+
+IfNoneMatch = Annotated[str | None, Header(description="Entity tags of what the client has.")]
 
 SourcePath = Annotated[str, Path(pattern=schemas.SOURCE, description="Name of the source.")]
 
@@ -32,6 +55,7 @@ SourcePath = Annotated[str, Path(pattern=schemas.SOURCE, description="Name of th
     summary="Create a stream",
     dependencies=[Depends(creates), Depends(json_only)],
     status_code=HTTPStatus.OK,
+    response_model=schemas.StreamState,
     response_description="The stream existed with equal parameters.",
     responses={
         201: {"model": schemas.StreamState, "description": "The stream was created."},
@@ -40,39 +64,90 @@ SourcePath = Annotated[str, Path(pattern=schemas.SOURCE, description="Name of th
             "is named. Or there are as many streams as there may be.",
             s413="The body is too long.",
             s415="The body is not JSON.",
-            s422="The name, a parameter or the decay is outside its domain.",
+            s422="The name, a parameter or the decay is outside its domain, or the decay takes too "
+            "long to compute.",
+            s429="As many decays are being computed as may be, of the caller or of all.",
             s503="The journal is out of reach; the stream may or may not be there.",
         ),
     },
+    openapi_extra=body_described(schemas.StreamCreation),
 )
 async def put_stream(
+    http: Request,
     name: schemas.StreamName,
-    creation: schemas.StreamCreation,
+    creation: Annotated[schemas.StreamCreation, Depends(asked_in_body(schemas.StreamCreation))],
     aggregator: TheAggregator,
-    response: Response,
-) -> schemas.StreamState:
+) -> Response:
     """Idempotent: the same parameters again are answered with 200 and change nothing."""
     chosen = creation.root
     given = "max_clock_skew_s" in chosen.model_fields_set
+    decays: Turns = http.app.state.decays
+    questions: Turns = http.app.state.questions
+    caller, pauses = asker(http), Pauses()
+
+    async def compute_recipe(form: Mapping[str, Any], id_key: bytes | None) -> Recipe[Any]:
+        if chosen.family != "integral":
+            return await aggregator.compute(recipe_of_form, form, id_key)
+        with decays.asked(caller) as compute:
+            async with pauses.until(http.is_disconnected):
+                return await compute(recipe_of_form, form, id_key, pauses)
+
     hashed = chosen if isinstance(chosen, schemas.HashedStream) else None
-    stream, created = await aggregator.create(
-        name,
-        chosen.form(),
-        max_clock_skew_s=chosen.max_clock_skew_s if given else ...,
-        secret_ids=hashed is not None and hashed.secret_ids,
-        bind_keys=hashed is not None and hashed.bind_keys,
-    )
+    try:
+        stream, created = await aggregator.create(
+            name,
+            chosen.form(),
+            max_clock_skew_s=chosen.max_clock_skew_s if given else ...,
+            secret_ids=hashed is not None and hashed.secret_ids,
+            bind_keys=hashed is not None and hashed.bind_keys,
+            compute_recipe=compute_recipe,
+            compute=questions.by(caller),
+        )
+        body = await _state_of(stream, http, questions.by(caller))
+    except LeftError:
+        return Response(status_code=CLIENT_LEFT)
     if created:
-        response.status_code = HTTPStatus.CREATED
-        response.headers["Location"] = f"/v1/streams/{name}"
-    return await aggregator.compute(_state, stream)
+        headers = {"Location": f"/v1/streams/{name}"}
+        return Response(body, HTTPStatus.CREATED, headers, media_type="application/json")
+    return Response(body, media_type="application/json")
 
 
-@router.get("/v1/streams", tags=["streams"], summary="List the streams")
-async def list_streams(aggregator: TheAggregator, caller: Reads) -> schemas.StreamList:
-    """Every stream that the caller may see, at a glance."""
-    streams = [stream for stream in aggregator.streams() if caller.sees(stream.name)]
-    return schemas.StreamList(streams=await aggregator.compute(_summaries, streams))
+@router.get(
+    "/v1/streams",
+    tags=["streams"],
+    summary="List the streams",
+    response_model=schemas.StreamList,
+    responses={
+        304: _UNCHANGED,
+        **problems(s422="`limit` or `after` is outside its domain.", s429=_TOO_MUCH),
+    },
+)
+async def list_streams(
+    http: Request,
+    aggregator: TheAggregator,
+    caller: Reads,
+    questions: TheQuestions,
+    limit: Annotated[int, Query(ge=1, le=1000, description="List so many at most.")] = 100,
+    after: Annotated[
+        str, Query(max_length=100, description="Of those whose name comes after this.")
+    ] = "",
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """The streams that the caller may see, at a glance, a page of them at a time. `next`, and a
+    link of the header, name where the next page begins."""
+    with questions() as compute:
+        page = await compute(_page, aggregator.streams(), caller, after, limit)
+        headers = {"ETag": page.tag, "Cache-Control": "no-cache"}
+        if page.more:
+            headers["Link"] = f'</v1/streams?limit={limit}&after={page.last}>; rel="next"'
+        if is_known(page.tag, if_none_match):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        try:
+            summaries = await in_turns(compute, map(_summary, page.streams), http.is_disconnected)
+        except LeftError:
+            return Response(status_code=CLIENT_LEFT)
+        body = await compute(_listed, summaries, page)
+    return Response(body, headers=headers, media_type="application/json")
 
 
 @router.get(
@@ -80,12 +155,17 @@ async def list_streams(aggregator: TheAggregator, caller: Reads) -> schemas.Stre
     tags=["streams"],
     summary="Read a stream",
     dependencies=[Depends(reads)],
-    responses=problems(s404="No such stream.", s422="The name is outside its domain."),
+    response_model=schemas.StreamState,
+    responses={
+        304: _UNCHANGED,
+        **problems(s404="No such stream.", s422="The name is outside its domain.", s429=_TOO_MUCH),
+    },
 )
 async def get_stream(
+    http: Request,
     name: schemas.StreamName,
-    aggregator: TheAggregator,
     stream: TheStream,
+    questions: TheQuestions,
     sources: Annotated[
         int, Query(ge=0, le=1000, description="List so many sources at most.")
     ] = _SOURCES_LISTED,
@@ -95,10 +175,20 @@ async def get_stream(
     replacing: Annotated[
         bool, Query(description="Say of each source what it holds in place of another's.")
     ] = False,
-) -> schemas.StreamState:
+    if_none_match: IfNoneMatch = None,
+) -> Response:
     """The parameters to build sketches with, and what the stream holds."""
     counts = stream.replacing if replacing else None
-    return await aggregator.compute(_state, stream, after_source, sources, counts)
+    tag = etag(*_moment(stream), after_source, str(sources), str(counts))
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if is_known(tag, if_none_match):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    try:
+        with questions() as compute:
+            body = await _state_of(stream, http, compute, after_source, sources, counts)
+    except LeftError:
+        return Response(status_code=CLIENT_LEFT)
+    return Response(body, headers=headers, media_type="application/json")
 
 
 @router.delete(
@@ -189,8 +279,35 @@ async def release_interval(
     await aggregator.release(name, source, interval)
 
 
-def _summaries(streams: list[Stream]) -> list[schemas.StreamSummary]:
-    return [_summary(stream) for stream in streams]
+class _Page(NamedTuple):
+    streams: list[Stream]
+    more: bool
+    tag: str
+
+    @property
+    def last(self) -> str:
+        return self.streams[-1].name
+
+
+def _page(streams: list[Stream], caller: Caller, after: str, limit: int) -> _Page:
+    """A page of the list, and its entity tag: of what was there before it is written."""
+    seen = (each for each in streams if each.name > after and caller.sees(each.name))
+    listed = list(islice(seen, limit + 1))
+    page = listed[:limit]
+    moments = (text for stream in page for text in _moment(stream))
+    return _Page(page, len(listed) > limit, etag("streams", str(len(listed) > limit), *moments))
+
+
+def _moment(stream: Stream) -> tuple[str, ...]:
+    """What tells whether a stream is as it was, without a look at its sketch. Of this process: what
+    another one tells under the same tag is not known."""
+    return _PROCESS, stream.name, stream.row.incarnation, str(stream.generation)
+
+
+def _listed(summaries: list[schemas.StreamSummary], page: _Page) -> bytes:
+    if page.more:
+        return schemas.StreamList(streams=summaries, next=page.last).model_dump_json().encode()
+    return schemas.StreamList(streams=summaries).model_dump_json(exclude={"next"}).encode()
 
 
 def _summary(stream: Stream) -> schemas.StreamSummary:
@@ -212,16 +329,38 @@ def _summary(stream: Stream) -> schemas.StreamSummary:
     )
 
 
-def _state(
+async def _state_of(
     stream: Stream,
+    http: Request,
+    compute: Compute,
     after_source: str = "",
     sources: int = _SOURCES_LISTED,
     replacing: Mapping[str, int] | None = None,
-) -> schemas.StreamState:
+) -> bytes:
+    """The state of a stream as JSON, found out in turns."""
+    listed = map(partial(_source, replacing), stream.sources(after_source, sources))
+    states = await in_turns(compute, listed, http.is_disconnected)
+    return await compute(_state, stream, states)
+
+
+def _source(replacing: Mapping[str, int] | None, each: SourceInfo) -> schemas.SourceState:
+    return schemas.SourceState(
+        source=each.source,
+        digest=each.digest,
+        rows=each.rows,
+        posts=each.totals.posts,
+        posted_bytes=each.totals.posted_bytes,
+        posted_rows=each.totals.rows,
+        last_received=_utc(each.totals.last_received_us),
+        replacing_rows=None if replacing is None else replacing.get(each.source, 0),
+    )
+
+
+def _state(stream: Stream, sources: list[schemas.SourceState]) -> bytes:
     merged = stream.snapshot()
     summary = dict(_summary(stream))
     count = summary.pop("sources")  # a number there, a list here
-    return schemas.StreamState(
+    state = schemas.StreamState(
         **summary,
         incarnation=stream.row.incarnation,
         params=stream.recipe.params.to_dict(),
@@ -231,25 +370,14 @@ def _state(
         max_clock_lead_s=clock_lead_s(merged, stream.row.max_clock_skew_s),
         secret_ids=stream.row.id_key is not None,
         bind_keys=stream.row.bind_keys,
-        bytes=len(merged.to_bytes()),
+        bytes=merged.size_bytes,
         watermarks=merged.watermarks,
         clock=merged.clock,
         revoked=stream.revoked,
         source_count=count,
-        sources=[
-            schemas.SourceState(
-                source=each.source,
-                digest=each.digest,
-                rows=each.rows,
-                posts=each.totals.posts,
-                posted_bytes=each.totals.posted_bytes,
-                posted_rows=each.totals.rows,
-                last_received=_utc(each.totals.last_received_us),
-                replacing_rows=None if replacing is None else replacing.get(each.source, 0),
-            )
-            for each in stream.sources(after_source, sources)
-        ],
+        sources=sources,
     )
+    return state.model_dump_json().encode()
 
 
 def _utc(time_us: int) -> datetime:

@@ -41,6 +41,7 @@ from decaysketch.decay.integral._expression import (
     ExpressionTable,
 )
 from decaysketch.decay.integral._expression import expression as _expression
+from decaysketch.decay.integral._expression import normal_text as _normal_text
 from decaysketch.decay.integral._listed import Fractions, Halving, Table, Window, check_table
 from decaysketch.decay.integral._smooth import Exponential, Polynomial
 from decaysketch.decay.integral._steps import MAX_AGE, MAX_STEPS, MAX_WEIGHT, StepTable
@@ -70,6 +71,7 @@ __all__ = [
     "from_dict",
     "function",
     "halving",
+    "normal_form",
     "polynomial",
     "table",
     "window",
@@ -287,3 +289,19 @@ def from_dict(fields: Mapping[str, Any], *, table: IntegralDecay | None = None) 
         ):
             remaining[name] = Fraction(int(match[1]), int(match[2]))
     return make(**remaining)
+
+
+def normal_form(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """``from_dict(fields).to_dict()``, without computing the values of a text: milliseconds.
+
+    Raises:
+        ParameterError: as :func:`from_dict`, but for what only computing shows.
+
+    Example:
+        >>> normal_form({"kind": "expression", "text": "max(w - 2*x, 0)", "max_weight": 9})
+        {'kind': 'expression', 'text': 'max(-2*x + w, 0)', 'max_weight': 9}
+    """
+    if fields.get("kind") != "expression" or not isinstance(fields.get("text"), str):
+        return from_dict(fields).to_dict()
+    text, is_table = _normal_text(fields["text"])
+    return dict(fields) | {"text": text} if is_table else {"kind": "expression", "text": text}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from decaysketch.decay.integral._evaluate import Value
     from decaysketch.decay.normal import Term
 
-__all__ = ["MAX_OPERATIONS", "Expression", "ExpressionTable", "expression"]
+__all__ = ["MAX_OPERATIONS", "Expression", "ExpressionTable", "expression", "normal_text"]
 
 Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
 
 MAX_OPERATIONS = 1 << 18
 """Operations that reading the values of a text may take: a matter of seconds. Who reads texts of
@@ -145,9 +147,13 @@ class ExpressionTable(Table):
 
     Attributes:
         text: f in normal form.
+        operations: that its values took.
+        cells: so many values were computed.
     """
 
     text: str
+    operations: int = field(default=0, compare=False, repr=False)
+    cells: int = field(default=0, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "expression", "text": self.text, "max_weight": self.full.max_weight}
@@ -169,14 +175,31 @@ def expression(text: str, max_weight: int | None, largest: int) -> Expression | 
             "that is proved to be a decay"
         )
     check_integer("max_weight", max_weight, 1, largest)
-    with _Meter(repr(read.text), read.size, max_weight) as meter:
-        table = _tabled(read, max_weight, _work.largest_table(largest), meter)
-    return ExpressionTable(table.full, read.text)
+    largest = _work.largest_table(largest)
+    kept = _TABLES.get((read.text, max_weight))
+    if kept is not None and kept.cells <= largest:
+        _work.spend(kept.operations)
+        return kept
+    with _work.counted() as work, _Meter(repr(read.text), read.size, max_weight) as meter:
+        columns = _tabled(read, max_weight, largest, meter)
+    table = check_table("f", np.stack(columns, axis=1), largest)
+    decay = ExpressionTable(table.full, read.text, work.spent, len(columns) * (max_weight + 1))
+    return _TABLES.setdefault((read.text, max_weight), decay)
 
 
-def _tabled(read: _Read, max_weight: int, largest: int, meter: _Meter) -> Table:
+# The tables that somebody holds: who reads an equal text meanwhile need not compute them again.
+_TABLES: WeakValueDictionary[tuple[str, int], ExpressionTable] = WeakValueDictionary()
+
+
+def normal_text(text: str) -> tuple[str, bool]:
+    """A text in normal form, and whether its values are to be tabulated."""
+    read = _read(text)
+    return read.text, read.g is None or not read.proved
+
+
+def _tabled(read: _Read, max_weight: int, largest: int, meter: _Meter) -> list[Int64Array]:
     weights = np.arange(max_weight + 1, dtype=np.int64)
-    columns: list[npt.NDArray[np.int64]] = []
+    columns: list[Int64Array] = []
     while not columns or columns[-1][-1]:
         age = len(columns)
         if (age + 1) * (max_weight + 1) > largest:
@@ -194,7 +217,7 @@ def _tabled(read: _Read, max_weight: int, largest: int, meter: _Meter) -> Table:
                     f"f({wrong + 1}, {age}) is {values[wrong]}; expected 0 to {max_weight}"
                 )
             columns.append(np.array([0, *values], dtype=np.int64))
-    return check_table("f", np.stack(columns, axis=1), largest)
+    return columns
 
 
 class _Meter:
