@@ -5,6 +5,7 @@ decaysketch merge SKETCH... --out FILE                one of several
 decaysketch query SKETCH AGGREGATE... [--decay ...]   answers with their intervals
 decaysketch inspect SKETCH...                         what a file holds
 decaysketch serve-check URL                           is an aggregator well
+decaysketch spool list|recover|export FOLDER          what a sensor keeps, and what it set aside
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import typer
 from decaysketch.cli.build import build
 from decaysketch.cli.serve_check import serve_check
 from decaysketch.cli.sketches import inspect, merge, query
+from decaysketch.cli.spool import spool
 
 __all__ = ["app", "main"]
 
@@ -25,6 +27,7 @@ app = typer.Typer(
 for _command in (build, merge, query, inspect):
     app.command()(_command)
 app.command("serve-check")(serve_check)
+app.add_typer(spool, name="spool")
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from decaysketch.client.delivery import (
     Taken,
     judge,
 )
-from decaysketch.client.errors import ClientError, StreamUnknownError
+from decaysketch.client.errors import ClientError, SpoolInUseError, StreamUnknownError
 from decaysketch.client.policy import Policy
 from decaysketch.client.spool import SpooledDelta
 from decaysketch.client.status import Event, Status
@@ -195,7 +195,7 @@ class Core:
             return
         try:
             work()
-        except OSError as fault:
+        except (OSError, SpoolInUseError) as fault:
             self._disk_not_before = self._clock() + self._disk_backoff.next_s()
             self._last_error = _disk_fault(fault)
             self._note("failed", self._last_error)
@@ -219,7 +219,7 @@ class Core:
                     self._settle_look(result)
                 else:
                     self._settle_post(request.delta, result)
-            except OSError as fault:
+            except (OSError, SpoolInUseError) as fault:
                 self._fail(Later(_disk_fault(fault)))
         self._tell_events()
 
@@ -373,6 +373,7 @@ class Core:
             posted_bytes=self._posted_bytes,
             failed_bytes=self._failed_bytes,
             next_number=store.next_number,
+            repaired=store.repaired,
         )
 
     def close(self) -> None:
@@ -404,7 +405,7 @@ def _outcome(result: Answer | Exception, expected: dict[str, str]) -> Outcome:
     return Later(f"{type(result).__name__}: {result}")
 
 
-def _disk_fault(fault: OSError) -> str:
+def _disk_fault(fault: Exception) -> str:
     return f"the spool cannot be written: {type(fault).__name__}: {fault}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ from decaysketch.families import Recipe
 
 __all__ = ["AsyncSensor", "Sensor"]
 
+_CONNECT_S = 10.0
 _LONGEST_ANSWER_BYTES = 16 * 1024 * 1024  # the description of a stream lists its sources
 
 
@@ -80,7 +82,8 @@ class _Face:
             flush_rows: make a delta of so many observations,
             flush_bytes: or of so many bytes (by the last delta's bytes for an observation),
             flush_age_s: or when the first of them was given so many seconds ago.
-            timeout_s: patience for one answer, and of ``start``, ``flush`` and ``close``.
+            timeout_s: patience for one answer, and of ``start``, ``flush`` and ``close``; a
+                connection has 10 s of it at most.
             max_spool_bytes: where the spool has grown to this, updates are refused.
             max_post_bytes: deltas that wait are merged up to this size; give less where something
                 on the way takes less, such as the 1 MB of a reverse proxy.
@@ -115,8 +118,8 @@ class _Face:
         )  # fmt: skip
         try:
             self._client = self._make_client(
-                base_url=url, headers=headers, timeout=timeout_s, trust_env=trust_env,
-                transport=transport,
+                base_url=url, headers=headers, trust_env=trust_env, transport=transport,
+                timeout=httpx2.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S)),
             )  # fmt: skip
         except BaseException:
             self._core.close()
@@ -195,6 +198,15 @@ def _with_given(arguments: dict[str, Any], **optional: Any) -> dict[str, Any]:
     return arguments | {name: value for name, value in optional.items() if value is not None}
 
 
+def _late(timeout_s: float) -> httpx2.ReadTimeout:
+    return httpx2.ReadTimeout(f"it took too long: no answer within {timeout_s:g} s")
+
+
+def _unreachable(result: Answer | Exception) -> bool:
+    """Whether there is nobody to ask again: the address is wrong, or there is no way there."""
+    return isinstance(result, httpx2.ConnectError | httpx2.ConnectTimeout)
+
+
 class _Reading:
     """The body of an answer, of bounded length and within a bounded time."""
 
@@ -241,15 +253,22 @@ class Sensor(_Face):
     def start(self) -> Self:
         """Learn what the stream is built with, unless the spool tells, and start sending.
 
+        Where the spool tells, nothing is waited for. Otherwise a server that does not answer well
+        is asked again until ``timeout_s`` is over, and one that cannot be reached is not.
+
         Raises:
-            StreamUnknownError: the server could not tell within ``timeout_s``.
+            StreamUnknownError: the server could not tell within ``timeout_s``, or no connection to
+                it could be made.
         """
         deadline = time.monotonic() + self._timeout_s
         while not self._core.known:
             look = self._core.look()
-            self._core.settle(look, self._send(look))
+            result = self._send_until(look, deadline)
+            self._core.settle(look, result)
             pause = self._core.retry_in_s
-            if self._core.known or self._core.paused or time.monotonic() + pause > deadline:
+            if self._core.known or self._core.paused or _unreachable(result):
+                break
+            if time.monotonic() + pause > deadline:
                 break
             time.sleep(pause)
         _ = self.recipe
@@ -287,6 +306,16 @@ class Sensor(_Face):
     def _tell_progress(self) -> None:
         with self._progress:
             self._progress.notify_all()
+
+    def _send_until(self, request: Request, deadline: float) -> Answer | Exception:
+        """As ``_send``, but back in time: each step of a request has a time-out of its own, and the
+        look-up of a name has none."""
+        results: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
+        threading.Thread(target=lambda: results.put(self._send(request)), daemon=True).start()
+        try:
+            return results.get(timeout=max(deadline - time.monotonic(), 0.0))
+        except queue.Empty:
+            return _late(self._timeout_s)
 
     def _send(self, request: Request) -> Answer | Exception:
         reading = _Reading(time.monotonic() + self._timeout_s)
@@ -464,10 +493,15 @@ class AsyncSensor(_Face):
         deadline = loop.time() + self._timeout_s
         while not self._core.known:
             look = self._core.look()
-            result = await self._send(look)
+            result: Answer | Exception = _late(self._timeout_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    result = await self._send(look)
             await asyncio.to_thread(self._core.settle, look, result)
             pause = self._core.retry_in_s
-            if self._core.known or self._core.paused or loop.time() + pause > deadline:
+            if self._core.known or self._core.paused or _unreachable(result):
+                break
+            if loop.time() + pause > deadline:
                 break
             await asyncio.sleep(pause)
         _ = self.recipe

@@ -1,53 +1,53 @@
 """The spool: the directory that holds what was not acknowledged yet, and survives kill -9.
 
-    lock                              held (flock) by the one process that uses the spool
+    lock                              held (flock), as the folder is, by the one process that uses
+                                      the spool; see :mod:`decaysketch.client.folder_lock`
     sensor.json                       stream, source, recipe, and the number after a sampler's last
                                       element that was in a delta which is gone
+    sensor.copy.json                  the same, for the day that the other cannot be read
     open.log                          observations that were synced and not yet made a delta
     deltas/<number>[.<first>.<next>]  deltas that wait to be posted, each the bytes of one sketch
     rejected/                         deltas that the server refused, each beside its problem
     damaged/                          what could not be read, each beside the reason
 
 A file appears whole or not at all: it is written under a temporary name, synced, renamed, and its
-directory synced. The log is the exception: records are appended, ``[u32 length | u32 crc32 | i64
-first | i64 next | sketch bytes]`` (little-endian, the length is that of the sketch bytes, first =
-next = -1 without an interval), and one that was cut short was never synced. Deltas may be there
-twice, as themselves and merged with others, or in the log: sketches do not mind, and intervals are
-told apart by their numbers.
+directory synced. The log is the exception: records (:mod:`decaysketch.client.record`) are appended,
+and one that was cut short was never synced. Deltas may be there twice, as themselves and merged
+with others, or in the log: sketches do not mind, and intervals are told apart by their numbers.
+
+Files are for their owner alone: what was observed is in them.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import struct
-import zlib
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from decaysketch.client.errors import ClientError, SpoolInUseError
+from decaysketch.client.card import card_bytes, parse_card
+from decaysketch.client.folder_lock import FolderLock, is_at
+from decaysketch.client.record import Gap, Interval, LogRecord, pack, scan
 
-__all__ = ["Interval", "LogRecord", "Spool", "SpooledDelta"]
+__all__ = [
+    "CARD",
+    "CARD_COPY",
+    "Gap",
+    "Interval",
+    "LogRecord",
+    "Spool",
+    "SpooledDelta",
+    "parse_name",
+]
 
-_RECORD = struct.Struct("<IIqq")
+CARD, CARD_COPY = "sensor.json", "sensor.copy.json"
+_FOLDERS = ("deltas", "rejected", "damaged")
 _TEMPORARY = ".tmp"
-
-
-class Interval(NamedTuple):
-    """The numbers ``first .. next - 1`` of a source."""
-
-    first: int
-    next: int
-
-
-class LogRecord(NamedTuple):
-    """What one sync appended to the log."""
-
-    blob: bytes
-    interval: Interval | None
+_NUMBERED = re.compile(r"(?:log-|sensor-|sensor\.copy-)?([0-9]{1,18})(?![0-9])")
+_OWNER_ALONE, _OWNER_ALONE_FOLDER = 0o600, 0o700
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,11 @@ class Spool:
 
     Args:
         directory: made if it is not there.
+        note: told of what was found wrong and mended, in a sentence.
 
     Raises:
-        SpoolInUseError: somebody else has it open.
+        SpoolInUseError: somebody else has it open. So does whatever writes, where that is found
+            out later.
         OSError: it cannot be made or read.
 
     Attributes:
@@ -84,18 +86,13 @@ class Spool:
         damaged: how many things are in ``damaged/``.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], note: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.directory = Path(directory)
-        for name in ("deltas", "rejected", "damaged"):
-            (self.directory / name).mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise SpoolInUseError(
-                f"spool {self.directory} is in use by another sensor; expected one sensor a spool"
-            ) from None
+        self._note = note
+        _make_folder(self.directory)
+        self._lock = FolderLock(self.directory)
         self._log = -1
         try:
             self._open()
@@ -105,37 +102,75 @@ class Spool:
 
     def _open(self) -> None:
         self.deltas: list[SpooledDelta] = []
+        self._make_folders()
         self.measure_set_aside()
+        self._next_number = self._first_number()
         for leftover in self.directory.rglob(f"*{_TEMPORARY}"):
             leftover.unlink()  # never renamed, so never counted as taken
         for path in sorted((self.directory / "deltas").iterdir()):
-            if (delta := _parse_name(path)) is None:
-                self._set_aside(path, path.name, "damaged", {"reason": "not the name of a delta"})
+            if (delta := parse_name(path)) is None:
+                kept = path.name
+                if (self.directory / "damaged" / kept).exists():
+                    kept = f"{kept}-{self._take_number()}"
+                self._set_aside(path, kept, "damaged", {"reason": "not the name of a delta"})
+                self._note(f"{path} is not the name of a delta; it is in damaged/")
             else:
                 self.deltas.append(delta)
-        # A rejected delta may keep its number as a name, so numbers go on after those too.
-        numbers = [delta.number for delta in self.deltas]
-        for folder in ("rejected", "damaged"):
-            numbers += [
-                found.number
-                for path in (self.directory / folder).iterdir()
-                if (found := _parse_name(path)) is not None
-            ]
-        self._next_number = max(numbers, default=0) + 1
         self._waiting_size = sum(delta.size for delta in self.deltas)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self._log = os.open(self.directory / "open.log", flags, 0o600)
+        self._open_log()
         self.log_size = os.fstat(self._log).st_size
+        self._keep_others_out()
         _sync_directory(self.directory)
+
+    def _first_number(self) -> int:
+        """After all that are in a name: what was set aside keeps its own."""
+        numbers = [
+            int(found[1])
+            for folder in _FOLDERS
+            for path in (self.directory / folder).iterdir()
+            if (found := _NUMBERED.match(path.name)) is not None
+        ]
+        return max(numbers, default=0) + 1
+
+    def _make_folders(self) -> None:
+        for name in _FOLDERS:
+            folder = self.directory / name
+            if not folder.is_dir():
+                folder.mkdir(_OWNER_ALONE_FOLDER)
+                _sync_directory(self.directory)
+
+    def _keep_others_out(self) -> None:
+        """Earlier releases let them read. The folder itself is as it was made, or was given."""
+        modes = dict.fromkeys((CARD, CARD_COPY, "open.log"), _OWNER_ALONE)
+        for name, mode in {**modes, **dict.fromkeys(_FOLDERS, _OWNER_ALONE_FOLDER)}.items():
+            path = self.directory / name
+            try:
+                if path.stat().st_mode & 0o077:
+                    path.chmod(mode)
+            except FileNotFoundError:
+                continue
+            except PermissionError:
+                self._note(f"others may read {path}, which belongs to another user")
+
+    def _open_log(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._log = os.open(self.directory / "open.log", flags, _OWNER_ALONE)
 
     def close(self) -> None:
         """Let another sensor have it."""
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.release()
+
+    def check(self) -> None:
+        """Make sure that nobody else has it, and that its folders are there; before each change.
+
+        Cleaners of old files delete what is idle: the lock, and folders that are empty.
+        """
+        if (mended := self._lock.check()) is not None:
+            self._note(mended)
+        self._make_folders()
 
     @property
     def size(self) -> int:
@@ -153,34 +188,44 @@ class Spool:
     # ------------------------------------------------------------------------------------ the card
 
     def read_card(self) -> dict[str, Any] | None:
-        """What ``sensor.json`` says; None in a new spool.
+        """What ``sensor.json`` says, or its copy where that cannot be read; None: neither does.
 
-        Raises:
-            ClientError: it is not what :meth:`write_card` wrote.
+        What cannot be read is set aside, and told to ``note``.
         """
-        path = self.directory / "sensor.json"
+        main, copy = self._try_card(CARD), self._try_card(CARD_COPY)
+        if main is None and copy is not None:
+            self._note(f"{CARD} is taken from {CARD_COPY}, which says the same")
+        return copy if main is None else main
+
+    def _try_card(self, name: str) -> dict[str, Any] | None:
+        path = self.directory / name
         try:
-            card = json.loads(path.read_bytes())
+            return parse_card(path.read_bytes())
         except FileNotFoundError:
             return None
-        except ValueError as fault:
-            raise ClientError(f"{path} is damaged: {fault}") from None
-        if not isinstance(card, dict):
-            raise ClientError(f"{path} is damaged: it holds {card!r}; expected an object")
-        return card
+        except (ValueError, RecursionError) as fault:
+            kept = f"{path.stem}-{self._take_number()}"
+            self._set_aside(path, kept, "damaged", {"reason": f"{name} is damaged: {fault}"})
+            _sync_directory(self.directory)
+            self._note(f"{name} was damaged ({fault}); it is in damaged/")
+            return None
 
     def write_card(self, card: Mapping[str, Any]) -> None:
-        """Replace ``sensor.json``, durably."""
-        _write(self.directory / "sensor.json", json.dumps(card, indent=1).encode())
+        """Replace ``sensor.json`` and its copy, durably.
+
+        The copy is first, so that it is never behind.
+        """
+        self.check()
+        for name in (CARD_COPY, CARD):
+            _write(self.directory / name, card_bytes(card))
 
     # ------------------------------------------------------------------------------------- the log
 
     def append(self, record: LogRecord) -> None:
         """Add to the log; on disk when this returns."""
-        first, end = record.interval or (-1, -1)
-        head = struct.pack("<qq", first, end)
-        check = zlib.crc32(record.blob, zlib.crc32(head))
-        entry = struct.pack("<II", len(record.blob), check) + head + record.blob
+        self.check()
+        self._restore_log()
+        entry = pack(record)
         os.ftruncate(self._log, self.log_size)  # what an append that failed has left
         written = 0
         while written < len(entry):
@@ -188,31 +233,40 @@ class Spool:
         os.fsync(self._log)
         self.log_size += len(entry)
 
-    def read_log(self) -> tuple[list[LogRecord], bool]:
-        """The sound records, and whether there was anything after them, which is set aside."""
-        content = os.pread(self._log, self.log_size, 0)
-        records, place = [], 0
-        while place < len(content):
-            start = place + _RECORD.size
-            if start > len(content):
-                break
-            length, check, first, end = _RECORD.unpack_from(content, place)
-            blob = content[start : start + length]
-            if (
-                len(blob) < length
-                or zlib.crc32(blob, zlib.crc32(content[place + 8 : start])) != check
-            ):
-                break
-            records.append(LogRecord(blob, None if end < 0 else Interval(first, end)))
-            place = start + length
-        if place == len(content):
-            return records, False
-        reason = f"the log is unreadable from byte {place} of {len(content)} on"
-        self._keep(f"log-{self._take_number()}", content[place:], "damaged", {"reason": reason})
-        return records, True
+    def _restore_log(self) -> None:
+        """Write the log anew where somebody deleted it: it is open, so its bytes are to be had."""
+        path = self.directory / "open.log"
+        if is_at(self._log, path):
+            return
+        _write(path, self._log_content())
+        os.close(self._log)
+        self._open_log()
+        self._note(f"{path} was removed by somebody else; it is there again, with what it held")
+
+    def _log_content(self) -> bytes:
+        parts, place = [], 0
+        while place < self.log_size and (part := os.pread(self._log, self.log_size - place, place)):
+            parts.append(part)
+            place += len(part)
+        return b"".join(parts)
+
+    def read_log(self) -> tuple[list[LogRecord], list[Gap]]:
+        """The sound records, and what else is in it, each piece of which is set aside."""
+        content = self._log_content()
+        records, gaps = scan(content)
+        for gap in gaps:
+            reason = f"bytes {gap.start} to {gap.end} of the log's {len(content)} are unreadable"
+            name = f"log-{self._take_number()}"
+            self._keep(name, content[gap.start : gap.end], "damaged", {"reason": reason})
+        return records, gaps
+
+    def peek_log(self) -> list[LogRecord]:
+        """Its sound records; nothing is set aside."""
+        return scan(self._log_content())[0]
 
     def clear_log(self) -> None:
         """Empty the log: all of it is in deltas."""
+        self.check()
         os.ftruncate(self._log, 0)
         self.log_size = 0
         os.fsync(self._log)
@@ -221,6 +275,7 @@ class Spool:
 
     def add(self, blob: bytes, interval: Interval | None = None) -> SpooledDelta:
         """Keep a delta; on disk when this returns."""
+        self.check()
         delta = SpooledDelta(self._take_number(), len(blob), interval)
         path = self._path(delta)
         try:
@@ -238,6 +293,7 @@ class Spool:
 
     def remove(self, delta: SpooledDelta) -> None:
         """Forget a delta: it was acknowledged, or is part of another one."""
+        self.check()
         self._path(delta).unlink(missing_ok=True)
         self._forget(delta)
 
@@ -249,9 +305,18 @@ class Spool:
         """Set a delta aside that cannot be read."""
         self._set_delta_aside(delta, "damaged", {"reason": reason})
 
-    def keep_damaged(self, blob: bytes, reason: str) -> None:
-        """Keep bytes of the log that are no sketch."""
-        self._keep(f"log-{self._take_number()}", blob, "damaged", {"reason": reason})
+    def keep_damaged(self, blob: bytes, reason: str, interval: Interval | None = None) -> None:
+        """Keep a record of the log that holds no sketch of the stream."""
+        name = f"log-{self._take_number()}"
+        self._keep(name, pack(LogRecord(blob, interval)), "damaged", {"reason": reason})
+
+    def discard_set_aside(self, folder: str, name: str) -> None:
+        """Delete what was set aside, and its note: it was recovered."""
+        self.check()
+        path = self.directory / folder / name
+        path.unlink(missing_ok=True)
+        path.with_name(f"{name}.json").unlink(missing_ok=True)
+        self.measure_set_aside()
 
     def _take_number(self) -> int:
         self._next_number += 1
@@ -261,21 +326,23 @@ class Spool:
         return self.directory / "deltas" / delta.name
 
     def _keep(self, name: str, blob: bytes, folder: str, note: Mapping[str, Any]) -> None:
+        self.check()
         self._write_note(folder, name, note)
         _write(self.directory / folder / name, blob)
         self._count(folder, len(blob))
 
     def _set_delta_aside(self, delta: SpooledDelta, folder: str, note: Mapping[str, Any]) -> None:
+        self.check()
         path = self._path(delta)
         self._set_aside(path, f"{delta.name}.sketch", folder, note)
         self._forget(delta)
         _sync_directory(path.parent)
-        _sync_directory(self.directory / folder)
 
     def _set_aside(self, path: Path, name: str, folder: str, note: Mapping[str, Any]) -> None:
         self._write_note(folder, name, note)
         size = path.stat().st_size
         path.rename(self.directory / folder / name)
+        _sync_directory(self.directory / folder)
         self._count(folder, size)
 
     def _forget(self, delta: SpooledDelta) -> None:
@@ -294,7 +361,8 @@ class Spool:
         _write(self.directory / folder / f"{name}.json", content)
 
 
-def _parse_name(path: Path) -> SpooledDelta | None:
+def parse_name(path: Path) -> SpooledDelta | None:
+    """The delta that a file of this name holds; None where it is not the name of one."""
     parts = path.name.removesuffix(".sketch").split(".")
     if len(parts) not in (1, 3) or not all(part.isascii() and part.isdigit() for part in parts):
         return None
@@ -303,11 +371,24 @@ def _parse_name(path: Path) -> SpooledDelta | None:
     return SpooledDelta(numbers[0], path.stat().st_size, interval)
 
 
+def _make_folder(path: Path) -> None:
+    """A folder, and those above it, which a power cut does not take away again."""
+    made = []
+    for folder in (path, *path.parents):
+        if folder.exists():
+            break
+        made.append(folder)
+    for folder in reversed(made):
+        folder.mkdir(_OWNER_ALONE_FOLDER if folder == path else 0o777, exist_ok=True)
+        _sync_directory(folder.parent)
+
+
 def _write(path: Path, content: bytes) -> None:
-    """A file that is there whole, or as it was before."""
+    """A file that is there whole, or as it was before; nobody else may read it."""
     temporary = path.with_name(path.name + _TEMPORARY)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
-        with temporary.open("wb") as file:
+        with os.fdopen(os.open(temporary, flags, _OWNER_ALONE), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -31,6 +31,8 @@ class Status:
         posted_bytes: sum of their sizes.
         failed_bytes: sizes of posts that failed or of which nobody knows.
         next_number: number of the next element, where the sensor numbers them; else None.
+        repaired: what this process found damaged in the spool or missing, and how it went on, each
+            in a sentence.
     """
 
     running: bool
@@ -49,6 +51,7 @@ class Status:
     posted_bytes: int
     failed_bytes: int
     next_number: int | None
+    repaired: tuple[str, ...] = ()
 
     @property
     def done(self) -> bool:

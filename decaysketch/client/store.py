@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,9 @@ from decaysketch.client.policy import Policy
 from decaysketch.client.spool import Interval, LogRecord, Spool
 from decaysketch.client.waiting import Waiting
 from decaysketch.errors import DecaySketchError
-from decaysketch.families import Recipe, recipe_from_dict
+from decaysketch.families import Recipe, decode, recipe_from_dict, recipe_of
 
-__all__ = ["Store", "differences"]
+__all__ = ["Store", "differences", "recipe_in"]
 
 _FIRST_GUESS_BYTES = 16.0  # of a row in a delta, until there was one
 _WAITING_DELTAS = 16  # more than these are merged even when nothing can be sent
@@ -51,6 +52,7 @@ class Store:
         files: the lock of the files; whoever uses ``waiting`` holds it.
         waiting: deltas to be posted.
         aggregator_clock: by which times that lie ahead are refused.
+        repaired: what was found damaged on disk, and how it went on.
     """
 
     def __init__(
@@ -77,7 +79,8 @@ class Store:
         self._late: Delta | None = None  # fresh no more, and not yet on disk
         self._oldest: float | None = None  # when the first of what is not sealed was given
         self._next = self._sealed = self._carded = 0  # _carded: what sensor.json says of _sealed
-        self.spool = Spool(spool)
+        self.repaired: tuple[str, ...] = ()
+        self.spool = Spool(spool, self._mended)
         try:
             self.waiting = Waiting(self.spool, policy.max_post_bytes, note, self._keep_numbers)
             self._read_card(recipe, id_key)
@@ -87,7 +90,12 @@ class Store:
 
     # ---------------------------------------------------------------------------------- beginning
 
+    def _mended(self, what: str) -> None:
+        self.repaired += (what,)
+        self._note("damaged", what)
+
     def _read_card(self, recipe: Recipe[Any] | None, id_key: bytes | None) -> None:
+        before = len(self.repaired)
         card = self.spool.read_card()
         if card is not None:
             for name in ("stream", "source", "numbered"):
@@ -103,8 +111,29 @@ class Store:
                     f"spool {self.spool.directory} was filled with another recipe: {fields}"
                 )
             recipe = kept
+        elif len(self.repaired) > before or self.spool.deltas or self.spool.log_size:
+            recipe = self._without_card(recipe, id_key)
         if recipe is not None:
             self.begin(recipe)
+
+    def _without_card(self, recipe: Recipe[Any] | None, id_key: bytes | None) -> Recipe[Any] | None:
+        """What can be known of a spool whose card and its copy are lost."""
+        where = "given by the program"
+        if recipe is None:
+            recipe, where = recipe_in(self.spool, id_key), "read from the sketches that wait"
+        if recipe is None:
+            where = "asked of the server"
+        numbers = (
+            "; numbers go on after those of the deltas and of the log, and where these are gone, "
+            "the server refuses what it was given before"
+            if self.numbered
+            else ""
+        )
+        self._mended(
+            f"no card of the spool can be read: stream and source are {self.stream!r} and "
+            f"{self.source!r}, as given; what the stream is built with is {where}{numbers}"
+        )
+        return recipe
 
     def begin(self, recipe: Recipe[Any]) -> None:
         """Build by this recipe from now on; what an earlier process left is made deltas.
@@ -132,20 +161,31 @@ class Store:
 
     def _recovered(self, recipe: Recipe[Any]) -> list[Delta]:
         """What the log holds, and no delta does."""
-        records, broken = self.spool.read_log()
-        if broken:
-            self._note("damaged", "the end of the spool's log was unreadable; it is in damaged/")
+        records, gaps = self.spool.read_log()
+        for gap in gaps:
+            self._mended(
+                f"{gap.end - gap.start} bytes of the spool's log, from {gap.start} on, were "
+                "unreadable; they are in damaged/, and what comes after them is kept"
+            )
         parts: list[Delta] = []
+        expected = self._sealed
         for record in records:
             if record.interval is not None and record.interval.first < self._sealed:
                 continue
             try:
                 sketch = recipe.decode(record.blob)
             except DecaySketchError as fault:
-                self.spool.keep_damaged(record.blob, str(fault))
-                self._note("damaged", f"a record of the spool's log was no sketch: {fault}")
+                self.spool.keep_damaged(record.blob, str(fault), record.interval)
+                self._mended(f"a record of the spool's log was no sketch: {fault}")
                 continue
             first, end = record.interval or (None, None)
+            if first is not None and end is not None:
+                if first > expected:
+                    self._mended(
+                        f"the numbers {expected} to {first - 1} are in nothing that can be read; "
+                        "those after them are kept"
+                    )
+                expected = end
             part = Delta(sketch, len(sketch), True, first, end)
             if parts and parts[-1].next == part.first:
                 joined = Delta.join([parts.pop(), part])
@@ -371,6 +411,25 @@ class Store:
                     self._seal()
             finally:
                 self.spool.close()
+
+
+def recipe_in(spool: Spool, id_key: bytes | None) -> Recipe[Any] | None:
+    """What the newest sketch of a spool that tells it says that its stream is built with."""
+    for blob in _blobs(spool):
+        try:
+            sketch = decode(blob, id_key=id_key)
+        except DecaySketchError:
+            continue  # damaged, or of a decay that is a table; it is met again where it is sent
+        return recipe_of(sketch.params, getattr(sketch, "decay", None))
+    return None
+
+
+def _blobs(spool: Spool) -> Iterator[bytes]:
+    for delta in reversed(spool.deltas):
+        with suppress(OSError):
+            yield spool.read(delta)
+    for record in reversed(spool.peek_log()):
+        yield record.blob
 
 
 def differences(ours: Recipe[Any], theirs: Recipe[Any]) -> dict[str, tuple[Any, Any]]:

@@ -164,6 +164,60 @@ def test_stream_that_is_not_known(tmp_path: Path) -> None:
         asyncio.run(run())
 
 
+@pytest.mark.parametrize("kind", [Sensor, AsyncSensor])
+def test_server_that_cannot_be_reached_is_asked_once(tmp_path: Path, kind: type) -> None:
+    """Whoever starts a sensor for the first time learns at once that the address is wrong."""
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.method)
+        raise httpx2.ConnectError("nobody there")
+
+    one = sensor(tmp_path, answer, kind, timeout_s=600.0)
+    with pytest.raises(StreamUnknownError, match="ConnectError: nobody there"):
+        one.start() if kind is Sensor else asyncio.run(one.start())
+    assert asked == ["GET"]
+    one._core.close()
+
+
+def test_start_is_back_in_time_whatever_blocks(tmp_path: Path) -> None:
+    """The look-up of a name has no time-out of its own."""
+    released = threading.Event()
+
+    def blocking(request: httpx2.Request) -> httpx2.Response:
+        released.wait(600)
+        raise httpx2.ConnectError("no such name")
+
+    one = sensor(tmp_path / "a", blocking, timeout_s=0.2)
+    with pytest.raises(StreamUnknownError, match=r"took too long: no answer within 0\.2 s"):
+        one.start()
+    released.set()
+    one.close()
+
+    async def run() -> None:
+        async def waiting(request: httpx2.Request) -> httpx2.Response:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async with sensor(tmp_path / "b", waiting, AsyncSensor, timeout_s=0.2):
+            pass
+
+    with pytest.raises(StreamUnknownError, match=r"took too long: no answer within 0\.2 s"):
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", [Sensor, AsyncSensor])
+def test_recipe_in_the_spool_needs_no_server(tmp_path: Path, kind: type) -> None:
+    sensor(tmp_path, usual, recipe=recipe_of(PARAMS)).close()
+
+    def unreachable(request: httpx2.Request) -> httpx2.Response:
+        raise AssertionError("asked")
+
+    one = sensor(tmp_path, unreachable, kind)
+    assert one.recipe == recipe_of(PARAMS)
+    one._core.close()
+
+
 def test_answers_without_an_end_are_cut_off(tmp_path: Path) -> None:
     class Endless(httpx2.SyncByteStream):
         def __iter__(self) -> Any:

@@ -1,0 +1,49 @@
+"""``sensor.json``: what a spool is of, with a checksum, so that no damage is taken for a value.
+
+The checksum is a member of its own, over the form without it. A card of an earlier release has
+none, and is taken as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["card_bytes", "parse_card"]
+
+_FIELDS = {"stream": str, "source": str, "numbered": bool, "recipe": dict}
+_CHECK = "crc32"
+
+
+def card_bytes(card: Mapping[str, Any]) -> bytes:
+    """A card as it is written."""
+    return _text({**card, _CHECK: zlib.crc32(_text(card))})
+
+
+def parse_card(content: bytes) -> dict[str, Any]:
+    """What a card says, without its checksum.
+
+    Raises:
+        ValueError: these are not the bytes of a card.
+    """
+    card = json.loads(content)  # what is no UTF-8 is a ValueError too
+    if not isinstance(card, dict):
+        raise ValueError(f"it holds {card!r}; expected an object")
+    said = card.pop(_CHECK, None)
+    if unknown := sorted(card.keys() - {*_FIELDS, "next_number"}):
+        raise ValueError(f"unknown field {unknown[0]!r}")
+    for name, kind in _FIELDS.items():
+        if not isinstance(card.get(name), kind):
+            raise ValueError(f"{name} is {card.get(name)!r}; expected a {kind.__name__}")
+    number = card.get("next_number")
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+        raise ValueError(f"next_number is {number!r}; expected an integer or null")
+    if said is not None and said != (found := zlib.crc32(_text(card))):
+        raise ValueError(f"its checksum is {said!r}; expected {found}")
+    return card
+
+
+def _text(card: Mapping[str, Any]) -> bytes:
+    return json.dumps(card, indent=1).encode()
