@@ -31,6 +31,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -247,6 +248,8 @@ def _as_bytes(
 def _as_key_column(column: Any, name: str) -> npt.NDArray[Any]:
     """One column of keys as an array of integers or of Python objects (str or bytes)."""
     array = np.asarray(column)
+    if array.dtype.kind == "O" and array.size and isinstance(array.flat[0], UUID):
+        array = _as_text_of_uuids(array, name)
     if array.dtype.kind in "US" or (array.dtype.kind == "O" and array.size == 0):
         array = np.array(column, dtype=object)
     elif array.dtype.kind == "O" and isinstance(array.flat[0], (int, np.integer)):
@@ -261,10 +264,24 @@ def _as_key_column(column: Any, name: str) -> npt.NDArray[Any]:
     if array.ndim > 1 or array.dtype.kind not in "iuO":
         raise ObservationError(
             f"{name} has dtype {array.dtype} and {array.ndim} dimensions; expected one column of "
-            "integers, text or bytes",
+            "integers, text, bytes or UUIDs",
             column=name,
         )
     return np.atleast_1d(array)
+
+
+def _as_text_of_uuids(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """UUIDs as they are written: logs and requests have them as text, and the key is the same."""
+    texts = np.empty(array.shape, dtype=object)
+    for row, item in enumerate(array.flat):
+        if not isinstance(item, UUID):
+            raise ObservationError(
+                f"{name}[{row}] is {item!r}, of type {type(item).__name__}; the keys of one column "
+                "are all of one type, here UUID",
+                column=name, row=row, value=item,
+            )  # fmt: skip
+        texts.flat[row] = str(item)
+    return texts
 
 
 def hash_keys(columns: Sequence[Any], word: Callable[[int], int]) -> UInt64Array:
@@ -275,8 +292,9 @@ def hash_keys(columns: Sequence[Any], word: Callable[[int], int]) -> UInt64Array
     ``h = mix64((h + GAMMA) ^ column_hash)``.
 
     Args:
-        columns: equally long columns; each holds 64-bit integers (taken modulo 2^64), ``str`` or
-            ``bytes``, or is :class:`RepeatedKeys` of such.
+        columns: equally long columns; each holds 64-bit integers (taken modulo 2^64), ``str``,
+            ``bytes`` or ``uuid.UUID`` (which is the key that its text is), or is
+            :class:`RepeatedKeys` of such.
         word: stream of key words, see :func:`key_words`.
 
     Returns:

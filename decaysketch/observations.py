@@ -324,15 +324,16 @@ def observation_ids(*columns: Any, params: SketchParams) -> Int64Array:
     clock or the signal strength of the receiver).
 
     Args:
-        columns: one or more equally long columns (or single keys) of integers, ``str`` or
-            ``bytes``.
+        columns: one or more equally long columns (or single keys) of integers, ``str``,
+            ``bytes`` or ``uuid.UUID``. A UUID is the same key as its text in the canonical form,
+            ``str(uuid)``, which is how logs and requests have it; its 16 bytes are another key.
         params: parameters of the stream.
 
     Returns:
         int64 array, one id for each row. O(rows) time.
 
     Raises:
-        ObservationError: columns of unequal length, or a key that is no integer, text or bytes.
+        ObservationError: columns of unequal length, or a key that is none of these.
 
     Example:
         >>> params = SketchParams(max_weight=1, id_bits=48)

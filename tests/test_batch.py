@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import uuid
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any, ClassVar
@@ -47,6 +48,17 @@ def one(table: pa.Table, params: ds.SketchParams, **columns: object) -> ds.Decay
     """The sketch of a small table, all of whose columns are named after their use."""
     mapping = ColumnMapping(**{"time": "time", "ids": ("id",), **columns})  # type: ignore[arg-type]
     return sketches_by_key(table, params, mapping)[()]
+
+
+def test_uuids_in_a_column_are_the_keys_that_their_texts_are() -> None:
+    uuids = [uuid.UUID(int=k) for k in (5, 6, 5)]
+    columns = {"time": [1, 2, 3], "id": pa.array(uuids, pa.uuid())}
+    found = one(pa.table(columns), PARAMS)
+    texts = one(pa.table({**columns, "id": [str(each) for each in uuids]}), PARAMS)
+    assert found.to_bytes() == texts.to_bytes()
+    assert len(found) == 2
+    with pytest.raises(ds.ObservationError, match=r"id\[1\] is null"):
+        one(pa.table({"time": [1, 2], "id": pa.array([uuids[0], None], pa.uuid())}), PARAMS)
 
 
 class TestOnePerKey:

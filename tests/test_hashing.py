@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import numpy as np
 import pytest
 import sympy
@@ -13,6 +15,8 @@ FIRST_KEY_WORDS = [4214147691571294794, 10658333105868532544]
 FIRST_MIXED_IDS = [779979645, 938396104, 541089154]
 FIRST_KEYED_IDS = [888702986, 201074346]
 FIRST_SECRET_IDS = [924664636, 669878090]
+UUID_1 = uuid.UUID(int=1)
+FIRST_UUID_ID = 807633044584338
 KEY_CHECK = "6794b5a81c56e71e"
 
 
@@ -129,9 +133,38 @@ def test_key_hashing_is_the_same_in_any_company() -> None:
     )
 
 
+def test_a_uuid_is_the_key_that_its_text_is() -> None:
+    """However it is given, alone or in a column; its bytes are another key."""
+    params = ds.SketchParams(max_weight=1, id_bits=50, seed=9)
+    uuids = [uuid.uuid5(uuid.NAMESPACE_DNS, str(k)) for k in range(20_000)]
+    texts = [str(each) for each in uuids]
+    expected = ds.observation_ids(texts, params=params)
+    for column in (uuids, tuple(uuids), np.array(uuids), np.array(uuids, dtype=object)):
+        assert ds.observation_ids(column, params=params).tolist() == expected.tolist()
+    assert ds.observation_ids(uuids[7], params=params).tolist() == [expected[7]]
+    codes = np.array([3, 3, 0])
+    repeated = hashing.RepeatedKeys(np.array(uuids[:4]), codes)
+    assert ds.observation_ids(repeated, params=params).tolist() == expected[codes].tolist()
+    assert (
+        ds.observation_ids(uuids, range(20_000), params=params).tolist()
+        == ds.observation_ids(texts, range(20_000), params=params).tolist()
+    )
+    as_bytes = ds.observation_ids([each.bytes for each in uuids], params=params)
+    assert not (as_bytes == expected).any()
+    sketches = [ds.DecaySketch(params), ds.DecaySketch(params)]
+    for sketch, column in zip(sketches, (uuids, texts), strict=True):
+        sketch.update(1.0, 1, 1, ds.observation_ids(column[5], params=params))
+    assert sketches[0].digest() == sketches[1].digest()
+    fixed = uuid.UUID("{6BA7B810-9DAD-11D1-80B4-00C04FD430C8}")
+    assert ds.observation_ids(fixed, params=params).tolist() == [FIRST_UUID_ID]
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
+        (([UUID_1, str(UUID_1)],), r"key column 0\[1\] is '.*', of type str; .* here UUID"),
+        (([str(UUID_1), UUID_1],), r"key column 0\[1\] is UUID\(.*here str"),
+        (([UUID_1, None],), r"key column 0\[1\] is None"),
         (([1, 2], [1]), "unequal lengths"),
         ((), "at least one key column"),
         (([1.5],), "float64"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -209,7 +210,8 @@ def id_column(table: pa.Table, name: str, refusals: Refusals) -> npt.NDArray[Any
     refused."""
     column = _encoded_text(table, name)
     if column is None:
-        column = _refuse_nulls(column_of(table, name), name, refusals)
+        column = _text_of_uuids(column_of(table, name))
+        column = _refuse_nulls(column, name, refusals)
         kind = column.type
         if pa.types.is_timestamp(kind):  # the unit is the file format's affair, not the key's
             nanoseconds = pa.timestamp("ns", kind.tz)
@@ -240,6 +242,14 @@ def id_column(table: pa.Table, name: str, refusals: Refusals) -> npt.NDArray[Any
         usable = [empty if drop else entry for entry, drop in zip(entries, long, strict=True)]
         return RepeatedKeys(np.array(usable, dtype=object), codes)
     return RepeatedKeys(np.array(entries, dtype=object), codes)
+
+
+def _text_of_uuids(column: pa.Array) -> pa.Array:
+    """UUIDs as they are written, which is the key that ``observation_ids`` takes them for."""
+    if not isinstance(column.type, pa.UuidType):
+        return column
+    texts = [None if each is None else str(UUID(bytes=each)) for each in column.storage.to_pylist()]
+    return pa.array(texts, pa.string())
 
 
 def _encoded_text(table: pa.Table, name: str) -> pa.DictionaryArray | None:
