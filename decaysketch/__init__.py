@@ -18,6 +18,7 @@ from decaysketch.errors import (
     IncompatibleSketchError,
     ObservationError,
     ParameterError,
+    TimeUnitWarning,
     UnanswerableQueryError,
 )
 from decaysketch.estimate import Estimate
@@ -48,6 +49,7 @@ __all__ = [
     "SketchState",
     "SketchStats",
     "Snapshot",
+    "TimeUnitWarning",
     "UnanswerableQueryError",
     "asyncwindow",
     "decay",

@@ -16,6 +16,7 @@ __all__ = [
     "IncompatibleSketchError",
     "ObservationError",
     "ParameterError",
+    "TimeUnitWarning",
     "UnanswerableQueryError",
 ]
 
@@ -44,6 +45,10 @@ class ObservationError(DecaySketchError, ValueError):
         self.column = column
         self.row = row
         self.value = value
+
+
+class TimeUnitWarning(UserWarning):
+    """Times are hardly of the unit that they are said to be in; they are taken all the same."""
 
 
 class IncompatibleSketchError(DecaySketchError, ValueError):

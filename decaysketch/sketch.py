@@ -41,6 +41,7 @@ from decaysketch.estimate import Estimate
 from decaysketch.observations import Observations, check_integer_time, prepare
 from decaysketch.params import SketchParams, check_shrinks
 from decaysketch.pending import ENOUGH, PendingRows
+from decaysketch.plausible_times import span, told
 from decaysketch.retained import RetainedRows
 from decaysketch.sample import Sample
 from decaysketch.snapshot import Estimator, Snapshot
@@ -628,9 +629,9 @@ class DecaySketch(Summarized):
         held = [mark is None for mark in stats.complete_since]
         summary: dict[str, Any] = {"rows": f"{stats.rows:,}", "capacity": f"{params.capacity:,}"}
         if stats.rows:
-            summary["times"] = f"{stats.oldest}..{stats.newest} {params.time_unit}"
+            summary["times"] = span(params.time_unit, stats.oldest, stats.newest)
         if not held[0]:
-            summary["exact after"] = f"{stats.complete_since[0]} {params.time_unit}"
+            summary["exact after"] = told(params.time_unit, stats.complete_since[0])
         summary["levels in use"] = held.index(True) + 1 if any(held) else len(held)
         if params.copies > 1:
             summary["copies"] = params.copies

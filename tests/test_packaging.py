@@ -24,7 +24,7 @@ LAYERS = [
     ["decaysketch.errors", "decaysketch._view", "decaysketch._distinct_kernels"],
     ["decaysketch.distinct"],
     ["decaysketch.predicate", "decaysketch.time_units"],
-    ["decaysketch.hashing", "decaysketch.sizing"],
+    ["decaysketch.hashing", "decaysketch.sizing", "decaysketch.plausible_times"],
     ["decaysketch.params", "decaysketch.decay"],
     ["decaysketch.observations", "decaysketch.minhit"],
     ["decaysketch.pending"],

@@ -56,6 +56,7 @@ from decaysketch.observations import (
     integer_column,
 )
 from decaysketch.params import check_shrinks
+from decaysketch.plausible_times import span, told
 from decaysketch.sample import Sample
 from decaysketch.state import NO_WATERMARK
 from decaysketch.verdicts import Identified, compare
@@ -557,12 +558,13 @@ class Sampler(Summarized, Generic[P]):
         params, view = self.params, self._current()
         fields: dict[str, Any] = {"rows": f"{len(view):,}", "capacity": f"{params.capacity:,}"}
         if len(view):
-            fields["times"] = f"{view.times[-1]}..{view.times[0]} {params.time_unit}"
+            oldest, newest = int(view.times[-1]), int(view.times[0])
+            fields["times"] = span(params.time_unit, oldest, newest)
         if view.complete_since[0] != NO_WATERMARK:
-            fields["exact after"] = f"{view.complete_since[0]} {params.time_unit}"
+            fields["exact after"] = told(params.time_unit, int(view.complete_since[0]))
         fields["levels"] = params.levels + 1
         fields["max_window"] = params.max_window
-        fields["clock"] = self.clock
+        fields["clock"] = told(params.time_unit, self.clock)
         fields["seed"] = params.seed
         return fields
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeVar, overload
 
@@ -14,10 +15,10 @@ from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumS
 from decaysketch.batch import _kernels
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.batch.filters import RowFilter
-from decaysketch.batch.mapping import ColumnMapping, LogColumns
+from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log
 from decaysketch.batch.numbering import KeyNumbers
 from decaysketch.batch.rows_by_key import BYTES_OF_A_ROW, RowsByKey, state_of
-from decaysketch.errors import ParameterError
+from decaysketch.errors import ParameterError, TimeUnitWarning
 from decaysketch.families import Params, Recipe, Sketch
 from decaysketch.params import SketchParams, check_integer
 from decaysketch.sketch import DecaySketch
@@ -109,6 +110,8 @@ class KeyedBuilder:
 
     Attributes:
         recipe: what every sketch is built by.
+        doubt: why the times are hardly of their unit, once there were such; None: there were none.
+            A :class:`~decaysketch.TimeUnitWarning` says it too, once.
 
     Grouped rows of ``DecaySketch``es of one copy are held together (``rows_by_key.py``): a key then
     costs little more than its rows. Other sketches are an object for each key.
@@ -138,6 +141,7 @@ class KeyedBuilder:
         self.only = only
         self.refused: Literal["raise", "count"] = refused
         self.memory_bytes = memory_bytes
+        self.doubt: str | None = None
         together = self.keys and self.recipe.family == "decay" and self.recipe.params.copies == 1
         self._together = bool(together)
         self._fields: list[pa.Field] = []
@@ -176,6 +180,11 @@ class KeyedBuilder:
         log = self.mapping.read(table, self.recipe.params, only=self.only, refused=self.refused)
         if not log.table.num_rows:
             return
+        if self.doubt is None:
+            self.doubt = doubt_of_log(log, self.mapping, table.schema, self.recipe.params)
+            if self.doubt is not None:
+                advice = "; the mapping's time_unit says which it is"
+                warnings.warn(self.doubt + advice, TimeUnitWarning, stacklevel=2)
         if self._numbers is None:
             self._numbers = KeyNumbers(fields)
         try:

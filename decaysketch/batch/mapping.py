@@ -27,9 +27,10 @@ from decaysketch.families import Params, Sketch
 from decaysketch.hashing import RepeatedKeys
 from decaysketch.observations import TIME_LIMIT, encode_values, observation_ids
 from decaysketch.params import SketchParams
+from decaysketch.plausible_times import dated, doubt, unit_in_name
 from decaysketch.time_units import NANOSECONDS
 
-__all__ = ["ColumnMapping", "LogColumns"]
+__all__ = ["ColumnMapping", "LogColumns", "doubt_of_log"]
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -257,6 +258,38 @@ class ColumnMapping:
             )  # fmt: skip
             ticks = np.where(excessive, 0, ticks)
         return ticks * np.int64(factor)
+
+
+def doubt_of_log(
+    log: LogColumns, mapping: ColumnMapping, schema: pa.Schema, params: Params
+) -> str | None:
+    """Why the times of a log are hardly of the unit that they were read in; None: nothing is wrong.
+
+    The numbers themselves tell it and, where these are no dates, the name of their column.
+
+    Args:
+        log: what the mapping read.
+        mapping: that read it.
+        schema: of the log.
+        params: of the sketch.
+    """
+    times = log.columns["timestamps"][~log.refused]
+    if not len(times):
+        return None
+    oldest, newest = int(times.min()), int(times.max())
+    unit, kind = params.time_unit, schema.field(mapping.time).type
+    numbers = not (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+    if numbers and mapping.time_unit not in (None, unit):  # as they stand in the column
+        read_in = str(mapping.time_unit)
+        have, want = NANOSECONDS[read_in], NANOSECONDS[unit]
+        oldest, newest, unit = oldest * want // have, newest * want // have, read_in
+    source = f"the times of column {mapping.time!r}"
+    if (found := doubt(unit, oldest, newest)) is not None:
+        return f"{source} are hardly in {unit}: {found}"
+    named = unit_in_name(mapping.time) if numbers else None
+    if named in (None, unit) or mapping.time_unit is not None or dated(unit, newest) is not None:
+        return None
+    return f"{source} are read in {unit}, and its name ends like that of one in {named}"
 
 
 # ------------------------------------------------------------------------- by what rows are known

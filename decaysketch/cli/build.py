@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from decaysketch.cli.output import (
     report,
     reporting_errors,
     show,
+    warn,
     write_whole,
 )
 from decaysketch.cli.recipes import (
@@ -36,7 +38,7 @@ from decaysketch.cli.recipes import (
     recipe_from_server,
 )
 from decaysketch.cli.tables import FORMATS, batches, format_of
-from decaysketch.errors import ObservationError
+from decaysketch.errors import ObservationError, TimeUnitWarning
 from decaysketch.families import Recipe
 
 __all__ = ["build", "file_name"]
@@ -134,7 +136,9 @@ def build(
             weight=weight_column, time_unit=column_unit,
         )  # fmt: skip
         builder = KeyedBuilder(recipe, mapping, keys, now=now)
-        _read(builder, logs, format)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TimeUnitWarning)  # said below, as a line
+            _read(builder, logs, format)
         _write(builder, out, as_json)
 
 
@@ -147,7 +151,7 @@ def _read(builder: KeyedBuilder, logs: list[Path], format: str | None) -> None:
     sizes = [max(path.stat().st_size, 1) for path in logs]
     with bar:
         task = bar.add_task("reading", total=sum(sizes), rows=0)
-        rows_read = 0
+        rows_read, doubted = 0, False
         for position, (path, size) in enumerate(zip(logs, sizes, strict=True)):
             before = sum(sizes[:position])
 
@@ -163,6 +167,9 @@ def _read(builder: KeyedBuilder, logs: list[Path], format: str | None) -> None:
                     builder.add(batch)
                 except ObservationError as fault:
                     raise CommandError(f"{path}, rows from {first_row}: {fault}") from None
+                if builder.doubt is not None and not doubted:
+                    warn(f"{path}: {builder.doubt}; --column-unit says which it is")
+                    doubted = True
                 first_row += batch.num_rows
                 rows_read += batch.num_rows
                 bar.update(task, rows=rows_read)

@@ -30,6 +30,7 @@ __all__ = [
     "report",
     "reporting_errors",
     "show",
+    "warn",
     "write_whole",
 ]
 
@@ -53,6 +54,11 @@ def reporting_errors() -> Iterator[None]:
     except (CommandError, DecaySketchError, OSError) as fault:
         report.print(Text.assemble(("error: ", "bold red"), str(fault)), soft_wrap=True)
         raise typer.Exit(1) from None
+
+
+def warn(text: str) -> None:
+    """Say what is hardly meant, and go on."""
+    report.print(Text.assemble(("warning: ", "bold yellow"), text), soft_wrap=True)
 
 
 def refuse_uri(path: Path) -> None:

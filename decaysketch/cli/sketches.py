@@ -22,11 +22,13 @@ from decaysketch.cli.output import (
     report,
     reporting_errors,
     show,
+    warn,
     write_whole,
 )
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
 from decaysketch.estimate import Estimate
 from decaysketch.families import Sketch
+from decaysketch.plausible_times import dated, doubt, doubts_of_query, told
 from decaysketch.predicate import Predicate
 
 __all__ = ["inspect", "merge", "query"]
@@ -66,6 +68,7 @@ def merge(
         blob = merge_blobs((path.read_bytes() for path in shown), id_key=id_key)
         write_whole(out, blob)
         facts = {"file": str(out), "merged": len(paths), **_facts(out, id_key)}
+        _warn_of(facts)
         show(as_json, facts, _two_columns(facts))
 
 
@@ -78,7 +81,15 @@ def inspect(
     with reporting_errors():
         id_key = read_id_key(id_key_file)
         all_facts = [{"file": str(path), **_facts(path, id_key)} for path in sketches]
+        for facts in all_facts:
+            _warn_of(facts)
         show(as_json, all_facts, *map(_two_columns, all_facts))
+
+
+def _warn_of(facts: dict[str, Any]) -> None:
+    unit = facts["params"]["time_unit"]
+    if (found := doubt(unit, facts["oldest"], facts["newest"])) is not None:
+        warn(f"{facts['file']} holds times that are hardly in {unit}: {found}")
 
 
 def _facts(path: Path, id_key: bytes | None) -> dict[str, Any]:
@@ -115,6 +126,8 @@ def _two_columns(facts: dict[str, Any]) -> Table:
             text = human_bytes(value)
         elif name in ("params", "decay"):
             text = ", ".join(f"{key}={each}" for key, each in value.items())
+        elif name in ("oldest", "newest", "clock"):
+            text = told(facts["params"]["time_unit"], value)
         else:
             text = number(value) if isinstance(value, int) else str(value)
         table.add_row(name, text)
@@ -162,6 +175,10 @@ def query(
                 raise CommandError("the decay of this sketch is fixed; give none")
             chosen = [("its own", ())]
         time, left_out = _time(opened, now), 0
+        unit, stats = opened.params.time_unit, opened.stats()
+        doubts = doubts_of_query(unit, stats.oldest, stats.newest, [time])
+        for reason in doubts:
+            warn(reason)
         answers: list[dict[str, Any]] = []
         table = Table("aggregate", "decay", "value", "lower", "upper", "exact", "rows")
         for name, arguments in chosen or [("none", (decays.none(),))]:
@@ -177,10 +194,13 @@ def query(
                     interval = (estimate.value, estimate.lower, estimate.upper)
                     exact = "yes" if estimate.exact else ""
                     table.add_row(label, name, *map(number, interval), exact, number(estimate.rows))
-        table.caption = f"now {time} {opened.params.time_unit}, {100 * confidence:.4g} % intervals"
+        table.caption = f"now {told(unit, time)}, {100 * confidence:.4g} % intervals"
         if left_out:
             table.caption += f"; {left_out:,} more rows with --json"
-        show(as_json, {"now": time, "answers": answers}, table)
+        content = {
+            "now": time, "now_date": dated(unit, time), "answers": answers, "warnings": doubts
+        }  # fmt: skip
+        show(as_json, content, table)
 
 
 def _time(sketch: Sketch, text: str) -> int:

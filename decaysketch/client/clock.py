@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from decaysketch.errors import ObservationError
+from decaysketch.plausible_times import in_another_unit
 from decaysketch.time_units import NANOSECONDS
 
 __all__ = ["AggregatorClock"]
@@ -97,7 +98,10 @@ class AggregatorClock:
         )
         now = arguments.get("now")
         if isinstance(now, int) and now > latest:
-            raise ObservationError(f"now is {now}; expected at most {why}", column="now", value=now)
+            raise ObservationError(
+                f"now is {now}; expected at most {why}{in_another_unit(unit, now)}",
+                column="now", value=now,
+            )  # fmt: skip
         times = np.atleast_1d(np.asarray(arguments.get("timestamps", ())))
         if times.dtype.kind not in "iu":
             return  # the sketch says what is wrong with them
@@ -107,6 +111,7 @@ class AggregatorClock:
         if late.any():
             row = int(late.argmax())
             raise ObservationError(
-                f"timestamps[{row}] is {times[row]}; expected at most {why}",
+                f"timestamps[{row}] is {times[row]}; expected at most {why}"
+                f"{in_another_unit(unit, int(times[row]))}",
                 column="timestamps", row=row, value=int(times[row]),
             )  # fmt: skip

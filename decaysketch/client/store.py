@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -30,8 +31,9 @@ from decaysketch.client.errors import ClientError, SpoolFullError, StreamUnknown
 from decaysketch.client.policy import Policy
 from decaysketch.client.spool import Interval, LogRecord, Spool
 from decaysketch.client.waiting import Waiting
-from decaysketch.errors import DecaySketchError
+from decaysketch.errors import DecaySketchError, TimeUnitWarning
 from decaysketch.families import Recipe, decode, recipe_from_dict, recipe_of
+from decaysketch.plausible_times import doubt
 
 __all__ = ["Store", "differences", "recipe_in"]
 
@@ -80,6 +82,7 @@ class Store:
         self._oldest: float | None = None  # when the first of what is not sealed was given
         self._next = self._sealed = self._carded = 0  # _carded: what sensor.json says of _sealed
         self.repaired: tuple[str, ...] = ()
+        self._doubted = False  # whether it was said that times are hardly of their unit
         self.spool = Spool(spool, self._mended)
         try:
             self.waiting = Waiting(self.spool, policy.max_post_bytes, note, self._keep_numbers)
@@ -243,6 +246,7 @@ class Store:
                 now = self.aggregator_clock.to_tell(now, recipe.params.time_unit)
                 arguments = arguments | {"now": now}
             fresh = self._fresh
+            self._doubt(arguments, recipe.params.time_unit)
             fresh.sketch.update(**arguments)
             rows = int(np.size(arguments["timestamps"]))
             fresh.rows += rows
@@ -253,6 +257,21 @@ class Store:
                 self._oldest = self._clock()
                 return rows, True
             return rows, self._is_large()
+
+    def _doubt(self, arguments: dict[str, Any], unit: str) -> None:
+        """Say once that times are hardly of the stream's unit."""
+        if self._doubted:
+            return
+        times = np.asarray(arguments["timestamps"])
+        if not times.size or times.dtype.kind not in "iu":
+            return
+        found = doubt(unit, int(times.min()), int(times.max()))
+        if found is not None:
+            self._doubted = True
+            warnings.warn(
+                f"stream {self.stream!r}: the times are hardly in {unit}: {found}",
+                TimeUnitWarning, stacklevel=5,
+            )  # fmt: skip
 
     def _check_room(self) -> None:
         limit = self.policy.max_spool_bytes

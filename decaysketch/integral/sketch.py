@@ -52,6 +52,7 @@ from decaysketch.observations import (
 )
 from decaysketch.params import SketchParams, check_shrinks
 from decaysketch.pending import ENOUGH, PendingRows
+from decaysketch.plausible_times import span, told
 from decaysketch.sample import Sample
 from decaysketch.verdicts import Identified, compare
 from decaysketch.wire import integral as wire
@@ -509,11 +510,11 @@ class IntegralDecaySketch(Summarized):
             "capacity": f"{params.capacity:,}",
         }
         if stats.clock is not None:
-            summary["clock"] = f"{stats.clock} {params.time_unit}"
+            summary["clock"] = told(params.time_unit, stats.clock)
         if stats.rows:
-            summary["times"] = f"{stats.oldest}..{stats.newest} {params.time_unit}"
+            summary["times"] = span(params.time_unit, stats.oldest, stats.newest)
         if stats.complete_from[0] is not None and stats.complete_from[0] != stats.clock:
-            summary["exact from"] = f"{stats.complete_from[0]} {params.time_unit}"
+            summary["exact from"] = told(params.time_unit, stats.complete_from[0])
         summary["max_weight"] = params.max_weight
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
