@@ -1,6 +1,7 @@
 # Every target does all the set-up it needs, from a python3 with pip.
 #   make demo              simulate a sensor network and do the main job on it
-#   make demo LOG=path     the same on a delivery log of yours
+#   make demo LOG=path     the same on a delivery log of yours; ARGS="--time-column ts ..." says
+#                          which columns mean what
 #   make test              the whole test suite
 #   make coverage          the same with coverage of the library, which takes twice as long
 #   make lint              style and types
@@ -21,7 +22,7 @@ setup:
 	@$(PYTHON) scripts/setup.py
 
 demo: setup
-	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)")
+	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)") $(ARGS)
 
 # Compiled once, before; or else several of the processes compile the same at the same time.
 kernels: setup

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
 import polars as pl
 
-from demo.exact import Observations, every_copy, latest_copies, read_log
-from demo.questions import Cell, Decay, ask_about
+from demo.exact import Observations, every_copy, latest_copies
+from demo.questions import Cell, Decay, ask_about, middle_of
+from demo.reading import DeliveryLog, read_log
 from demo.replicas import Truths
 from demo.report import Advance
 from demo.scores import Answer, Reading, Truth, truths
@@ -20,18 +23,30 @@ __all__ = ["Case"]
 
 @dataclass(frozen=True)
 class Case:
-    """A log with the exact and the naive answers to everything that will be asked."""
+    """A log with the exact and the naive answers to everything that will be asked.
 
-    path: Path
+    Attributes:
+        given: the log as it was read.
+        log: its rows, without those that were refused.
+        middle_us: from when to when nearly everything happened.
+    """
+
+    given: DeliveryLog
     log: pl.DataFrame
     weighted: bool
     exact: Observations
     naive: Observations
     truths: Truths
+    middle_us: tuple[int, int]
 
     @classmethod
-    def read(cls, path: Path, times: int, advance: Advance = lambda share: None) -> Case:
-        log = read_log(path)
+    def read(cls, path: Path, times: int) -> Case:
+        """Of a log with the usual columns."""
+        return cls.of(read_log(path), times)
+
+    @classmethod
+    def of(cls, given: DeliveryLog, times: int, advance: Advance = lambda share: None) -> Case:
+        log = given.rows
         weighted = bool((log["weight"] != 1).any())
         exact, naive = latest_copies(log), every_copy(log)
         cells = ask_about(exact.times_us, times)
@@ -44,7 +59,34 @@ class Case:
                 if name in counted
             }
             advance(done / len(cells))
-        return cls(path, log, weighted, exact, naive, found)
+        middle_us = middle_of(exact.times_us)
+        return cls(given, log, weighted, exact, naive, found, middle_us)
+
+    @property
+    def path(self) -> Path:
+        """The file that was given."""
+        return self.given.given
+
+    @cached_property
+    def exact_bytes(self) -> int:
+        """What it takes to keep every message once, with its time and value, as Parquet."""
+        buffer = io.BytesIO()
+        newest = self.log.sort("time", "value", nulls_last=False)
+        kept = newest.unique(["source", "msg", "weight"], keep="last", maintain_order=True)
+        columns = ["time", "source", "msg", "value", *(["weight"] if self.weighted else [])]
+        kept.select(columns).write_parquet(buffer, compression="zstd")
+        return buffer.tell()
+
+    @property
+    def last_us(self) -> int:
+        """The newest message that is not far after all others."""
+        return max(cell.now_us for cell in self.truths)
+
+    @property
+    def outside(self) -> tuple[int, int]:
+        """How many messages happened before and after the middle."""
+        times, (first, last) = self.exact.times_us, self.middle_us
+        return int((times < first).sum()), int((times > last).sum())
 
     @property
     def max_weight(self) -> int:

@@ -18,7 +18,6 @@ from total, mean and quantiles.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -27,31 +26,15 @@ import polars as pl
 
 from demo.questions import Cell
 
-__all__ = ["Distribution", "Observations", "every_copy", "latest_copies", "read_log"]
+__all__ = ["Distribution", "Observations", "every_copy", "latest_copies"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-COLUMNS: Final = ("arrival_us", "event_us", "source", "msg", "path", "value")
 KEY: Final = ("source", "msg", "weight")
 
 # Two ways of summing the same decayed weights differ in the last bits; where the cumulated weight
 # meets q times the whole exactly, either neighbour is the quantile.
 TIE: Final = 1e-12
-
-
-def read_log(path: Path) -> pl.DataFrame:
-    """The delivery log: its six columns, ``weight`` (1 if it has none) and ``time``."""
-    log = pl.read_parquet(path)
-    missing = [name for name in COLUMNS if name not in log.columns]
-    if missing:
-        raise ValueError(f"{path} lacks the columns {missing}; a delivery log has {list(COLUMNS)}")
-    if "weight" not in log.columns:
-        log = log.with_columns(weight=pl.lit(1, dtype=pl.Int64))
-    return log.select(
-        *COLUMNS,
-        pl.col("weight").cast(pl.Int64),
-        time=pl.coalesce("event_us", "arrival_us").cast(pl.Int64),
-    ).with_columns(pl.col("value").cast(pl.Float64))
 
 
 def latest_copies(log: pl.DataFrame) -> Observations:
@@ -110,6 +93,16 @@ class Distribution:
     @property
     def mean(self) -> float:
         return float(self.values @ self.weights) / self.weight_of_values
+
+    @property
+    def total_magnitude(self) -> float:
+        """The total, had no value a sign."""
+        return float(np.abs(self.values) @ self.counts)
+
+    @property
+    def mean_magnitude(self) -> float:
+        """The mean, had no value a sign."""
+        return float(np.abs(self.values) @ self.weights) / self.weight_of_values
 
     def quantile(self, q: float) -> tuple[float, float]:
         """Smallest value with at least q of the weight at or below it, as [from, to]: the two

@@ -19,6 +19,7 @@ __all__ = [
     "Decay",
     "ask_about",
     "duration_text",
+    "middle_of",
     "suitable_decays",
     "suitable_times",
 ]
@@ -36,9 +37,12 @@ _NICE: Final = tuple(
         ("min", (1, 2, 5, 10, 15, 30)),
         ("h", (1, 2, 3, 6, 12)),
         ("d", (1, 2, 4, 7, 14, 28, 56, 91, 182, 365, 730, 1825)),
+        ("d", tuple(365 * n for n in (10, 25, 50, 100, 250, 500, 1000, 2500, 5000))),
     )
     for n in numbers
 )
+
+_LEAST_SPAN_US: Final = 10 * int(_UNITS_US["min"])
 
 
 def duration_text(duration_us: float) -> str:
@@ -116,8 +120,30 @@ class Cell:
     now_us: int
 
 
+def middle_of(times_us: pl.Series) -> tuple[int, int]:
+    """From when to when nearly all of it happened.
+
+    From the 1st to the 99th percentile of the times, and a thirtieth of that on either side; but no
+    farther from the middle half of the times than three times its length, for one clock of several
+    that is years behind may stamp more than a hundredth of all messages. Of an ordinary log that is
+    all of it.
+    """
+    first, last = int(times_us.min()), int(times_us.max())  # type: ignore[arg-type]
+    low, early, late, high = (
+        int(times_us.quantile(q, "nearest"))  # type: ignore[arg-type]
+        for q in (0.01, 0.25, 0.75, 0.99)
+    )
+    margin = (high - low) // 30
+    first, last = max(first, low - margin), min(last, high + margin)
+    if reach := 3 * (late - early):
+        first, last = max(first, early - reach), min(last, late + reach)
+    kept = times_us.filter(times_us.is_between(first, last))
+    return int(kept.min()), int(kept.max())  # type: ignore[arg-type]
+
+
 def suitable_decays(span_us: int) -> list[Decay]:
     """Three windows, two half-lives, two polynomials and no decay, to suit the span of the log."""
+    span_us = max(span_us, _LEAST_SPAN_US)  # or else several of them would be the same
     part = {n: nice_duration(max(1e3, span_us / n)) for n in (6, 12, 40, 60, 150)}
     return [
         Decay("window", part[60]),
@@ -143,7 +169,10 @@ def suitable_times(times_us: pl.Series, count: int) -> list[int]:
 
 
 def ask_about(times_us: pl.Series, count: int = 14) -> list[Cell]:
-    """The cells of the demonstration for messages at these times, in the order they are asked."""
-    span_us = int(times_us.max()) - int(times_us.min())  # type: ignore[arg-type]
-    nows = suitable_times(times_us, count)
-    return [Cell(decay, now) for decay in suitable_decays(span_us) for now in nows]
+    """The cells of the demonstration for messages at these times, in the order they are asked.
+
+    They suit the time in which nearly everything happened; see :func:`middle_of`.
+    """
+    first, last = middle_of(times_us)
+    nows = suitable_times(times_us.filter(times_us.is_between(first, last)), count)
+    return [Cell(decay, now) for decay in suitable_decays(last - first) for now in nows]

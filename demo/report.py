@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -22,9 +25,21 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from demo.clocks import Clock
+from demo.questions import duration_text
+from demo.reading import Reason
 from demo.scores import LOOSE, Answer, Reading, Score
 
-__all__ = ["Advance", "HeavyHitter", "PathBytes", "Report", "number", "percent", "size"]
+__all__ = [
+    "Advance",
+    "HeavyHitter",
+    "PathBytes",
+    "Report",
+    "late_text",
+    "number",
+    "percent",
+    "size",
+]
 
 WIDTH: Final = 128
 
@@ -54,6 +69,15 @@ def size(count: float, digits: int = 4) -> str:
             return f"{count:.{digits}g} {unit}"
         count /= 1000
     return f"{count:.{digits}g} GB"
+
+
+def late_text(lateness_us: float | None) -> str:
+    """``-90_000_000`` -> ``"-1.5 min"``; None is a dash."""
+    if lateness_us is None:
+        return "-"
+    if abs(lateness_us) < 500:
+        return "0 ms"
+    return ("-" if lateness_us < 0 else "") + duration_text(abs(lateness_us))
 
 
 def _when(now_us: int) -> str:
@@ -88,6 +112,16 @@ class Report:
         self.console = console or Console(highlight=False)
         # A table that a narrow terminal breaks is still all there; one cut to fit is not.
         self.console.width = max(self.console.width, WIDTH)
+        self._written = Console(file=io.StringIO(), width=WIDTH, highlight=False)
+
+    def _print(self, shown: str | Table) -> None:
+        self.console.print(shown)
+        self._written.print(shown)
+
+    def write(self, path: Path) -> None:
+        """Leave everything that was printed as text."""
+        assert isinstance(self._written.file, io.StringIO)
+        path.write_text(self._written.file.getvalue(), encoding="utf-8")
 
     @contextmanager
     def step(self, title: str, *, bar: bool = True) -> Iterator[Advance]:
@@ -108,13 +142,13 @@ class Report:
         else:
             yield lambda share: None
         elapsed_s = time.perf_counter() - started
-        self.console.print(f"[green]✓[/] {title} [dim]{elapsed_s:.1f} s[/]")
+        self._print(f"[green]✓[/] {title} [dim]{elapsed_s:.1f} s[/]")
 
     def heading(self, text: str) -> None:
-        self.console.print(f"\n[bold]{text}[/]")
+        self._print(f"\n[bold]{text}[/]")
 
     def say(self, text: str) -> None:
-        self.console.print(text)
+        self._print(text)
 
     def facts(self, rows: Iterable[tuple[str, str]]) -> None:
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -122,7 +156,7 @@ class Report:
         table.add_column(overflow="fold")
         for name, value in rows:
             table.add_row(name, value)
-        self.console.print(table)
+        self._print(table)
 
     def bytes_by_path(self, rows: Sequence[PathBytes], limit: int = 14) -> None:
         """The largest paths one by one, then the rest, then all."""
@@ -135,7 +169,7 @@ class Report:
             table.add_row(*_bytes_cells(_together(f"{len(rest)} more", rest)))
         table.add_section()
         table.add_row(*_bytes_cells(_together("all", ordered)), style="bold")
-        self.console.print(table)
+        self._print(table)
 
     def answers(self, answers: Sequence[Answer]) -> None:
         """Estimate, interval, truth and naive answer, grouped by decay and time."""
@@ -158,15 +192,51 @@ class Report:
                 f"{number(answer.reading.lower)} .. {number(answer.reading.upper)}"
                 + ("" if answer.holds else " [red]![/]"),
                 number(answer.truth.value),
-                percent(answer.error),
+                percent(answer.error) if answer.relative else _plus(answer.difference),
                 number(answer.naive),
-                percent(answer.naive_error, 1),
+                percent(answer.naive_error, 1)
+                if answer.relative
+                else _plus(answer.naive_difference),
             )
             last = cell
-        self.console.print(table)
-        self.console.print(
+        self._print(table)
+        self._print(
             "[dim]* read from observations that are all there: exact.  "
             "! the interval does not hold the exact answer.[/]"
+        )
+        if not all(answer.relative for answer in answers):
+            self._print("[dim]errors without % are differences: there is nothing to divide by[/]")
+
+    def refusals(self, reasons: Sequence[Reason], kept: str) -> None:
+        """Why rows are not counted, how many they are, and where all of them are kept."""
+        table = _table("column", "refused", "first at row", "where it holds", "because")
+        for name in ("where it holds", "because"):
+            next(c for c in table.columns if c.header == name).justify = "left"
+        for each in reasons:
+            table.add_row(
+                escape(each.column), f"{each.rows:,}", f"{each.first:,}", escape(each.found),
+                escape(each.reason),
+            )  # fmt: skip
+        self._print(table)
+        self._print(f"[dim]all of them, with their records: {escape(kept)}[/]")
+
+    def clocks(self, clocks: Sequence[Clock], limit: int = 14) -> None:
+        """Lateness by path, the worst first, then how many more there are."""
+        table = _table("path", "rows", "median lateness", "worst", "against copies", "no stamp", "")
+        table.columns[-1].justify = "left"
+        for clock in clocks[:limit]:
+            table.add_row(
+                escape(clock.path), f"{clock.rows:,}", late_text(clock.median),
+                late_text(clock.worst), late_text(clock.against),
+                f"{clock.unstamped:,}" if clock.unstamped else "",
+                "[bold red]look at this one[/]" if clock.suspect else "",
+            )  # fmt: skip
+        self._print(table)
+        if len(clocks) > limit:
+            self._print(f"[dim]and {len(clocks) - limit} more, none of them worse[/]")
+        self._print(
+            "[dim]lateness: arrival minus event; against copies: the path's stamp minus what other "
+            "paths say of the same messages[/]"
         )
 
     def scores(self, scores: Sequence[Score]) -> None:
@@ -191,15 +261,20 @@ class Report:
                 percent(score.expected_width, sign=False),
                 *("-" if math.isnan(ratio) else f"{ratio:.2f}" for ratio in ratios),
                 percent(score.worst, 1),
-                f"±{percent(score.worst_half_width, 1, sign=False)}"
-                if score.worst_half_width <= LOOSE
-                else "loose",
+                "loose"
+                if score.worst_half_width > LOOSE
+                else f"±{percent(score.worst_half_width, 1, sign=False)}",
                 percent(score.naive_error, 1) if score.name != "all" else "",
                 style="bold" if score.name == "all" else "",
             )
-        self.console.print(table)
+        self._print(table)
+        if indivisible := scores[-1].indivisible:
+            self._print(
+                f"[dim]{indivisible:,} answers have nothing to divide an error by (less than one "
+                "message, a mean of almost 0); they are in the share that holds alone[/]"
+            )
         if loose := scores[-1].loose:
-            self.console.print(
+            self._print(
                 f"[dim]{loose:,} intervals are endless or wider than ten times the answer, too few "
                 "rows were seen; they are left out of widths and RMSE, not of the share that "
                 "holds[/]"
@@ -216,9 +291,13 @@ class Report:
                 percent(row.exact, sign=False),
                 percent(row.naive, sign=False),
             )
-        self.console.print(table)
+        self._print(table)
         if len(rows) > limit:
-            self.console.print(f"[dim]and {len(rows) - limit} more[/]")
+            self._print(f"[dim]and {len(rows) - limit} more[/]")
+
+
+def _plus(difference: float) -> str:
+    return ("+" if difference > 0 else "") + number(difference)
 
 
 def _table(first: str, *others: str) -> Table:
@@ -231,7 +310,7 @@ def _table(first: str, *others: str) -> Table:
 
 def _bytes_cells(row: PathBytes) -> tuple[str, ...]:
     return (
-        row.path,
+        escape(row.path),
         f"{row.deliveries:,}",
         size(row.log_bytes),
         size(row.posted_bytes),

@@ -12,6 +12,10 @@ figure is: the mean width of each question against the RMSE of that question, av
 
 The answers of one log come from one hash function and are dependent: they lean the same way at
 neighbouring times. What repeats over independent seeds says more; see ``replicas``.
+
+An error is relative only where there is something to divide by: a count of at least one message, a
+mean of at least a hundredth of the values' mean magnitude. Elsewhere it is shown as a difference,
+and is in the share that holds but not in widths, errors and ratios.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ __all__ = ["Answer", "Reading", "Score", "Truth", "score", "score_by_aggregate",
 
 NORMAL_95: Final = 1.959963984540054
 
+ONE: Final = 1.0  # message, or unit of weight: the least count that errors are relative to
+SMALL: Final = 0.01  # of the values' magnitude: the least of what is made of values
+
 ENOUGH_FOR_RMSE: Final = 10  # answers to one question by independent sketches
 LOOSE: Final = 10.0  # width of an interval, relative to the truth
 
@@ -37,10 +44,16 @@ ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True)
 class Truth:
-    """An exact answer: one number, or for quantiles at a tie the two neighbours."""
+    """An exact answer: one number, or for quantiles at a tie the two neighbours.
+
+    Attributes:
+        low, high: the two.
+        floor: the least magnitude to which an error may be relative.
+    """
 
     low: float
     high: float
+    floor: float = 0.0
 
     @property
     def value(self) -> float:
@@ -79,20 +92,36 @@ class Answer:
     naive: float
 
     @property
-    def error(self) -> float:
-        """Estimate / truth - 1."""
+    def relative(self) -> bool:
+        """Whether there is something to divide an error by."""
+        return abs(self.truth.value) >= self.truth.floor and self.truth.value != 0
+
+    @property
+    def difference(self) -> float:
+        """Estimate - truth."""
         nearest = min(max(self.reading.value, self.truth.low), self.truth.high)
-        return (self.reading.value - nearest) / self.truth.value
+        return self.reading.value - nearest
+
+    @property
+    def error(self) -> float:
+        """Estimate / truth - 1; nan where there is nothing to divide by, as of the next two."""
+        return self.difference / self.truth.value if self.relative else math.nan
 
     @property
     def width(self) -> float:
         """Of the interval, relative to the truth."""
-        return (self.reading.upper - self.reading.lower) / abs(self.truth.value)
+        whole = self.reading.upper - self.reading.lower
+        return whole / abs(self.truth.value) if self.relative else math.nan
+
+    @property
+    def naive_difference(self) -> float:
+        """Naive answer - truth."""
+        return self.naive - self.truth.value
 
     @property
     def naive_error(self) -> float:
         """Naive answer / truth - 1."""
-        return (self.naive - self.truth.value) / self.truth.value
+        return self.naive_difference / self.truth.value if self.relative else math.nan
 
     @property
     def holds(self) -> bool:
@@ -114,15 +143,18 @@ def truths(
         weighted: with ``sum``, which equals ``count`` where all weights are 1.
         keep_zero: with truths of 0, to which no error is relative.
     """
-    found = {"count": (distribution.count,) * 2}
+    found = {"count": Truth(distribution.count, distribution.count, ONE)}
     if weighted:
-        found["sum"] = (distribution.sum,) * 2
+        found["sum"] = Truth(distribution.sum, distribution.sum, ONE)
     if distribution.weight_of_values > 0:
-        found["total"] = (distribution.total,) * 2
-        found["mean"] = (distribution.mean,) * 2
+        magnitude = SMALL * distribution.mean_magnitude
+        found["total"] = Truth(
+            distribution.total, distribution.total, SMALL * distribution.total_magnitude
+        )
+        found["mean"] = Truth(distribution.mean, distribution.mean, magnitude)
         for q in QUANTILES:
-            found[f"q{q:g}"] = distribution.quantile(q)
-    return {name: Truth(*both) for name, both in found.items() if keep_zero or 0 not in both}
+            found[f"q{q:g}"] = Truth(*distribution.quantile(q), magnitude)
+    return {n: t for n, t in found.items() if keep_zero or 0 not in (t.low, t.high)}
 
 
 @dataclass(frozen=True)
@@ -132,6 +164,8 @@ class Score:
     Attributes:
         name: of the set.
         answers, exact, holding: how many there are, call themselves exact, hold the truth.
+        indivisible: how many answers have nothing to divide an error by; they are in ``holding``
+            and in nothing that follows.
         loose: how many intervals are wider than ten times the answer, or endless, because too few
             rows were seen; they are left out of ``mean_width``, ``rms_width`` and ``rmse``, which
             one of them would swallow.
@@ -145,6 +179,7 @@ class Score:
     answers: int
     exact: int
     holding: int
+    indivisible: int
     loose: int
     mean_width: float
     rms_width: float
@@ -177,21 +212,23 @@ def score(name: str, answers: Sequence[Answer]) -> Score:
     """Pool the answers."""
     if not answers:
         raise ValueError(f"nothing to score for {name!r}")
-    firm = [a for a in answers if a.width <= LOOSE]
-    worst = max(answers, key=lambda a: abs(a.error))
+    relative = [a for a in answers if a.relative]
+    firm = [a for a in relative if a.width <= LOOSE]
+    worst = max(relative, key=lambda a: abs(a.error), default=answers[0])
     return Score(
         name=name,
         answers=len(answers),
         exact=sum(a.reading.exact for a in answers),
         holding=sum(a.holds for a in answers),
-        loose=len(answers) - len(firm),
+        indivisible=len(answers) - len(relative),
+        loose=len(relative) - len(firm),
         mean_width=_mean(a.width for a in firm),
         rms_width=math.sqrt(_mean(a.width**2 for a in firm)),
         rmse=math.sqrt(_mean(a.error**2 for a in firm)),
         worst=worst.error,
         worst_half_width=worst.width / 2,
         by_question=_by_question(firm),
-        naive_error=_mean(a.naive_error for a in answers),
+        naive_error=_mean(a.naive_error for a in relative),
     )
 
 

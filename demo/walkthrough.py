@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
+from rich.markup import escape
 
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.client.posting import source_name
 from decaysketch.spark.tables import SketchTable, StoredSketch
 from demo.case import Case
+from demo.clocks import Clock, clocks
 from demo.picture import Track, draw
 from demo.questions import QUANTILES, Cell, Decay, duration_text
+from demo.reading import Columns, read_log, reasons
 from demo.replicas import build, replicate, summarise
 from demo.report import Advance, HeavyHitter, PathBytes, Report, percent, size
 from demo.scores import Answer, Reading, Truth, score_by_aggregate, truths
@@ -53,6 +56,8 @@ class Options:
         seeds: how many other seeds to repeat the questions with.
         times: how many query times.
         value_label: name and unit of the values, for the picture.
+        columns: which columns of a given log mean what.
+        format: of a given log; None: by its suffix.
     """
 
     log: Path | None = None
@@ -63,14 +68,18 @@ class Options:
     seeds: int = 20
     times: int = 14
     value_label: str | None = None
+    columns: Columns = field(default_factory=Columns)
+    format: str | None = None
 
 
 def run(options: Options, report: Report) -> int:
     """Do everything; the exit status is 0 only if every promise was kept."""
     options.out.mkdir(parents=True, exist_ok=True)
     log_path = options.log or _simulated_log(options, report)
+    with report.step("Looking at the log"):
+        given = read_log(log_path, options.columns, format=options.format, out=options.out)
     with report.step("Computing the exact and the naive answers with polars") as advance:
-        case = Case.read(log_path, options.times, advance)
+        case = Case.of(given, options.times, advance)
     params = SketchParams(
         max_weight=case.max_weight,
         id_bits=min(ID_BITS, ((1 << 61) // (20 * case.max_weight)).bit_length() - 1),
@@ -79,11 +88,13 @@ def run(options: Options, report: Report) -> int:
         time_unit="us",
     )
     _introduce(report, case, params)
+    _show_refused(report, case, options.out)
+    by_path = _show_clocks(report, case, options.out)
 
     report.heading("The main job")
     report.say("Spark builds one sketch per gateway (python -m spark_jobs.build)")
     with report.step("Spark", bar=False):
-        build_with_spark(log_path, options.out, params, weighted=case.weighted)
+        build_with_spark(case.given.path, options.out, params, weighted=case.weighted)
     sketches = list(SketchTable.open(options.out / "sketches").sketches())
 
     with running_aggregator(options.out) as aggregator:
@@ -104,17 +115,23 @@ def run(options: Options, report: Report) -> int:
         faults = [f"{len(broken)} answers called exact are not"] if broken else []
         faults += _post_again(report, case, aggregator, sketches, bodies, params)
         with report.step("Drawing") as advance:
-            picture = _draw(case, aggregator, params, options, advance)
+            picture = _draw(case, aggregator, params, options, by_path, advance)
     if options.seeds > 0:
         faults += _repeat_with_other_seeds(report, case, params, options)
 
     report.heading("Result")
-    report.say(f"picture: {picture}")
-    report.say(f"every answer: {options.out / 'answers.csv'}")
+    for name, path in (
+        ("picture", picture),
+        ("every answer", options.out / "answers.csv"),
+        ("every clock", options.out / "clocks.csv"),
+        ("all that is printed here", options.out / "report.txt"),
+    ):
+        report.say(f"{name}: {escape(str(path))}")
     for fault in faults:
         report.say(f"[bold red]broken promise:[/] {fault}")
     if not faults:
         report.say("[green]every promise kept[/]")
+    report.write(options.out / "report.txt")
     return 1 if faults else 0
 
 
@@ -142,13 +159,16 @@ def _gateways(log: pl.DataFrame) -> str:
 
 def _introduce(report: Report, case: Case, params: SketchParams) -> None:
     log, exact = case.log, case.exact
-    span_us = exact.times_us[-1] - exact.times_us[0]
+    span_us = case.middle_us[1] - case.middle_us[0]
     stepped_back = log.select((pl.col("event_us").diff() < 0).mean()).item() or 0.0
-    report.heading(f"The log: {case.path.name}")
+    report.heading(f"The log: {escape(case.path.name)}")
+    outside = _outside(case)
     report.facts(
         [
             ("deliveries", f"{len(log):,} by {_gateways(log)}, "
-             f"over {duration_text(span_us)}; {size(case.path.stat().st_size)} of Parquet"),
+             f"over {duration_text(span_us)}; {size(case.path.stat().st_size)} of file"),
+            *([("far outside", outside)] if outside else []),
+            *(("note", escape(remark)) for remark in case.given.remarks),
             ("messages", f"{len(exact):,} of {log['source'].n_unique():,} sources: "
              f"{len(log) / len(exact):.2f} copies of each"),
             ("out of order", f"{percent(stepped_back, 1, sign=False)} "
@@ -163,6 +183,43 @@ def _introduce(report: Report, case: Case, params: SketchParams) -> None:
     )  # fmt: skip
 
 
+def _outside(case: Case) -> str:
+    """What happened so far from everything else that axes and questions leave it out; or ""."""
+    before, after = case.outside
+    times, (first, last) = case.exact.times_us, case.middle_us
+    parts = []
+    if before:
+        parts.append(f"{before:,} messages up to {duration_text(first - times[0])} before")
+    if after:
+        parts.append(f"{after:,} up to {duration_text(times[-1] - last)} after")
+    return f"{' and '.join(parts)} all others" if parts else ""
+
+
+def _show_refused(report: Report, case: Case, out: Path) -> None:
+    refused = case.given.refused
+    if not refused.height:
+        return
+    rows = refused["row"].n_unique()
+    report.heading(f"Quarantine: {rows:,} rows that cannot be counted, and are not")
+    report.refusals(reasons(refused), str(out / "quarantine" / "refused.parquet"))
+
+
+def _show_clocks(report: Report, case: Case, out: Path) -> list[Clock]:
+    by_path = clocks(case.log)
+    listed = pl.DataFrame(
+        [asdict(clock) for clock in by_path],
+        schema={
+            "path": pl.String, "rows": pl.Int64, "unstamped": pl.Int64, "median": pl.Float64,
+            "worst": pl.Int64, "against": pl.Float64, "suspect": pl.Boolean,
+        },
+    )  # fmt: skip
+    in_us = {name: f"{name}_us" for name in ("median", "worst", "against")}
+    listed.rename(in_us).write_csv(out / "clocks.csv")
+    report.heading("Clocks by path")
+    report.clocks(by_path)
+    return by_path
+
+
 # ------------------------------------------------------------------------------------ the answers
 
 
@@ -175,7 +232,7 @@ def _ask_everything(
         bodies["aggregates", cell] = aggregator.ask(cell, expected)
         advance(done / len(case.truths))
     for decay in case.decays:
-        cell = Cell(decay, int(case.exact.times_us[-1]))
+        cell = Cell(decay, case.last_us)
         bodies["heavy hitters", cell] = aggregator.heavy_hitters(cell, 0.01)
     return bodies
 
@@ -200,8 +257,14 @@ def _show_bytes(
     merged = aggregator.merged_sketch()
     report.say(
         f"the merged sketch: {size(len(merged))}, {len(DecaySketch.from_bytes(merged)):,} of "
-        f"{len(case.exact):,} messages"
+        f"{len(case.exact):,} messages; every message once, exactly, as Parquet: "
+        f"{size(case.exact_bytes)}"
     )
+    if len(merged) > case.exact_bytes / 2:
+        report.say(
+            "[yellow]this log is too small to gain by a sketch of this capacity: keep every "
+            "message, or give a smaller --capacity[/]"
+        )
 
 
 def _show_answers(report: Report, case: Case, answers: Sequence[Answer], out: Path) -> None:
@@ -211,7 +274,7 @@ def _show_answers(report: Report, case: Case, answers: Sequence[Answer], out: Pa
     chosen = {
         Cell(decay, now)
         for decay in (decays[1], decays[4], decays[5])
-        for now in (nows[len(nows) // 4], nows[-3], nows[-1])
+        for now in (nows[len(nows) // 4], nows[-3:][0], nows[-1])
     }
     names = {"count", "sum", "mean", "q0.5"}
     report.heading("Answers over HTTP, a selection")
@@ -244,7 +307,7 @@ def _write_answers(answers: Sequence[Answer], path: Path) -> None:
 
 
 def _show_heavy_hitters(report: Report, case: Case, aggregator: Aggregator) -> None:
-    cell = Cell(case.decays[4], int(case.exact.times_us[-1]))
+    cell = Cell(case.decays[4], case.last_us)
     exact, naive = case.exact.at(cell), case.naive.at(cell)
     if not exact.weight_of_values > 0:
         return
@@ -354,10 +417,18 @@ def _repeat_with_other_seeds(
 
 
 def _draw(
-    case: Case, aggregator: Aggregator, params: SketchParams, options: Options, advance: Advance
+    case: Case,
+    aggregator: Aggregator,
+    params: SketchParams,
+    options: Options,
+    by_path: Sequence[Clock],
+    advance: Advance,
 ) -> Path:
-    first, last = int(case.exact.times_us[0]), int(case.exact.times_us[-1])
-    nows = [int(now) for now in np.linspace(first + 0.02 * (last - first), last, PICTURE_TIMES)]
+    first, last = case.middle_us
+    if first == last:  # then at least how it fades
+        last += 4 * case.decays[4].length_us
+    spread = np.linspace(first + 0.02 * (last - first), last, PICTURE_TIMES)
+    nows = sorted({int(now) for now in spread})
     window, faded = case.decays[1], case.decays[4]
     quantile_names = [f"q{q:g}" for q in QUANTILES]
     rows: dict[tuple[Decay, str], list[tuple[float, ...]]] = {}
@@ -387,9 +458,12 @@ def _draw(
     merged = aggregator.merged_sketch()
     log_size = size(case.path.stat().st_size, 3)
     path = options.out / f"{case.path.stem}.png"
+    outside = _outside(case)
     draw(
         path,
-        title=f"{size(len(merged), 3)} of sketch stand in for {log_size} of log",
+        title=f"{size(len(merged), 3)} of sketch stand in for {log_size} of log"
+        if 2 * len(merged) < case.path.stat().st_size
+        else f"A sketch of {size(len(merged), 3)} beside a log of {log_size}",
         subtitle=f"{case.path.stem}: {len(case.log):,} deliveries of {len(case.exact):,} messages "
         f"by {_gateways(case.log)}, {len(case.log) / len(case.exact):.1f} copies of each; "
         f"capacity {params.capacity:,}",
@@ -398,5 +472,7 @@ def _draw(
         window=track(window, "count", window.label),
         faded=track(faded, "count", faded.label),
         quantiles=[track(faded, f"q{q:g}", f"{100 * q:g} %") for q in QUANTILES],
+        clocks=by_path,
+        cut=f"Cut off: {outside}." if outside else "",
     )
     return path

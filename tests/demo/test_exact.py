@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from demo.exact import every_copy, latest_copies, read_log
+from demo.exact import every_copy, latest_copies
 from demo.questions import Cell, Decay
+from demo.reading import read_log
 from demo.scores import truths
 
 DECAYS = [
@@ -92,7 +93,7 @@ def answers_by_definition(
 def test_answers_equal_the_definition(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     small_log(seed).write_parquet(path)
-    log = read_log(path)
+    log = read_log(path).rows
     exact = latest_copies(log)
     expected_rows = by_definition(log)
     assert len(exact) == len(expected_rows)
@@ -150,9 +151,9 @@ def test_quantile_at_a_tie_names_both_neighbours() -> None:
 def test_a_log_without_weights_weighs_one_and_a_strange_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     small_log(3).drop("weight").write_parquet(path)
-    assert read_log(path)["weight"].unique().to_list() == [1]
+    assert read_log(path).rows["weight"].unique().to_list() == [1]
     small_log(3).drop("msg", "path").write_parquet(path)
-    with pytest.raises(ValueError, match=r"lacks the columns \['msg', 'path'\]"):
+    with pytest.raises(ValueError, match=r"lacks the column 'msg'; it has arrival_us"):
         read_log(path)
 
 
