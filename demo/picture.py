@@ -281,7 +281,7 @@ def _clock_strip(figure: Figure, clocks: Sequence[Clock], height: float) -> None
     columns = CLOCKS // CLOCK_ROWS
     for place, clock in enumerate(clocks[:CLOCKS]):
         column, row = divmod(place, CLOCK_ROWS)
-        name = clock.path if len(clock.path) <= 10 else f"{clock.path[:9]}…"
+        name = clock.path if len(clock.path) <= 14 else f"{clock.path[:5]}…{clock.path[-8:]}"
         figure.text(
             0.07 + column * 0.885 / columns,
             (0.62 - 0.22 * row) * height,
@@ -308,7 +308,7 @@ def _heading(axes: Axes, text: str) -> None:
 
 
 def _time_axis(axes: Axes, when: Days) -> None:
-    locator = mdates.AutoDateLocator(minticks=4, maxticks=8, tz=UTC)  # type: ignore[no-untyped-call]
+    locator = mdates.AutoDateLocator(minticks=3, maxticks=8, tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(
         mdates.ConciseDateFormatter(  # type: ignore[no-untyped-call]

@@ -6,9 +6,11 @@ import doctest
 import importlib
 import pkgutil
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import decaysketch
 
@@ -34,6 +36,38 @@ def test_docstring_examples(name: str) -> None:
         pytest.skip("a program")
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert result.failed == 0
+
+
+def _pages() -> list[Path]:
+    folders = ("docs", "deploy", "notebooks", "decaysketch", "api", "spark_jobs", "demo", "scripts")
+    suffixes = {".md", ".py", ".ipynb", ".toml", ".yaml", ".service", ".Dockerfile", ""}
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    return [ROOT / "README.md", *(p for p in found if p.is_file() and p.suffix in suffixes)]
+
+
+def test_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:
+    """By a name pip finds nothing: what is installed is a wheel's file, or the checkout."""
+    by_name = re.compile(r"pip install[^\n|;&]*?[\s'\"`]decaysketch(?![-/\w])[^\n]{0,20}")
+    for path in _pages():
+        found = by_name.search(path.read_text(encoding="utf-8"))
+        assert found is None, f"{path.relative_to(ROOT)}: {found and found[0]}"
+
+
+def test_the_image_for_executors_has_a_python_that_the_library_runs_on() -> None:
+    """Whatever the image of Spark that it begins with has."""
+    image = (ROOT / "deploy" / "spark.Dockerfile").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [python] = re.findall(r"^ARG PYTHON=(\S+)$", image, flags=re.MULTILINE)
+    assert SpecifierSet(project["requires-python"]).contains(python)
+    [venv] = re.findall(r"uv venv --python \$\{PYTHON\} (\S+)", image)
+    assert re.findall(r"PYSPARK_PYTHON=(\S+)", image) == [f"{venv}/bin/python"]
+    assert f"uv pip install --no-cache --python {venv}/bin/python" in image
+    [spark] = re.findall(r"^ARG SPARK=(\S+)$", image, flags=re.MULTILINE)
+    pins = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8").splitlines()
+    assert f"pyspark=={spark}" in pins
+    page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    assert "deploy/spark.Dockerfile" in page
+    assert "RUN pip install" not in page
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

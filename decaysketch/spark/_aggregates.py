@@ -1,27 +1,32 @@
-"""The two aggregates of SQL, as Python workers run them: batches of one group in, bytes out.
+"""The aggregates of SQL, as Python workers run them: batches of one group in, bytes out.
 
 They are of the iterator kind: a group is never in memory as a whole. Spark calls them once for each
 group, after a shuffle by the keys; it has no partial aggregation in Python.
+
+Of the first there are two forms. A row that is refused, such as one without a time, ends the one
+with an error; the other leaves it out and gives its number beside the sketch, because bytes alone
+cannot say what is not in them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from decaysketch import families
 from decaysketch.batch import ColumnMapping, KeyedBuilder
 from decaysketch.batch.columns import is_binary, is_text
-from decaysketch.errors import DecaySketchError, ParameterError
+from decaysketch.batch.keyed import COUNTS
+from decaysketch.errors import DecaySketchError, ObservationError, ParameterError
 from decaysketch.families import Recipe, Sketch
 from decaysketch.spark._opened import decoded
 from decaysketch.spark._questions import FunctionError
 from decaysketch.spark._texts import recipe_of_text
 
-__all__ = ["build", "build_by_name", "merge"]
+__all__ = ["BUILT", "build", "build_by_name", "build_counted", "merge"]
 
 Arrays = tuple[pa.Array, ...]
 
@@ -29,16 +34,32 @@ _SKETCHES_AT_A_TIME = 64
 _LEADING = ("value", "weight", "time")
 _CALL = "value, weight, time, id, ..."
 
+#: What the counting form gives: the sketch, and counts of rows, of those taken and those refused.
+BUILT = pa.struct(
+    [
+        ("sketch", pa.binary()),
+        ("rows", pa.int64()),
+        ("missing_values", pa.int64()),
+        ("refused", pa.int64()),
+        ("first_refusal", pa.string()),
+    ]
+)
+
 
 def build_by_name(
-    function: str, streams: Mapping[str, Recipe[Any]], batches: Iterator[Arrays]
-) -> bytes | None:
-    """As :func:`build`, of columns before which there is one that says what is built.
+    function: str,
+    streams: Mapping[str, Recipe[Any]],
+    batches: Iterator[Arrays],
+    refused: Literal["raise", "count"] = "raise",
+) -> Any:
+    """As :func:`build` or :func:`build_counted`, of columns before which there is one that says
+    what is built.
 
     Args:
         function: its name, for errors.
         streams: by name; a text that is none of these is read as JSON.
         batches: of ``stream, value, weight, time, id, ...``.
+        refused: "raise" for a row that is refused, or "count" them.
     """
     recipe: Recipe[Any] | None = None
     said: str | None = None
@@ -68,7 +89,8 @@ def build_by_name(
     remaining = others()
     for first in remaining:
         if recipe is not None:  # a batch without rows says nothing
-            return build(function, recipe, None, _chained(first, remaining))
+            form = build if refused == "raise" else build_counted
+            return form(function, recipe, None, _chained(first, remaining))
     return None
 
 
@@ -106,22 +128,66 @@ def build(
     Raises:
         FunctionError: a row or a column that the sketch refuses.
     """
+    built = _built(function, recipe, now, batches, "raise")
+    return None if built is None else bytes(built["sketch"])
+
+
+def build_counted(
+    function: str, recipe: Recipe[Any], now: int | None, batches: Iterator[Arrays]
+) -> dict[str, Any] | None:
+    """As :func:`build`, without the rows that are refused: fields of :data:`BUILT`.
+
+    Raises:
+        FunctionError: arguments that no row could be read from.
+    """
+    return _built(function, recipe, now, batches, "count")
+
+
+def _built(
+    function: str, recipe: Recipe[Any], now: int | None, batches: Iterator[Arrays],
+    refused: Literal["raise", "count"],
+) -> dict[str, Any] | None:  # fmt: skip
     builder: KeyedBuilder | None = None
+    first_refusal: str | None = None
     for number, columns in enumerate(batches):
         try:
             names, arrays = _named(function, recipe, _as_tuple(columns))
             if builder is None:
-                builder = KeyedBuilder(recipe, _mapping(recipe, names), now=now)
-            builder.add(pa.RecordBatch.from_arrays(arrays, names=names))
+                builder = KeyedBuilder(recipe, _mapping(recipe, names), now=now, refused=refused)
+            table = pa.Table.from_arrays(arrays, names=names)
+            builder.add(table)
+            if first_refusal is None and _refused(builder):
+                first_refusal = f"batch {number} of its group: {_first_refusal(builder, table)}"
         except FunctionError:
             raise
         except DecaySketchError as fault:
             reason = f"{type(fault).__name__}: {fault}"
-            raise FunctionError(f"{function}: batch {number} of its group: {reason}") from None
+            raise FunctionError(
+                f"{function}: batch {number} of its group: {reason}{_advice(fault)}"
+            ) from None
     if builder is None:
         return None
-    [blob] = [blob for batch in builder.batches() for blob in batch.column("sketch").to_pylist()]
-    return bytes(blob)
+    rows = [row for batch in builder.batches() for row in batch.to_pylist()]
+    if not rows:
+        return None
+    [row] = rows
+    return {**{name: row[name] for name in BUILT.names[:-1]}, "first_refusal": first_refusal}
+
+
+def _refused(builder: KeyedBuilder) -> bool:
+    return any(counts[COUNTS.index("refused")] for counts in builder.counts.values())
+
+
+def _first_refusal(builder: KeyedBuilder, table: pa.Table) -> str:
+    log = builder.mapping.read(table, builder.recipe.params, refused="count")
+    refusal = log.refusals.listing()[0]
+    return f"{refusal.column}[{refusal.row}] {refusal.reason}"
+
+
+def _advice(fault: DecaySketchError) -> str:
+    if isinstance(fault, ObservationError) and fault.row is not None:
+        return "; sketch_build_counted leaves such rows out, and counts them"
+    return ""
 
 
 def _named(function: str, recipe: Recipe[Any], columns: Arrays) -> tuple[list[str], list[pa.Array]]:

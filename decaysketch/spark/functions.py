@@ -1,4 +1,4 @@
-"""Sketches in SQL and in DataFrames: two aggregates that make them, functions that ask them.
+"""Sketches in SQL and in DataFrames: aggregates that make them, functions that ask them.
 
     >>> from decaysketch.spark import functions as F  # doctest: +SKIP
     >>> from decaysketch.spark import register  # doctest: +SKIP
@@ -9,6 +9,7 @@ functions: an aggregate makes the bytes, scalar functions read them.
 
 ==========================================  ======================================================
 ``sketch_build``, ``sketch_merge``          aggregates: rows to a sketch, sketches to a sketch
+``sketch_build_counted``                    the first without rows that are refused, and their count
 ``sketch_union``                            the merge of the sketches of one row
 ``sketch_info``                             what a sketch holds
 ``decayed_sum``, ``decayed_count``          sum of weights, number of observations
@@ -32,11 +33,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from decaysketch.decay import Decay
+from decaysketch.errors import ParameterError
 from decaysketch.families import Params, Recipe, recipe_of
 from decaysketch.spark import _aggregates, _questions
 from decaysketch.spark._questions import QUESTIONS
@@ -67,6 +69,7 @@ __all__ = [
     "selectivity",
     "selectivity_value",
     "sketch_build",
+    "sketch_build_counted",
     "sketch_info",
     "sketch_merge",
     "sketch_union",
@@ -223,6 +226,7 @@ def sketch_build(
     *,
     weight: Column | str | None = None,
     now: int | None = None,
+    refused: Literal["raise", "count"] = "raise",
 ) -> Column:
     """Aggregate: the sketch of the rows of a group, as bytes.
 
@@ -231,18 +235,41 @@ def sketch_build(
             (:func:`decaysketch.families.recipe_of`).
         value: numbers; NULL is a missing value. None: every value is missing.
         time: when it happened: integers in the stream's unit, timestamps (without a zone: UTC) or
-            dates. A NULL is refused: ``coalesce`` it with the arrival.
+            dates. A row with a NULL is refused: ``coalesce`` it with the arrival.
         ids: what identifies an observation: integers, text, bytes; structs are taken apart. A
             sampler takes two, the source and its sequence number.
         weight: integers 0..max_weight. None: every weight is 1.
         now: the time that a sketch with a clock is told.
+        refused: "raise": a row that is refused (no time, no id, a weight out of range) fails the
+            query. "count": it is left out, and the answer is ``struct<sketch, rows,
+            missing_values, refused, first_refusal>``, as of :func:`sketch_build_counted`.
 
     The whole group goes through one task, in bounded memory: of large logs, and of very many keys,
     make a table of sketches by :func:`decaysketch.spark.build.sketch_table`.
     """
+    if refused not in ("raise", "count"):
+        raise ParameterError(f"refused is {refused!r}; expected 'raise' or 'count'")
     listed = [ids] if isinstance(ids, str) or not isinstance(ids, Sequence) else list(ids)
     columns = [*map(_column, (value, weight, time)), *map(_column, listed)]
-    return _build_udf(recipe_of(stream), now)(*columns)
+    return _build_udf(recipe_of(stream), now, refused)(*columns)
+
+
+def sketch_build_counted(
+    stream: BuiltWith,
+    value: Column | str | None,
+    time: Column | str,
+    ids: Column | str | Sequence[Column | str],
+    *,
+    weight: Column | str | None = None,
+    now: int | None = None,
+) -> Column:
+    """Aggregate: as :func:`sketch_build`, without the rows that are refused, which are counted.
+
+    ``struct<sketch, rows, missing_values, refused, first_refusal>``: the bytes; the rows that were
+    taken, those of them without a value, and those that were refused and are not in the sketch; and
+    which the first of these was, and why. Copies count as rows.
+    """
+    return sketch_build(stream, value, time, ids, weight=weight, now=now, refused="count")
 
 
 def sketch_merge(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> Column:
@@ -292,7 +319,8 @@ def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None
     named = {name: recipe_of(stream) for name, stream in (streams or {}).items()}
     recipes = tuple(named.values())
     functions = {
-        "sketch_build": _build_by_name_udf(named),
+        "sketch_build": _build_by_name_udf(named, "raise"),
+        "sketch_build_counted": _build_by_name_udf(named, "count"),
         "sketch_merge": _merge_udf(recipes),
         "sketch_union": _union_udf(recipes),
         "sketch_info": _info_udf(recipes),
@@ -317,18 +345,44 @@ def _question_udf(called: str, recipes: Sequence[Recipe[Any]]) -> Function:
     return _udf(ask, called, _questions.answer_type(called))
 
 
-def _build_udf(recipe: Recipe[Any], now: int | None) -> Function:
-    def sketch_build(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
-        return _aggregates.build("sketch_build", recipe, now, batches)
+def _build_udf(
+    recipe: Recipe[Any], now: int | None, refused: Literal["raise", "count"]
+) -> Function:
+    if refused == "raise":
 
-    return _udf(sketch_build, "sketch_build", pa.binary())
+        def sketch_build(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
+            return _aggregates.build("sketch_build", recipe, now, batches)
+
+        return _udf(sketch_build, "sketch_build", pa.binary())
+
+    def counted(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
+        return _struct(_aggregates.build_counted(_COUNTED, recipe, now, batches))
+
+    return _udf(counted, _COUNTED, _aggregates.BUILT)
 
 
-def _build_by_name_udf(streams: Mapping[str, Recipe[Any]]) -> Function:
-    def sketch_build(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
-        return _aggregates.build_by_name("sketch_build", streams, batches)
+def _build_by_name_udf(
+    streams: Mapping[str, Recipe[Any]], refused: Literal["raise", "count"]
+) -> Function:
+    if refused == "raise":
 
-    return _udf(sketch_build, "sketch_build", pa.binary())
+        def sketch_build(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
+            return _aggregates.build_by_name("sketch_build", streams, batches)
+
+        return _udf(sketch_build, "sketch_build", pa.binary())
+
+    def counted(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
+        return _struct(_aggregates.build_by_name(_COUNTED, streams, batches, "count"))
+
+    return _udf(counted, _COUNTED, _aggregates.BUILT)
+
+
+_COUNTED = "sketch_build_counted"
+
+
+def _struct(built: dict[str, Any] | None) -> Any:
+    """With its type, which Spark would have to guess."""
+    return pa.scalar(built, _aggregates.BUILT)
 
 
 def _merge_udf(recipes: Sequence[Recipe[Any]]) -> Function:

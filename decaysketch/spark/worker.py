@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,17 +40,29 @@ _sharing = threading.Lock()
 _ROWS_PER_ARROW_BATCH = 1 << 17  # Spark's 10,000 would make a sketch's updates needlessly small
 
 
-def session_settings(*families: str) -> dict[str, str]:
-    """Settings of a Spark session that make builds start and run faster.
+def session_settings(*families: str, python: str | None = None) -> dict[str, str]:
+    """Settings of a Spark session under which its workers find this library, and start faster.
 
     They go where the session is configured: ``SparkSession.builder.config(map=...)``,
     ``spark-submit --conf``, or a cluster's page. All executors need the library.
 
+    A session that is started by this process takes the workers' interpreter from the environment
+    variable ``PYSPARK_PYTHON`` and from nowhere else, and otherwise runs any ``python3``, which is
+    hardly ever the one with the library. So this function sets that variable too, unless it is set
+    or ``python`` says another.
+
     Args:
         families: names of the kinds of sketches that workers are to be ready for; none:
             ``("decay",)``. Others work as well, only later by what loading their kernels takes.
+        python: the interpreter of the executors, of the driver's version, at the same place on
+            every machine; None: the one that ``PYSPARK_PYTHON`` names, or else this one.
     """
+    if python is not None:
+        os.environ["PYSPARK_PYTHON"] = python
+    interpreter = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return {
+        "spark.pyspark.python": interpreter,
+        "spark.executorEnv.PYSPARK_PYTHON": interpreter,
         "spark.python.daemon.module": "decaysketch.spark.worker",
         f"spark.executorEnv.{FAMILIES_VARIABLE}": ",".join(families or ("decay",)),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_PER_ARROW_BATCH),

@@ -439,6 +439,10 @@ def build(*given: tuple[pa.Array, ...], stream: Any = PARAMS) -> bytes | None:
     return _aggregates.build("sketch_build", recipe_of(stream), None, iter(given))
 
 
+def counted(*given: tuple[pa.Array, ...]) -> dict[str, Any] | None:
+    return _aggregates.build_counted("sketch_build_counted", recipe_of(PARAMS), None, iter(given))
+
+
 class TestBuild:
     def test_gives_the_bytes_of_the_library(self, sketch: ds.DecaySketch) -> None:
         whole = arrow()
@@ -498,6 +502,57 @@ class TestBuild:
     def test_refusals_name_column_and_row(self, changed: dict[str, Any], reason: str) -> None:
         with pytest.raises(FunctionError, match=f"^sketch_build: batch 0 .*{reason}"):
             build(arrow(**changed))
+
+    def test_counted_leaves_out_rows_without_a_time_and_says_how_many(self) -> None:
+        times = pa.array([None, *range(1_001, 1_050), None, *range(1_051, 1_100)])
+        built = counted(arrow(), arrow(time=times), arrow(time=times))
+        assert built is not None
+        assert build(arrow()) == built["sketch"]
+        assert (built["rows"], built["refused"]) == (3 * ROWS - 4, 4)
+        assert built["first_refusal"] == "batch 1 of its group: time[0] is null"
+        alone = counted(arrow(time=times))
+        assert alone is not None
+        assert len(families.decode(alone["sketch"])) == ROWS - 2
+
+    @pytest.mark.parametrize(
+        ("changed", "refused", "reason"),
+        [
+            ({"weight": pa.array([11, *[1] * 99])}, 1, r"weight\[0\] is 11; expected 0 to 10"),
+            ({"number": pa.array([*range(1, ROWS), None])}, 1, r"id2\[99\] is null"),
+            ({"value": pa.array([float("nan"), *[1.0] * 99])}, 1, r"value\[0\] is nan"),
+            ({"value": pa.array(["x"] * ROWS)}, ROWS, "value.* is of type string"),
+            ({"time": pa.nulls(ROWS, pa.int64())}, ROWS, r"time\[0\] is null"),
+        ],
+    )
+    def test_counted_leaves_out_whatever_the_plain_form_refuses(
+        self, changed: dict[str, Any], refused: int, reason: str
+    ) -> None:
+        with pytest.raises(FunctionError):
+            build(arrow(**changed))
+        built = counted(arrow(**changed))
+        assert built is not None
+        assert (built["rows"], built["refused"]) == (ROWS - refused, refused)
+        assert re.search(reason, built["first_refusal"])
+        assert len(families.decode(built["sketch"])) == ROWS - refused
+
+    def test_counted_is_the_plain_form_where_nothing_is_refused(
+        self, sketch: ds.DecaySketch
+    ) -> None:
+        some = arrow(value=pa.array([None, *range(1, ROWS)], pa.float64()))
+        assert counted(arrow()) == {
+            "sketch": sketch.to_bytes(), "rows": ROWS, "missing_values": 0, "refused": 0,
+            "first_refusal": None,
+        }  # fmt: skip
+        assert (counted(some) or {})["missing_values"] == 1
+        assert counted() is None
+        assert counted(tuple(column.slice(0, 0) for column in arrow())) is None
+        rows = (pa.array(["temps"] * ROWS), *arrow())
+        streams = {"temps": recipe_of(PARAMS)}
+        assert counted(arrow()) == _aggregates.build_by_name("f", streams, iter([rows]), "count")
+
+    def test_a_refused_row_is_told_which_function_leaves_it_out(self) -> None:
+        with pytest.raises(FunctionError, match="sketch_build_counted leaves such rows out"):
+            build(arrow(time=pa.array([None, *range(1, ROWS)])))
 
     def test_samplers_take_a_source_and_its_number(self) -> None:
         rows = arrow(value=pa.array(np.arange(ROWS) + 1), weight=pa.nulls(ROWS))
@@ -684,6 +739,41 @@ class TestDataFrames:
             F.decayed_count_value("s", "none", NOW), sf.col("s") == F.sketch_union("s", "s")
         ).collect()
         assert (count, same) == (ROWS, True)
+
+    def test_rows_without_a_time_are_left_out_and_counted(self, sql: SparkSession) -> None:
+        from pyspark.sql import functions as sf
+
+        gappy = sql.table("readings").withColumn("at", sf.expr("if(number < 7, NULL, at)"))
+        gappy.createOrReplaceTempView("gappy")
+        rows = sql.sql("""
+            SELECT device, (b).sketch AS sketch, b.rows, b.refused, b.first_refusal
+            FROM (SELECT device, sketch_build_counted('temps', value, weight, at, device, number)
+                         AS b FROM gappy GROUP BY device)
+        """).collect()
+        assert sum(row.rows for row in rows) == ROWS - 7
+        assert sum(row.refused for row in rows) == 7
+        assert all(row.first_refusal.endswith("is null") for row in rows)
+        whole = sql.sql("""
+            SELECT device, sketch_build('temps', value, weight, at, device, number) AS sketch
+            FROM gappy WHERE at IS NOT NULL GROUP BY device
+        """).collect()
+        assert {row.device: row.sketch for row in rows} == {r.device: r.sketch for r in whole}
+        ids = ["device", "number"]
+        for column in (
+            F.sketch_build(PARAMS, "value", "at", ids, weight="weight", refused="count"),
+            F.sketch_build_counted(PARAMS, "value", "at", ids, weight="weight"),
+        ):
+            found = gappy.groupBy("device").agg(column.alias("b")).select("device", "b.*").collect()
+            assert {r.device: (r.sketch, r.refused) for r in found} == {
+                row.device: (row.sketch, row.refused) for row in rows
+            }
+        [nothing] = sql.sql("""
+            SELECT (SELECT sketch_build_counted('temps', value, NULL, at, number)
+                    FROM gappy WHERE number < 0) AS b
+        """).collect()
+        assert nothing.b is None
+        with pytest.raises(ParameterError, match="refused is 'drop'; expected 'raise' or 'count'"):
+            F.sketch_build(PARAMS, "value", "at", ids, refused="drop")  # type: ignore[arg-type]
 
     def test_other_families_and_secrets(self, sql: SparkSession) -> None:
         fixed = FIXED.empty()
