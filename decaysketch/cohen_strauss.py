@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from decaysketch import minhit
 from decaysketch.decay import Decay
-from decaysketch.sample import Aged, Sample, check_answerable, decay_weights
+from decaysketch.sample import Aged, Sample, check_answerable
 from decaysketch.spread import hit_spread
 from decaysketch.state import NO_WATERMARK, SketchState
 from decaysketch.stratified import Bands, assemble, bands_of
@@ -93,7 +93,14 @@ def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
     return Ladder(bands_of(state) if bands is None else bands, tuple(rungs))
 
 
-def draw(state: SketchState, decay: Decay, now: int, *, ladder: Ladder | None = None) -> Sample:
+def draw(
+    state: SketchState,
+    decay: Decay,
+    now: int,
+    *,
+    ladder: Ladder | None = None,
+    newest: int | None = None,
+) -> Sample:
     """The sample of a state under a decay, at a time.
 
     Arguments and errors as :func:`decaysketch.stratified.draw`; ``ladder`` is ``ladder_of(state)``,
@@ -101,9 +108,11 @@ def draw(state: SketchState, decay: Decay, now: int, *, ladder: Ladder | None = 
 
     Complexity: O(n), plus that of :func:`ladder_of` where ``ladder`` is None.
     """
-    now = check_answerable(state, decay, now)
-    bands, rungs = ladder_of(state) if ladder is None else ladder
-    aged, decayed = Aged.of(state, decay, now)
+    fading = check_answerable(state, decay, now, newest)
+    now = fading.now
+    ladder = ladder_of(state) if ladder is None else ladder
+    bands, rungs = ladder
+    aged, decayed = Aged.of(state, fading)
     masses, variances, jumps = (np.zeros(len(decayed)) for _ in range(3))
     for rung in rungs:
         if rung.oldest >= now:
@@ -112,14 +121,14 @@ def draw(state: SketchState, decay: Decay, now: int, *, ladder: Ladder | None = 
         rows = rung.rows[first:last] - aged.start
         beyond = 0.0  # G_i
         if rung.oldest != NO_WATERMARK:
-            beyond = float(decay_weights(decay, now, np.array([rung.oldest]))[0])
+            beyond = float(fading(np.array([rung.oldest]))[0])
         within = decayed[rows]  # A_i
         if rung.newest < now:  # those later than t_{i-1} count from there on
-            within = np.minimum(within, decay_weights(decay, now, np.array([rung.newest]))[0])
+            within = np.minimum(within, fading(np.array([rung.newest]))[0])
         masses[rows] += (within - beyond) * rung.units[first:last]
         variances[rows] += (within * within - beyond * beyond) * rung.spread[first:last]
         jumps[rows] += (within - beyond) * rung.inverse
     return assemble(
-        state, bands, decay, now, aged, decayed, masses=masses, variances=variances, jumps=jumps,
-        exact_rows=None,
+        state, bands, fading, aged, decayed, masses=masses, variances=variances, jumps=jumps,
+        exact_rows=None, draw=lambda newest: draw(state, decay, now, ladder=ladder, newest=newest),
     )  # fmt: skip

@@ -7,13 +7,17 @@ decayed sums. Which levels, and how they are joined, is the choice of an estimat
 sketch); queries see a :class:`Sample` and nothing of it. Variances come with the masses; see
 ``docs/estimators.md``.
 
+Long after the newest observation decay weights, and their squares well before them, are no float64
+any more. So weights are divided by a power of two, one for a sample (:class:`Fading`): ratios are
+of the divided ones, sums are multiplied again.
+
 Several samples of one stream under independent hashes make one: :func:`pool`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -31,12 +35,13 @@ __all__ = [
     "Aged",
     "Columns",
     "Cumulative",
+    "Fading",
     "Origin",
     "Ranking",
+    "Redraw",
     "Sample",
     "Values",
     "check_answerable",
-    "decay_weights",
     "masses_by",
     "pool",
 ]
@@ -44,12 +49,45 @@ __all__ = [
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
+_FAINT = 2.0**-160  # beside a weight of 1
+
 
 # ----------------------------------------------------------------------- what estimators begin with
 
 
-def check_answerable(state: SketchState, decay: Decay, now: int) -> int:
-    """``now`` as an int, once a query at that time is seen to be one that the state can answer.
+class Fading(NamedTuple):
+    """Decay weights at a time, over a power of two."""
+
+    decay: Decay
+    now: int
+    reference: int  # the age whose weight is near 1, where weights are that small or large
+    magnitude: int  # binary logarithm of what they are divided by; 0 unless that is needed
+
+    @classmethod
+    def of(cls, decay: Decay, now: int, newest: int) -> Fading:
+        """Scaled so that the weight of a time that is not later than ``now`` is near 1."""
+        reference = now - newest
+        return cls(decay, now, reference, decay.magnitude(reference))
+
+    def __call__(self, times: Int64Array) -> Float64Array:
+        """Weights of times that are not later than the one of the reference."""
+        ages: npt.NDArray[Any] = np.int64(self.now) - times
+        if ages.size and ages.min() < 0:  # an age of 2^63 has wrapped around
+            ages = ages.view(np.uint64)
+        return self.decay.scaled(ages, self.reference) if self.magnitude else self.decay(ages)
+
+
+def check_answerable(
+    state: SketchState, decay: Decay, now: int, newest: int | None = None
+) -> Fading:
+    """The decay weights of a query, once it is seen to be one that the state can answer.
+
+    Args:
+        state: what is held; times and watermarks of it are read.
+        decay: weight by age.
+        now: time of the query.
+        newest: the time whose weight is to be near 1; by default the newest that anything counted
+            may have, held or not.
 
     Raises:
         ParameterError: ``now`` is no time, or ``decay`` no decay.
@@ -59,24 +97,28 @@ def check_answerable(state: SketchState, decay: Decay, now: int) -> int:
     if not isinstance(decay, Decay):
         raise ParameterError(f"decay is {decay!r}; expected a Decay, such as decay.window(3600)")
     now = check_time("now", now)
+    fading = Fading.of(decay, now, _newest(state, now) if newest is None else newest)
     coarsest = int(state.watermarks[-1])
     if coarsest != NO_WATERMARK:
         coarsest = min(coarsest, now)
-        if decay_weights(decay, now, np.array([coarsest]))[0] > 0:
+        if fading(np.array([coarsest]))[0] > 0:
             raise UnanswerableQueryError(
                 f"at time {now}, {decay!r} gives weight to observations of time {coarsest}, but "
                 f"those up to time {coarsest} ({state.params.time_unit}) were discarded at every "
                 "level"
             )
-    return now
+    return fading
 
 
-def decay_weights(decay: Decay, now: int, times: Int64Array) -> Float64Array:
-    """Decay weights at ``now`` of times that are not later."""
-    ages: npt.NDArray[Any] = np.int64(now) - times
-    if ages.size and ages.min() < 0:  # an age of 2^63 has wrapped around
-        ages = ages.view(np.uint64)
-    return decay(ages)
+def _newest(state: SketchState, now: int) -> int:
+    """The newest time, up to ``now``, of an observation held or of one that may be missing."""
+    discarded = int(state.watermarks.max())
+    if discarded >= now:
+        return now
+    row = len(state) - int(np.searchsorted(state.times[::-1], now, side="right"))
+    known = [int(state.times[row])] if row < len(state) else []
+    known += [discarded] if discarded != NO_WATERMARK else []
+    return max(known, default=now)
 
 
 class Aged(NamedTuple):
@@ -86,19 +128,21 @@ class Aged(NamedTuple):
     decayed: Float64Array
 
     @classmethod
-    def of(cls, state: SketchState, decay: Decay, now: int) -> Aged:
+    def of(cls, state: SketchState, fading: Fading) -> Aged:
         """Rows of a state at a time. O(n).
 
         Raises:
             ParameterError: weights that are not finite, negative, or rising with the age.
         """
+        decay, now = fading.decay, fading.now
         ascending = state.times[::-1]
-        start = len(state) - int(np.searchsorted(ascending, now, side="right"))
+        newest = now - fading.reference  # of what counts
+        start = len(state) - int(np.searchsorted(ascending, newest, side="right"))
         stop = len(state)
         if decay.support < 2.0 * TIME_LIMIT:  # rows older than this have no weight
             oldest = max(now - int(decay.support), -TIME_LIMIT)
             stop = max(start, stop - int(np.searchsorted(ascending, oldest, side="left")))
-        decayed = decay_weights(decay, now, state.times[start:stop])
+        decayed = fading(state.times[start:stop])
         if len(decayed) and not 0.0 <= decayed[-1] <= decayed[0] < np.inf:
             raise ParameterError(
                 f"{decay!r} gives weights from {decayed[0]} to {decayed[-1]} as ages rise; "
@@ -203,6 +247,23 @@ class Origin(NamedTuple):
     rows: slice
 
 
+class Redraw(NamedTuple):
+    """How to draw a sample again, scaled for another time."""
+
+    newest_valued: Callable[[], int | None]  # newest time that counts of a row with a value
+    draw: Callable[[int], Sample]
+
+    @classmethod
+    def of_all(cls, redraws: Sequence[Redraw]) -> Redraw:
+        """Of a pool of samples."""
+
+        def newest_valued() -> int | None:
+            times = [redraw.newest_valued() for redraw in redraws]
+            return max((time for time in times if time is not None), default=None)
+
+        return cls(newest_valued, lambda time: pool([redraw.draw(time) for redraw in redraws]))
+
+
 class Cumulative(NamedTuple):
     """Masses of the first k distinct values, for k = 0, 1, ..."""
 
@@ -218,6 +279,7 @@ class Sample:
 
     Columns have one entry for each retained observation that the decay gives weight to (for each
     observation and band, where an estimator reads one at several levels). Exact ones come first.
+    Everything decayed is over ``2^magnitude``.
 
     Attributes:
         params: parameters of the sketch.
@@ -236,6 +298,8 @@ class Sample:
         thinning: ``1 - p / 2`` of that band.
         collision_bias: see :class:`~decaysketch.estimate.Estimate`.
         origin: where the rows stand in their state, if they are a run of its rows.
+        magnitude: binary logarithm of what decay weights were divided by; see :class:`Fading`.
+        redraw: how to scale them otherwise, where an estimator offers that.
     """
 
     params: SketchParams
@@ -256,6 +320,8 @@ class Sample:
     thinning: float
     collision_bias: float
     origin: Origin | None = None
+    magnitude: int = 0
+    redraw: Redraw | None = None
 
     @property
     def exact(self) -> bool:
@@ -270,11 +336,26 @@ class Sample:
         return f"Sample({len(self)} rows, {kind}, {self.decay!r}, now={self.now})"
 
     @cached_property
+    def _certain_first(self) -> tuple[npt.NDArray[np.intp], int] | None:
+        """An order of the rows with those before others whose masses do not vary, and how many
+        these are; None where only the first ``exact_rows`` do not, or nothing was sampled."""
+        certain = self.variances == 0.0
+        certain[: self.exact_rows] = True
+        count = int(np.count_nonzero(certain))
+        if self.exact or count == self.exact_rows:
+            return None
+        return np.concatenate([np.flatnonzero(certain), np.flatnonzero(~certain)]), count
+
+    @cached_property
     def columns(self) -> Columns:
-        """All rows."""
-        return Columns(
+        """All rows, those of known mass first."""
+        columns = Columns(
             self.weights, self.decayed, self.masses, self.variances, self.jumps, self.exact_rows
         )
+        if self._certain_first is None:
+            return columns
+        order, count = self._certain_first
+        return Columns(*(column[order] for column in columns[:-1]), count)
 
     @cached_property
     def _source(self) -> Origin:
@@ -298,8 +379,12 @@ class Sample:
 
     @cached_property
     def valued(self) -> tuple[npt.NDArray[Any], Columns]:
-        """Values, and the columns beside them, of the rows that have one."""
+        """Values, and the columns beside them, of the rows that have one; as ``columns``, those of
+        known mass first."""
         values, missing = self._decoded
+        if self._certain_first is not None:
+            order, _ = self._certain_first
+            values, missing = values[order], missing[order]
         if not missing.any():
             return values, self.columns
         return values[~missing], self.columns.take(~missing)
@@ -310,6 +395,11 @@ class Sample:
         O(n) where the order of the values of its state is known."""
         _, columns = self.valued
         distinct, group = self._source.values.distinct(self._source.rows, ~self.missing)
+        if self._certain_first is not None:
+            numbers = np.empty(len(self), dtype=np.intp)
+            numbers[~self.missing] = group
+            order, _ = self._certain_first
+            group = numbers[order][~self.missing[order]]
         size, exact = len(distinct), columns.exact
         return Ranking(
             distinct,
@@ -330,6 +420,35 @@ class Sample:
         return Cumulative(exact + sampled, exact, sampled, variance)
 
 
+    @cached_property
+    def of_values(self) -> Sample:
+        """The same sample, scaled for the newest row that has a value, where that is so much older
+        than the newest row of all that squares of its weights would be lost."""
+        if self.redraw is None or np.max(self.decayed, initial=0.0, where=~self.missing) >= _FAINT:
+            return self
+        time = self.redraw.newest_valued()
+        if time is None:
+            return self
+        again = self.redraw.draw(time)
+        # Where what may be missing is as much newer, it weighs more than all that is held.
+        return again if len(again) and again.step <= 1.0 / _FAINT else self
+
+    def rescaled(self, magnitude: int) -> Sample:
+        """The same sample over another power of two."""
+        by = self.magnitude - magnitude
+        if not by:
+            return self
+        return replace(
+            self,
+            magnitude=magnitude,
+            decayed=np.ldexp(self.decayed, by),
+            masses=np.ldexp(self.masses, by),
+            variances=np.ldexp(self.variances, 2 * by),
+            jumps=np.ldexp(self.jumps, by),
+            step=float(np.ldexp(self.step, by)),
+        )
+
+
 def pool(samples: Sequence[Sample]) -> Sample:
     """One sample of several of the same stream under independent hashes: their average.
 
@@ -340,9 +459,12 @@ def pool(samples: Sequence[Sample]) -> Sample:
     Args:
         samples: of one decay, at one time, with equal exact rows; at least one.
     """
-    first, k = samples[0], len(samples)
+    k = len(samples)
     if k == 1:
-        return first
+        return samples[0]
+    magnitude = max(sample.magnitude for sample in samples)
+    samples = [sample.rescaled(magnitude) for sample in samples]
+    first = samples[0]
     exact = first.exact_rows
 
     def joined(name: str, scale: float = 1.0) -> Any:
@@ -353,6 +475,7 @@ def pool(samples: Sequence[Sample]) -> Sample:
         )
 
     largest = max(samples, key=lambda sample: sample.step)
+    redraws = [sample.redraw for sample in samples if sample.redraw is not None]
     return Sample(
         params=first.params,
         decay=first.decay,
@@ -371,4 +494,6 @@ def pool(samples: Sequence[Sample]) -> Sample:
         step=largest.step / k,
         thinning=largest.thinning,
         collision_bias=first.collision_bias,
+        magnitude=magnitude,
+        redraw=Redraw.of_all(redraws) if len(redraws) == k else None,
     )

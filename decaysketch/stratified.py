@@ -13,6 +13,7 @@ in ``docs/estimators.md``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,15 +21,8 @@ import numpy.typing as npt
 
 from decaysketch import _kernels, minhit
 from decaysketch.decay import Decay
-from decaysketch.sample import (
-    Aged,
-    Origin,
-    Sample,
-    Values,
-    check_answerable,
-    decay_weights,
-)
-from decaysketch.spread import hit_spread
+from decaysketch.sample import Aged, Fading, Origin, Redraw, Sample, Values, check_answerable
+from decaysketch.spread import weighed
 from decaysketch.state import SketchState
 
 __all__ = ["Bands", "assemble", "bands_of", "draw"]
@@ -44,9 +38,9 @@ class Bands:
     Attributes:
         levels: int8[n], the level of each row's band.
         hits: int64[n], RangeSample of each row at that level (RS), at least 1.
-        inverse: float64[n], ``1 / p`` of that level.
-        units: float64[n], ``RS / p``: estimates of the weights.
-        spread: float64[n], unbiased estimates of their variances; see :mod:`decaysketch.spread`.
+        units: float64[n], estimates of the weights; see :mod:`decaysketch.spread`.
+        spread: float64[n], unbiased estimates of their variances.
+        jumps: float64[n], what one hit more would add to them.
         newest: int64[b], for each band that is sampled, newest first: its newest possible time.
         oldest: int64[b], its watermark: times of the band are later.
         probabilities: float64[b], ``p`` of its level.
@@ -57,21 +51,21 @@ class Bands:
 
     levels: npt.NDArray[np.int8]
     hits: Int64Array
-    inverse: Float64Array
     units: Float64Array
     spread: Float64Array
+    jumps: Float64Array
     newest: Int64Array
     oldest: Int64Array
     probabilities: Float64Array
     observations: float
     values: Values
 
-    def largest_hit(self, decay: Decay, now: int) -> tuple[float, float]:
+    def largest_hit(self, fading: Fading) -> tuple[float, float]:
         """The largest mass ``g / p`` of a hit in the sampled bands that a decay reaches, whether
         or not they hold rows, and ``1 - p / 2`` of that band; (0, 1) where it reaches none."""
-        newest = np.minimum(self.newest, now)
+        newest = np.minimum(self.newest, fading.now)
         reached = self.oldest < newest
-        steps = decay_weights(decay, now, newest[reached]) / self.probabilities[reached]
+        steps = fading(newest[reached]) / self.probabilities[reached]
         if not steps.max(initial=0.0) > 0.0:
             return 0.0, 1.0
         return float(steps.max()), 1.0 - 0.5 * float(self.probabilities[reached][steps.argmax()])
@@ -92,21 +86,21 @@ def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = 
     sizes = np.diff(ends, prepend=0)
     levels = np.repeat(np.arange(len(marks), dtype=np.int8), sizes)
     hits = _hits(state, levels, earlier)
-    inverse = np.repeat(1.0 / probabilities, sizes)
-    units = hits * inverse
+    jumps = np.repeat(1.0 / probabilities, sizes)
+    units = hits * jumps
     spread = np.zeros(len(state))
     for level in np.flatnonzero(sizes[1:]) + 1:
         rows = slice(ends[level - 1], ends[level])
-        spread[rows] = hit_spread(
+        units[rows], spread[rows], jumps[rows] = weighed(
             params, int(level), state.weights[rows], hits[rows], copy=state.copy
         )
     sampled = 1 + np.flatnonzero(marks[1:] < marks[:-1])
     return Bands(
         levels=levels,
         hits=hits,
-        inverse=inverse,
         units=units,
         spread=spread,
+        jumps=jumps,
         newest=marks[sampled - 1],
         oldest=marks[sampled],
         probabilities=probabilities[sampled],
@@ -133,7 +127,14 @@ def _hits(
     return hits
 
 
-def draw(state: SketchState, decay: Decay, now: int, *, bands: Bands | None = None) -> Sample:
+def draw(
+    state: SketchState,
+    decay: Decay,
+    now: int,
+    *,
+    bands: Bands | None = None,
+    newest: int | None = None,
+) -> Sample:
     """The sample of a state under a decay, at a time.
 
     Args:
@@ -141,6 +142,7 @@ def draw(state: SketchState, decay: Decay, now: int, *, bands: Bands | None = No
         decay: weight by age.
         now: time of the query; later observations are not counted.
         bands: ``bands_of(state)``, where it was kept.
+        newest: the time of the newest observation that matters; by default, of all.
 
     Raises:
         ParameterError: ``now`` is no time, or ``decay`` no decay or none that falls with age.
@@ -149,30 +151,46 @@ def draw(state: SketchState, decay: Decay, now: int, *, bands: Bands | None = No
 
     Complexity: O(n), plus that of :func:`bands_of` where ``bands`` is None.
     """
-    now = check_answerable(state, decay, now)
+    fading = check_answerable(state, decay, now, newest)
     bands = bands_of(state) if bands is None else bands
-    rows, decayed = Aged.of(state, decay, now)
+    rows, decayed = Aged.of(state, fading)
     variances = decayed * decayed
     variances *= bands.spread[rows]
     return assemble(
-        state, bands, decay, now, rows, decayed, masses=decayed * bands.units[rows],
-        variances=variances, jumps=decayed * bands.inverse[rows],
+        state, bands, fading, rows, decayed, masses=decayed * bands.units[rows],
+        variances=variances, jumps=decayed * bands.jumps[rows],
         exact_rows=int(np.searchsorted(bands.levels[rows], 1)),
+        draw=lambda newest: draw(state, decay, now, bands=bands, newest=newest),
     )  # fmt: skip
 
 
 def assemble(
-    state: SketchState, bands: Bands, decay: Decay, now: int, rows: slice, decayed: Float64Array,
+    state: SketchState, bands: Bands, fading: Fading, rows: slice, decayed: Float64Array,
     *, masses: Float64Array, variances: Float64Array, jumps: Float64Array, exact_rows: int | None,
+    draw: Callable[[int], Sample],
 ) -> Sample:  # fmt: skip
-    """A sample of rows of a state. ``exact_rows``: None where all are exact or none is."""
-    step, thinning = bands.largest_hit(decay, now)
+    """A sample of rows of a state.
+
+    Args:
+        state, bands: what is held.
+        fading: decay weights of the query.
+        rows, decayed: rows that have weight, and these weights.
+        masses, variances, jumps: columns of the sample.
+        exact_rows: None where all are exact or none is.
+        draw: the same, scaled for another newest time.
+    """
+    step, thinning = bands.largest_hit(fading)
+
+    def newest_valued() -> int | None:
+        held = ~bands.values.decoded[1] & (state.times <= fading.now)
+        return int(state.times[held.argmax()]) if held.any() else None
+
     if exact_rows is None:
         exact_rows = 0 if step > 0 else len(decayed)
     return Sample(
         params=state.params,
-        decay=decay,
-        now=now,
+        decay=fading.decay,
+        now=fading.now,
         value_keys=state.value_keys[rows],
         weights=state.weights[rows],
         times=state.times[rows],
@@ -188,4 +206,6 @@ def assemble(
         thinning=thinning,
         collision_bias=bands.observations / 2.0 ** (state.params.id_bits + 1),
         origin=Origin(bands.values, rows),
+        magnitude=fading.magnitude,
+        redraw=Redraw(newest_valued, draw),
     )

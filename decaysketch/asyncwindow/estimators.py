@@ -34,7 +34,7 @@ from decaysketch.decay.functions import NoDecay, Window
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.observations import TIME_LIMIT
 from decaysketch.params import SketchParams
-from decaysketch.sample import Aged, Sample, Values, check_answerable
+from decaysketch.sample import Aged, Fading, Sample, Values, check_answerable
 from decaysketch.state import SketchState
 from decaysketch.stratified import Bands
 
@@ -122,8 +122,8 @@ def strata_of(state: WindowState) -> Strata:
     probabilities = np.ldexp(1.0, -np.arange(len(since)))
     sampled = 1 + np.flatnonzero(since[1:] < since[:-1])
     bands = Bands(
-        levels=np.empty(0, np.int8), hits=np.empty(0, np.int64), inverse=_EMPTY, units=_EMPTY,
-        spread=_EMPTY, newest=since[sampled - 1], oldest=since[sampled],
+        levels=np.empty(0, np.int8), hits=np.empty(0, np.int64), units=_EMPTY, spread=_EMPTY,
+        jumps=_EMPTY, newest=since[sampled - 1], oldest=since[sampled],
         probabilities=probabilities[sampled], observations=0.0,
         values=Values(np.empty(0, np.int64), "int64"),
     )  # fmt: skip
@@ -152,14 +152,14 @@ def stratified(state: WindowState, decay: Decay, now: int, *, strata: Strata) ->
     Complexity: O(n).
     """
     check_support(state, decay)
-    now = check_answerable(cast(SketchState, state), decay, now)  # reads watermarks and params
-    step, thinning = strata.bands.largest_hit(decay, now)
+    fading = check_answerable(cast(SketchState, state), decay, now)  # reads what both have
+    step, thinning = strata.bands.largest_hit(fading)
     parts, decays = [], []
     for part in (strata.certain, strata.sampled):
-        rows, decayed = Aged.of(cast(SketchState, _Timed(part.times)), decay, now)
+        rows, decayed = Aged.of(cast(SketchState, _Timed(part.times)), fading)
         parts.append(part.taken(rows))
         decays.append(decayed)
-    return _sample(state, decay, now, parts, decays, step, thinning)
+    return _sample(state, fading, parts, decays, step, thinning)
 
 
 class _Timed:
@@ -179,7 +179,7 @@ def query_level(state: WindowState, decay: Decay, now: int) -> tuple[int, int]:
         ParameterError, UnanswerableQueryError: see :func:`single_level`.
     """
     check_support(state, decay)
-    now = check_answerable(cast(SketchState, state), decay, now)
+    now = check_answerable(cast(SketchState, state), decay, now).now
     if isinstance(decay, Window):
         start = max(now - int(min(decay.width, 2 * TIME_LIMIT)), -TIME_LIMIT)
     elif isinstance(decay, NoDecay):
@@ -230,11 +230,11 @@ def single_level(state: WindowState, decay: Decay, now: int) -> Sample:
     ]
     ones = [np.ones(len(part.times)) for part in parts]
     step, thinning = (2.0**level, 1.0 - 0.5 / 2.0**level) if level else (0.0, 1.0)
-    return _sample(state, decay, int(now), parts, ones, step, thinning)
+    return _sample(state, Fading(decay, int(now), 0, 0), parts, ones, step, thinning)
 
 
 def _sample(
-    state: WindowState, decay: Decay, now: int, parts: Sequence[_Part],
+    state: WindowState, fading: Fading, parts: Sequence[_Part],
     decays: Sequence[Float64Array], step: float, thinning: float,
 ) -> Sample:  # fmt: skip
     """Certain elements, exact, and then the sampled ones: one hit of mass 2^i each."""
@@ -248,8 +248,8 @@ def _sample(
     nothing = np.zeros(len(sure))
     return Sample(
         params=cast(SketchParams, params),  # of which a sample reads the value type
-        decay=decay,
-        now=now,
+        decay=fading.decay,
+        now=fading.now,
         value_keys=np.concatenate([certain.value_keys, sampled.value_keys]),
         weights=np.concatenate(weights),
         times=np.concatenate([certain.times, sampled.times]),
@@ -264,4 +264,5 @@ def _sample(
         step=step,
         thinning=thinning,
         collision_bias=0.0,  # keys of 64 bits
+        magnitude=fading.magnitude,
     )

@@ -30,6 +30,11 @@ __all__ = [
 
 Float64Array = npt.NDArray[np.float64]
 
+# Fourth powers of weights between 2^-160 and 2^160, times squares of what a sketch counts, are
+# floats far from their limits.
+_ORDINARY = 160
+_FURTHEST = 1 << 40  # binary logarithms below this are not told apart
+
 
 class Decay(ABC):
     """A non-negative, finite, non-increasing function of age.
@@ -57,6 +62,24 @@ class Decay(ABC):
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form, with a ``kind``."""
+
+    def magnitude(self, age: int) -> int:
+        """About the binary logarithm of the weight at an age, where the weight is so small, or so
+        large, that powers of it are no float64; else 0, also where the weight is 0."""
+        weight = float(self(np.array([age]))[0])
+        if not 0.0 < weight < math.inf:
+            return 0
+        return _far_from_1(math.frexp(weight)[1])
+
+    def scaled(self, ages: npt.ArrayLike, reference: int) -> Float64Array:
+        """Weights over ``2^magnitude(reference)``; infinite at ages far below that.
+
+        A decay that knows its logarithm answers at any age; another gives what its weights are as
+        float64, which may be 0.
+        """
+        magnitude = self.magnitude(reference)
+        with np.errstate(over="ignore"):
+            return np.ldexp(self(ages), -magnitude) if magnitude else self(ages)
 
 
 @dataclass(frozen=True)
@@ -108,6 +131,24 @@ class Exponential(Decay):
             column /= -float(self.half_life)
             return np.exp2(column, out=column)
 
+    def magnitude(self, age: int) -> int:
+        return _far_from_1(self._log2(age))
+
+    def scaled(self, ages: npt.ArrayLike, reference: int) -> Float64Array:
+        if not self.magnitude(reference):
+            return self(ages)
+        # g(x) = g(r) g(x - r), and g(r) = 2^(whole + rest).
+        weights = self(_after(reference, ages))
+        weights *= _rest_of_power(self._log2(reference))
+        return weights
+
+    def _log2(self, age: int) -> float:
+        if self.half_life is None:
+            assert self.rate is not None
+            return -float(age) * (float(self.rate) / math.log(2.0))
+        with np.errstate(over="ignore"):
+            return float(np.float64(-age) / float(self.half_life))
+
     @property
     def support(self) -> float:
         return math.inf
@@ -142,6 +183,27 @@ class Polynomial(Decay):
             if self.exponent == 1:
                 return np.reciprocal(column, out=column)
             return np.power(column, -float(self.exponent), out=column)
+
+    def magnitude(self, age: int) -> int:
+        return _far_from_1(self._log2(age))
+
+    def scaled(self, ages: npt.ArrayLike, reference: int) -> Float64Array:
+        if not self.magnitude(reference):
+            return self(ages)
+        # g(x) = g(r) (1 + (x - r) / (scale + r))^-exponent, and g(r) = 2^(whole + rest).
+        column = _after(reference, ages).astype(np.float64)
+        with np.errstate(over="ignore"):
+            column /= float(self.scale) + float(reference)
+            np.log1p(column, out=column)
+            column *= -float(self.exponent)
+            np.exp(column, out=column)
+        column *= _rest_of_power(self._log2(reference))
+        return column
+
+    def _log2(self, age: int) -> float:
+        with np.errstate(over="ignore"):
+            ratio = np.float64(age) / float(self.scale)
+            return float(np.log1p(ratio) / math.log(2.0) * -float(self.exponent))
 
     @property
     def support(self) -> float:
@@ -327,3 +389,26 @@ def _edges(ages: npt.NDArray[Any], edges: Sequence[float]) -> npt.NDArray[Any]:
         return np.array(edges, dtype=np.float64)
     largest = int(np.iinfo(ages.dtype).max)
     return np.array([min(math.floor(edge), largest) for edge in edges], dtype=ages.dtype)
+
+
+# ----------------------------------------------------------------------------------------- scaling
+
+
+def _far_from_1(log2: float) -> int:
+    """Of a weight with that binary logarithm; see :meth:`Decay.magnitude`."""
+    if abs(log2) <= _ORDINARY:
+        return 0
+    return math.floor(max(log2, -_FURTHEST)) if log2 > -math.inf else -_FURTHEST
+
+
+def _rest_of_power(log2: float) -> float:
+    """What ``2^magnitude`` leaves of a weight: 1 to 2; 1 where it is beyond all floats."""
+    return 2.0 ** (log2 - math.floor(log2)) if log2 > -_FURTHEST else 1.0
+
+
+def _after(reference: int, ages: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Ages less an age, exact where they are integers."""
+    column = _ages(ages)
+    if column.dtype.kind in "iu":
+        return (column.astype(np.uint64) - np.uint64(reference)).view(np.int64)
+    return column - float(reference)

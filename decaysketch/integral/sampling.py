@@ -35,7 +35,7 @@ from decaysketch.integral.state import NO_CLOCK, IntegralState
 from decaysketch.observations import check_time
 from decaysketch.params import SketchParams
 from decaysketch.sample import Sample
-from decaysketch.spread import hit_spread
+from decaysketch.spread import hit_spread, weighed
 
 __all__ = ["Estimator", "draw"]
 
@@ -81,6 +81,7 @@ def draw(state: IntegralState, now: int, estimator: Estimator = "stratified") ->
     probability = float(params.level_probabilities[coarsest])
     return parts.sample(
         now,
+        as_printed=estimator == "level",
         step=1.0 / probability if coarsest else 0.0,
         thinning=1.0 - 0.5 * probability if coarsest else 1.0,
     )
@@ -140,18 +141,25 @@ class _Strata:
         self.lengths.append(lengths)
         self.hits.append(hits)
 
-    def sample(self, now: int, *, step: float, thinning: float) -> Sample:
-        """The sample of what was added."""
+    def sample(self, now: int, *, as_printed: bool, step: float, thinning: float) -> Sample:
+        """The sample of what was added; ``as_printed``: every mass is ``RS / p``."""
         state = self.state
         probabilities = state.params.level_probabilities
         sizes = [len(rows) for rows in self.rows]
         rows, hits = np.concatenate(self.rows), np.concatenate(self.hits)
         jumps = np.repeat(1.0 / probabilities[self.levels], sizes)
-        masses = hits * jumps
-        spread = [
-            hit_spread(state.params, level, lengths, seen) if level else np.zeros(len(seen))
-            for level, lengths, seen in zip(self.levels, self.lengths, self.hits, strict=True)
-        ]
+        masses, variances = hits * jumps, np.zeros(len(hits))
+        ends = np.cumsum(sizes)
+        for level, lengths, last in zip(self.levels, self.lengths, ends.tolist(), strict=True):
+            if not level:
+                continue
+            part = slice(last - len(lengths), last)
+            if as_printed:
+                variances[part] = hit_spread(state.params, level, lengths, hits[part])
+            else:
+                masses[part], variances[part], jumps[part] = weighed(
+                    state.params, level, lengths, hits[part]
+                )
         weights = state.weights[rows]
         left = self.seen[rows - self.start]  # f(w, now - t)
         observations = float(np.sum(masses / left))
@@ -167,7 +175,7 @@ class _Strata:
             hits=hits,
             decayed=np.concatenate(self.lengths) / weights,
             masses=masses,
-            variances=np.concatenate(spread),
+            variances=variances,
             jumps=jumps,
             exact_rows=sizes[0] if self.levels[0] == 0 else 0,
             step=step,
