@@ -13,9 +13,11 @@ The functions of this module take and return plain numbers or arrays; they know 
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +27,7 @@ from scipy.special import gammaincinv
 from decaysketch.errors import ParameterError
 
 __all__ = [
+    "CAVEATS",
     "Estimate",
     "Interval",
     "check_confidence",
@@ -40,6 +43,22 @@ Float64Array = npt.NDArray[np.float64]
 # E x^3 E x / (E x^2)^2 of the distances x of a normal variable from its mean: hits of such sizes
 # count as equal (theirs is 1). It is 1.5 for exponential sizes, 2.7 for log-normal ones.
 _MILD = 4.0 / math.pi
+
+
+#: What an estimate may carry in ``caveats``, and what it means.
+CAVEATS: Mapping[str, str] = MappingProxyType(
+    {
+        "crowded-ids": "the ids fill more than a quarter of their space, so hits of different "
+        "observations are no longer independent; id_bits needs two bits of room",
+        "decay-on-grid": "that the decay falls was looked at on a grid of ages, not proved",
+        "equal-values": "all values that were read are equal: nothing bounds those that were not",
+        "faded": "weights have faded beyond what a 64-bit float holds, or beside what may be newer",
+        "few-rows": "a few retained observations decide the answer: it may be off by more than the "
+        "interval says, more often than stated",
+        "unequal-weights": "weights differ so much that light observations are hardly ever seen: "
+        "the interval allows for as many as could have been missed",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,8 @@ class Estimate:
         collision_bias: relative share of observations expected to be lost because two keys fell on
             one id, if ids are hashed keys (:func:`~decaysketch.observation_ids`); ids that are
             numbers of their own lose none.
+        caveats: names of reasons to trust the interval less than it says, or for an end without a
+            bound, in order; :data:`CAVEATS` tells what they mean. Most answers have none.
     """
 
     value: float
@@ -69,24 +90,59 @@ class Estimate:
     exact: bool
     rows: int
     collision_bias: float
+    caveats: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.caveats, tuple):  # as JSON gives them
+            object.__setattr__(self, "caveats", tuple(self.caveats))
 
     def __float__(self) -> float:
         return self.value
 
     def __repr__(self) -> str:
+        caveats = f", but {', '.join(self.caveats)}" if self.caveats else ""
         if self.exact:
-            return f"Estimate({self.value:.6g}, exact, {self.rows} rows)"
+            return f"Estimate({self.value:.6g}, exact, {self.rows} rows{caveats})"
         return (
             f"Estimate({self.value:.6g}, {100 * self.confidence:.4g} % in "
-            f"[{self.lower:.6g}, {self.upper:.6g}], {self.rows} rows)"
+            f"[{self.lower:.6g}, {self.upper:.6g}], {self.rows} rows{caveats})"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form; what is not finite is None."""
-        return {
+        """JSON-ready form; what is not finite is None, and ``caveats`` is there where there are
+        any."""
+        fields = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
         }
+        caveats = list(fields.pop("caveats"))
+        return fields | {"caveats": caveats} if caveats else fields
+
+    def over(self, magnitude: int) -> Estimate:
+        """The estimate times ``2^magnitude``. What is lost below the smallest normal float64 is
+        allowed for: then the answer is not exact."""
+        if not magnitude:
+            return self
+        ends = (self.value, self.lower, self.upper, self.stderr)
+        with np.errstate(over="ignore"):
+            value, lower, upper, stderr = (float(np.ldexp(end, magnitude)) for end in ends)
+        lost = any(
+            end != 0.0 and abs(found) < sys.float_info.min
+            for end, found in zip(ends, (value, lower, upper, stderr), strict=True)
+        )
+        if not lost:
+            return replace(self, value=value, lower=lower, upper=upper, stderr=stderr)
+        least = 0.0 if self.lower >= 0.0 else -math.inf
+        most = 0.0 if self.upper <= 0.0 else math.inf
+        return replace(
+            self,
+            value=value,
+            lower=max(math.nextafter(lower, -math.inf), least),
+            upper=min(math.nextafter(upper, math.inf), most),
+            stderr=math.nextafter(stderr, math.inf),
+            exact=False,
+            caveats=(*self.caveats, "faded"),
+        )
 
 
 class Interval(NamedTuple):
@@ -230,7 +286,8 @@ def _share_limit(a: Any, c: Any, rise: Any, fall: Any) -> Any:
     f = total * total - rise * rise - fall * fall
     h = a * total - rise * rise
     e = a * a - rise * rise
-    root = np.sqrt(np.maximum(h * h - f * e, 0.0))
+    # h^2 - e f, written so that small distances do not cancel.
+    root = np.sqrt(np.maximum(rise * rise * c * c + fall * fall * e, 0.0))
     # Two forms of one root: each where it does not cancel.
     ahead = h >= 0.0
     top = np.where(ahead, h + root, e)

@@ -62,6 +62,7 @@ Function = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 Predicate = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 
 _TIE = 1e-12  # ranks this close are one rank: sums of masses are rounded
+_OUTWEIGHED = 2.0**-64
 _PROBES = 32  # places of a search looked at together: one costs almost as much as all of them
 
 
@@ -118,6 +119,7 @@ def total(
     Raises:
         ParameterError: the function gave no column of finite numbers.
     """
+    sample = sample.of_values
     values, columns = sample.valued
     if function is None:
         return _sum(sample, columns, values.astype(np.float64, copy=False), confidence)
@@ -167,12 +169,13 @@ def _sum(
         first, tail = slice(0, columns.exact), slice(columns.exact, None)
         exact = float(np.sum(columns.masses[first] * x[first]))
         if sample.exact:
-            return _exact(sample, exact, confidence, len(x))
+            return _exact(sample, exact, confidence, len(x)).over(sample.magnitude)
         # What was seen is a lower bound, if nothing can be taken away from it.
         certain = columns.decayed[tail] * function[tail] if np.all(function >= 0.0) else None
         interval, spread, step = _signed(sample, columns, x, certain, confidence, unseen)
         ends = Interval(*(exact + end for end in interval))
-        return _approximate(sample, ends, spread, step, confidence, len(x))
+        found = _approximate(sample, ends, spread, step, confidence, len(x))
+        return found.over(sample.magnitude)
 
 
 def _signed(
@@ -235,25 +238,27 @@ def _skew_lengths(columns: Columns) -> Float64Array:
 def mean(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     """Mean value, weighted by decayed weight."""
     confidence = check_confidence(confidence)
+    sample = sample.of_values
     values, columns = sample.valued
     numbers = values.astype(np.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
-        value = _weighted_mean(numbers, columns.masses)
-        return _ratio(sample, columns, value, numbers - value, confidence)
+        return _ratio(sample, columns, numbers, confidence)
 
 
 def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     """Variance of the values, weighted by decayed weight (of the population: divided by V)."""
     confidence = check_confidence(confidence)
+    sample = sample.of_values
     values, columns = sample.valued
     numbers = values.astype(np.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (numbers - _weighted_mean(numbers, columns.masses)) ** 2
-        value = _weighted_mean(squares, columns.masses)
-        return _ratio(sample, columns, value, squares - value, confidence, least=0.0)
+        return _ratio(sample, columns, squares, confidence, least=0.0)
 
 
 def _weighted_mean(numbers: Float64Array, masses: Float64Array) -> float:
+    if len(numbers) and np.all(numbers == numbers[0]):
+        return float(numbers[0])  # not up to rounding
     weight = float(np.sum(masses))
     return float(np.sum(numbers * masses)) / weight if weight > 0 else math.nan
 
@@ -261,18 +266,24 @@ def _weighted_mean(numbers: Float64Array, masses: Float64Array) -> float:
 def _ratio(
     sample: Sample,
     columns: Columns,
-    value: float,
-    residuals: Float64Array,
+    numbers: Float64Array,
     confidence: float,
     least: float = -math.inf,
 ) -> Estimate:
-    """A ratio to the decayed weight, whose residuals have weighted mean 0."""
+    """A mean by decayed weight. Where all numbers are equal, nothing is known of how far others may
+    lie: the interval is unbounded."""
     weight = float(np.sum(columns.masses))
     if not weight > 0:
         return _nothing(sample, confidence, least, math.inf)
+    value = _weighted_mean(numbers, columns.masses)
     if sample.exact:
-        return _exact(sample, value, confidence, len(residuals))
+        return _exact(sample, value, confidence, len(numbers))
+    if math.isfinite(value) and np.all(numbers == value):
+        return _unbounded(sample, value, least, math.inf, confidence, len(numbers), "equal-values")
+    if _is_outweighed(sample, weight):
+        return _unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
     # The residuals of all rows, exact ones included, have mean 0: only distances matter.
+    residuals = numbers - value
     around, spread, step = _signed(sample, columns, residuals, None, confidence, (0.0, 0.0))
     ends = Interval(
         value,
@@ -297,6 +308,7 @@ def selectivity(sample: Sample, predicate: Predicate, *, confidence: float = 0.9
     Raises:
         ParameterError: the predicate gave no column of truth values.
     """
+    sample = sample.of_values
     values, columns = sample.valued
     inside = np.asarray(predicate(_read_only(values), _read_only(columns.weights)))
     if inside.shape != values.shape or inside.dtype != np.bool_:
@@ -310,6 +322,7 @@ def selectivity(sample: Sample, predicate: Predicate, *, confidence: float = 0.9
 def rank(sample: Sample, value: float, *, confidence: float = 0.95) -> Estimate:
     """Relative rank of a value: the share of decayed weight with that value or less."""
     value = _number("value", value)
+    sample = sample.of_values
     values, columns = sample.valued
     return _share(sample, columns, values <= value, confidence)
 
@@ -366,6 +379,11 @@ def _shares(
             _exact(sample, float(q), confidence, n)
             for q, n in zip(np.atleast_1d(share), rows, strict=True)
         ]
+    if _is_outweighed(sample, float(np.min(weight))):
+        return [
+            _unbounded(sample, float(q), 0.0, 1.0, confidence, n, "faded")
+            for q, n in zip(np.atleast_1d(share), rows, strict=True)
+        ]
     interval = share_interval(_gamma(sample, part, confidence), _gamma(sample, rest, confidence))
     spread = ((1.0 - share) ** 2 * part.variance + share**2 * rest.variance) / weight**2
     table = np.atleast_2d(np.transpose([share, interval.lower, interval.upper, spread, weight]))
@@ -410,6 +428,7 @@ def quantile(
         ParameterError: a rank outside 0..1.
     """
     confidence = check_confidence(confidence)
+    sample = sample.of_values
     if np.ndim(q) == 0:
         return _quantile(sample, _number("q", q, 0.0, 1.0), confidence)
     return [_quantile(sample, _number("q", item, 0.0, 1.0), confidence) for item in q]  # type: ignore[union-attr]
@@ -422,9 +441,13 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
     below = sample.cumulative  # masses of the values up to each, 0 first
     weight = float(below.mass[-1])
     place = int(np.searchsorted(below.mass[1:], (q - _TIE) * weight))
+    if q == 1.0:  # the largest, however little it weighs
+        place = len(ranking.values) - 1
     value = float(ranking.values[place])
     if sample.exact:
         return _exact(sample, value, confidence, rows)
+    if _is_outweighed(sample, weight):
+        return _unbounded(sample, value, -math.inf, math.inf, confidence, rows, "faded")
 
     def balance(k: npt.NDArray[np.intp]) -> Interval:
         """Intervals of ``(1 - q) A - q C``: A the mass of the first k values, C of the others."""
@@ -474,6 +497,7 @@ def heavy_hitters(sample: Sample, phi: float, *, confidence: float = 0.95) -> li
     """
     confidence = check_confidence(confidence)
     phi = _number("phi", phi, 0.0, 1.0)
+    sample = sample.of_values
     ranking = sample.ranking
     mass = ranking.exact + ranking.sampled
     found = np.flatnonzero(mass > (phi + _TIE) * np.sum(mass))
@@ -502,6 +526,7 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
     confidence = check_confidence(confidence)
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise ParameterError(f"limit is {limit!r}; expected an integer >= 0")
+    sample = sample.of_values
     ranking, columns = sample.ranking, sample.valued[1]
     size, group, exact = len(ranking.values), ranking.group, columns.exact
     tail = slice(exact, None)
@@ -546,14 +571,17 @@ def _positive(
     """Estimates of sums of non-negative terms, one for each value."""
     if sample.exact:
         pairs = zip(np.atleast_1d(amount.mass).tolist(), rows, strict=True)
-        return [_exact(sample, value, confidence, n) for value, n in pairs]
+        found = [_exact(sample, value, confidence, n) for value, n in pairs]
+        return [each.over(sample.magnitude) for each in found]
     interval = part_interval(
         amount.exact, amount.sampled, amount.variance, step, sample.thinning, amount.certain,
         confidence, skew=amount.skew,
     )  # fmt: skip
     columns = (np.atleast_1d(c).tolist() for c in (*interval, amount.variance, step))
     return [
-        _approximate(sample, Interval(value, lower, upper), spread, k, confidence, n)
+        _approximate(sample, Interval(value, lower, upper), spread, k, confidence, n).over(
+            sample.magnitude
+        )
         for value, lower, upper, spread, k, n in zip(*columns, rows, strict=True)
     ]
 
@@ -574,6 +602,23 @@ def _approximate(
 
 def _exact(sample: Sample, value: float, confidence: float, rows: int) -> Estimate:
     return Estimate(value, value, value, 0.0, confidence, True, rows, sample.collision_bias)
+
+
+def _is_outweighed(sample: Sample, weight: float) -> bool:
+    """Whether one more hit may weigh so much more than all that is held that ratios tell nothing:
+    as where what is held is many half-lives older than what may be missing."""
+    return sample.step * _OUTWEIGHED > weight
+
+
+def _unbounded(
+    sample: Sample, value: float, lower: float, upper: float, confidence: float, rows: int,
+    caveat: str,
+) -> Estimate:  # fmt: skip
+    """A ratio of which its range is all that is known."""
+    stderr = 0.5 * (upper - lower)
+    return Estimate(
+        value, lower, upper, stderr, confidence, False, rows, sample.collision_bias, (caveat,)
+    )
 
 
 def _nothing(sample: Sample, confidence: float, least: float, most: float) -> Estimate:

@@ -419,7 +419,6 @@ class Sample:
         )
         return Cumulative(exact + sampled, exact, sampled, variance)
 
-
     @cached_property
     def of_values(self) -> Sample:
         """The same sample, scaled for the newest row that has a value, where that is so much older

@@ -204,9 +204,7 @@ def close_returns(
     return distances, gaps
 
 
-def _short_steps(
-    prime: int, multiplier: int, arc: int, longest: int
-) -> tuple[int, int, int, int]:
+def _short_steps(prime: int, multiplier: int, arc: int, longest: int) -> tuple[int, int, int, int]:
     """The shortest steps up and down, ``q a = up`` and ``q a = -down`` modulo p, that are smaller
     than an arc: one-sided best approximations, by Euclid's algorithm.
 
