@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 
 from api.admission import Admission, RowLimits
 from api.background import Background, pause_s
-from api.budget import Hold, Memory
+from api.budget import Hold, Memory, give_back
 from api.compactor import Compactor
 from api.compute import Compute
 from api.errors import (
@@ -66,6 +66,7 @@ second of a usual core. Named decays are bounded by their steps."""
 
 _FOLD_PAUSE_S = 0.02  # between merges, so that several posts are merged at once
 _PROVED_WITHIN_S = 1.0
+_GIVE_BACK_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +208,7 @@ class Aggregator:
         run("follow", lambda: self._follower.follow(limits.poll_s))
         run("compact", lambda: self._compactor.watch(limits.compact_every_s))
         run("replacements", self._replacements.watch)
+        run("give back", self._give_back)
 
     def stop(self) -> None:
         """Take no more posts."""
@@ -226,8 +228,8 @@ class Aggregator:
         """What must hold for this process to serve, and whether it does."""
         writable = await self._writability.proved(_PROVED_WITHIN_S)
         since_s = asyncio.get_running_loop().time() - self._follower.caught_up_at
-        # Without these two everything is answered rightly, by every process alike.
-        beside = ("compact", "replacements")
+        # Without these everything is answered rightly, by every process alike.
+        beside = ("compact", "replacements", "give back")
         failing = [name for name in self._background.failing if name not in beside]
         failing += ["fold"] if self._unfoldable and "fold" not in failing else []
         return {
@@ -393,9 +395,9 @@ class Aggregator:
 
     # ----------------------------------------------------------------------------------- posts
 
-    def hold(self, rows: int) -> Hold:
-        """Room to decode the sketches of a post that have so many rows together; see
-        :meth:`post`.
+    def hold(self, rows: int, *, beside: int = 0) -> Hold:
+        """Room to decode the sketches of a post that have so many rows together, and to look at so
+        many ``beside`` them; see :meth:`post`.
 
         Raises:
             TooManySketchRowsError: more than one post may have.
@@ -403,7 +405,7 @@ class Aggregator:
         """
         if rows > self._limits.rows.max_post_rows:
             raise TooManySketchRowsError(rows, self._limits.rows.max_post_rows)
-        return self.memory.flight.hold(rows)
+        return self.memory.flight.hold(rows + beside)
 
     async def post(
         self,
@@ -592,6 +594,13 @@ class Aggregator:
         else:
             self._unfoldable.pop(pile, None)
             self.observer.folded(posts, loop.time() - began)
+
+    async def _give_back(self) -> None:
+        """Return to the system what was let go of, once it is much: the allocator of the C library
+        keeps it otherwise."""
+        await asyncio.sleep(_GIVE_BACK_S)
+        if self.memory.wants_trim():
+            await self.compute(give_back)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ waits takes besides its rows.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
 from collections import OrderedDict
@@ -35,6 +36,7 @@ __all__ = [
     "Memory",
     "Reading",
     "Tally",
+    "give_back",
 ]
 
 ROW_BYTES = 33  # value, weight, time and id of 8 bytes each, and a level
@@ -44,6 +46,13 @@ INTEGRAL_ROWS = 4  # a row of an integral decay, with its events, before they ar
 LARGE_ROWS = 1 << 20  # from here on merges are made one at a time
 
 T = TypeVar("T")
+
+
+def give_back() -> None:
+    """Have the C library return free memory to the system, where it is one that can be told."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class Tally:
@@ -56,6 +65,7 @@ class Tally:
     def __init__(self, within: Tally | None = None) -> None:
         self._within = within
         self._rows = 0
+        self._gone = 0
         self._lock = threading.Lock()
 
     @property
@@ -63,10 +73,16 @@ class Tally:
         """How many there are now."""
         return self._rows
 
+    @property
+    def gone(self) -> int:
+        """How many went, in all."""
+        return self._gone
+
     def change(self, rows: int) -> None:
         """So many more, or fewer."""
         with self._lock:
             self._rows += rows
+            self._gone += max(0, -rows)
         if self._within is not None:
             self._within.change(rows)
 
@@ -79,6 +95,11 @@ class Hold:
         self._rows = rows
         self._shares = 0
         self._lock = threading.Lock()
+
+    @property
+    def rows(self) -> int:
+        """How many it is of."""
+        return self._rows
 
     def share(self) -> None:
         """Hold it as well."""
@@ -118,6 +139,11 @@ class Flight:
         """How many there are now."""
         return self._tally.rows
 
+    @property
+    def gone(self) -> int:
+        """How many went, in all."""
+        return self._tally.gone
+
     def hold(self, rows: int) -> Hold:
         """Room for the rows of one request, to be entered at once.
 
@@ -151,6 +177,11 @@ class Reading:
     def rows(self) -> int:
         """Of all that is alive."""
         return self._tally.rows
+
+    @property
+    def gone(self) -> int:
+        """How many went, in all."""
+        return self._tally.gone
 
     def make_room(self, rows: int) -> None:
         """Let go of what is kept and not asked, as far as so many rows need it.
@@ -218,7 +249,17 @@ class Memory:
         self.waiting = Tally()  # of these, the rows of sketches that wait to be merged
         self.flight = Flight(inflight_rows)
         self.reading = Reading(read_rows)
-        self._large = threading.Lock()
+        self._large = threading.RLock()
+        self._gone_before = 0
+
+    def wants_trim(self) -> bool:
+        """Whether so much was let go of, since this was said last, that it is worth telling the
+        C library to return it."""
+        gone = self.resident.gone + self.flight.gone + self.reading.gone
+        if gone - self._gone_before < LARGE_ROWS // 2:
+            return False
+        self._gone_before = gone
+        return True
 
     @contextmanager
     def merging(self, rows: int) -> Iterator[None]:

@@ -10,10 +10,12 @@ from pydantic import BaseModel, Field
 
 from api import schemas
 from api.access.guard import writes
+from api.budget import Hold, Memory
 from api.errors import presentable
+from api.ingest.arrow import read_arrow
 from api.ingest.columns import Form, Refusal
 from api.ingest.skew import latest_time
-from api.ingest.take import READERS, Taken, take
+from api.ingest.take import READERS, Reader, Taken, take
 from api.routes.common import (
     TheAggregator,
     TheSettings,
@@ -21,12 +23,14 @@ from api.routes.common import (
     problems,
     require_media_type,
 )
+from api.streams import Stream
 
 __all__ = ["router"]
 
 router = APIRouter()
 
 _REFUSALS_LISTED = 1000
+_LEAST_BYTES = 16  # of an observation in JSON
 _Verdict = Literal["retained", "already_retained", "below_watermark", "refused"]
 _NAMES: tuple[_Verdict, ...] = get_args(_Verdict)
 
@@ -90,8 +94,10 @@ _EXAMPLE = {"observations": [{"value": 21.5, "weight": 3, "time": 1700000000, "i
         s413="The body is too long, or has too many observations.",
         s415="The body is neither JSON, NDJSON nor an Arrow stream.",
         s422="The body as a whole cannot be read, or `source` is missing or outside its domain.",
-        s429="Too much waits to be written; send it again after Retry-After.",
+        s429="Too much waits to be written, or too many rows are being taken; send it again after "
+        "Retry-After.",
         s503="The journal is out of reach; nothing was acknowledged, send it again.",
+        s507="There is no room for its rows, or for another source.",
     ),
     openapi_extra={
         "requestBody": {
@@ -132,11 +138,17 @@ async def post_observations(
     stream.admit(source)
     params, row = stream.recipe.params, stream.row
     latest = latest_time(params.time_unit, row.max_clock_skew_s, aggregator.now_us() * 1000)
-    form = Form(params, source, latest, settings.max_rows, row.bind_keys)
-    taken = await aggregator.compute(take, stream, reader, await request.body(), form)
-    receipt = None
-    if taken.incoming is not None:
-        receipt = await aggregator.post(stream, source, [taken.incoming])
+    copies = getattr(params, "copies", 1)
+    most = max(1, min(settings.max_rows, settings.max_post_rows // copies))
+    form = Form(params, source, latest, most, row.bind_keys)
+    body = await request.body()
+    # What the source has posted before is looked at as well.
+    rows = copies * (most if reader is read_arrow else min(most, len(body) // _LEAST_BYTES + 1))
+    memory, receipt = aggregator.memory, None
+    with aggregator.hold(rows, beside=stream.held(source)[0]) as hold:
+        taken = await aggregator.compute(_take_held, memory, hold, stream, reader, body, form)
+        if taken.incoming is not None:
+            receipt = await aggregator.post(stream, source, [taken.incoming], hold)
     counts = _counts(taken)
     for verdict, rows in counts.items():
         if rows:
@@ -153,6 +165,14 @@ async def post_observations(
         verdicts=[_NAMES[code] for code in taken.verdicts.tolist()] if verdicts == "rows" else None,
         refusals=[_presented(each) for each in taken.batch.refusals[:_REFUSALS_LISTED]],
     )
+
+
+def _take_held(
+    memory: Memory, hold: Hold, stream: Stream, reader: Reader, body: bytes, form: Form
+) -> Taken:
+    """On a thread, which goes on if who asked is gone by then."""
+    with hold, memory.merging(hold.rows):
+        return take(stream, reader, body, form)
 
 
 def _counts(taken: Taken) -> dict[_Verdict, int]:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from api import schemas
 from api.access.guard import reads, writes
 from api.aggregator import Aggregator, Incoming
-from api.budget import Hold
+from api.budget import Hold, Memory
 from api.errors import InvalidRequestError
 from api.families import Snapshot
 from api.ingest.intervals import check_interval, interval_of
@@ -97,9 +97,11 @@ async def post_sketches(
         rows = await aggregator.compute(_peek, stream, bodies)
     with aggregator.hold(rows) as hold:
         if is_small and rows <= _FEW_ROWS:
-            sketches = _decode(stream, bodies, interval, now_us, hold)
+            sketches = _decode(stream, bodies, interval, now_us)
         else:
-            sketches = await aggregator.compute(_decode, stream, bodies, interval, now_us, hold)
+            sketches = await aggregator.compute(
+                _decode_held, aggregator.memory, hold, rows, stream, bodies, interval, now_us
+            )
         if interval is not None:
             settings: Settings = request.app.state.settings
             check_interval(interval, sketches[0].sketch, max_interval=settings.max_interval)
@@ -147,20 +149,33 @@ def _peek(stream: Stream, bodies: list[bytes]) -> int:
 
 
 def _decode(
-    stream: Stream, bodies: list[bytes], interval: Interval | None, now_us: int, hold: Hold
+    stream: Stream, bodies: list[bytes], interval: Interval | None, now_us: int
 ) -> list[Incoming]:
     incoming = []
-    with hold:  # who asked may have gone
-        for body in bodies:
-            sketch = stream.decode_post(body)
-            check_times(
-                sketch,
-                stream=stream.name,
-                max_clock_skew_s=stream.row.max_clock_skew_s,
-                now_ns=now_us * 1000,
-            )
-            incoming.append(Incoming(body, sketch, interval))
+    for body in bodies:
+        sketch = stream.decode_post(body)
+        check_times(
+            sketch,
+            stream=stream.name,
+            max_clock_skew_s=stream.row.max_clock_skew_s,
+            now_ns=now_us * 1000,
+        )
+        incoming.append(Incoming(body, sketch, interval))
     return incoming
+
+
+def _decode_held(
+    memory: Memory,
+    hold: Hold,
+    rows: int,
+    stream: Stream,
+    bodies: list[bytes],
+    interval: Interval | None,
+    now_us: int,
+) -> list[Incoming]:
+    """On a thread, which goes on if who asked is gone by then."""
+    with hold, memory.merging(rows):
+        return _decode(stream, bodies, interval, now_us)
 
 
 @router.get(
