@@ -20,9 +20,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from api import backup as backups
-from api import logs
+from api import logs, offline
 from api.access.cli import keys
 from api.app import create_app
+from api.memory import memory_table
 from api.metrics import MULTIPROCESS_VARIABLE
 from api.orphan import end_with_parent
 from api.protocol import TimedProtocol
@@ -174,9 +175,44 @@ def check(config: Config = None, data: Data = None) -> None:
 
 
 @commands.command()
+def revoke(
+    stream: Annotated[str, typer.Argument(help="Name of the stream.")],
+    source: Annotated[str, typer.Argument(help="Name of the source.")],
+    config: Config = None,
+    data: Data = None,
+) -> None:
+    """Drop all that a source has posted to a stream, and refuse it from now on. Works on the
+    database, reading no sketch; running servers follow at once."""
+    settings = _settings(config=config, data=data)
+    with _reported():
+        offline.revoke(settings.database_url, stream, source)
+    typer.echo(f"revoked source {source!r} of stream {stream!r} in {settings.place}")
+
+
+@commands.command()
+def delete(
+    stream: Annotated[str, typer.Argument(help="Name of the stream.")],
+    config: Config = None,
+    data: Data = None,
+) -> None:
+    """Delete a stream and all that was posted to it. Works on the database, reading no sketch;
+    running servers follow at once."""
+    settings = _settings(config=config, data=data)
+    with _reported():
+        offline.delete(settings.database_url, stream)
+    typer.echo(f"deleted stream {stream!r} from {settings.place}")
+
+
+@commands.command()
 def settings() -> None:
     """Write every setting, with default and domain, as a Markdown table."""
     typer.echo(settings_table(), nl=False)
+
+
+@commands.command()
+def memory(config: Config = None) -> None:
+    """Write what a worker takes in memory at the most with these settings, as a Markdown table."""
+    typer.echo(memory_table(_settings(config=config)), nl=False)
 
 
 def _settings(**options: Any) -> Settings:
@@ -191,7 +227,7 @@ def _reported() -> Iterator[None]:
     """A refusal as one line and status 1."""
     try:
         yield
-    except backups.BackupError as error:
+    except (backups.BackupError, offline.OfflineError) as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from None
 

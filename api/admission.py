@@ -97,6 +97,13 @@ class Admission:
         finally:
             self._change(stream, source, -held, new)
 
+    def check_stream(self, name: str, rows: int) -> None:
+        """Raises NoRoomError: there is no room for a new stream that takes so many rows."""
+        present, limit = self._memory.resident.rows + self._rows, self._limits.max_resident_rows
+        if present + rows > limit:
+            where = f"this server, with stream {name!r},"
+            raise NoRoomError(where, "max_resident_rows", present + rows, limit)
+
     def _change(self, stream: Stream, source: str, rows: int, new: bool) -> None:
         self._rows += rows
         for counter, key in ((self._of_stream, stream), (self._of_source, (stream, source))):

@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 
 from api.admission import Admission, RowLimits
 from api.background import Background, pause_s
-from api.budget import Hold, Memory, give_back
+from api.budget import PILE_ROWS, Hold, Memory, give_back
 from api.compactor import Compactor
 from api.compute import Compute
 from api.errors import (
@@ -48,7 +48,7 @@ from api.observer import Observer
 from api.pile import Pile
 from api.replacements import Replacements
 from api.settings import Settings
-from api.streams import Stream, Streams, differences
+from api.streams import Stream, Streams, differences, table_rows
 from decaysketch.decay import integral
 from decaysketch.families import IntegralRecipe, Recipe, normal_form, recipe_from_dict
 
@@ -294,6 +294,7 @@ class Aggregator:
             StreamConflictError: it exists and is of another family, or has other parameters.
             ParameterError: no sketch can be built with this.
             TooManyStreamsError: there are as many as may be.
+            NoRoomError: there is no room in memory for another one.
             StorageError: the database is out of reach.
         """
         if name not in self._streams:
@@ -305,6 +306,7 @@ class Aggregator:
                 )
             id_key = secrets.token_bytes(32) if secret_ids else None
             recipe = await (compute_recipe or partial(self.compute, recipe_of_form))(form, id_key)
+            self._admission.check_stream(name, PILE_ROWS + table_rows(recipe))
             row = StreamRow(
                 id=0,
                 name=name,

@@ -43,7 +43,8 @@ ROW_BYTES = 33  # value, weight, time and id of 8 bytes each, and a level
 PILE_ROWS = 256  # what a merged sketch takes besides its rows, as rows
 PART_ROWS = 192  # what a sketch that waits takes besides its rows
 INTEGRAL_ROWS = 4  # a row of an integral decay, with its events, before they are counted
-LARGE_ROWS = 1 << 20  # from here on merges are made one at a time
+LARGE_ROWS = 1 << 18  # from here on merges are made one at a time
+TRIM_ROWS = 1 << 19  # let go of, until the C library is told to return them
 
 T = TypeVar("T")
 
@@ -256,7 +257,7 @@ class Memory:
         """Whether so much was let go of, since this was said last, that it is worth telling the
         C library to return it."""
         gone = self.resident.gone + self.flight.gone + self.reading.gone
-        if gone - self._gone_before < LARGE_ROWS // 2:
+        if gone - self._gone_before < TRIM_ROWS:
             return False
         self._gone_before = gone
         return True

@@ -39,9 +39,9 @@ __all__ = ["Follower", "ReplayError"]
 _log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 8 * 1024 * 1024
-_CHUNK_ROWS = 1 << 20  # decoded before what was decoded is taken
+_CHUNK_ROWS = 1 << 19  # decoded before what was decoded is taken
 _OWN_BYTES = 64 * 1024 * 1024
-_OWN_ROWS = 1 << 20
+_OWN_ROWS = 1 << 18
 
 
 class Follower:

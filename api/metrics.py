@@ -31,7 +31,10 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from api.budget import Memory
+from api.memory import bound_bytes
 from api.observer import Observer
+from api.settings import Settings
 
 __all__ = [
     "MEDIA_TYPE",
@@ -162,6 +165,21 @@ class Metrics(Observer):
         self._live = gauge("live_clients", "Live connections; of all workers.", "livesum")
         self._streams_held = gauge("streams", "Streams.", "livemax")
         self._sources_held = gauge("sources", "Sources, of all streams.", "livemax")
+        self._resident_rows = gauge(
+            "resident_rows", "Rows held in memory; of the fullest worker.", "livemax"
+        )
+        self._resident_rows_limit = gauge(
+            "resident_rows_limit", "Rows that a worker may hold (max_resident_rows).", "livemax"
+        )
+        self._inflight_rows = gauge(
+            "inflight_rows", "Rows of posts that are being taken; of all workers.", "livesum"
+        )
+        self._read_rows = gauge(
+            "read_rows", "Rows that questions look at; of all workers.", "livesum"
+        )
+        self._bound = gauge(
+            "memory_bound_bytes", "Memory of a worker at the most, by its settings.", "livemax"
+        )
         self._rss = gauge("resident_memory_bytes", "Resident memory; per worker.", "liveall")
         self._read_rss()
 
@@ -251,6 +269,14 @@ class Metrics(Observer):
         """So many streams, with so many sources in all."""
         self._streams_held.set(streams)
         self._sources_held.set(sources)
+
+    def memory(self, memory: Memory, settings: Settings) -> None:
+        """What is held, and what may be."""
+        self._resident_rows.set(memory.resident.rows)
+        self._resident_rows_limit.set(settings.max_resident_rows)
+        self._inflight_rows.set(memory.flight.rows)
+        self._read_rows.set(memory.reading.rows)
+        self._bound.set(bound_bytes(settings))
 
     # -------------------------------------------------------------------------------- queries
 

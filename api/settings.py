@@ -113,7 +113,7 @@ class Settings(BaseModel):
         64 * _MIB, 1, 2 * _GIB, "Longest request body once inflated (gzip, zstd)."
     )
     max_inflight_bytes: Bytes = _within(
-        512 * _MIB,
+        256 * _MIB,
         1,
         _TIB,
         "Most bytes, inflated, of all bodies that one worker holds at a time; beyond that 429.",
@@ -132,16 +132,16 @@ class Settings(BaseModel):
         "numbers off for ever.",
     )
     max_post_rows: int = _within(
-        2_000_000, 1, 1 << 40, "Most rows of the sketches of one post together; beyond that 413."
+        1_250_000, 1, 1 << 40, "Most rows of the sketches of one post together; beyond that 413."
     )
     max_inflight_rows: int = _within(
-        4_000_000,
+        2_500_000,
         1,
         1 << 40,
         "Most rows of all posts that one worker decodes or has not journaled yet; beyond that 429.",
     )
     max_sketch_rows: int = _within(
-        4_000_000,
+        2_000_000,
         1,
         1 << 40,
         "Most rows of one merged sketch: a source's, or the join of a stream's; beyond that 507.",
@@ -157,7 +157,7 @@ class Settings(BaseModel):
         24_000_000, 1, 1 << 40, "Most rows that one worker holds in memory; beyond that 507."
     )
     max_read_rows: int = _within(
-        8_000_000,
+        4_000_000,
         1,
         1 << 40,
         "Most rows that the questions of one worker look at, or keep for the next; beyond that "

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.budget import PILE_ROWS, Memory, Tally
+from api.budget import PILE_ROWS, ROW_BYTES, Memory, Tally
 from api.errors import (
     CapacityTooSmallError,
     ObservationsOnlyError,
@@ -27,9 +27,9 @@ from api.errors import (
 from api.families import Snapshot, snapshot_of
 from api.journal.model import Revocation, Row, StreamRow, Totals
 from api.pile import Pile
-from decaysketch.families import Recipe, peek, recipe_from_dict
+from decaysketch.families import IntegralRecipe, Recipe, peek, recipe_from_dict
 
-__all__ = ["SourceInfo", "Stream", "Streams"]
+__all__ = ["SourceInfo", "Stream", "Streams", "table_rows"]
 
 _JOINS_KEPT = 16  # joins of some of the sources, as long as they are asked for
 
@@ -73,6 +73,7 @@ class Stream:
         self.recipe: Recipe[Any] = recipe_from_dict(dict(row.recipe), id_key=row.id_key)
         self._memory = memory or Memory()
         self._tally = Tally(self._memory.resident)
+        self._tally.change(table_rows(self.recipe))
         self._sources: dict[str, _Source] = {}
         self._all = self._pile()
         self._high: set[Pile] = set()  # of single sources, to be merged
@@ -232,6 +233,7 @@ class Stream:
 
     def discard(self) -> None:
         """Count its rows no more: it was deleted."""
+        self._tally.change(-table_rows(self.recipe))
         for pile in self._piles():
             pile.discard()
 
@@ -433,6 +435,16 @@ class Streams:
     def by_id(self, stream_id: int) -> Stream | None:
         """The stream of this id, if there is one."""
         return self._by_id.get(stream_id)
+
+
+def table_rows(recipe: Recipe[Any]) -> int:
+    """What the tables of the decay of a stream take, as rows: its steps, and as much again of what
+    is computed from them."""
+    if not isinstance(recipe, IntegralRecipe):
+        return 0
+    table = recipe.decay.steps(recipe.params.max_weight)
+    arrays = (table.ages, table.numerators, table.denominators, table.values)
+    return 2 * sum(each.nbytes for each in arrays if each is not None) // ROW_BYTES
 
 
 def differences(

@@ -124,4 +124,5 @@ async def metrics(request: Request, aggregator: TheAggregator) -> Response:
     counted: Metrics = request.app.state.metrics
     streams = aggregator.streams()
     counted.holding(len(streams), sum(stream.source_count for stream in streams))
+    counted.memory(aggregator.memory, request.app.state.settings)
     return Response(await asyncio.to_thread(counted.exposition), media_type=MEDIA_TYPE)
