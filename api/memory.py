@@ -37,7 +37,7 @@ READ_BYTES = 100  # of a row of a snapshot, and of a row that an answer looks at
 JOURNAL_BYTES = 128 * _MIB  # transactions of 16 MiB, and chunks of the journal that are read
 OWN_ROWS = 1 << 18  # of posts that this process has committed and not taken yet
 ANSWERS_BYTES = 64 * _MIB
-TABLES_BYTES = 128 * _MIB  # of hash functions, decays and predicates that are kept
+TABLES_BYTES = 512 * _MIB  # of decays (at most 20, of 24 MiB each), hash functions and predicates
 JSON_FACTOR = 30  # of the bytes of a JSON body, parsed
 
 

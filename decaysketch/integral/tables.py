@@ -29,7 +29,7 @@ from decaysketch.minhit._kernels import REPEATABLE, STEP_FIELDS
 from decaysketch.minhit._plan import down_steps
 from decaysketch.params import SketchParams
 
-__all__ = ["IntegralPlan", "integral_plan"]
+__all__ = ["IntegralPlan", "forget_plans", "integral_plan"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -38,6 +38,7 @@ _SHORT_UNROLLED = 3  # then every walk of 31 bits has at most 62 rows, see _walk
 _MANTISSA_BITS = 52
 _FIRST_BITS = 6  # of the mantissa, by which guesses are selected at least
 _MOST_GUESSES = 1 << 16
+_MANY_STEPS = 1 << 14  # from here on a plan takes megabytes
 
 
 class IntegralPlan(NamedTuple):
@@ -49,14 +50,25 @@ class IntegralPlan(NamedTuple):
                  int, bool]  # fmt: skip
 
 
-@lru_cache(maxsize=64)
 def integral_plan(params: SketchParams, decay: IntegralDecay) -> IntegralPlan:
-    """The tables of the hash function of ``params`` and of a decay.
+    """The tables of the hash function of ``params`` and of a decay; those used last are kept, long
+    ones few.
 
     Raises:
         ParameterError: the decay has too many steps at this ``max_weight``, or was made for
             another.
     """
+    is_long = len(decay.steps(params.max_weight)) > _MANY_STEPS
+    return (_long_plan if is_long else _short_plan)(params, decay)
+
+
+def forget_plans() -> None:
+    """Keep none of them."""
+    _short_plan.cache_clear()
+    _long_plan.cache_clear()
+
+
+def _plan(params: SketchParams, decay: IntegralDecay) -> IntegralPlan:
     table = decay.steps(params.max_weight)
     if len(table) > 1 << _kernels.STEP_BITS:
         raise ParameterError(
@@ -71,6 +83,10 @@ def integral_plan(params: SketchParams, decay: IntegralDecay) -> IntegralPlan:
         table.ages,
         (table.numerators, table.denominators, values, *_guesses(table)),
     )
+
+
+_short_plan = lru_cache(maxsize=64)(_plan)
+_long_plan = lru_cache(maxsize=4)(_plan)
 
 
 def _walk_table(plan: minhit.HashPlan, max_weight: int) -> Int64Array:

@@ -131,7 +131,7 @@ def test_walk_tables_of_every_form_give_the_same_events(
     max_weight: int, mask_bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Single steps, multiples and groups, short groups: by how many rows a mask can note."""
-    tables.integral_plan.cache_clear()
+    tables.forget_plans()
     monkeypatch.setattr(_kernels, "MASK_BITS", mask_bits)
     decay = integral.halving(3)
     forms = set()
@@ -147,11 +147,11 @@ def test_walk_tables_of_every_form_give_the_same_events(
     if max_weight > 2 and mask_bits == 1:
         assert (True, False) not in forms
         assert (False, True) in forms
-    tables.integral_plan.cache_clear()
+    tables.forget_plans()
 
 
 def test_a_step_has_to_fit_into_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables.integral_plan.cache_clear()
+    tables.forget_plans()
     monkeypatch.setattr(_kernels, "STEP_BITS", 3)
     of = ds.SketchParams(max_weight=99, id_bits=10)
     with pytest.raises(ds.ParameterError, match="steps at max_weight 99; expected at most 8"):
