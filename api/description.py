@@ -9,6 +9,9 @@ from fastapi.openapi.utils import get_openapi
 
 from api.errors import PROBLEM_JSON, Problem
 from api.queries import GroupRequest, QueryRequest
+from api.routes.decays import CurveRequest
+from api.routes.keys import KeyCreation, KeyRotation
+from api.schemas import StreamCreation
 
 __all__ = ["describe"]
 
@@ -26,7 +29,15 @@ _WITH_BODY = {
 }
 _ALWAYS = {"429": "Too many requests; `Retry-After` says when to ask again."}
 _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-_NAMED = (Problem, QueryRequest, GroupRequest)  # of no route's signature
+_NAMED = (  # of no route's signature
+    Problem,
+    QueryRequest,
+    GroupRequest,
+    CurveRequest,
+    StreamCreation,
+    KeyCreation,
+    KeyRotation,
+)
 _UNCOUNTED = {"/healthz", "/readyz"}
 
 
@@ -44,7 +55,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         schemas = schema.setdefault("components", {}).setdefault("schemas", {})
         for model in _NAMED:
             definition = model.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas.update(definition.pop("$defs"))
+            schemas.update(definition.pop("$defs", {}))
             schemas[model.__name__] = definition
         for path, operations in schema["paths"].items():
             for operation in operations.values():

@@ -32,6 +32,7 @@ from api.errors import (
     KeyChangedError,
     UnknownKeyError,
 )
+from api.queries import asked_in_body, body_described
 from api.routes.common import json_only, problems
 from api.schemas import RequestModel
 
@@ -136,8 +137,13 @@ class KeyList(BaseModel):
         s415="The body is not JSON.",
         s422="A field is outside its domain.",
     ),
+    openapi_extra=body_described(KeyCreation),
 )
-async def post_key(creation: KeyCreation, caller: Administers, ring: TheKeys) -> NewKey:
+async def post_key(
+    caller: Administers,
+    creation: Annotated[KeyCreation, Depends(asked_in_body(KeyCreation))],
+    ring: TheKeys,
+) -> NewKey:
     """The scope must be within that of the key that asks."""
     for entry in creation.scope:
         if not covers(caller.scope, entry):
@@ -194,9 +200,13 @@ async def delete_key(prefix: Prefix, caller: Administers, ring: TheKeys) -> None
         s415="The body is not JSON.",
         s422="The prefix or the time is outside its domain.",
     ),
+    openapi_extra=body_described(KeyRotation),
 )
 async def rotate_key(
-    prefix: Prefix, rotation: KeyRotation, caller: Administers, ring: TheKeys
+    prefix: Prefix,
+    caller: Administers,
+    rotation: Annotated[KeyRotation, Depends(asked_in_body(KeyRotation))],
+    ring: TheKeys,
 ) -> NewKey:
     """Role, scope and expiry stay. The secret before the last rotation is taken no longer."""
     row = await _managed(prefix, caller, ring)
