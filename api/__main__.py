@@ -6,6 +6,7 @@ Without a command it serves: ``python -m api --port 8080`` is ``python -m api se
 from __future__ import annotations
 
 import gc
+import logging
 import math
 import os
 import sys
@@ -31,6 +32,8 @@ from api.settings import ENV_PREFIX, Settings, SettingsError, settings_table
 from api.warmup import warm_up
 
 __all__ = ["application", "commands", "main"]
+
+_log = logging.getLogger("api")
 
 _MAX_HEAD_BYTES = 256 * 1024  # a query in a URL has 16,000 characters of up to 12 bytes each
 _LEAVING_S = 30.0  # to close the database and what else there is, after two times the drain
@@ -83,6 +86,7 @@ def serve(
         log_level=log_level,
     )
     logs.configure(settings)
+    _log.info("starting, over %s: loading kernels", settings.place)
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,

@@ -42,6 +42,7 @@ _CHUNK_BYTES = 8 * 1024 * 1024
 _CHUNK_ROWS = 1 << 19  # decoded before what was decoded is taken
 _OWN_BYTES = 64 * 1024 * 1024
 _OWN_ROWS = 1 << 18
+_SAID_EVERY_S = 5.0
 
 
 class Follower:
@@ -83,6 +84,7 @@ class Follower:
         self._caught_up_at = float("-inf")
         self._asked = asyncio.Event()
         self._advanced = asyncio.Event()
+        self._said_at = float("-inf")
         self._lost: str | None = None  # why the database is not the one that was read
         self._failing = Seldom(_log)
 
@@ -238,6 +240,7 @@ class Follower:
     async def _read(self) -> Head:
         """Take what the database holds beyond the cursor, as of one moment; its head then."""
         self._reading = True
+        self._said_at = asyncio.get_running_loop().time()
         try:
             async with self._storage.reading() as rx:
                 head = await rx.head()
@@ -288,6 +291,7 @@ class Follower:
             loaded.add(source)
             del sketch
             await self._room()
+            self._say_how_far("snapshots of %d sources", len(loaded))
         self._observer.reloaded()
 
     async def _read_rows(self, rx: Reader, last: int) -> None:
@@ -300,6 +304,7 @@ class Follower:
             complete = sum(len(row.body) for row in rows) < _CHUNK_BYTES
             for some in _portions(rows):
                 await self._read_some(some)
+                self._say_how_far("row %d of %d", self._cursor, last)
             if complete:
                 self._advance(upto)
                 self._forget_taken()
@@ -320,6 +325,13 @@ class Follower:
     def _forget_taken(self) -> None:
         """Some of those that were read may have been committed here meanwhile."""
         self._keep_own({seq: own for seq, own in self._own.items() if seq > self._cursor})
+
+    def _say_how_far(self, text: str, *numbers: int) -> None:
+        """Where reading takes long, as at a start it may."""
+        now = asyncio.get_running_loop().time()
+        if now - self._said_at >= _SAID_EVERY_S:
+            self._said_at = now
+            _log.info(f"reading the database: {text}", *numbers)
 
     def _keep_own(self, own: dict[int, tuple[Row, Snapshot]]) -> None:
         self._own = own

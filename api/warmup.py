@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from api.families import snapshot_of
-from decaysketch import SketchParams, decay, distinct
+from decaysketch import SketchParams, compiling, decay, distinct
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.families import Recipe, recipe_of
 
 __all__ = ["warm_up"]
 
+_log = logging.getLogger("api")
+
 
 def warm_up() -> None:
     """Judge, build, read, merge and ask one small sketch of each family."""
+    with compiling.progress(_log.info):
+        _run_all()
+
+
+def _run_all() -> None:
     distinct.warm_up()
     params = SketchParams(max_weight=2, id_bits=8, capacity=8)
     values, numbers = [1.0, 2.0], [1, 2]

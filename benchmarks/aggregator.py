@@ -54,7 +54,7 @@ _CLIENTS = 16
 _REQUESTS_PER_S = 10  # with queries
 _LARGE, _SMALL = 14_000, 1_400  # rows of bodies of about 100 and 10 KB
 _ROWS_OF_A_POST = 1_000  # raw observations
-_START_S = 180
+_START_S = 1800
 _DECODERS = 2
 
 PARAMS = ds.SketchParams(

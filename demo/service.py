@@ -5,19 +5,22 @@ The demonstration talks to them as any customer would: command lines and HTTP.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import httpx2
+from rich.markup import escape
 
-from decaysketch import SketchParams
+from decaysketch import DecaySketchError, SketchParams, __version__
+from decaysketch.spark.tables import SketchTable
 from demo.questions import QUANTILES, Cell
 from demo.scores import Reading
 
@@ -33,27 +36,53 @@ __all__ = [
 
 STREAM: Final = "deliveries"
 PROJECT: Final = Path(__file__).resolve().parent.parent
-START_LIMIT_S: Final = 60.0
+TELL_EVERY_S: Final = 5.0
+ANSWER_LIMIT_S: Final = 900.0  # for what hangs: nothing that is slow takes so long
 
 
 class ProgramFailedError(Exception):
     """A program of the project did not do its part; the message ends with what it printed."""
 
 
-def build_with_spark(log: Path, out: Path, params: SketchParams, *, weighted: bool) -> None:
-    """One sketch per gateway, by ``spark_jobs.build``, whose progress shows on stderr."""
+def build_with_spark(log: Path, out: Path, params: SketchParams, *, weighted: bool) -> bool:
+    """One sketch per gateway, by ``spark_jobs.build``, whose progress shows on stderr. Sketches
+    that an earlier run has left there are taken as they are if log and settings were the same;
+    whether any were built."""
     out.mkdir(parents=True, exist_ok=True)
     params_path = out / "params.json"
     params_path.write_text(json.dumps(params.to_dict(), indent=2) + "\n")
     arguments = ["--by", "path", "--id-columns", "source,msg", "--params", str(params_path)]
     arguments += ["--weight-column", "weight"] if weighted else []
     command = ["spark_jobs.build", str(log), "--out", str(out / "sketches"), "--overwrite"]
+    of = _made_of(log, [arguments, params.to_dict()])
+    record = out / "sketches-of.json"
+    if _is_kept(out / "sketches", record, of):
+        return False
+    record.unlink(missing_ok=True)
     _run([*command, *arguments], show=True)
+    record.write_text(json.dumps(of, indent=2) + "\n")
+    return True
+
+
+def _made_of(log: Path, settings: object) -> dict[str, Any]:
+    """What decides about the sketches; with the same they would be the same, byte for byte."""
+    with log.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"log_sha256": digest, "settings": settings, "decaysketch": __version__}
+
+
+def _is_kept(sketches: Path, record: Path, of: dict[str, Any]) -> bool:
+    """Whether all sketches of this are there, and can be read."""
+    with suppress(OSError, ValueError, DecaySketchError):
+        if json.loads(record.read_text()) == of:
+            return bool(list(SketchTable.open(sketches).sketches()))
+    return False
 
 
 def publish(sketches: Path, url: str) -> None:
     """Create the stream and post a folder of sketches, by ``spark_jobs.publish``."""
-    _run(["spark_jobs.publish", str(sketches), "--url", url, "--stream", STREAM], show=False)
+    command = ["spark_jobs.publish", str(sketches), "--url", url, "--stream", STREAM]
+    _run([*command, "--timeout-s", f"{ANSWER_LIMIT_S:g}"], show=False)
 
 
 def _run(module: Sequence[str], *, show: bool) -> None:
@@ -72,16 +101,21 @@ def _run(module: Sequence[str], *, show: bool) -> None:
 
 
 @contextmanager
-def running_aggregator(folder: Path) -> Iterator[Aggregator]:
+def running_aggregator(
+    folder: Path, tell: Callable[[str], None] = lambda line: None
+) -> Iterator[Aggregator]:
     """A freshly started aggregator with an empty journal, stopped at the end.
 
-    ``folder`` takes its journal and what it prints.
+    Args:
+        folder: takes its journal and what it prints.
+        tell: told every few seconds, while it starts, what it does.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("journal.sqlite3*"):
         old.unlink()
     port = _free_port()
     options = ["--port", str(port), "--data", str(folder / "journal.sqlite3")]
+    options += ["--log-format", "text"]
     printed = folder / "aggregator.log"
     with printed.open("w") as output:
         process = subprocess.Popen(
@@ -91,13 +125,19 @@ def running_aggregator(folder: Path) -> Iterator[Aggregator]:
             stderr=subprocess.STDOUT,
         )
         try:
-            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client:
-                _wait_until_it_answers(client, process, printed)
+            url = f"http://127.0.0.1:{port}"
+            with httpx2.Client(base_url=url, timeout=ANSWER_LIMIT_S, trust_env=False) as client:
+                _wait_until_it_answers(client, process, printed, tell)
                 yield Aggregator(client)
+        except (ProgramFailedError, httpx2.TransportError) as fault:
+            raise ProgramFailedError(
+                f"{fault or type(fault).__name__}\nWhat was built is kept in {folder}: the same "
+                f"command once more goes on from there. The aggregator's log is {printed}"
+            ) from fault
         finally:
             process.terminate()
             try:
-                process.wait(timeout=10)
+                process.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -110,19 +150,31 @@ def _free_port() -> int:
 
 
 def _wait_until_it_answers(
-    client: httpx2.Client, process: subprocess.Popen[bytes], printed: Path
+    client: httpx2.Client,
+    process: subprocess.Popen[bytes],
+    printed: Path,
+    tell: Callable[[str], None],
 ) -> None:
-    give_up = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < give_up:
-        if process.poll() is not None:
-            break
-        try:
-            if client.get("/healthz").is_success:
+    """For as long as it lives: where many things run, it may compile for many minutes."""
+    started = told = time.monotonic()
+    while process.poll() is None:
+        with suppress(httpx2.TransportError):
+            if client.get("/healthz", timeout=5.0).is_success:
                 return
-        except httpx2.TransportError:
-            pass
+        if time.monotonic() - told >= TELL_EVERY_S:
+            told = time.monotonic()
+            line = escape(_last_line(printed))
+            tell(f"  the aggregator starts, {told - started:.0f} s: {line}")
         time.sleep(0.1)
-    raise ProgramFailedError(f"python -m api did not start\n{printed.read_text()}")
+    raise ProgramFailedError(
+        f"python -m api ended with status {process.returncode} before it served\n"
+        f"{printed.read_text()}"
+    )
+
+
+def _last_line(printed: Path) -> str:
+    lines = printed.read_text(errors="replace").splitlines()
+    return lines[-1] if lines else "it has said nothing yet"
 
 
 class Aggregator:

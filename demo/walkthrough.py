@@ -94,10 +94,15 @@ def run(options: Options, report: Report) -> int:
     report.heading("The main job")
     report.say("Spark builds one sketch per gateway (python -m spark_jobs.build)")
     with report.step("Spark", bar=False):
-        build_with_spark(case.given.path, options.out, params, weighted=case.weighted)
+        built = build_with_spark(case.given.path, options.out, params, weighted=case.weighted)
+    if not built:
+        report.say(
+            f"  taken from an earlier run over the same log with the same settings; remove "
+            f"{options.out / 'sketches'} to have them built again"
+        )
     sketches = list(SketchTable.open(options.out / "sketches").sketches())
 
-    with running_aggregator(options.out) as aggregator:
+    with running_aggregator(options.out, tell=report.say) as aggregator:
         with report.step("Posting the sketches to a fresh aggregator"):
             publish(options.out / "sketches", aggregator.url)
         with report.step("Asking over HTTP") as advance:

@@ -43,7 +43,7 @@ from quality.serving import Server
 __all__ = ["damaged", "main", "sound"]
 
 _CHUNK: Final = 20_000
-_LONGEST_CHUNK_S: Final = 300.0
+_LONGEST_CHUNK_S: Final = 1800.0
 _HEADER_BYTES: Final = 16
 _SKETCH: Final = "application/octet-stream"
 _EXTREMES: Final = [

@@ -25,7 +25,7 @@ import sqlalchemy as sa
 __all__ = ["Database", "PostgresServer", "ServerUnavailableError"]
 
 _ACCOUNTS = ("postgres", "nobody")  # the server refuses to run as root
-_START_S = 60
+_START_S = 600
 _numbers = itertools.count(1)
 
 

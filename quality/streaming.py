@@ -70,7 +70,7 @@ Moment = Literal["starting", "first batch", "any batch", "writing"]
 MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
 _STARTED = "the query has started"
-_LONGEST_START_S = 180.0
+_LONGEST_START_S = 1800.0
 
 
 class MismatchError(AssertionError):

@@ -98,7 +98,7 @@ def _major_version(home: Path) -> int | None:
     if not version:
         try:
             run = subprocess.run(
-                [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=60
+                [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=600
             )
         except (OSError, subprocess.TimeoutExpired):
             return None

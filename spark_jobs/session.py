@@ -21,7 +21,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from decaysketch import batch
+from decaysketch import batch, compiling
 from decaysketch.cli.output import report
 from decaysketch.families import recipe_of
 from decaysketch.spark.worker import session_settings
@@ -52,7 +52,8 @@ def spark_session(
     if local:
         ensure_java()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host's name need not resolve
-    batch.warm_up(*built_with)
+    with compiling.progress(report.print):
+        batch.warm_up(*built_with)
     _prepare_environment()
     from pyspark.sql import SparkSession
 
@@ -75,6 +76,10 @@ def spark_session(
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.driver.host": "127.0.0.1",
                 "spark.local.dir": scratch,
+                # For what hangs: JVM and workers are on one machine, and where that is busy they
+                # wait longer for each other than Spark's two minutes and fifteen seconds.
+                "spark.network.timeout": "1800s",
+                "spark.python.authenticate.socketTimeout": "1800s",
                 "spark.sql.shuffle.partitions": "8",
             }
         builder = SparkSession.builder.appName(name).master(master)

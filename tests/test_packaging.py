@@ -21,7 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # Imports point one way: a module imports from rows above its own, or from its own where the row is
 # one package. Whoever adds a module says here where it stands.
 LAYERS = [
-    ["decaysketch.errors", "decaysketch._view", "decaysketch._distinct_kernels"],
+    [
+        "decaysketch.errors",
+        "decaysketch._view",
+        "decaysketch._distinct_kernels",
+        "decaysketch.compiling",
+    ],
     ["decaysketch.distinct"],
     ["decaysketch.predicate", "decaysketch.time_units"],
     ["decaysketch.hashing", "decaysketch.sizing", "decaysketch.plausible_times"],

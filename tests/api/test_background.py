@@ -88,7 +88,7 @@ def failures(aggregator: Aggregator, task: str) -> float:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):  # only if it never does
+    async with asyncio.timeout(1800):  # only if it never does
         while not holds():
             await asyncio.sleep(0.01)
 

@@ -146,13 +146,13 @@ def test_workers_count_together(tmp_path: Path) -> None:
         )
 
     with worker(1, 1000, "pass") as gone:
-        assert gone.wait(60) == 0
+        assert gone.wait(1800) == 0
     with worker(2, 7, "print('ready', flush=True); input()") as waiting:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "ready\n"
         with worker(4, 3, "print(counted.exposition().decode())") as scraping:
-            text, _ = scraping.communicate(timeout=60)
-        waiting.communicate("\n", timeout=60)
+            text, _ = scraping.communicate(timeout=1800)
+        waiting.communicate("\n", timeout=1800)
     found = samples(text)
     assert found["decaysketch_posts_total", "s"] == 7
     assert found["decaysketch_journal_commit_seconds_count",] == 3

@@ -71,7 +71,7 @@ def test_no_request_compiles_anything(tmp_path: Path) -> None:
     given = [json.dumps(each) for each in (PARAMS.to_dict(), rows, queries)]
     done = subprocess.run(  # a process of its own: this one has compiled much
         [sys.executable, "-c", PROGRAM, str(tmp_path / "data.sqlite3"), str(body), *given],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=1800, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []

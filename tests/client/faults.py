@@ -58,7 +58,7 @@ class Aggregator:
                 ],
                 cwd=ROOT, stdout=sink, stderr=sink,
             )  # fmt: skip
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 1800
         while True:
             try:
                 if self.client.get("/healthz").status_code == 200:

@@ -31,7 +31,7 @@ MAPPING = ColumnMapping(
     time="event_us", fallback_time="arrival_us", ids=("source", "msg"), value="value",
     time_unit="us",
 )  # fmt: skip
-SECONDS_TO_START = 180.0
+SECONDS_TO_START = 1800.0
 
 JOB = """
     import sys
@@ -159,7 +159,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for process in reversed(started):
             process.terminate()
         for process in started:
-            process.wait(timeout=30)
+            process.wait(timeout=600)
 
 
 @pytest.mark.spark
@@ -188,7 +188,7 @@ def test_executors_need_the_wheel_and_nothing_else(
     arguments = [cluster, str(tmp_path / "log.parquet"), str(out), str(installed)]
     job = subprocess.run(
         [sys.executable, "job.py", *arguments],
-        cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=400,
+        cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
     assert job.returncode == 0, job.stderr[-4_000:]
     told = dict(line.split(" ", 1) for line in job.stdout.splitlines() if " " in line)

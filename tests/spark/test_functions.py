@@ -993,7 +993,7 @@ def test_under_spark_connect() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
         check=True,
     )
     assert "answers pyspark.sql.connect.session [60.0, 60.0] True" in done.stdout

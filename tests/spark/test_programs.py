@@ -62,7 +62,7 @@ def test_a_build_without_a_java_on_the_machine(
     arguments = [tmp_path / "log.parquet", "--out", tmp_path / "out", "--capacity", 64, "--by", ""]
     built = subprocess.run(
         [sys.executable, "-m", "spark_jobs.build", *map(str, arguments)],
-        cwd=ROOT, env=without_java, capture_output=True, text=True, timeout=300,
+        cwd=ROOT, env=without_java, capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
     assert "600 deliveries" in built.stderr

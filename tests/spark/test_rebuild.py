@@ -273,7 +273,7 @@ def test_a_build_that_is_killed_leaves_what_was_there_and_runs_again(
         found = (out / "data").glob(f"{before.version + 1:010d}-*")
         return [folder for folder in found if (folder / "_SUCCESS").exists()]
 
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 1800
     while not next_version():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline

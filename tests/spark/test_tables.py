@@ -369,7 +369,7 @@ class TestTwoWriters:
         locked = context.Event()
         other = context.Process(target=_hold, args=(tmp_path / "t", locked))
         other.start()
-        assert locked.wait(60)
+        assert locked.wait(600)
         with pytest.raises(TableBusyError, match="another program is writing"):
             table.append(built(log(2)))
         assert table.read() == built(log(1))
