@@ -27,7 +27,6 @@ _log = logging.getLogger(__name__)
 
 MOST_ROWS = 1 << 20  # of the sources of a stream together; 60 bytes each while they are counted
 
-_EVERY_S = 10.0
 _SHARE = 20  # of the time, one part at most
 
 
@@ -44,12 +43,13 @@ class Replacements:
         self._streams, self._compute, self._observer = streams, compute, observer
         self._seen: dict[Stream, object] = {}  # what each was when it was counted last
 
-    async def watch(self) -> None:
-        """Count once, and wait: this is done every few seconds, for a small part of the time."""
+    async def watch(self, every_s: float) -> None:
+        """Count once, and wait: this is done every ``every_s`` seconds, or less often:
+        for a small part of the time."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self.count()
-        await asyncio.sleep(max(_EVERY_S, _SHARE * (loop.time() - began)))
+        await asyncio.sleep(max(every_s, _SHARE * (loop.time() - began)))
 
     async def count(self) -> None:
         """Count where something has changed."""
@@ -70,9 +70,9 @@ class Replacements:
 
 
 def _replacing(stream: Stream) -> Mapping[str, int] | None:
-    """Of each source that has any; None where there are too many rows."""
+    """Of each source; None where there are too many rows."""
     if stream.source_count < 2:
-        return {}
+        return dict.fromkeys(stream.source_names, 0)
     held: dict[str, Identified] = {}
     rows = 0
     for name in stream.source_names:
@@ -84,4 +84,4 @@ def _replacing(stream: Stream) -> Mapping[str, int] | None:
         if rows > MOST_ROWS:
             return None
     counts = count_replacing(list(held.values()))
-    return {name: count for name, count in zip(held, counts, strict=True) if count}
+    return dict(zip(held, counts, strict=True))

@@ -59,8 +59,8 @@ class Stream:
         memory: where its rows are counted.
 
     Attributes:
-        replacing: how many rows of each source stand in place of another's, as they were counted
-            last; None: not yet, or there are too many.
+        replacing: how many rows of each source stand in place of another's, of those there were
+            when they were counted last; None: not yet, or there are too many.
 
     Raises:
         DecaySketchError: the recipe cannot be read.

@@ -352,7 +352,7 @@ def _source(replacing: Mapping[str, int] | None, each: SourceInfo) -> schemas.So
         posted_bytes=each.totals.posted_bytes,
         posted_rows=each.totals.rows,
         last_received=_utc(each.totals.last_received_us),
-        replacing_rows=None if replacing is None else replacing.get(each.source, 0),
+        replacing_rows=None if replacing is None else replacing.get(each.source),
     )
 
 

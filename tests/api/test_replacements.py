@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from service import NOW, OCTETS, PARAMS, posted
 
 import decaysketch as ds
 from api import replacements
+from api.aggregator import Limits
+from api.settings import Settings
 from decaysketch.asyncwindow import MedianSampler, SumSampler
 
 
@@ -44,7 +48,11 @@ FAMILIES: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture(autouse=True)
 def _counted_by_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacements, "_EVERY_S", 1e9)
+    monkeypatch.setattr(Limits, "of", partial(_at_length, Limits.of))
+
+
+def _at_length(of: Callable[[Settings], Limits], settings: Settings) -> Limits:
+    return replace(of(settings), replacing_every_s=1e9)
 
 
 def count(client: TestClient) -> dict[str, Any]:
@@ -70,6 +78,13 @@ def post(client: TestClient, source: str, sketch: Any) -> None:
         headers=OCTETS,
     )
     posted(answer)
+    taken(client, answer)
+
+
+def taken(client: TestClient, answer: Any) -> None:
+    """Wait until the stream holds it."""
+    headers = {"decaysketch-after": answer.json()["token"]}
+    assert client.get("/v1/streams/s/sketch", headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -108,6 +123,7 @@ def test_raw_observations_count_as_sketches_do(stream: TestClient) -> None:
             "/v1/streams/s/observations", params={"source": source}, json={"observations": rows}
         )
         assert answer.json()["retained"] == 5
+        taken(stream, answer)
     assert count(stream) == {"mallory": 5, "t-7": 0}
 
 
