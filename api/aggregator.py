@@ -80,7 +80,7 @@ class Limits:
     compact_rows: int = 2000
     compact_bytes: int = 256 << 20
     compact_every_s: float = 1.0
-    replacing_every_s: float = 10.0
+    replacing_every_s: float | None = 10.0  # None: only when asked
     wait_s: float = 10.0
     lag_s: float = 10.0
     max_streams: int = 10_000
@@ -208,7 +208,8 @@ class Aggregator:
         run("commit", self._committer.run)
         run("follow", lambda: self._follower.follow(limits.poll_s))
         run("compact", lambda: self._compactor.watch(limits.compact_every_s))
-        run("replacements", lambda: self._replacements.watch(limits.replacing_every_s))
+        if (every_s := limits.replacing_every_s) is not None:
+            run("replacements", lambda: self._replacements.watch(every_s))
         run("give back", self._give_back)
 
     def stop(self) -> None:

@@ -103,7 +103,7 @@ class Plan:
                 compact_rows=draw.choice((2, 4, 8, 1000)),
                 compact_bytes=draw.choice((500, 1 << 20)),
                 compact_every_s=draw.choice((0.1, 0.4)),
-                replacing_every_s=1e9,  # it only reads, and every turn it took would move others
+                replacing_every_s=None,  # it only reads, and one more task moves the others
                 wait_s=1.0,
             ),
             chunk_bytes=draw.choice((100, 400, 1 << 20)),
