@@ -34,6 +34,7 @@ from decaysketch.errors import (
     ParameterError,
     UnanswerableQueryError,
 )
+from decaysketch.plausible_times import in_another_unit
 
 __all__ = [
     "BodiesInFlightError",
@@ -209,13 +210,21 @@ def _interval(interval: tuple[int, int]) -> str:
 class ClockAheadError(ServiceError):
     """Times of a sketch lie further past the clock of this machine than the stream allows."""
 
-    def __init__(self, stream: str, limit: int, skew_s: float, times: Mapping[str, int]) -> None:
+    def __init__(
+        self, stream: str, limit: int, skew_s: float, times: Mapping[str, int], unit: str
+    ) -> None:
         listed = ", ".join(f"{field} is {time}" for field, time in times.items())
+        hint = in_another_unit(unit, max(times.values()))
         super().__init__(
             f"{listed}; stream {stream!r} takes times up to {limit}, {skew_s:g} s past the clock "
-            "of this server",
+            f"of this server{hint}",
             [
-                Fault(field=field, reason="too far in the future", value=time, expected=limit)
+                Fault(
+                    field=field,
+                    reason=f"too far in the future{in_another_unit(unit, time)}",
+                    value=time,
+                    expected=limit,
+                )
                 for field, time in times.items()
             ],
         )

@@ -67,6 +67,11 @@ class Snapshot(ABC):
         """The latest time of a row; None where there are none."""
 
     @property
+    @abstractmethod
+    def oldest(self) -> int | None:
+        """The earliest time of a row; None where there are none."""
+
+    @property
     def reach(self) -> int:
         """How far past the time of an observation a watermark may lie."""
         return 0
@@ -145,6 +150,11 @@ class _ChosenDecay(Snapshot):
         state = self._held.states[0]
         return Identified(state.ids, state.weights, state.times, state.value_keys)
 
+    @property
+    def oldest(self) -> int | None:
+        held = [state.times for state in self._held.states if len(state)]
+        return min((int(times[-1]) for times in held), default=None)
+
     def to_bytes(self) -> bytes:
         return self._held.to_bytes()
 
@@ -179,6 +189,10 @@ class _OfState(Snapshot):
     @property
     def newest(self) -> int | None:
         return int(self._state.times[0]) if len(self) else None
+
+    @property
+    def oldest(self) -> int | None:
+        return int(self._state.times[-1]) if len(self) else None
 
 
 class _FixedDecay(_OfState):

@@ -391,6 +391,9 @@ class StreamState(BaseModel):
         "`after_source`."
     )
     revoked: list[str] = Field(description="Sources that are refused, in order of name.")
+    warnings: list[str] = Field(
+        default=[], description="What is hardly meant, such as times of another unit; often none."
+    )
 
 
 class IntervalModel(BaseModel):
@@ -421,6 +424,9 @@ class PostedSketches(BaseModel):
         "header `Decaysketch-After`, is answered from a sketch that holds it, on any replica."
     )
     sketches: list[PostedSketch] = Field(description="In the order of the body.")
+    warnings: list[str] = Field(
+        default=[], description="What is hardly meant, such as times of another unit; often none."
+    )
 
 
 class Health(BaseModel):

@@ -40,6 +40,7 @@ from decaysketch.cli.recipes import (
     recipe_from_options,
 )
 from decaysketch.client.access import has_secret
+from decaysketch.plausible_times import span
 from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
 from spark_jobs.inputs import FINGERPRINTS, inputs
@@ -238,6 +239,9 @@ def _details(said: dict[str, Any]) -> list[str]:
         )
     if said["held"] is not None:
         lines.append(f"{said['held']:,} observations held; {_copies(said)}")
+    if said.get("newest") is not None:
+        lines.append(f"times {span(said['time_unit'], said['oldest'], said['newest'])}")
+    lines += [f"warning: {each}" for each in said.get("warnings", ())]
     if said["filtered"]:
         lines.append(f"{said['filtered']:,} rows filtered out")
     if said["refused"]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from decaysketch.cli.output import CommandError
 from decaysketch.families import Recipe
+from decaysketch.plausible_times import doubt
 from decaysketch.spark.build import (
     WorkerFunction,
     detect_format,
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Rebuilt", "build", "each_row_counts", "rebuild"]
 
-_TALLY = (("__held", "long"), ("__observations", "double"), ("__exact", "boolean"))
+_TALLY = (
+    ("__held", "long"), ("__observations", "double"), ("__exact", "boolean"),
+    ("__oldest", "long"), ("__newest", "long"),
+)  # fmt: skip
 _WITHOUT_VALUE_IS_NONE = ("sum", "median")  # families to which a row without a value is no element
 
 
@@ -192,6 +196,7 @@ class _Part:
             rows = rows.mapInArrow(WorkerFunction(tallying(recipe)), schema)
             sums += ["coalesce(sum(__held), 0) AS held", "sum(__observations) AS observations"]
             sums += ["count(__observations) AS known", "coalesce(every(__exact), true) AS exact"]
+            sums += ["min(__oldest) AS oldest", "max(__newest) AS newest"]
         self.rows, self._written = _observed(rows, *sums)
 
     def finish(self) -> dict[str, Any]:
@@ -215,6 +220,8 @@ class _Part:
             "held": counted["held"] if self._count_copies else None,
             "observations": (counted["observations"] or 0.0) if known else None,
             "exact": bool(known and counted["exact"] and each_row_counts(spec, self._recipe)),
+            "oldest": counted["oldest"] if self._count_copies else None,
+            "newest": counted["newest"] if self._count_copies else None,
         }
 
     def _rows_read(self) -> int:
@@ -269,6 +276,11 @@ def each_row_counts(spec: BuildSpec, recipe: Recipe[Any]) -> bool:
     return spec.mapping.weight is None and recipe.family != "sum"
 
 
+def _doubts(unit: str, oldest: int | None, newest: int | None) -> list[str]:
+    found = doubt(unit, oldest, newest)
+    return [] if found is None else [f"times are hardly in {unit}: {found}"]
+
+
 def _notes(
     spec: BuildSpec, recipe: Recipe[Any], parts: Mapping[str, Mapping[str, Any]], started: float
 ) -> dict[str, Any]:
@@ -278,6 +290,10 @@ def _notes(
         each = [part[name] for part in parts.values()]
         return None if None in each else sum(each)
 
+    oldest, newest = (
+        choose((part[name] for part in parts.values() if part.get(name) is not None), default=None)
+        for name, choose in (("oldest", min), ("newest", max))
+    )
     observations = total("observations")
     copies = None
     if observations is not None:
@@ -292,6 +308,10 @@ def _notes(
         "held": total("held"),
         "copies": copies,
         "copies_exact": all(part["exact"] for part in parts.values()),
+        "time_unit": recipe.params.time_unit,
+        "oldest": oldest,
+        "newest": newest,
+        "warnings": _doubts(recipe.params.time_unit, oldest, newest),
         "seconds": round(time.monotonic() - started, 3),
         "parts": dict(parts),
     }

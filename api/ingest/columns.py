@@ -18,7 +18,7 @@ Samplers
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from decaysketch import SketchParams, observation_ids
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.hashing import MAX_KEY_BYTES, RepeatedKeys
 from decaysketch.observations import TIME_LIMIT
+from decaysketch.plausible_times import in_another_unit
 
 __all__ = [
     "EXACT_IN_FLOAT",
@@ -176,14 +177,15 @@ class _Checks:
         at_fault: npt.NDArray[np.bool_],
         name: str,
         column: npt.NDArray[Any] | None,
-        reason: str,
+        reason: str | Callable[[Any], str],
         expected: Any,
     ) -> None:
         places = np.flatnonzero(at_fault & self.good).tolist()
         for place in places:
             value = None if column is None else column[place].item()
             row = int(self._positions[place])
-            self.refusals.append(Refusal(row, name, reason, value, expected))
+            why = reason if isinstance(reason, str) else reason(value)
+            self.refusals.append(Refusal(row, name, why, value, expected))
         self.good[places] = False
 
 
@@ -207,7 +209,14 @@ def check(raw: Raw, form: Form) -> Batch:
     checks.refuse(outside, "time", raw.times, "out of bounds", "at most 2^62 in magnitude")
     if form.latest is not None:
         late = raw.times > form.latest
-        checks.refuse(late, "time", raw.times, "too far in the future", form.latest)
+        unit = form.params.time_unit
+        checks.refuse(
+            late,
+            "time",
+            raw.times,
+            lambda time: f"too far in the future{in_another_unit(unit, time)}",
+            form.latest,
+        )
     plain = np.ones(len(raw.ids), dtype=bool)
     plain[list(raw.keys)] = False
     outside = plain & ((raw.ids < 0) | (raw.ids > form.max_id))

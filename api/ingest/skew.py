@@ -91,7 +91,7 @@ def check_times(
     allowed = {"newest": limit, "watermarks": limit + snapshot.reach, "clock": limit}
     late = {name: time for name, time in times.items() if time is not None and time > allowed[name]}
     if late:
-        raise ClockAheadError(stream, limit, max_clock_skew_s, late)
+        raise ClockAheadError(stream, limit, max_clock_skew_s, late, snapshot.params.time_unit)
     if snapshot.clock is not None:
         _check_clock(snapshot, snapshot.clock, stream, max_clock_skew_s, now_ns)
 

@@ -115,6 +115,11 @@ class _Response(BaseModel):
     answers: list[SeriesAnswer | Annotated[PointAnswer, Field(discriminator="aggregate")]] = Field(
         description="In the order of the queries; a query with `times` has a series."
     )
+    warnings: list[str] = Field(
+        default=[],
+        description="Why answers are hardly what was asked for, such as a `now` of another unit; "
+        "often none.",
+    )
 
 
 class QueryResponse(_Response):

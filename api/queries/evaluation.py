@@ -18,6 +18,7 @@ from api.queries.planning import Plan, refusal
 from api.queries.requests import GroupRequest
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.plausible_times import doubts_of_query
 from decaysketch.sample import Sample, pool
 
 __all__ = ["MAX_WORK_S", "Evaluation"]
@@ -131,10 +132,18 @@ class Evaluation:
         names, digest, answers = self._plan.names, self._plan.snapshot.digest, self._answers()
         response: QueryResponse | GroupResponse
         if isinstance(self._plan.request, GroupRequest):
-            response = GroupResponse(streams=list(names), digest=digest, answers=answers)
+            response = GroupResponse(
+                streams=list(names), digest=digest, answers=answers, warnings=self._warnings()
+            )
         else:
-            response = QueryResponse(stream=names[0], digest=digest, answers=answers)
+            response = QueryResponse(
+                stream=names[0], digest=digest, answers=answers, warnings=self._warnings()
+            )
         return response.model_dump_json().encode()
+
+    def _warnings(self) -> list[str]:
+        held, nows = self._plan.snapshot, {now for _, now in self._asked}
+        return doubts_of_query(held.params.time_unit, held.oldest, held.newest, nows)
 
     def _answers(self) -> list[PointAnswer | SeriesAnswer]:
         return [

@@ -14,6 +14,7 @@ from api.budget import Hold, Memory
 from api.errors import presentable
 from api.ingest.arrow import read_arrow
 from api.ingest.columns import Form, Refusal
+from api.ingest.doubts import doubts_of_columns
 from api.ingest.skew import latest_time
 from api.ingest.take import READERS, Reader, Taken, take
 from api.routes.common import (
@@ -66,6 +67,9 @@ class PostedObservations(BaseModel):
     )
     refusals: list[RefusedRow] = Field(
         description=f"Observations that were refused, the first {_REFUSALS_LISTED} of them."
+    )
+    warnings: list[str] = Field(
+        default=[], description="What is hardly meant, such as times of another unit; often none."
     )
 
 
@@ -164,6 +168,7 @@ async def post_observations(
         **counts,
         verdicts=[_NAMES[code] for code in taken.verdicts.tolist()] if verdicts == "rows" else None,
         refusals=[_presented(each) for each in taken.batch.refusals[:_REFUSALS_LISTED]],
+        warnings=doubts_of_columns(params.time_unit, taken.batch.columns.times),
     )
 
 

@@ -15,6 +15,7 @@ from api.aggregator import Aggregator, Incoming
 from api.budget import Hold, Memory
 from api.errors import InvalidRequestError
 from api.families import Snapshot
+from api.ingest.doubts import doubts_of_sketches
 from api.ingest.intervals import check_interval, interval_of
 from api.ingest.skew import check_times
 from api.journal.model import Interval
@@ -121,6 +122,9 @@ async def post_sketches(
             )
             for each, duplicate in zip(sketches, receipt.duplicates, strict=True)
         ],
+        warnings=doubts_of_sketches(
+            stream.recipe.params.time_unit, (each.sketch for each in sketches)
+        ),
     )
     return Response(posted.model_dump_json(), media_type="application/json")
 

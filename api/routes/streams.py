@@ -19,6 +19,7 @@ from api.access.keys import Caller
 from api.aggregator import recipe_of_form
 from api.compute import Compute
 from api.errors import Fault, InvalidRequestError
+from api.ingest.doubts import doubts_of_sketches
 from api.ingest.intervals import interval_of
 from api.ingest.skew import clock_lead_s
 from api.queries import asked_in_body, body_described, is_known
@@ -374,6 +375,7 @@ def _state(stream: Stream, sources: list[schemas.SourceState]) -> bytes:
         watermarks=merged.watermarks,
         clock=merged.clock,
         revoked=stream.revoked,
+        warnings=doubts_of_sketches(stream.recipe.params.time_unit, [merged]),
         source_count=count,
         sources=sources,
     )

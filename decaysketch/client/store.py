@@ -270,7 +270,7 @@ class Store:
             self._doubted = True
             warnings.warn(
                 f"stream {self.stream!r}: the times are hardly in {unit}: {found}",
-                TimeUnitWarning, stacklevel=5,
+                TimeUnitWarning, stacklevel=6,
             )  # fmt: skip
 
     def _check_room(self) -> None:

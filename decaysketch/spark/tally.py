@@ -37,6 +37,8 @@ TALLY_FIELDS: Final = (
     pa.field("__held", pa.int64()),
     pa.field("__observations", pa.float64()),
     pa.field("__exact", pa.bool_()),
+    pa.field("__oldest", pa.int64()),
+    pa.field("__newest", pa.int64()),
 )
 
 
@@ -47,15 +49,28 @@ class Tally(NamedTuple):
         held: observations that it holds.
         observations: distinct ones that it was fed; None where nobody can tell.
         exact: whether that is a count, not an estimate.
+        oldest, newest: the earliest and the latest time that it holds; None: it holds nothing.
     """
 
     held: int
     observations: float | None
     exact: bool
+    oldest: int | None = None
+    newest: int | None = None
 
 
 def tally_of(sketch: Sketch) -> Tally:
     """How many observations a sketch holds and was fed. O(1) where nothing was discarded."""
+    if isinstance(sketch, DecaySketch):
+        times = [state.times for state in sketch.snapshot().states if len(state)]
+    else:
+        times = [state.times for state in (sketch.state(),) if len(state)]
+    oldest = min((int(each[-1]) for each in times), default=None)
+    newest = max((int(each[0]) for each in times), default=None)
+    return _counted(sketch)._replace(oldest=oldest, newest=newest)
+
+
+def _counted(sketch: Sketch) -> Tally:
     held = len(sketch)
     if isinstance(sketch, DecaySketch):
         snapshot = sketch.snapshot()

@@ -56,7 +56,7 @@ def test_they_answer_as_one(
         response = ask(client, list(names), SUM, quantile | {"confidence": 0.8})
         assert response.status_code == 200, response.text
         content = response.json()
-        assert content.keys() == {"streams", "digest", "answers"}
+        assert content.keys() == {"streams", "digest", "answers", "warnings"}
         assert content["streams"] == list(names)
         assert content["digest"] == merged.digest()
         total, quantiles = content["answers"]

@@ -52,6 +52,7 @@ def test_a_post_is_folded_in(stream: TestClient) -> None:
         "sketches": [
             {"rows": len(sketch), "bytes": len(blob), "duplicate": False, "interval": None}
         ],
+        "warnings": [],
     }
     assert (state["digest"], state["rows"]) == (sketch.digest(), len(sketch))
     assert (state["posts"], state["posted_bytes"]) == (1, len(blob))

@@ -106,6 +106,51 @@ def test_every_format_gives_the_same_sketch(tmp_path: Path, name: str) -> None:
     }  # fmt: skip
 
 
+def dates(scale: int) -> pa.Table:
+    """A log of the fourteenth of November 2023, in 1 / scale seconds."""
+    times = (1_700_000_000 + np.arange(100)) * scale
+    return log(100).set_column(0, "event_us", pa.array(times))
+
+
+def test_times_of_another_unit_are_warned_of_wherever_they_are_met(tmp_path: Path) -> None:
+    source, out = write(dates(10**6), tmp_path / "log.parquet"), tmp_path / "a.sketch"
+    result = run("build", source, "--out", out, "--time-column", "event_us", *OPTIONS)
+    assert result.stderr.count("warning:") == 1
+    assert "in us it would be 2023-11-14" in result.stderr
+    assert "--column-unit" in result.stderr
+    for command in (("inspect", out), ("merge", out, "--out", tmp_path / "b.sketch")):
+        result = run(*command)
+        assert "holds times that are hardly in s" in result.stderr
+    result = run("query", out, "count", "--decay", "window:width=60", "--now", 1_700_000_099)
+    assert "the sketch holds times that are hardly in s" in result.stderr
+
+
+def test_questions_of_another_unit_are_warned_of(tmp_path: Path) -> None:
+    source, out = write(dates(1), tmp_path / "log.parquet"), tmp_path / "a.sketch"
+    result = run("build", source, "--out", out, "--time-column", "event_us", *OPTIONS)
+    assert "warning" not in result.stderr  # whatever the name says: they are dates in seconds
+    assert "2023-11-14 22:13:20 UTC" in run("inspect", out).stdout
+    asked = ("query", out, "count", "--decay", "window:width=60")
+    result = run(*asked)
+    assert "warning" not in result.stderr
+    assert "2023-11-14" in result.stdout
+    result = run(*asked, "--now", 1_700_000_099_000, "--json")
+    assert "now is hardly in s" in result.stderr
+    said = json.loads(result.stdout)
+    [warning] = said["warnings"]
+    assert "in ms it would be 2023-11-14" in warning
+    assert said["now_date"] is None
+
+
+def test_columns_whose_names_say_another_unit_are_warned_of(tmp_path: Path) -> None:
+    table = log().rename_columns(["event_ms", *log().column_names[1:]])
+    source, out = write(table, tmp_path / "log.csv"), tmp_path / "a.sketch"
+    asked = ("build", source, "--out", out, "--time-column", "event_ms", *OPTIONS)
+    assert "its name ends like that of one in ms" in run(*asked).stderr
+    result = run(*asked, "--overwrite", "--column-unit", "ms")
+    assert "warning" not in result.stderr
+
+
 def test_several_files_and_copies_of_them_give_the_same_sketch(tmp_path: Path, built: Path) -> None:
     parts = [
         write(log()[:700], tmp_path / "a.csv"), write(log()[300:], tmp_path / "b.parquet")

@@ -22,7 +22,7 @@ from decaysketch.client import (
     SpoolInUseError,
     StreamUnknownError,
 )
-from decaysketch.errors import ParameterError
+from decaysketch.errors import ParameterError, TimeUnitWarning
 from decaysketch.families import recipe_of
 
 LOOK = {"name": "s", "family": "decay", "params": PARAMS.to_dict(), "decay": None, "rows": 0}
@@ -261,6 +261,16 @@ def test_card_is_readable(tmp_path: Path) -> None:
     with sensor(tmp_path, usual):
         card = json.loads((tmp_path / "sensor.json").read_text())
     assert card["recipe"]["params"] == PARAMS.to_dict()
+
+
+def test_times_of_another_unit_are_warned_of_once(tmp_path: Path) -> None:
+    with sensor(tmp_path, usual) as one:
+        values, weights, times, ids = batch(0, "a")
+        with pytest.warns(TimeUnitWarning, match="stream 's': .* in ms it would be 2023") as said:
+            one.update(values, weights, times + 1_700_000_000_000, ids)
+        assert len(said) == 1
+        assert said[0].filename == __file__
+        assert one.update(values, weights, times + 1_700_000_000_000, ids) == len(ids)
 
 
 def test_sender_outlives_whatever_comes(

@@ -24,6 +24,7 @@ from decaysketch.families import recipe_of
 from decaysketch.spark._names import quoted
 from decaysketch.spark.build import sketch_table
 from decaysketch.spark.tables import SketchTable, TableError
+from spark_jobs.build import _details
 from spark_jobs.compact import Truncation, compact
 from spark_jobs.merge import merge_all, merge_per_key
 from spark_jobs.spec import BuildSpec
@@ -205,6 +206,24 @@ class TestWhatIsCounted:
         assert not said["copies_exact"]
         assert said["held"] < len(distinct)
         assert 0.8 < (3_000 - said["copies"]) / len(distinct) < 1.2
+
+    def test_times_of_another_unit_are_doubted(self, session: SparkSession, tmp_path: Path) -> None:
+        log = delivery_log(300)
+        since = 1_700_000_000_000_000
+        times = pa.array(range(since, since + 300 * 10**6, 10**6))
+        log = log.set_column(log.column_names.index("event_us"), "event_us", times)
+        pq.write_table(log, tmp_path / "log.parquet")
+        said = build(session, tmp_path / "log.parquet", tmp_path / "a").summary
+        assert (said["oldest"], said["newest"]) == (since, since + 299 * 10**6)
+        assert said["warnings"] == []
+        assert "times 1700000000000000..1700000299000000 us (2023-11-14 " in _details(said)[1]
+        mapping = dataclasses.replace(MAPPING, time_unit="s")  # and the sketch's are in us
+        seconds = dataclasses.replace(PARAMS, time_unit="s")
+        wrong = build(session, tmp_path / "log.parquet", tmp_path / "b", seconds, mapping).summary
+        [warning] = wrong["warnings"]
+        assert "times are hardly in s" in warning
+        assert "in us it would be 2023-11-14" in warning
+        assert f"warning: {warning}" in _details(wrong)
 
     @pytest.mark.parametrize(
         ("params", "known", "exact"),

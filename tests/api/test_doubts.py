@@ -1,0 +1,105 @@
+"""Times of another unit: refused with the unit that is likely, or taken and said to be doubtful."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from families import CASES
+from fastapi.testclient import TestClient
+from service import OCTETS, problem
+
+import decaysketch as ds
+from api.families import snapshot_of
+
+S = 1_700_000_000
+DATE = "2023-11-14 22:1"
+NONE = {"kind": "none"}
+
+
+def create(client: TestClient, unit: str, name: str = "s", **form: Any) -> ds.SketchParams:
+    params = ds.SketchParams(max_weight=9, id_bits=40, capacity=100, time_unit=unit)
+    body = {"params": params.to_dict(), **form}
+    assert client.put(f"/v1/streams/{name}", json=body).status_code == 201
+    return params
+
+
+def observe(client: TestClient, *times: int, name: str = "s") -> Any:
+    rows = [{"time": time, "id": place} for place, time in enumerate(times)]
+    answer = client.post(f"/v1/streams/{name}/observations?source=a", json={"observations": rows})
+    assert answer.status_code in (200, 422), answer.text
+    return answer.json()
+
+
+def post(client: TestClient, params: ds.SketchParams, *times: int) -> Any:
+    sketch = ds.DecaySketch(params)
+    sketch.update(None, 1, np.array(times), np.arange(len(times)))
+    return client.post("/v1/streams/s/sketches?source=b", content=sketch.to_bytes(), headers=OCTETS)
+
+
+def test_refusals_of_the_future_name_the_likely_unit(client: TestClient) -> None:
+    params = create(client, "s")
+    refused = observe(client, S, S * 1000, 10**11)["refusals"]
+    assert [each["reason"] for each in refused] == [
+        "too far in the future; in ms it would be 2023-11-14 22:13:20 UTC", "too far in the future"
+    ]  # fmt: skip
+    content = problem(post(client, params, S, S * 10**6), 422, "clock-ahead")
+    assert f"; in us it would be {DATE}" in content["detail"]
+    assert f"; in us it would be {DATE}" in content["errors"][0]["reason"]
+
+
+def test_what_is_taken_and_hardly_meant_is_said(client: TestClient) -> None:
+    """Seconds, to a stream that counts in milliseconds."""
+    params = create(client, "ms")
+    for answer in (observe(client, S, S + 5), post(client, params, S, S + 5).json()):
+        [said] = answer["warnings"]
+        assert said.startswith("times are hardly in ms: ")
+        assert f"in s it would be {DATE}" in said
+    [said] = client.get("/v1/streams/s").json()["warnings"]
+    assert f"in s it would be {DATE}" in said
+
+
+def test_sound_and_small_times_are_taken_without_a_word(client: TestClient) -> None:
+    params = create(client, "s")
+    for times in ((S, S + 5), (0, 10**6)):
+        assert observe(client, *times)["warnings"] == []
+        assert post(client, params, *times).json()["warnings"] == []
+    assert client.get("/v1/streams/s").json()["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("times", "now", "message"),
+    [
+        ((S, S + 5), (S + 5) * 1000, f"now is hardly in s: .*in ms it would be {DATE}"),
+        ((S * 1000, S * 1000 + 5), S, f"holds times that are hardly in s: .*in ms .* {DATE}"),
+        ((0, 10**5), None, "the newest observation is of 100000 s: they are hardly by one clock"),
+        ((S, S + 5), S + 5, None),
+        ((0, 10**5), 10**5, None),
+    ],
+)
+def test_answers_that_are_hardly_what_was_asked_for_say_so(
+    start: Callable[..., TestClient], times: tuple[int, int], now: int | None, message: str | None
+) -> None:
+    client = start(max_clock_skew_s=None)
+    create(client, "s")
+    token = observe(client, *times)["token"]
+    query = {"aggregate": "count", "decay": {"kind": "window", "width": 60}}
+    asked = {"queries": [query if now is None else query | {"now": now}], "after": token}
+    joined = {**asked, "streams": ["s"]}
+    for _ in range(2):  # the second time from the cache
+        for path, body in (("/v1/streams/s/query", asked), ("/v1/query", joined)):
+            answer = client.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+            said = answer.json()["warnings"]
+            assert len(said) == (message is not None)
+            if message is not None:
+                assert re.search(message, said[0])
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_the_oldest_time_of_every_family(family: str) -> None:
+    sketch = CASES[family].build(3, 0)
+    assert snapshot_of(sketch).oldest == sketch.stats().oldest
