@@ -39,6 +39,12 @@ def test_sensors(ward: Aggregator, capsys: pytest.CaptureFixture[str]) -> None:
     assert second == "True"
     sources = ward.client.get("/v1/streams/ward-7").json()["sources"]
     assert {each["source"]: each["rows"] for each in sources} == {"gateway-3": 3, "gateway-4": 1}
+    [block] = blocks("sh", ward.url)
+    for line in block.splitlines():
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "decaysketch"
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
 
 
 def test_commands(ward: Aggregator) -> None:

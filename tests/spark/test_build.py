@@ -216,7 +216,8 @@ class TestWhatIsCounted:
         said = build(session, tmp_path / "log.parquet", tmp_path / "a").summary
         assert (said["oldest"], said["newest"]) == (since, since + 299 * 10**6)
         assert said["warnings"] == []
-        assert "times 1700000000000000..1700000299000000 us (2023-11-14 " in _details(said)[1]
+        shown = "times 1700000000000000..1700000299000000 us (2023-11-14 22:13:20 to 22:18:19 UTC)"
+        assert shown in _details(said)
         mapping = dataclasses.replace(MAPPING, time_unit="s")  # and the sketch's are in us
         seconds = dataclasses.replace(PARAMS, time_unit="s")
         wrong = build(session, tmp_path / "log.parquet", tmp_path / "b", seconds, mapping).summary
