@@ -58,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--times", type=int, default=defaults.times, help="query times (%(default)s)"
     )
     parser.add_argument("--value-label", help="name and unit of the values, for the picture")
+    parser.add_argument(
+        "--small-picture", type=Path, help="leave the picture there too, in few bytes, for a page"
+    )
     columns = parser.add_argument_group(
         "columns of the log", "as of spark_jobs.build; '' for a column that there is not"
     )
@@ -103,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seeds=given.seeds,
             times=given.times,
             value_label=given.value_label,
+            small_picture=given.small_picture and given.small_picture.resolve(),
             columns=Columns(
                 time=given.time_column,
                 fallback_time=given.fallback_time_column,

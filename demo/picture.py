@@ -25,6 +25,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from PIL import Image
 
 from demo.clocks import Clock
 from demo.report import late_text
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.legend_handler import HandlerBase
 
-__all__ = ["Track", "draw"]
+__all__ = ["Track", "draw", "shrink"]
 
 Days: TypeAlias = npt.NDArray[np.float64]  # since 1970, as matplotlib counts
 DAY_US: Final = 86_400_000_000
@@ -54,6 +55,7 @@ WRONG: Final = "#b3261e"
 
 CLOCKS: Final = 12  # paths in the figure, the worst first
 CLOCK_ROWS: Final = 3
+SMALL_WIDTH: Final = 1280  # pixels
 SHOWN: Final = 0.97  # of the points at least; an axis ends there if some lie far beyond
 
 STYLE: Final[dict[Any, Any]] = {
@@ -165,6 +167,16 @@ def draw(
         figure.savefig(path)
 
 
+def shrink(path: Path, small: Path) -> None:
+    """Write a figure once more, as wide as a page and with few colours: a sixth of the bytes."""
+    with Image.open(path) as image:
+        height = round(image.height * SMALL_WIDTH / image.width)
+        resized = image.convert("RGB").resize((SMALL_WIDTH, height), Image.Resampling.LANCZOS)
+    # An octree keeps the few pixels of a rare colour, which other ways merge with its neighbours.
+    few = resized.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.save(small, optimize=True)
+
+
 def _count_panel(axes: Axes, when: Days, track: Track) -> None:
     _band(axes, when, track, SKETCH)
     axes.plot(when, track.naive, color=NAIVE, linewidth=1.4, linestyle=(0, (4, 2)))
@@ -195,7 +207,7 @@ def _say_cut(axes: Axes, beyond: int, what: str = "points") -> None:
     if beyond:
         axes.annotate(
             f"{beyond} {what} lie beyond the axis", (0.99, 0.02), xycoords="axes fraction",
-            ha="right", va="bottom", color=WRONG, fontsize=9,
+            ha="right", va="bottom", color=MUTED, fontsize=9,
         )  # fmt: skip
 
 

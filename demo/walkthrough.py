@@ -18,7 +18,7 @@ from decaysketch.client.posting import source_name
 from decaysketch.spark.tables import SketchTable, StoredSketch
 from demo.case import Case
 from demo.clocks import Clock, clocks
-from demo.picture import Track, draw
+from demo.picture import Track, draw, shrink
 from demo.questions import QUANTILES, Cell, Decay, duration_text
 from demo.reading import Columns, read_log, reasons
 from demo.replicas import build, replicate, summarise
@@ -56,6 +56,7 @@ class Options:
         seeds: how many other seeds to repeat the questions with.
         times: how many query times.
         value_label: name and unit of the values, for the picture.
+        small_picture: where to leave the picture once more, in few bytes.
         columns: which columns of a given log mean what.
         format: of a given log; None: by its suffix.
     """
@@ -68,6 +69,7 @@ class Options:
     seeds: int = 20
     times: int = 14
     value_label: str | None = None
+    small_picture: Path | None = None
     columns: Columns = field(default_factory=Columns)
     format: str | None = None
 
@@ -75,6 +77,8 @@ class Options:
 def run(options: Options, report: Report) -> int:
     """Do everything; the exit status is 0 only if every promise was kept."""
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.small_picture is not None:
+        options.small_picture.parent.mkdir(parents=True, exist_ok=True)
     log_path = options.log or _simulated_log(options, report)
     with report.step("Looking at the log"):
         given = read_log(log_path, options.columns, format=options.format, out=options.out)
@@ -480,4 +484,6 @@ def _draw(
         clocks=by_path,
         cut=f"Cut off: {outside}." if outside else "",
     )
+    if options.small_picture is not None:
+        shrink(path, options.small_picture)
     return path

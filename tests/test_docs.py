@@ -6,6 +6,8 @@ import doctest
 import importlib
 import pkgutil
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -43,6 +45,36 @@ def _pages() -> list[Path]:
     suffixes = {".md", ".py", ".ipynb", ".toml", ".yaml", ".service", ".Dockerfile", ""}
     found = [path for folder in folders for path in (ROOT / folder).rglob("*")]
     return [ROOT / "README.md", *(p for p in found if p.is_file() and p.suffix in suffixes)]
+
+
+def test_the_readme_shows_the_picture_of_the_demo_and_commands_that_it_takes() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [target] = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
+    picture = (ROOT / target).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 150_000
+    shown = subprocess.run(
+        [sys.executable, "-m", "demo", "--help"], cwd=ROOT, check=True, capture_output=True,
+        text=True,
+    ).stdout  # fmt: skip
+    commands = re.findall(r'ARGS="([^"]*)"', text)
+    assert f"--small-picture {target}" in commands
+    for command in commands:
+        for option in re.findall(r"--[a-z-]+", command):
+            assert f"{option} " in shown, option
+
+
+def test_the_readme_says_how_to_install_when_not_to_use_it_and_what_the_first_run_costs() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.search(r"^pip install \.", text, flags=re.MULTILINE)
+    extras = set(re.findall(r"`(\w+)`", re.findall(r"extras are (.*?)\)", text)[0]))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert extras
+    assert extras <= project["optional-dependencies"].keys()
+    assert "## When not to use it" in text
+    assert "The first run of anything compiles kernels, about a minute" in text
+    default = f"{decaysketch.SketchParams(max_weight=1).capacity:,}"
+    assert f"the default capacity, {default}" in text
 
 
 def test_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:

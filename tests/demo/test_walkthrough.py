@@ -19,6 +19,7 @@ from decaysketch import SketchParams
 from demo import replicas
 from demo.case import Case
 from demo.questions import Cell, Decay
+from demo.reading import Columns
 from demo.report import Report
 from demo.service import STREAM, Aggregator, ProgramFailedError, hitters, readings
 from demo.simulate import SimulationPlan, simulate
@@ -112,3 +113,65 @@ def test_the_whole_job_on_a_given_log(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "given.png").exists()
     answers = pl.read_csv(tmp_path / "out" / "answers.csv")
     assert answers["holds"].mean() > 0.8  # type: ignore[operator]
+
+
+def _needs_java() -> None:
+    try:
+        find_java_home()
+    except JavaNotFoundError as fault:
+        pytest.skip(str(fault))
+
+
+def _done(options: Options) -> str:
+    printed = io.StringIO()
+    status = run(options, Report(Console(file=printed, highlight=False)))
+    assert status == 0, printed.getvalue()
+    assert (options.out / "report.txt").read_text(encoding="utf-8").endswith("promise kept\n")
+    return printed.getvalue()
+
+
+@pytest.mark.spark
+def test_the_whole_job_on_a_csv_with_holes_and_a_clock_that_is_years_behind(tmp_path: Path) -> None:
+    _needs_java()
+    behind = pl.when(pl.col("path") == 2).then(936 * 86_400_000_000).otherwise(0)
+    stamp = pl.from_epoch(pl.col("event_us") - behind, time_unit="us")
+    log = (
+        simulate(PLAN)
+        .log.with_row_index()
+        .select(
+            ts=stamp.dt.strftime("%Y-%m-%dT%H:%M:%S%.6f+00:00"),
+            came=pl.col("arrival_us") / 1e6,
+            device=pl.format("é-{}", "source"),
+            seq=pl.when(pl.col("index") % 500 == 3).then(None).otherwise("msg"),
+            gateway=pl.format("[roof] {}", "path"),
+            temp="value",
+        )
+    )
+    log.write_csv(tmp_path / "given.csv")
+    options = Options(
+        log=tmp_path / "given.csv", out=tmp_path / "out", capacity=100, seeds=0, times=4,
+        columns=Columns(
+            time="ts", fallback_time="came", ids=("device", "seq"), path="gateway", value="temp",
+            unit="s",
+        ),
+    )  # fmt: skip
+    text = _done(options)
+    refused = log["seq"].null_count()
+    assert f"Quarantine: {refused:,} rows that cannot be counted, and are not" in text
+    assert pl.read_parquet(options.out / "quarantine" / "refused.parquet").height == refused
+    kept = log.filter((pl.col("gateway") == "[roof] 2") & pl.col("seq").is_not_null()).height
+    [line] = [line for line in text.splitlines() if "look at this one" in line]
+    assert line.split()[:3] == ["[roof]", "2", f"{kept:,}"]
+    first = pl.read_csv(options.out / "clocks.csv").row(0, named=True)
+    assert (first["path"], first["suspect"]) == ("[roof] 2", True)
+    assert first["median_us"] > 935 * 86_400e6
+    assert " d before all others" in text
+
+
+@pytest.mark.spark
+def test_the_whole_job_on_a_single_row(tmp_path: Path) -> None:
+    _needs_java()
+    simulate(PLAN).log.head(1).write_parquet(tmp_path / "one.parquet")
+    options = Options(log=tmp_path / "one.parquet", out=tmp_path / "out", seeds=1, times=4)
+    assert "1 of 1 sources" in _done(options)
+    assert (options.out / "one.png").exists()
