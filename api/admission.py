@@ -119,9 +119,9 @@ class Admission:
     ) -> tuple[int, int]:
         async with self._exactly:
             await self._catch_up()
+            self._check_sources(stream, source)
             if self._fault(stream, source, most) is None:
                 return most
-            self._check_sources(stream, source)
             await self._compute(stream.settle, source)
             if self._fault(stream, source, most) is None:
                 return most

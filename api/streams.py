@@ -199,9 +199,11 @@ class Stream:
         return self._all.counted_rows
 
     def held(self, source: str) -> tuple[int, int]:
-        """Rows of the merged sketch of a source and of the join of all, as they are counted."""
+        """Rows of the merged sketch of a source and of the join of all, as they are counted; of a
+        source that is the only one, it is the join."""
         entry = self._sources.get(source)
-        return 0 if entry is None else entry.pile.counted_rows, self._all.counted_rows
+        own = 0 if entry is None else entry.pile.counted_rows
+        return own, 0 if entry is None and len(self._sources) == 1 else self._all.counted_rows
 
     def most_growth(self, source: str, rows: int) -> tuple[int, int]:
         """By how much these two grow at most if so many rows come from a source."""

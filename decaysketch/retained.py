@@ -38,7 +38,7 @@ _BAG_FACTOR = 5
 _SMALLEST_LIMIT = 16_384
 _MERGE_LIMIT = 1 << 18  # rows gathered from many sketches before they are compacted together
 _FIRST_ROOM = 1_024
-_SLACK = 8  # trimmed, a bag has room for no more than this part of its rows besides
+_SLACK, _LITTLE = 8, 64  # trimmed, a bag has room for that part of its rows more, or so many
 _TABLE_MARGIN = 1.6  # slots of the identity table for each row that survived last time
 
 # Keys the identity table; drawn for each process because the table is fed from the network.
@@ -183,7 +183,7 @@ class RetainedRows:
     def trim(self) -> None:
         """Compact, and give back the room that no row takes. O(rows) where there is any."""
         self.compact()
-        if len(self._bag.ids) > self._rows + self._rows // _SLACK + _FIRST_ROOM:
+        if len(self._bag.ids) > self._rows + self._rows // _SLACK + _LITTLE:
             self._bag = self._bag.first(self._rows)
 
     # ------------------------------------------------------------------------------------- input

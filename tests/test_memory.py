@@ -100,6 +100,7 @@ def test_trimming_changes_no_state_and_gives_room_back(build: Any) -> None:
 
 
 def test_scratch_is_given_back_and_made_anew() -> None:
+    release_scratch()
     tracemalloc.start()
     try:
         sketch = _decay(ROWS)

@@ -38,7 +38,7 @@ _BAG_FACTOR = 4
 _SMALLEST_LIMIT = 16_384
 _MERGE_LIMIT = 1 << 18  # rows gathered from many samplers before they are compacted together
 _FIRST_ROOM = 1_024
-_SLACK = 8  # trimmed, a bag has room for no more than this part of its rows besides
+_SLACK, _LITTLE = 8, 64  # trimmed, a bag has room for that part of its rows more, or so many
 _SPARE = 1.03  # capacities of rows to look at, so that some may be copies; doubled where too few
 _TABLE_MARGIN = 1.6  # slots of the identity table for each row that survived last time
 
@@ -142,7 +142,7 @@ class RetainedElements:
     def trim(self) -> None:
         """Compact, and give back the room that no row takes. O(rows) where there is any."""
         self.compact()
-        if len(self._bag.keys) > self._rows + self._rows // _SLACK + _FIRST_ROOM:
+        if len(self._bag.keys) > self._rows + self._rows // _SLACK + _LITTLE:
             bag = Columns.empty(self._rows)
             bag.copy_from(self._bag, self._rows)
             self._bag = bag

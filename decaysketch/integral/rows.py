@@ -41,7 +41,7 @@ Int64Array = npt.NDArray[np.int64]
 _BAG_FACTOR = 4
 _SMALLEST_LIMIT = 16_384
 _FIRST_ROOM = 1_024
-_SLACK = 8  # trimmed, a bag has room for no more than this part of its rows besides
+_SLACK, _LITTLE = 8, 64  # trimmed, a bag has room for that part of its rows more, or so many
 _FIRST_EVENTS = 6  # events of a row, before it is known how many there are
 _MERGE_LIMIT = 1 << 18  # rows gathered from many sketches before they are compacted together
 
@@ -161,7 +161,7 @@ class IntegralRows:
         bag, rows, events = self._bag, self._rows, self._events
         needed = _Bag.empty(rows + 1, events + 1)
         needed_bytes = sum(column.nbytes for column in needed)
-        if self.nbytes <= needed_bytes + needed_bytes // _SLACK + _FIRST_ROOM * 40:
+        if self.nbytes <= needed_bytes + needed_bytes // _SLACK + _LITTLE * 44:
             return
         for to, source in zip(needed[:4], bag[:4], strict=True):
             to[:rows] = source[:rows]
