@@ -13,10 +13,11 @@ first where that may matter: several may exceed a limit by what they are taking 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from api.budget import INTEGRAL_ROWS, PART_ROWS, Memory
 from api.compute import Compute
@@ -24,9 +25,19 @@ from api.errors import NoRoomError, TooManySourcesError
 from api.families import Snapshot
 from api.streams import Stream
 
-__all__ = ["Admission", "RowLimits"]
+__all__ = ["Admission", "RowLimits", "Scoped"]
 
 _UNBOUNDED = 1 << 62
+_SCOPES_KEPT = 1000
+
+
+class Scoped(Protocol):
+    """Who sends a post: which streams the key is for."""
+
+    @property
+    def scope(self) -> tuple[str, ...]: ...
+
+    def sees(self, stream: str) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +49,7 @@ class RowLimits:
     max_sketch_rows: int = _UNBOUNDED
     max_stream_rows: int = _UNBOUNDED
     max_resident_rows: int = _UNBOUNDED
+    max_key_rows: int = _UNBOUNDED
     max_read_rows: int = _UNBOUNDED
     max_sources: int = _UNBOUNDED
 
@@ -51,6 +63,7 @@ class Admission:
         compute: runs the merging.
         catch_up: reads what other processes have committed.
         streams: every stream there is.
+        catalog: a number that is another one when the streams are others.
     """
 
     def __init__(
@@ -60,12 +73,15 @@ class Admission:
         compute: Compute,
         catch_up: Callable[[], Awaitable[object]],
         streams: Callable[[], Iterable[Stream]],
+        catalog: Callable[[], int],
     ) -> None:
         self._limits = limits
         self._memory = memory
         self._compute = compute
         self._catch_up = catch_up
         self._streams = streams
+        self._catalog = catalog
+        self._scopes: OrderedDict[tuple[str, ...], tuple[int, list[Stream]]] = OrderedDict()
         self._exactly = asyncio.Lock()
         # Admitted, and not taken yet.
         self._rows = 0
@@ -75,9 +91,13 @@ class Admission:
 
     @asynccontextmanager
     async def admitted(
-        self, stream: Stream, source: str, sketches: Sequence[Snapshot]
+        self,
+        stream: Stream,
+        source: str,
+        sketches: Sequence[Snapshot],
+        caller: Scoped | None = None,
     ) -> AsyncIterator[None]:
-        """Within it, there is room for these sketches.
+        """Within it, there is room for these sketches, which ``caller`` sends.
 
         Raises:
             TooManySourcesError: the source is another one, and there are as many as may be.
@@ -86,8 +106,8 @@ class Admission:
         each = INTEGRAL_ROWS if stream.recipe.family == "integral" else 1
         rows = each * sum(map(len, sketches))
         growth = stream.most_growth(source, rows)
-        if self._fault(stream, source, growth, spare=2) is not None:
-            growth = await self._exact(stream, source, sketches, growth)
+        if self._fault(stream, source, growth, caller, spare=2) is not None:
+            growth = await self._exact(stream, source, sketches, growth, caller)
         # What waits to be merged is held twice by each of the two.
         held = max(0, growth[0]) + max(0, growth[1]) + PART_ROWS * len(sketches)
         new = stream.source(source) is None
@@ -115,28 +135,45 @@ class Admission:
             self._new += Counter()  # without those that are zero
 
     async def _exact(
-        self, stream: Stream, source: str, sketches: Sequence[Snapshot], most: tuple[int, int]
+        self,
+        stream: Stream,
+        source: str,
+        sketches: Sequence[Snapshot],
+        most: tuple[int, int],
+        caller: Scoped | None,
     ) -> tuple[int, int]:
         async with self._exactly:
             await self._catch_up()
             self._check_sources(stream, source)
-            if self._fault(stream, source, most) is None:
+            if self._fault(stream, source, most, caller) is None:
                 return most
             await self._compute(stream.settle, source)
-            if self._fault(stream, source, most) is None:
+            if self._fault(stream, source, most, caller) is None:
                 return most
             growth = await self._compute(stream.growth, source, sketches)
-            fault = self._fault(stream, source, growth)
+            fault = self._fault(stream, source, growth, caller)
             if fault is not None and fault[1] == "max_stream_rows":
                 await self._compute(stream.settle)
-                fault = self._fault(stream, source, growth)
-            if fault is not None and fault[1] == "max_resident_rows":
+                fault = self._fault(stream, source, growth, caller)
+            if fault is not None and fault[1] in ("max_key_rows", "max_resident_rows"):
                 for each in list(self._streams()):
                     await self._compute(each.settle)
-                fault = self._fault(stream, source, growth)
+                fault = self._fault(stream, source, growth, caller)
             if fault is not None:
                 raise NoRoomError(*fault)
             return growth
+
+    def _seen_rows(self, caller: Scoped | None) -> int:
+        """Rows of all streams in the scope of a key."""
+        if caller is None or self._limits.max_key_rows >= self._limits.max_resident_rows:
+            return 0
+        catalog, streams = self._scopes.get(caller.scope, (-1, []))
+        if catalog != self._catalog():
+            streams = [each for each in self._streams() if caller.sees(each.name)]
+            self._scopes[caller.scope] = self._catalog(), streams
+            if len(self._scopes) > _SCOPES_KEPT:
+                self._scopes.popitem(last=False)
+        return sum(each.rows + self._of_stream[each] for each in streams)
 
     def _check_sources(self, stream: Stream, source: str) -> None:
         if stream.source(source) is not None:
@@ -147,7 +184,12 @@ class Admission:
             raise TooManySourcesError(stream.name, count, self._limits.max_sources)
 
     def _fault(
-        self, stream: Stream, source: str, growth: tuple[int, int], spare: int = 1
+        self,
+        stream: Stream,
+        source: str,
+        growth: tuple[int, int],
+        caller: Scoped | None,
+        spare: int = 1,
     ) -> tuple[str, str, int, int] | None:
         """What would hold too many rows: it, the setting, how many, and the limit. With ``spare``
         2, half of the limit is too many already, or as many sources."""
@@ -165,6 +207,7 @@ class Admission:
             (f"the join of stream {name!r}", "max_sketch_rows", joined + of_stream, growth[1]),
             (f"stream {name!r}", "max_stream_rows", stream.rows + of_stream, more),
             ("this server", "max_resident_rows", self._memory.resident.rows + self._rows, more),
+            ("the streams of this key", "max_key_rows", self._seen_rows(caller), more),
         ):
             limit = getattr(limits, field)
             if change > 0 and present + change > limit // spare:

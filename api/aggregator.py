@@ -19,7 +19,7 @@ from functools import partial
 from types import EllipsisType
 from typing import Any, Self, TypeVar
 
-from api.admission import Admission, RowLimits
+from api.admission import Admission, RowLimits, Scoped
 from api.background import Background, pause_s
 from api.budget import PILE_ROWS, Hold, Memory, give_back
 from api.compactor import Compactor
@@ -180,6 +180,7 @@ class Aggregator:
             compute,
             self._follower.catch_up,
             lambda: self._streams,
+            lambda: self._follower.catalog,
         )
         self._compactor = Compactor(
             storage,
@@ -417,6 +418,7 @@ class Aggregator:
         source: str,
         sketches: Sequence[Incoming],
         hold: Hold | None = None,
+        caller: Scoped | None = None,
     ) -> Receipt:
         """Journal checked sketches, all of them or none; on return they are on stable storage.
 
@@ -427,6 +429,7 @@ class Aggregator:
             source: who sends them.
             sketches: what is sent.
             hold: of their rows, until they are journaled; whoever asks for it releases it as well.
+            caller: whose key it is, if one is needed.
 
         Raises:
             RevokedSourceError: the source is refused.
@@ -448,7 +451,7 @@ class Aggregator:
         ]
         decoded = [each.sketch for each in sketches]
         try:
-            async with self._admission.admitted(stream, source, decoded):
+            async with self._admission.admitted(stream, source, decoded, caller):
                 outcomes = await self._committer.submit(
                     posts, decoded, self._follower.catalog, hold
                 )

@@ -303,7 +303,7 @@ class NoRoomError(ServiceError):
 
     def __init__(self, where: str, field: str, rows: int, limit: int) -> None:
         super().__init__(
-            f"{where} would hold {rows} rows with this post; it may hold {limit} ({field}); "
+            f"{where} would hold {rows} rows with this; it may hold {limit} ({field}); "
             "nothing was taken",
             [Fault(field=field, reason="no room", value=rows, expected=limit)],
         )

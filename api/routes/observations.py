@@ -152,7 +152,9 @@ async def post_observations(
     with aggregator.hold(rows, beside=stream.held(source)[0]) as hold:
         taken = await aggregator.compute(_take_held, memory, hold, stream, reader, body, form)
         if taken.incoming is not None:
-            receipt = await aggregator.post(stream, source, [taken.incoming], hold)
+            receipt = await aggregator.post(
+                stream, source, [taken.incoming], hold, request.scope["state"].get("caller")
+            )
     counts = _counts(taken)
     for verdict, rows in counts.items():
         if rows:

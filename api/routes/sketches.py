@@ -106,7 +106,9 @@ async def post_sketches(
         if interval is not None:
             settings: Settings = request.app.state.settings
             check_interval(interval, sketches[0].sketch, max_interval=settings.max_interval)
-        receipt = await aggregator.post(stream, source, sketches, hold)
+        receipt = await aggregator.post(
+            stream, source, sketches, hold, request.scope["state"].get("caller")
+        )
     posted = schemas.PostedSketches(
         stream=name,
         source=source,

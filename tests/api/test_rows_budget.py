@@ -515,3 +515,31 @@ def test_a_served_process_stays_within_its_bound(server: Server, data: Path) -> 
     with server(data, "--config", str(file)) as (process, client):
         assert client.get("/v1/streams/s").json()["source_count"] == taken
         assert _resident_bytes(process.pid) < bound
+
+
+def test_the_streams_of_a_key_do_not_outgrow_its_limit(start: Start) -> None:
+    client = start(auth="keys", max_key_rows=12_000)
+    tokens = {scope: _key(client, scope) for scope in ("*", "a-*", "b-*")}
+    for name in ("a-1", "a-2", "b-1"):
+        create(_as(client, tokens["*"]), name=name)
+    posted(post(_as(client, tokens["a-*"]), dense(8_000), name="a-1"))
+    content = problem(post(client, dense(8_000), name="a-2"), 507, "no-room")
+    assert content["errors"][0]["field"] == "max_key_rows"
+    posted(post(_as(client, tokens["b-*"]), dense(8_000), name="b-1"))
+    again = posted(post(_as(client, tokens["a-*"]), dense(8_000), name="a-1"))
+    assert again["duplicate"]
+
+
+def _as(client: TestClient, token: str) -> TestClient:
+    client.headers["authorization"] = f"Bearer {token}"
+    return client
+
+
+def _key(client: TestClient, scope: str) -> str:
+    from api.access.keys import Role, mint
+
+    row, token = mint(role=Role.WRITE, scope=[scope], now_us=0)
+    ring = client.app.state.keys  # type: ignore[attr-defined]
+    client.portal.call(ring.store.put, row)  # type: ignore[union-attr]
+    client.portal.call(ring.reload)  # type: ignore[union-attr]
+    return token
