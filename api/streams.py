@@ -155,7 +155,7 @@ class Stream:
             self._join_again()
             with self._joining:
                 self._partial_joins.clear()
-        self.generation += unknown
+        self.generation += known != revocation
         return dropped
 
     def _add(self, source: _Source, sketch: Snapshot) -> None:

@@ -4,7 +4,7 @@ import { recall, remember } from "./address.js";
 import { LineChart } from "./charts.js";
 import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js";
 import { curveOfText, formula, LENGTH } from "./decay.js";
-import { key, Newest, request, streamPath } from "./http.js";
+import { key, Newest, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
 import { element, showFigures, showHitters, showTable } from "./panels.js";
 import { askFigures, askSeries, familyOf, seriesLabel, seriesOf } from "./questions.js";
@@ -16,6 +16,7 @@ import { number, told, Unit } from "./units.js";
 const LIVE_MS = 1000; // a moving clock is asked this often
 const LIVE_SERIES_MS = 5000;
 const LOOK_MS = 3000; // for new posts
+const STREAMS_ASKED = 1000;
 const TYPING_MS = 150;
 const ANNOUNCE_MS = 1000;
 const SLIDER = 1000;
@@ -478,7 +479,7 @@ $("forget-key").addEventListener("click", () => { key.forget(); location.reload(
 // What there is; and the chosen stream again where it changed.
 async function look() {
   try {
-    const { streams } = await request("/v1/streams");
+    const streams = await allStreams();
     $("forget-key").hidden = !key.held;
     if (!$("key-form").hidden) $("key-form").hidden = true;
     state.streams = streams;
@@ -493,6 +494,18 @@ async function look() {
   } catch (error) {
     failed(error);
   }
+}
+
+// Page by page, each in order of name.
+async function allStreams() {
+  const streams = [];
+  let next = "";
+  do {
+    const page = await requestAgain(`/v1/streams?limit=${STREAMS_ASKED}&after=${encodeURIComponent(next)}`);
+    streams.push(...page.streams);
+    next = page.next;
+  } while (next);
+  return streams;
 }
 
 async function firstStream(streams) {

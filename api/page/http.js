@@ -18,18 +18,37 @@ export const key = {
   forget() { sessionStorage.removeItem(KEY); },
 };
 
-// GET, or POST where there is a body. Throws Problem, AbortError, or TypeError where nobody answers.
-export async function request(path, body, signal) {
+async function ask(path, body, signal, tag) {
   const headers = { Accept: "application/json" };
   if (key.held) headers.Authorization = `Bearer ${key.held}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (tag) headers["If-None-Match"] = tag;
   const response = await fetch(path, {
     method: body === undefined ? "GET" : "POST",
     headers, signal, cache: "no-store", credentials: "omit", redirect: "error",
     body: body === undefined ? undefined : JSON.stringify(body),
   });
+  if (tag && response.status === 304) return { response, content: null };
   const content = await response.json().catch(() => null);
   if (!response.ok) throw new Problem(response.status, content, response.headers.get("retry-after"));
+  return { response, content };
+}
+
+// GET, or POST where there is a body. Throws Problem, AbortError, or TypeError where nobody answers.
+export async function request(path, body, signal) {
+  return (await ask(path, body, signal)).content;
+}
+
+const MOST_TOLD = 64;
+const told = new Map(); // path -> the last answer, and its entity tag
+
+// GET of what is asked for again and again: an answer that has not changed is not sent again.
+export async function requestAgain(path) {
+  const last = told.get(path);
+  const { response, content } = await ask(path, undefined, undefined, last?.tag);
+  if (response.status === 304) return last.content;
+  if (told.size >= MOST_TOLD) told.clear();
+  told.set(path, { tag: response.headers.get("etag"), content });
   return content;
 }
 

@@ -67,10 +67,15 @@ def _status(client: httpx2.Client, path: str) -> tuple[bool, str]:
 
 
 def _list(client: httpx2.Client) -> list[dict[str, Any]]:
-    answer = client.get("/v1/streams")
-    if answer.status_code != 200:
-        raise ValueError(f"{answer.status_code}: {answer.text[:200]}")
-    streams: list[dict[str, Any]] = answer.json()["streams"]
+    streams: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        answer = client.get("/v1/streams", params={"limit": 1000, "after": after})
+        if answer.status_code != 200:
+            raise ValueError(f"{answer.status_code}: {answer.text[:200]}")
+        page = answer.json()
+        streams += page["streams"]
+        after = page.get("next")
     return streams
 
 

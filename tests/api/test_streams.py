@@ -85,6 +85,69 @@ def test_streams_are_listed_by_name(client: TestClient) -> None:
     }
 
 
+def test_the_list_has_pages(client: TestClient) -> None:
+    names = sorted(f"s{number:03}" for number in range(105))
+    for name in names:
+        client.put(f"/v1/streams/{name}", json={"params": {"max_weight": 1}})
+    first = client.get("/v1/streams")
+    assert [each["name"] for each in first.json()["streams"]] == names[:100]
+    assert first.json()["next"] == "s099"
+    assert first.headers["link"] == '</v1/streams?limit=100&after=s099>; rel="next"'
+    found, url = [], "/v1/streams?limit=20"
+    while url:
+        page = client.get(url)
+        assert len(page.json()["streams"]) <= 20
+        found += [each["name"] for each in page.json()["streams"]]
+        url = page.links.get("next", {}).get("url")
+    assert found == names
+    last = client.get("/v1/streams?limit=20&after=s099")
+    assert "next" not in last.json()
+    assert "link" not in last.headers
+    assert client.get("/v1/streams?after=z").json() == {"streams": []}
+
+
+@pytest.mark.parametrize("asked", ["limit=0", "limit=1001", "limit=x", "after=" + 101 * "a"])
+def test_pages_outside_their_domain(client: TestClient, asked: str) -> None:
+    problem(client.get(f"/v1/streams?{asked}"), 422, "invalid-request")
+
+
+@pytest.mark.parametrize("path", ["/v1/streams", "/v1/streams/s", "/v1/streams/s?sources=1"])
+def test_what_has_not_changed_is_not_told_again(stream: TestClient, path: str) -> None:
+    def changed(tag: str) -> str:
+        """The tag now; the one before is not known any more, and the one now is."""
+        answer = stream.get(path, headers={"If-None-Match": tag})
+        assert answer.status_code == 200
+        now: str = answer.headers["etag"]
+        again = stream.get(path, headers={"If-None-Match": f'"other", {now}'})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == now != tag
+        return now
+
+    def post(source: str, seed: int) -> None:
+        stream.post(
+            "/v1/streams/s/sketches",
+            params={"source": source},
+            content=build(seed).to_bytes(),
+            headers=OCTETS,
+        ).raise_for_status()
+
+    tag = changed('""')
+    post("a", 1)
+    tag = changed(tag)
+    post("b", 2)
+    tag = changed(tag)
+    assert stream.post("/v1/streams/s/sources/b/revoke").status_code == 204
+    tag = changed(tag)
+    assert stream.post("/v1/streams/s/sources/b/reinstate").status_code == 204
+    tag = changed(tag)
+    stream.put("/v1/streams/other", json={"params": {"max_weight": 1}})
+    if path == "/v1/streams":
+        tag = changed(tag)
+    assert stream.delete("/v1/streams/s").status_code == 204
+    stream.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
+    changed(tag)
+
+
 @pytest.mark.parametrize(
     ("params", "field", "named"),
     [
