@@ -174,7 +174,7 @@ def _wait_until_it_answers(
 
 def _last_line(printed: Path) -> str:
     lines = printed.read_text(errors="replace").splitlines()
-    return lines[-1] if lines else "it has said nothing yet"
+    return lines[-1] if lines else "it is being loaded"
 
 
 class Aggregator:
