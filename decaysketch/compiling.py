@@ -27,7 +27,7 @@ def progress(tell: Callable[[str], None]) -> Iterator[None]:
     compilations.finish()
 
 
-class _Compilations(event.Listener):  # type: ignore[misc]
+class _Compilations(event.Listener):
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._count = 0

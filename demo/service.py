@@ -131,7 +131,7 @@ def running_aggregator(
                 yield Aggregator(client)
         except (ProgramFailedError, httpx2.TransportError) as fault:
             raise ProgramFailedError(
-                f"{fault or type(fault).__name__}\nWhat was built is kept in {folder}: the same "
+                f"{str(fault) or type(fault).__name__}\nWhat was built is kept in {folder}: the same "
                 f"command once more goes on from there. The aggregator's log is {printed}"
             ) from fault
         finally:
