@@ -131,8 +131,9 @@ def running_aggregator(
                 yield Aggregator(client)
         except (ProgramFailedError, httpx2.TransportError) as fault:
             raise ProgramFailedError(
-                f"{str(fault) or type(fault).__name__}\nWhat was built is kept in {folder}: the same "
-                f"command once more goes on from there. The aggregator's log is {printed}"
+                f"{str(fault) or type(fault).__name__}\n"
+                f"What was built is kept in {folder}: the same command once more goes on from there. "
+                f"The aggregator's log is {printed}"
             ) from fault
         finally:
             process.terminate()
