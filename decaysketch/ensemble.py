@@ -186,6 +186,7 @@ def median_estimate(answers: Sequence[Estimate]) -> Estimate:
         exact=False,
         rows=sum(answer.rows for answer in answers),
         collision_bias=max(answer.collision_bias for answer in answers),
+        caveats=tuple(sorted({caveat for answer in answers for caveat in answer.caveats})),
     )
 
 

@@ -27,6 +27,7 @@ from scipy.special import ndtri
 
 from decaysketch.errors import ParameterError
 from decaysketch.estimate import (
+    CAVEATS,
     Estimate,
     Interval,
     check_confidence,
@@ -52,6 +53,7 @@ __all__ = [
     "sum",
     "total",
     "variance",
+    "warnings",
 ]
 
 Float64Array = npt.NDArray[np.float64]
@@ -63,6 +65,10 @@ Predicate = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 
 _TIE = 1e-12  # ranks this close are one rank: sums of masses are rounded
 _OUTWEIGHED = 2.0**-64
+_HINGES = 0.15  # a row with this share of the variance decides an answer
+_HEAVY_TAIL = 1.5  # tails of sizes with a smaller index: 1 has no mean, 2 no variance
+_SOME, _MANY = 8, 0.2  # exact rows, and the share of them that are lighter than all others
+_LIGHTER = 4.0  # by this factor
 _PROBES = 32  # places of a search looked at together: one costs almost as much as all of them
 
 
@@ -80,6 +86,14 @@ class Group:
     value: float | int
     sum: Estimate
     count: Estimate
+
+
+def warnings(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """What a count of all that samples reach says against answers of their sketch, in sentences."""
+    found = {caveat for sample in samples for caveat in count(sample).caveats}
+    return tuple(
+        f"{name}: {CAVEATS[name]}" for name in sorted(found & {"crowded-ids", "unequal-weights"})
+    )
 
 
 # -------------------------------------------------------------------------------------------- sums
@@ -172,9 +186,12 @@ def _sum(
             return _exact(sample, exact, confidence, len(x)).over(sample.magnitude)
         # What was seen is a lower bound, if nothing can be taken away from it.
         certain = columns.decayed[tail] * function[tail] if np.all(function >= 0.0) else None
-        interval, spread, step = _signed(sample, columns, x, certain, confidence, unseen)
+        lightest = float(np.max(np.abs(function), initial=0.0))
+        interval, spread, step, caveats = _signed(
+            sample, columns, x, certain, confidence, unseen, lightest
+        )
         ends = Interval(*(exact + end for end in interval))
-        found = _approximate(sample, ends, spread, step, confidence, len(x))
+        found = _approximate(sample, ends, spread, step, confidence, len(x), caveats)
         return found.over(sample.magnitude)
 
 
@@ -185,12 +202,24 @@ def _signed(
     certain: Float64Array | None,
     confidence: float,
     unseen: tuple[float, float],
-) -> tuple[Interval, float, float]:
-    """The sampled part of the sum of masses times x: interval, variance, and size of a hit.
+    lightest: float | None = None,
+) -> tuple[Interval, float, float, tuple[str, ...]]:
+    """The sampled part of the sum of masses times x: interval, variance, size of a hit, caveats.
 
     Positive and negative terms are parts of their own. The largest hit of a part is the largest
     that was seen or, where few were, one of mean x in the band whose hits weigh most. A part of
     which no hit was seen has hits like the exact rows' largest x.
+
+    Args:
+        sample: what the columns are of.
+        columns: the rows to sum over.
+        x: what is summed, for a unit of weight.
+        certain: what was really seen of each sampled term, where that bounds the sum.
+        confidence: of the interval.
+        unseen: how low and how high x may be, where no row shows anything but 0.
+        lightest: the largest ``|x|`` that an observation of weight 1 may have, where x is over
+            weights: where these are so unequal that light ones are hardly seen, a hit may be such
+            a one.
     """
     tail = slice(columns.exact, None)
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
@@ -198,7 +227,16 @@ def _signed(
     variances *= columns.variances[tail]
     thirds = variances * _skew_lengths(columns)[tail] * far
     highest, lowest = float(np.max(jumps, initial=0.0)), float(np.min(jumps, initial=0.0))
-    blank = not (np.any(near) or np.any(far))
+    blank, weighted = not (np.any(near) or np.any(far)), lightest is not None
+    caveats = _hinges(
+        variances,
+        np.abs(jumps),
+        columns.weights[tail] if weighted else None,
+        sample.step * near[: columns.whole],
+    )
+    floor = 0.0
+    if "unequal-weights" in caveats:
+        floor = sample.step * (lightest or 0.0)
     sides, largest = [], 0.0
     for sign, jump, bound in ((1.0, highest, unseen[1]), (-1.0, -lowest, -unseen[0])):
         sampled = seen = spread = skew = 0.0
@@ -210,7 +248,9 @@ def _signed(
             spread = float(np.sum(variances[rows]))
             skew = sign * float(np.sum(thirds[rows]))
             seen = 0.0 if certain is None else float(np.sum(certain[rows]))
-            step = max(jump, sample.step * sampled / float(np.sum(masses * (sign * far > 0.0))))
+            step = max(
+                jump, floor, sample.step * sampled / float(np.sum(masses * (sign * far > 0.0)))
+            )
         else:
             step = sample.step * (bound if blank else float(np.max(sign * near, initial=0.0)))
         largest = max(largest, step)
@@ -222,7 +262,45 @@ def _signed(
                     0.0, sampled, spread, step, sample.thinning, seen, confidence, skew=skew
                 )
             )
-    return contrast(*sides), float(np.sum(variances)), largest
+    return contrast(*sides), float(np.sum(variances)), largest, caveats
+
+
+def _hinges(
+    variances: Float64Array,
+    jumps: Float64Array,
+    weights: npt.NDArray[np.int64] | None,
+    near: Float64Array,
+) -> tuple[str, ...]:
+    """Whether a few rows decide a sum, and whether that is because they are so light.
+
+    A few do where one makes a good part of the variance. Then there may be others of its size, or
+    larger ones, of which none was seen: the estimate and its variance know nothing of them. What
+    was not seen is as much as what was, or more, if of the exact rows, which are all there were, a
+    good part would be much larger hits than any that was sampled; or if sizes fall off as slowly as
+    their reciprocals (Hill's index of the largest), and the largest are those of the lightest rows.
+
+    Args:
+        variances, jumps: of the sampled terms, and the sizes of their hits.
+        weights: of the sampled rows, where terms are over them.
+        near: the largest hit that each of the exact rows would be, had it been sampled.
+    """
+    if not len(variances) or not np.max(variances) > _HINGES * float(np.sum(variances)):
+        return ()
+    few = ("few-rows",)
+    if weights is None:
+        return few
+    unequal = ("unequal-weights",)
+    beyond = np.abs(near) > _LIGHTER * np.max(jumps)
+    if len(near) >= _SOME and np.count_nonzero(beyond) > _MANY * len(near):
+        return unequal
+    top = max(2, math.isqrt(int(np.count_nonzero(jumps))))
+    order = np.argsort(-jumps)
+    if len(order) <= 2 * top or not jumps[order[top]] > 0.0:
+        return few
+    largest = jumps[order[:top]]
+    excess = float(np.mean(np.log(largest / jumps[order[top]])))
+    light = float(np.median(weights[order[:top]])) * _LIGHTER < float(np.median(weights))
+    return unequal if light and excess * _HEAVY_TAIL > 1.0 else few
 
 
 def _skew_lengths(columns: Columns) -> Float64Array:
@@ -284,14 +362,16 @@ def _ratio(
         return _unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
     # The residuals of all rows, exact ones included, have mean 0: only distances matter.
     residuals = numbers - value
-    around, spread, step = _signed(sample, columns, residuals, None, confidence, (0.0, 0.0))
+    around, spread, step, caveats = _signed(
+        sample, columns, residuals, None, confidence, (0.0, 0.0)
+    )
     ends = Interval(
         value,
         max(least, value - float(around.value - around.lower) / weight),
         value + float(around.upper - around.value) / weight,
     )
     spread /= weight**2
-    return _approximate(sample, ends, spread, step / weight, confidence, len(residuals))
+    return _approximate(sample, ends, spread, step / weight, confidence, len(residuals), caveats)
 
 
 # ------------------------------------------------------------------------------------------ shares
@@ -468,7 +548,9 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
     upper = float(ranking.values[highest - 1]) if highest <= len(ranking.values) else math.inf
     z = float(ndtri(0.5 + 0.5 * confidence))
     stderr = (upper - lower) / (2.0 * z)  # what the interval amounts to
-    return Estimate(value, lower, upper, stderr, confidence, False, rows, sample.collision_bias)
+    return Estimate(
+        value, lower, upper, stderr, confidence, False, rows, sample.collision_bias, sample.caveats
+    )
 
 
 def _first_true(start: int, stop: int, holds: Callable[[npt.NDArray[np.intp]], BoolArray]) -> int:
@@ -552,22 +634,34 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         by_value(columns.variances * x * x * _skew_lengths(columns) * x),
     )
     # As in _signed: the largest hit seen, or one of mean x in the band whose hits weigh most.
+    hinges = _hinges(
+        (columns.variances * x * x)[tail],
+        (columns.jumps * x)[tail],
+        columns.weights[tail],
+        sample.step * x[: columns.whole],
+    )
+    unequal = tuple(caveat for caveat in hinges if caveat == "unequal-weights")
     seen = counts.sampled > 0.0
     average = counts.sampled / np.where(seen, sums.sampled, 1.0)
     largest = np.where(seen, np.maximum(largest, sample.step * average), sample.step * lightest)
+    if unequal:
+        largest = np.maximum(largest, sample.step)
     order = np.argsort(-sums.mass, kind="stable")[:limit]
     rows = np.bincount(group, minlength=size)[order].tolist()
     of_sum, of_count = (
-        _positive(sample, amount.take(order), step[order], confidence, rows)
-        for amount, step in ((sums, np.full(size, sample.step)), (counts, largest))
+        _positive(sample, amount.take(order), step[order], confidence, rows, caveats)
+        for amount, step, caveats in (
+            (sums, np.full(size, sample.step), ()), (counts, largest, unequal)
+        )
     )  # fmt: skip
     values = ranking.values[order].tolist()
     return [Group(*fields) for fields in zip(values, of_sum, of_count, strict=True)]
 
 
 def _positive(
-    sample: Sample, amount: _Amount, step: Float64Array, confidence: float, rows: Sequence[int]
-) -> list[Estimate]:
+    sample: Sample, amount: _Amount, step: Float64Array, confidence: float, rows: Sequence[int],
+    caveats: tuple[str, ...] = (),
+) -> list[Estimate]:  # fmt: skip
     """Estimates of sums of non-negative terms, one for each value."""
     if sample.exact:
         pairs = zip(np.atleast_1d(amount.mass).tolist(), rows, strict=True)
@@ -579,7 +673,7 @@ def _positive(
     )  # fmt: skip
     columns = (np.atleast_1d(c).tolist() for c in (*interval, amount.variance, step))
     return [
-        _approximate(sample, Interval(value, lower, upper), spread, k, confidence, n).over(
+        _approximate(sample, Interval(value, lower, upper), spread, k, confidence, n, caveats).over(
             sample.magnitude
         )
         for value, lower, upper, spread, k, n in zip(*columns, rows, strict=True)
@@ -590,18 +684,24 @@ def _positive(
 
 
 def _approximate(
-    sample: Sample, interval: Interval, spread: float, step: float, confidence: float, rows: int
-) -> Estimate:
+    sample: Sample, interval: Interval, spread: float, step: float, confidence: float, rows: int,
+    caveats: tuple[str, ...] = (),
+) -> Estimate:  # fmt: skip
     """An estimate that was sampled; its variance is at least that of the half hit never seen."""
     stderr = math.sqrt(max(spread, 0.5 * sample.thinning * step * step))
     value, lower, upper = (float(end) for end in interval)
     if not math.isfinite(stderr):  # values so large that their squares overflow
         lower, upper = -math.inf, math.inf
-    return Estimate(value, lower, upper, stderr, confidence, False, rows, sample.collision_bias)
+    return Estimate(
+        value, lower, upper, stderr, confidence, False, rows, sample.collision_bias,
+        caveats + sample.caveats,
+    )  # fmt: skip
 
 
 def _exact(sample: Sample, value: float, confidence: float, rows: int) -> Estimate:
-    return Estimate(value, value, value, 0.0, confidence, True, rows, sample.collision_bias)
+    return Estimate(
+        value, value, value, 0.0, confidence, True, rows, sample.collision_bias, sample.caveats
+    )
 
 
 def _is_outweighed(sample: Sample, weight: float) -> bool:
@@ -617,15 +717,24 @@ def _unbounded(
     """A ratio of which its range is all that is known."""
     stderr = 0.5 * (upper - lower)
     return Estimate(
-        value, lower, upper, stderr, confidence, False, rows, sample.collision_bias, (caveat,)
+        value,
+        lower,
+        upper,
+        stderr,
+        confidence,
+        False,
+        rows,
+        sample.collision_bias,
+        (caveat, *sample.caveats),
     )
 
 
 def _nothing(sample: Sample, confidence: float, least: float, most: float) -> Estimate:
     """A ratio to nothing: not defined, or not seen."""
     return Estimate(
-        math.nan, least, most, math.inf, confidence, sample.exact, 0, sample.collision_bias
-    )
+        math.nan, least, most, math.inf, confidence, sample.exact, 0, sample.collision_bias,
+        sample.caveats,
+    )  # fmt: skip
 
 
 def _number(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:

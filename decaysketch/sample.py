@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from decaysketch.params import SketchParams
 from decaysketch.state import NO_WATERMARK, SketchState
 
 __all__ = [
+    "CROWDED",
     "Aged",
     "Columns",
     "Cumulative",
@@ -48,6 +49,9 @@ __all__ = [
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
+
+#: Expected share of collisions, n / 2^(id_bits + 1), of ids that fill a quarter of their space.
+CROWDED = 0.125
 
 _FAINT = 2.0**-160  # beside a weight of 1
 
@@ -172,12 +176,14 @@ class Columns(NamedTuple):
     variances: Float64Array
     jumps: Float64Array  # mass of a single hit, g / p
     exact: int  # this many first rows are exact
+    whole: int  # and of these so many first ones are all that there were of their times
 
     def take(self, rows: npt.NDArray[np.bool_]) -> Columns:
         """Some of the rows."""
         return Columns(
             self.weights[rows], self.decayed[rows], self.masses[rows], self.variances[rows],
             self.jumps[rows], int(np.count_nonzero(rows[: self.exact])),
+            int(np.count_nonzero(rows[: self.whole])),
         )  # fmt: skip
 
 
@@ -328,6 +334,18 @@ class Sample:
         """No sampled band is reached: masses are the decayed weights themselves."""
         return not self.step > 0
 
+    @property
+    def verified(self) -> Literal["proof", "grid"]:
+        """How it is known that the decay falls: proved, or looked at on a grid of ages."""
+        return "grid" if getattr(self.decay, "verified", None) == "grid" else "proof"
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Those of every answer; see :data:`~decaysketch.estimate.CAVEATS`."""
+        crowded = not self.exact and self.collision_bias > CROWDED
+        grid = self.verified == "grid"
+        return ("crowded-ids",) * crowded + ("decay-on-grid",) * grid
+
     def __len__(self) -> int:
         return len(self.masses)
 
@@ -350,12 +368,13 @@ class Sample:
     def columns(self) -> Columns:
         """All rows, those of known mass first."""
         columns = Columns(
-            self.weights, self.decayed, self.masses, self.variances, self.jumps, self.exact_rows
-        )
+            self.weights, self.decayed, self.masses, self.variances, self.jumps,
+            self.exact_rows, self.exact_rows,
+        )  # fmt: skip
         if self._certain_first is None:
             return columns
         order, count = self._certain_first
-        return Columns(*(column[order] for column in columns[:-1]), count)
+        return Columns(*(column[order] for column in columns[:-2]), count, self.exact_rows)
 
     @cached_property
     def _source(self) -> Origin:

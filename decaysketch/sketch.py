@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from decaysketch import ensemble, query, wire
 from decaysketch._view import Summarized
-from decaysketch.decay import Decay
+from decaysketch.decay import Decay, none, window
 from decaysketch.ensemble import Combine
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.estimate import Estimate
@@ -68,6 +68,8 @@ class SketchStats:
         oldest, newest: earliest and latest time held, or None.
         complete_since: for each level, the watermark (the latest of the copies'): everything later
             that the level selects is held; None where nothing was discarded.
+        warnings: what makes answers less sure than they say, as far as it shows in what is held:
+            ids that fill their space, weights too unequal for counts and totals of old times.
     """
 
     fed: int
@@ -78,6 +80,7 @@ class SketchStats:
     oldest: int | None
     newest: int | None
     complete_since: tuple[int | None, ...]
+    warnings: tuple[str, ...] = ()
 
 
 class DecaySketch(Summarized):
@@ -437,6 +440,7 @@ class DecaySketch(Summarized):
             oldest=min((int(state.times[-1]) for state in held), default=None),
             newest=max((int(state.times[0]) for state in held), default=None),
             complete_since=snapshot.complete_since,
+            warnings=_warnings(snapshot),
         )
 
     # -------------------------------------------------------------------------------------- query
@@ -639,3 +643,16 @@ class DecaySketch(Summarized):
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
         return summary
+
+
+def _warnings(snapshot: Snapshot) -> tuple[str, ...]:
+    """Of a sketch: what a count of all that it can answer for says."""
+    times = [int(state.times[0]) for state in snapshot.states if len(state)]
+    exact, *_, since = snapshot.complete_since
+    if not times or exact is None:
+        return ()  # nothing was discarded
+    newest = max(*times, exact)
+    if since is not None and since >= newest:
+        return ()  # nothing can be answered
+    decay = none() if since is None else window(newest - since - 1)
+    return query.warnings(snapshot.samples(decay, newest))

@@ -105,8 +105,8 @@ def hit_spread(
 
     An observation that is never seen, having no hit, counts for nothing; so each that is seen
     counts ``hits / (w p)`` times the exact variance, which is right on average. Where that is not
-    known it counts the square of its own error, and that of those that are missed for each that is seen:
-    ``(hits - w p)^2 + (w p)^2 (1 - pi) / pi``, over ``p^2``. None is negative.
+    known it counts the square of its own error and, for each that is seen, of those that are
+    missed: ``(hits - w p)^2 + (w p)^2 (1 - pi) / pi``, over ``p^2``. None is negative.
 
     Args:
         params: fixes the hash.

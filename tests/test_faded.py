@@ -81,7 +81,7 @@ def check(name: str, answer: Any) -> None:
     for found in estimates(answer):
         if not math.isnan(found.value):
             assert found.lower <= found.value <= found.upper, (name, found)
-        assert not (math.isnan(found.lower) or math.isnan(found.upper) or math.isnan(found.stderr))
+        assert not any(map(math.isnan, (found.lower, found.upper, found.stderr)))
         if not found.exact and name != "quantile":  # those of values on a grid may be certain
             # No width without a reason: that of rounding, where recent rows weigh all but nothing
             # less than everything.

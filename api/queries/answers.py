@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from decaysketch.estimate import Estimate
+from decaysketch.estimate import CAVEATS, Estimate
 
 __all__ = [
     "EstimateModel",
@@ -37,6 +37,13 @@ class EstimateModel(BaseModel):
     collision_bias: float | None = Field(
         description="Share of observations lost to collisions, if ids are hashed keys (expected)."
     )
+    caveats: list[str] = Field(
+        default_factory=list,
+        exclude_if=lambda caveats: not caveats,
+        description="Reasons to trust the interval less than it says, or for an end without a "
+        "bound; left out where there are none. "
+        + " ".join(f"`{name}`: {meaning}." for name, meaning in CAVEATS.items()),
+    )
 
     @classmethod
     def of(cls, estimate: Estimate) -> Self:
@@ -45,6 +52,10 @@ class EstimateModel(BaseModel):
 
 class _Answer(BaseModel):
     now: int = Field(description="The time asked about.")
+    verified: Literal["proof", "grid"] = Field(
+        default="proof",
+        description="How it is known that the decay falls: proved, or looked at on a grid of ages.",
+    )
 
 
 class ScalarAnswer(_Answer):

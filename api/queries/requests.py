@@ -180,6 +180,7 @@ class _Query(RequestModel):
         return ScalarAnswer(
             aggregate=self.aggregate,  # type: ignore[arg-type]  # of those that are numbers
             now=now,
+            verified=samples[0].verified,
             estimate=EstimateModel.of(estimate),
         )
 
@@ -237,6 +238,7 @@ class QuantileQuery(_Query):
         return QuantileAnswer(
             aggregate=self.aggregate,
             now=now,
+            verified=samples[0].verified,
             quantiles=[
                 QuantileEstimate(q=q, estimate=EstimateModel.of(estimate))
                 for q, estimate in zip(self.q, estimates, strict=True)
@@ -335,6 +337,7 @@ class HeavyHittersQuery(_Query):
         return HeavyHittersAnswer(
             aggregate=self.aggregate,
             now=now,
+            verified=samples[0].verified,
             heavy_hitters=[
                 HeavyHitterModel(value=each.value, frequency=EstimateModel.of(each.frequency))
                 for each in hitters[: self.limit]
@@ -361,6 +364,7 @@ class GroupByQuery(_Query):
         return GroupByAnswer(
             aggregate=self.aggregate,
             now=now,
+            verified=samples[0].verified,
             groups=[
                 GroupModel(
                     value=group.value,

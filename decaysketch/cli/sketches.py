@@ -26,7 +26,7 @@ from decaysketch.cli.output import (
     write_whole,
 )
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
-from decaysketch.estimate import Estimate
+from decaysketch.estimate import CAVEATS, Estimate
 from decaysketch.families import Sketch
 from decaysketch.plausible_times import dated, doubt, doubts_of_query, told
 from decaysketch.predicate import Predicate
@@ -180,6 +180,7 @@ def query(
         for reason in doubts:
             warn(reason)
         answers: list[dict[str, Any]] = []
+        caveats: dict[str, None] = {}
         table = Table("aggregate", "decay", "value", "lower", "upper", "exact", "rows")
         for name, arguments in chosen or [("none", (decays.none(),))]:
             for aggregate in aggregates:
@@ -194,9 +195,13 @@ def query(
                     interval = (estimate.value, estimate.lower, estimate.upper)
                     exact = "yes" if estimate.exact else ""
                     table.add_row(label, name, *map(number, interval), exact, number(estimate.rows))
+                    caveats |= dict.fromkeys(
+                        f"{label}: {caveat}: {CAVEATS[caveat]}" for caveat in estimate.caveats
+                    )
         table.caption = f"now {told(unit, time)}, {100 * confidence:.4g} % intervals"
         if left_out:
             table.caption += f"; {left_out:,} more rows with --json"
+        table.caption += "".join(f"\n{caveat}" for caveat in caveats)
         content = {
             "now": time, "now_date": dated(unit, time), "answers": answers, "warnings": doubts
         }  # fmt: skip

@@ -75,6 +75,7 @@ class IntegralStats:
         oldest, newest: earliest and latest time held, or None.
         complete_from: for each level, the watermark: the earliest time of a query that it can
             answer; None where nothing was discarded and no clock was told.
+        warnings: as those of :class:`~decaysketch.sketch.SketchStats`.
     """
 
     fed: int
@@ -86,6 +87,7 @@ class IntegralStats:
     oldest: int | None
     newest: int | None
     complete_from: tuple[int | None, ...]
+    warnings: tuple[str, ...] = ()
 
 
 class IntegralDecaySketch(Summarized):
@@ -417,7 +419,16 @@ class IntegralDecaySketch(Summarized):
             complete_from=tuple(
                 None if mark == NO_CLOCK else mark for mark in state.watermarks.tolist()
             ),
+            warnings=self._warnings(state),
         )
+
+    def _warnings(self, state: IntegralState) -> tuple[str, ...]:
+        if not len(state):
+            return ()
+        now = max(int(state.times[0]), state.clock)
+        if not int(state.watermarks[-1]) <= now < int(state.watermarks[0]):
+            return ()  # cannot be answered, or is exact
+        return query.warnings([self._ask(now)])
 
     # -------------------------------------------------------------------------------------- query
 
