@@ -17,7 +17,8 @@ __all__ = ["describe"]
 
 _GUARDED = {
     "401": "A key is needed, and none that is valid was given.",
-    "403": "The key has another role, or a stream is not in its scope.",
+    "403": "The key has another role, or a stream is not in its scope. Where no key is asked for: "
+    "a page of another site asks, or a proxy hands the request on.",
     "503": "The database is out of reach.",
 }
 _WITH_BODY = {

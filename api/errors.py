@@ -47,18 +47,23 @@ __all__ = [
     "CorruptEncodingError",
     "Fault",
     "ForbiddenError",
+    "ForeignPageError",
     "IncompatibleStreamsError",
     "IntervalConflictError",
     "InvalidRequestError",
     "KeyChangedError",
     "NoRoomError",
+    "NothingTakenError",
     "ObservationsOnlyError",
     "Problem",
     "ProblemResponse",
+    "ProxiedError",
     "RowsAskedError",
     "RowsInFlightError",
+    "ServiceError",
     "SlowBodyError",
     "StreamConflictError",
+    "TokenBeyondError",
     "TooManyLiveClientsError",
     "TooManyRequestsError",
     "TooManyRowsError",
@@ -78,6 +83,7 @@ __all__ = [
     "answer_to",
     "install",
     "presentable",
+    "problem_of",
 ]
 
 PROBLEM_JSON = "application/problem+json"
@@ -407,6 +413,16 @@ class StaleTokenError(ServiceError):
         )
 
 
+class TokenBeyondError(ServiceError):
+    """No post has the number of a token."""
+
+    def __init__(self, token: str, last: int) -> None:
+        super().__init__(
+            f"the token {token!r} is of no post: the last row of the journal is {last}",
+            [Fault(field="after", reason="of no post", value=token, expected=f"at most {last}")],
+        )
+
+
 class BusyError(ServiceError):
     """Too much waits to be written or merged."""
 
@@ -430,6 +446,10 @@ class NotCaughtUpError(ServiceError):
 
 class InvalidRequestError(ServiceError):
     """A request is well-formed JSON and yet outside the limits of this service."""
+
+
+class NothingTakenError(ServiceError):
+    """Every observation of a body was refused, each for what it is."""
 
 
 class UnsupportedMediaTypeError(ServiceError):
@@ -525,6 +545,29 @@ class CorruptEncodingError(HTTPException):
         )
 
 
+class ForeignPageError(ServiceError):
+    """A page of another site asks, and no key stands between."""
+
+    def __init__(self, header: str, value: str) -> None:
+        super().__init__(
+            f"{header} is {_shortened(value)!r}: a page of another site asks, and this server, "
+            "which asks for no key, takes requests of its own page and of programs alone",
+            [Fault(field=header, reason="of another site", value=value)],
+        )
+
+
+class ProxiedError(ServiceError):
+    """A proxy hands on a request, and no key stands between."""
+
+    def __init__(self, header: str) -> None:
+        super().__init__(
+            f"the request has the header {_shortened(header)!r}: a proxy hands it on, and this "
+            "server asks for no key, so whoever reaches the proxy could read, post and delete; set "
+            "DECAYSKETCH_AUTH=keys and make keys by `python -m api keys mint`",
+            [Fault(field=header, reason="only a proxy sends it")],
+        )
+
+
 class TooManyStreamsError(ServiceError):
     """There is no room for one more stream."""
 
@@ -606,6 +649,15 @@ TABLE: dict[type[Exception], _Kind] = {
     InvalidRequestError: _Kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-request", "The request is malformed"
     ),
+    ForeignPageError: _Kind(
+        HTTPStatus.FORBIDDEN, "foreign-page", "A page of another site may not ask"
+    ),
+    ProxiedError: _Kind(
+        HTTPStatus.FORBIDDEN, "behind-a-proxy", "Behind a proxy this server needs keys"
+    ),
+    NothingTakenError: _Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "nothing-taken", "Every observation was refused"
+    ),
     UnknownStreamError: _Kind(HTTPStatus.NOT_FOUND, "unknown-stream", "No such stream"),
     RevokedSourceError: _Kind(HTTPStatus.FORBIDDEN, "revoked-source", "The source was revoked"),
     StaleTokenError: _Kind(
@@ -626,6 +678,7 @@ TABLE: dict[type[Exception], _Kind] = {
     TooMuchAskedError: _Kind(
         HTTPStatus.TOO_MANY_REQUESTS, "too-much-asked", "Too much is being worked at"
     ),
+    TokenBeyondError: _Kind(HTTPStatus.CONFLICT, "unknown-token", "The journal has no such post"),
     BusyError: _Kind(HTTPStatus.TOO_MANY_REQUESTS, "busy", "Too much waits to be written"),
     ClosingError: _Kind(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "The server is stopping"),
     NotCaughtUpError: _Kind(
@@ -692,8 +745,12 @@ class ProblemResponse(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def _respond(problem: Problem, headers: Mapping[str, str] | None = None) -> ProblemResponse:
-    content = problem.model_dump(exclude={"errors"})
+def _respond(
+    problem: Problem,
+    headers: Mapping[str, str] | None = None,
+    beside: Mapping[str, Any] | None = None,
+) -> ProblemResponse:
+    content = dict(beside or {}) | problem.model_dump(exclude={"errors"})
     if problem.errors:
         content["errors"] = [_presentable_fault(fault) for fault in problem.errors]
     return ProblemResponse(content, problem.status, headers)
@@ -710,6 +767,11 @@ def answer_to(error: Exception) -> ProblemResponse:
     if any(cls in TABLE for cls in type(error).__mro__):
         return _known(error)
     return _of_http(error) if isinstance(error, HTTPException) else _unknown()
+
+
+def problem_of(error: ServiceError, beside: Mapping[str, Any]) -> ProblemResponse:
+    """The problem that ``error`` is, with further members that its kind has."""
+    return _known(error, beside)
 
 
 async def _handle(request: Request, error: Exception) -> ProblemResponse:
@@ -738,15 +800,16 @@ def _count_refusal(request: Request, error: Exception, status: int) -> None:
 
 def _methods_of(request: Request) -> set[str]:
     """The methods of every route of the path; the router tells those of the first alone."""
-    return {
+    methods = {
         method
         for route in iter_route_contexts(request.app.routes)
         if route.path_regex.match(request.url.path)
         for method in route.methods or ()
     }
+    return methods | {"HEAD"} if "GET" in methods else methods
 
 
-def _known(error: Exception) -> ProblemResponse:
+def _known(error: Exception, beside: Mapping[str, Any] | None = None) -> ProblemResponse:
     ancestor = next(cls for cls in type(error).__mro__ if cls in TABLE)
     kind = TABLE[ancestor]
     faults = list(islice(_faults(error), _FAULTS_SHOWN))
@@ -765,6 +828,7 @@ def _known(error: Exception) -> ProblemResponse:
             errors=faults or None,
         ),
         {"Retry-After": _retry_after(error)} if kind.status in _TRANSIENT else None,
+        beside,
     )
 
 

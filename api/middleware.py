@@ -1,9 +1,11 @@
 """What stands before the routes, outermost first.
 
+- ``HeadRequests``: HEAD is GET whose answer ends with its head.
 - ``Envelope``: every answer has the id of its request and the headers that tell browsers what they
   may do with it, an error of our own included.
 - ``Entrance``: recognises the caller and counts its requests. The body of whom nobody knows is
-  refused with its first bytes.
+  refused with its first bytes. Where no key is asked for, neither a page of another site nor a
+  proxy gets in.
 - ``Body``: a body arrives within its time and is inflated within its bounds; the routes see the
   plain bytes and never more of them than is allowed.
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import re
 import time
 from collections.abc import AsyncIterator
@@ -28,22 +31,27 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import errors, inflation
+from api.access.pages import foreign_page, proxy_header
 from api.access.rates import Rates, address_of
 from api.access.ring import KeyRing
+from api.head_requests import HeadRequests
 from api.journal.model import StorageError
 from api.request_id import HEADER, REQUEST_ID, accepted_or_new
 from api.settings import Settings
 
 __all__ = ["Body", "Entrance", "Envelope", "install"]
 
-# Bodies that are read as they are; of every other at most ``max_json_bytes`` are taken.
+_log = logging.getLogger("api.access")
+
+# Bodies that are read as they are, and of which routes.
 _BULK_TYPES = {
     "application/octet-stream",
     "application/vnd.apache.arrow.stream",
     "application/vnd.decaysketch.sketches",
     "application/x-ndjson",
 }
-_WITHOUT_BODY = {"GET", "HEAD"}
+_BULK_PATH = re.compile(r"/v1/streams/[^/]+/(?:sketches|observations)")
+_WITHOUT_BODY = {"GET"}  # and HEAD, which is GET by now
 _UNCOUNTED = {"/healthz", "/readyz"}
 _PORT = re.compile(r":[0-9]*$")
 _TEXTS_KEPT = 256  # values of headers that were read before: nearly every request has the same
@@ -72,6 +80,7 @@ def install(app: FastAPI, settings: Settings) -> None:
         json_bytes=settings.max_json_bytes,
         inflight_bytes=settings.max_inflight_bytes,
         timeout_s=settings.read_timeout_s,
+        query_bytes=settings.max_query_bytes,
     )
     app.add_middleware(
         Entrance,
@@ -79,6 +88,7 @@ def install(app: FastAPI, settings: Settings) -> None:
         local_names_only=settings.auth is None and settings.listens_on_loopback,
     )
     app.add_middleware(Envelope)
+    app.add_middleware(HeadRequests)
 
 
 class Envelope:
@@ -131,6 +141,7 @@ class Entrance:
         self.app = app
         self.rates = rates
         self.local_names_only = local_names_only
+        self._said_proxied = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -138,7 +149,7 @@ class Entrance:
             return
         try:
             await self._admit(scope)
-        except (HTTPException, StorageError) as error:
+        except (HTTPException, StorageError, errors.ServiceError) as error:
             await errors.answer_to(error)(scope, receive, send)
             return
 
@@ -156,13 +167,8 @@ class Entrance:
         headers = Headers(scope=scope)
         keys: KeyRing = scope["app"].state.keys
         client = scope["client"][0] if scope.get("client") else "unknown"
-        if self.local_names_only and not keys.required:
-            # Whoever the client is: a header may have said so.
-            name = headers.get("host", "")
-            if not _is_local(_PORT.sub("", name)):
-                raise HTTPException(
-                    HTTPStatus.MISDIRECTED_REQUEST, f"this server is not called {name[:100]!r}"
-                )
+        if not keys.required:
+            self._check_way(scope, headers)
         scheme, _, token = headers.get("authorization", "").partition(" ")
         caller = await keys.recognise(token.strip() if scheme.lower() == "bearer" else None)
         scope.setdefault("state", {})["caller"] = caller
@@ -172,6 +178,35 @@ class Entrance:
         bucket = f"key {prefix}" if prefix else address_of(client)
         if wait_s := self.rates.wait_s(bucket, time.monotonic()):
             raise errors.TooManyRequestsError(self.rates.rate_per_s, wait_s)
+
+    def _check_way(self, scope: Scope, headers: Headers) -> None:
+        """Where no key is asked for: by what name the server was called, and who is in between.
+
+        Raises:
+            HTTPException: by a name that is not of this machine.
+            ProxiedError: a proxy hands the request on.
+            ForeignPageError: a page of another site asks.
+        """
+        if self.local_names_only:
+            # Whoever the client is: a header may have said so.
+            name = headers.get("host", "")
+            if not _is_local(_PORT.sub("", name)):
+                raise HTTPException(
+                    HTTPStatus.MISDIRECTED_REQUEST, f"this server is not called {name[:100]!r}"
+                )
+        if (header := proxy_header(headers)) is not None:
+            if not self._said_proxied:
+                self._said_proxied = True
+                _log.warning(
+                    "a proxy in front (header %r) and no key asked for: what it hands on is "
+                    "refused; set DECAYSKETCH_AUTH=keys",
+                    header[:100],
+                )
+            raise errors.ProxiedError(header)
+        if (
+            told := foreign_page(scope["method"], scope.get("scheme", "http"), headers)
+        ) is not None:
+            raise errors.ForeignPageError(*told)
 
 
 class Body:
@@ -189,9 +224,11 @@ class Body:
         app: what stands behind.
         limit_bytes: most bytes as sent.
         inflated_bytes: most bytes once inflated.
-        json_bytes: most bytes, inflated, of a body that is not one of the bulk media types.
+        json_bytes: most bytes, inflated, of observations that are not of one of the bulk media
+            types.
         inflight_bytes: most bytes, inflated, of all bodies at a time.
         timeout_s: from the first read to the last byte.
+        query_bytes: most bytes, inflated, of what any other route is sent, whatever it says to be.
     """
 
     def __init__(
@@ -202,6 +239,7 @@ class Body:
         json_bytes: int,
         inflight_bytes: int,
         timeout_s: float,
+        query_bytes: int,
     ) -> None:
         self.app = app
         self.limit_bytes = limit_bytes
@@ -209,6 +247,7 @@ class Body:
         self.json_bytes = json_bytes
         self.inflight_bytes = inflight_bytes
         self.timeout_s = timeout_s
+        self.query_bytes = query_bytes
         self.held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -217,9 +256,8 @@ class Body:
             return
         headers = MutableHeaders(scope=scope)
         coding = ",".join(headers.getlist("content-encoding")).strip().lower()
-        bulk = _media_type(headers.get("content-type", "")) in _BULK_TYPES
         plain = coding in ("", "identity")
-        inflated_bytes = self.inflated_bytes if bulk else min(self.json_bytes, self.inflated_bytes)
+        inflated_bytes = self._most_inflated(scope["path"], headers.get("content-type", ""))
         limit_bytes = min(self.limit_bytes, inflated_bytes) if plain else self.limit_bytes
         declared = headers.get("content-length", "")
         if not plain:
@@ -265,6 +303,15 @@ class Body:
             await self.app(scope, receive_within_bounds, send)
         finally:
             self.held_bytes -= own_bytes
+
+    def _most_inflated(self, path: str, content_type: str) -> int:
+        """Bytes. The media type is what the sender says: it makes room only where such bodies are
+        taken."""
+        if not _BULK_PATH.fullmatch(path):
+            return min(self.query_bytes, self.json_bytes, self.inflated_bytes)
+        if _media_type(content_type) in _BULK_TYPES:
+            return self.inflated_bytes
+        return min(self.json_bytes, self.inflated_bytes)
 
 
 class _Sent:

@@ -119,7 +119,17 @@ class Settings(BaseModel):
         "Most bytes, inflated, of all bodies that one worker holds at a time; beyond that 429.",
     )
     max_json_bytes: Bytes = _within(
-        4 * _MIB, 1, 2 * _GIB, "Longest JSON body once inflated: parsed, it takes 30 times as much."
+        4 * _MIB,
+        1,
+        2 * _GIB,
+        "Longest JSON body of observations once inflated: parsed, it takes 30 times as much.",
+    )
+    max_query_bytes: Bytes = _within(
+        256 * _KIB,
+        1,
+        2 * _GIB,
+        "Longest body of queries, streams, decays or keys once inflated; 260 bytes for each of "
+        "1,000 queries.",
     )
     max_queries: int = _within(1000, 1, 2000, "Most queries in one request.")
     max_points: int = _within(2000, 1, 10_000, "Most times in one time series.")

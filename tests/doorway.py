@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import PlainTextResponse
 
 from api import access, errors, middleware
 from api.access import Reads, Writes
+from api.json_body import JsonRoute
 from api.request_id import REQUEST_ID
 from api.routes import keys
 from api.settings import Settings
 
 
 def doorway(data: Path, **settings: Any) -> FastAPI:
-    """``/v1/streams/{name}`` to read, ``/v1/streams/{name}/body`` to write; the routes of keys."""
+    """``/v1/streams/{name}`` to read, ``/v1/streams/{name}/sketches`` to write; ``/json``; keys."""
     chosen = Settings(data=str(data), **settings)
 
     @asynccontextmanager
@@ -30,20 +32,25 @@ def doorway(data: Path, **settings: Any) -> FastAPI:
 
     app = FastAPI(lifespan=lifespan)
     app.state.settings = chosen
+    app.state.aggregator = SimpleNamespace(streams=list)  # none, of which refusals were counted
     app.include_router(keys.router)
 
     @app.get("/v1/streams/{name}")
     async def read(name: str, caller: Reads) -> dict[str, str]:
         return {"name": name, "role": caller.role}
 
-    @app.post("/v1/streams/{name}/body")
+    @app.post("/v1/streams/{name}/sketches")
     async def write(name: str, request: Request, _caller: Writes) -> dict[str, Any]:
         body, encoding = await request.body(), request.headers.get("content-encoding")
         return {"bytes": len(body), "encoding": encoding, "first": body[:8].decode("latin-1")}
 
-    @app.post("/json")
+    json_routes = APIRouter(route_class=JsonRoute)
+
+    @json_routes.post("/json")
     async def read_json(body: list[Any], _caller: Writes) -> int:
         return len(body)
+
+    app.include_router(json_routes)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str | None]:

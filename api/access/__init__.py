@@ -4,6 +4,7 @@
 - ``store``: where keys are kept; only digests of them are
 - ``ring``: the keys in memory, a little behind the store
 - ``guard``: what each route asks of a caller
+- ``pages``: what a request tells of the page or proxy it came by, where no key is asked for
 - ``rates``: how often a caller may ask
 - ``cli``: keys from the command line, for whoever has the database
 """

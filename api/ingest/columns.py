@@ -36,6 +36,7 @@ __all__ = [
     "FIELDS",
     "INT64_LIMIT",
     "MAX_KEY_PARTS",
+    "REFUSALS_LISTED",
     "Batch",
     "Columns",
     "Form",
@@ -50,6 +51,7 @@ FIELDS = ("value", "weight", "time", "id")
 INT64_LIMIT = 1 << 63
 MAX_KEY_PARTS = 4
 EXACT_IN_FLOAT = 1 << 53
+REFUSALS_LISTED = 1000  # of one post, the first of them; of the others nobody asks for the value
 
 Int64Array = npt.NDArray[np.int64]
 Key = tuple[str | bytes | int, ...]

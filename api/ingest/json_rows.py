@@ -4,6 +4,10 @@ The standard library reads it, because it lets us see what a faster reader hides
 object has twice, and integers of any length, which are refused before they cost anything. Nothing
 is guessed: a number in quotes, a fraction where an integer is meant or a field that nobody knows
 refuses its row.
+
+What a body would become is weighed before it is parsed (:mod:`api.json_body`), a document as a
+whole and lines one by one: an array in an array costs the parser ten times what a number does. Of
+rows that are refused no more is kept than somebody is told of.
 """
 
 from __future__ import annotations
@@ -20,16 +24,20 @@ from api.ingest.columns import (
     FIELDS,
     INT64_LIMIT,
     MAX_KEY_PARTS,
+    REFUSALS_LISTED,
     Form,
     Key,
     Raw,
     Refusal,
     fault_of_key,
 )
+from api.json_body import parts
 
-__all__ = ["MAX_LINE_BYTES", "read_json", "read_lines"]
+__all__ = ["MAX_LINE_BYTES", "MAX_LINE_PARTS", "read_json", "read_lines"]
 
 MAX_LINE_BYTES = 1 << 16
+MAX_LINE_PARTS = 64
+"""Brackets and commas of a line; an observation has 8 at most."""
 
 _LONGEST_INTEGER = 20  # characters; longer ones are beyond 64 bits
 _ABSENT = object()
@@ -108,7 +116,8 @@ def read_json(body: bytes, form: Form) -> Raw:
 def read_lines(body: bytes, form: Form) -> Raw:
     """Read an object from each line; empty lines do not count.
 
-    A line that is not JSON, or longer than MAX_LINE_BYTES, refuses that row alone.
+    A line that is not JSON, longer than MAX_LINE_BYTES, or of more parts than MAX_LINE_PARTS,
+    refuses that row alone.
 
     Raises:
         TooManyRowsError: more lines than one post may have observations.
@@ -127,11 +136,17 @@ def _lines(body: bytes) -> Iterator[Any]:
         if stop - start > MAX_LINE_BYTES:
             yield _Unreadable(f"a line of {stop - start} bytes; at most {MAX_LINE_BYTES} are read")
         elif line := body[start:stop].strip():
-            try:
-                yield _parse(line.decode("utf-8"))
-            except ValueError as error:
-                yield _Unreadable(f"not JSON: {error}")
+            yield _of_line(line)
         start = stop + 1
+
+
+def _of_line(line: bytes) -> Any:
+    if (found := parts(line, MAX_LINE_PARTS)) > MAX_LINE_PARTS:
+        return _Unreadable(f"{found} brackets and commas; at most {MAX_LINE_PARTS} are read")
+    try:
+        return _parse(line.decode("utf-8"))
+    except ValueError as error:
+        return _Unreadable(f"not JSON: {error}")
 
 
 def _columns(items: Iterable[Any], form: Form) -> Raw:
@@ -140,7 +155,8 @@ def _columns(items: Iterable[Any], form: Form) -> Raw:
     for row, item in enumerate(items):
         fault = read.take(row, item)
         if fault is not None:
-            read.refusals.append(Refusal(row, *fault))
+            told = len(read.refusals) < REFUSALS_LISTED
+            read.refusals.append(Refusal(row, *fault) if told else Refusal(row, *fault[:2]))
         rows = row + 1
     positions, values, weights, times, ids = (
         zip(*read.taken, strict=True) if read.taken else [()] * 5

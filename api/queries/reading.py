@@ -1,9 +1,10 @@
 """Requests out of bodies and out of URLs.
 
-A body may be long, and reading it takes the processor: FastAPI would do that on the event loop,
-where everybody waits. And what is no JSON at all it answers with 400, or with 422, as its fault is.
-So the routes of queries, of curves and of new streams read their bodies by :func:`asked_in_body`,
-long ones on a thread, and every fault is one of the request (422).
+A body may be long, and to look at what it says takes the processor: FastAPI would do that on the
+event loop, where everybody waits. And what is no JSON at all it answers with 400, or with 422, as
+its fault is. So the routes of queries, of curves and of new streams, which are ``JsonRoute``, take
+their bodies by :func:`asked_in_body`, long ones on a thread, and every fault is one of the request
+(422).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from api.access.asker import asker
+from api.json_body import not_json, parse
 from api.turns import Turns
 
 __all__ = ["asked_in_body", "body_described", "read_request"]
 
-_LONG_BYTES = 64 << 10
+_LONG_BYTES = 8 << 10
 
 Asked = TypeVar("Asked", bound=BaseModel)
 
@@ -36,11 +38,15 @@ def asked_in_body(model: type[Asked]) -> Callable[[Request], Awaitable[Asked]]:
     async def read(request: Request) -> Asked:
         if not (body := await request.body()):
             raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
+        try:
+            fields = await request.json()
+        except json.JSONDecodeError as error:
+            raise not_json(error) from None
         if len(body) <= _LONG_BYTES:
-            return read_request(body, model)
+            return _checked(fields, model)
         questions: Turns = request.app.state.questions
         with questions.asked(asker(request)) as compute:
-            return await compute(read_request, body, model)
+            return await compute(_checked, fields, model)
 
     return read
 
@@ -52,20 +58,20 @@ def body_described(model: type[Asked]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def read_request(text: str | bytes, model: type[Asked]) -> Asked:
+def read_request(text: str, model: type[Asked]) -> Asked:
     """The request that a JSON text is.
 
     Raises:
         RequestValidationError: it is no JSON, or no such request.
     """
     try:
-        fields = json.loads(text)
+        fields = parse(text.encode("utf-8", "surrogatepass"))
     except json.JSONDecodeError as error:
-        raise RequestValidationError([_not_json(error.msg, error.pos)]) from None
-    except UnicodeDecodeError as error:
-        raise RequestValidationError([_not_json("not UTF-8", error.start)]) from None
-    except (RecursionError, ValueError):
-        raise RequestValidationError([_not_json("too deep, or a number too long", 0)]) from None
+        raise not_json(error) from None
+    return _checked(fields, model)
+
+
+def _checked(fields: Any, model: type[Asked]) -> Asked:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
@@ -75,7 +81,3 @@ def read_request(text: str | bytes, model: type[Asked]) -> Asked:
 def _in_body(error: ValidationError) -> list[dict[str, Any]]:
     faults = error.errors(include_url=False)
     return [{**fault, "loc": ("body", *fault["loc"])} for fault in faults]
-
-
-def _not_json(reason: str, place: int) -> dict[str, object]:
-    return {"type": "json_invalid", "loc": ("body", place), "msg": "", "ctx": {"error": reason}}

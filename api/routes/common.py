@@ -20,6 +20,7 @@ from api.turns import Turns
 
 __all__ = [
     "CLIENT_LEFT",
+    "WITHOUT_BODY",
     "TheAggregator",
     "TheQuestions",
     "TheSettings",
@@ -68,6 +69,16 @@ async def _questions(request: Request) -> Callable[[], AbstractContextManager[Co
 
 #: ``with questions() as compute``: one request of its caller, worked at in turns with others.
 TheQuestions = Annotated[Callable[[], AbstractContextManager[Compute]], Depends(_questions)]
+#: For ``openapi_extra`` of a route that is ``json_only`` and looks at no body. It asks for the type
+#: because a page of any site can have a browser post a form, or nothing, and cannot say that.
+WITHOUT_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": False,
+        "description": "Nothing, or any JSON, which is not looked at; the type must be named.",
+        "content": {"application/json": {"schema": {}}},
+    }
+}
+
 TheAggregator = Annotated[Aggregator, Depends(_aggregator)]
 TheSettings = Annotated[Settings, Depends(_settings)]
 

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from api.access.guard import reads
 from api.errors import Fault, InvalidRequestError
+from api.json_body import JsonRoute
 from api.queries import asked_in_body, body_described
 from api.queries.decays import AnyDecay, NonNegative
 from api.routes.common import TheQuestions, json_only, problems
@@ -20,7 +21,7 @@ from decaysketch.errors import ParameterError
 
 __all__ = ["CurveRequest", "CurveResponse", "router"]
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 _OLDEST = 1 << 63
 

@@ -32,13 +32,14 @@ from api.errors import (
     KeyChangedError,
     UnknownKeyError,
 )
+from api.json_body import JsonRoute
 from api.queries import asked_in_body, body_described
 from api.routes.common import json_only, problems
 from api.schemas import RequestModel
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["keys"])
+router = APIRouter(route_class=JsonRoute, tags=["keys"])
 
 _YEAR_S = 365 * 86_400
 

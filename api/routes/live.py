@@ -114,6 +114,7 @@ class _LiveResponse(StreamingResponse):
         **problems(
             s403="The key may not read the stream.",
             s404="No such stream, or nothing came from one of the sources.",
+            s409="`after` is of a stream that was deleted since, or of no post.",
             s422="The request is malformed or beyond a limit, or cannot be answered.",
             s429="As many live connections are open as there may be, or as one key may have; or as "
             "many questions are under way.",

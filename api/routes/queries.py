@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Respons
 from api import schemas
 from api.access.asker import asker
 from api.access.guard import reads, reads_body_streams
+from api.json_body import JsonRoute
 from api.queries import (
     Desk,
     GroupRequest,
@@ -34,7 +35,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
 
 
-router = APIRouter(lifespan=_lifespan)
+router = APIRouter(lifespan=_lifespan, route_class=JsonRoute)
 
 
 async def _desk(request: Request) -> Desk:
@@ -77,7 +78,7 @@ _ANSWERED: dict[int | str, dict[str, Any]] = {
 _REFUSED = problems(
     s403="The key may not read the stream.",
     s404="No such stream, or nothing came from one of the sources.",
-    s409="`after` is of a stream that was deleted since.",
+    s409="`after` is of a stream that was deleted since, or of no post.",
     s413="The body is too long.",
     s415="The body is not JSON.",
     s422="A query is malformed or beyond a limit, names an aggregate that the family does not "
@@ -141,7 +142,7 @@ async def get_query(
         **_REFUSED,
         **problems(
             s409="Two of the streams cannot be joined; every differing field is named. Or `after` "
-            "is of a stream that was deleted since."
+            "is of a stream that was deleted since, or of no post."
         ),
     },
     openapi_extra=body_described(GroupRequest),

@@ -198,7 +198,7 @@ def _decode_held(
         304: {"description": "It is the one that If-None-Match names."},
         **problems(
             s404="No such stream, or nothing came from that source.",
-            s409="The stream of the token was deleted since.",
+            s409="The stream of the token was deleted since, or the token is of no post.",
             s422="The name or the source is outside its domain.",
             s429="The caller has as many questions under way as it may, or all have.",
             s503="The post of the token has not arrived here in time.",

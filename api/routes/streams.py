@@ -22,10 +22,12 @@ from api.errors import Fault, InvalidRequestError
 from api.ingest.doubts import doubts_of_sketches
 from api.ingest.intervals import interval_of
 from api.ingest.skew import clock_lead_s
+from api.json_body import JsonRoute
 from api.queries import asked_in_body, body_described, is_known
 from api.queries.caching import etag
 from api.routes.common import (
     CLIENT_LEFT,
+    WITHOUT_BODY,
     TheAggregator,
     TheQuestions,
     TheStream,
@@ -38,7 +40,7 @@ from decaysketch.families import Recipe
 
 __all__ = ["router"]
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 _SOURCES_LISTED = 100
 _PROCESS = secrets.token_hex(8)
@@ -213,7 +215,8 @@ async def delete_stream(name: schemas.StreamName, aggregator: TheAggregator) -> 
     "/v1/streams/{name}/sources/{source:path}/revoke",
     tags=["streams"],
     summary="Revoke a source",
-    dependencies=[Depends(administers)],
+    dependencies=[Depends(administers), Depends(json_only)],
+    openapi_extra=WITHOUT_BODY,
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(
         s404="No such stream.",
@@ -233,7 +236,8 @@ async def revoke_source(
     "/v1/streams/{name}/sources/{source:path}/reinstate",
     tags=["streams"],
     summary="Reinstate a source",
-    dependencies=[Depends(administers)],
+    dependencies=[Depends(administers), Depends(json_only)],
+    openapi_extra=WITHOUT_BODY,
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(
         s404="No such stream, or the source was not revoked.",

@@ -21,7 +21,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote
@@ -29,7 +29,7 @@ from urllib.parse import quote
 import httpx2
 
 from decaysketch.client import delivery
-from decaysketch.client.delivery import Answer, Backoff, Later, Taken, judge
+from decaysketch.client.delivery import Answer, Backoff, Later, Outcome, Taken, judge
 from decaysketch.client.errors import ClientError
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.families import Recipe, decode, merge, recipe_from_dict
@@ -53,7 +53,9 @@ _RECIPE = ("family", "params", "decay")  # fields of a stream's state
 _LENGTH_BYTES = 4
 _MOST_SKETCHES = 10_000  # in one body
 _SOURCES_LISTED = 1_000  # in one answer
-_OK, _NO_CONTENT, _NOT_MODIFIED, _NOT_FOUND, _TOO_LONG = 200, 204, 304, 404, 413
+_OK, _NO_CONTENT, _NOT_MODIFIED, _NOT_FOUND = 200, 204, 304, 404
+_TOO_LONG, _UNPROCESSABLE = 413, 422
+_NOTHING_TAKEN = "urn:decaysketch:problem:nothing-taken"
 _LONGEST_WAIT_S = 60.0
 
 
@@ -273,7 +275,7 @@ class Poster:
         )  # fmt: skip
 
     def post_observations(self, source: str, stream: bytes) -> dict[str, Any]:
-        """Post raw observations; what became of them.
+        """Post raw observations; what became of them, also where every one was refused.
 
         Args:
             source: whose.
@@ -283,11 +285,16 @@ class Poster:
             PostRefusedError: the body as a whole was refused.
             UnreachableError: there was no answer.
         """
-        return self._fields(
-            "POST", f"{self._path}/observations", {"stream": self.stream, "source": source},
+        expected = {"stream": self.stream, "source": source}
+        answer = self._answer(
+            "POST", f"{self._path}/observations",
+            lambda answer: isinstance(_judge_rows(answer, expected), Taken), expected,
             params={"source": source, "verdicts": "counts"}, content=stream,
             headers={"content-type": _ARROW},
         )  # fmt: skip
+        outcome = _judge_rows(answer, expected)
+        assert isinstance(outcome, Taken)
+        return outcome.fields
 
     def sketch(self, source: str | None = None) -> tuple[bytes, str] | None:
         """The merged sketch of a source, or of the whole stream, and its digest.
@@ -382,7 +389,10 @@ class Poster:
     def _tell(self, source: str, verb: str) -> None:
         path = f"{self._path}/sources/{quote(source, safe='')}/{verb}"
         try:
-            self._answer("POST", path, _is_done, {"name": self.stream})
+            self._answer(
+                "POST", path, _is_done, {"name": self.stream},
+                headers={"content-type": "application/json"},  # asked for, since no form can say it
+            )  # fmt: skip
         except PostRefusedError as fault:
             if fault.kind != "unknown-source":  # it never posted, or is reinstated already
                 raise
@@ -440,6 +450,15 @@ class Poster:
             problem, after_s = outcome.reason, outcome.after_s
         url = self._client.base_url.copy_with(userinfo=b"").join(path)
         raise UnreachableError(f"{method} {url} failed {self._attempts} times: {problem}")
+
+
+def _judge_rows(answer: Answer, expected: Mapping[str, str]) -> Outcome:
+    """As :func:`judge`; that no row was taken is told row by row, as that some were."""
+    if answer.status == _UNPROCESSABLE:
+        outcome = judge(replace(answer, status=_OK), expected)
+        if isinstance(outcome, Taken) and outcome.fields.get("type") == _NOTHING_TAKEN:
+            return outcome
+    return judge(answer, expected)
 
 
 def _is_done(answer: Answer) -> bool:

@@ -384,8 +384,8 @@ def test_other_media_types(stream: TestClient) -> None:
 
 
 def test_long_values_are_shortened(stream: TestClient) -> None:
-    query = GOOD | {"now": "x" * 100_000, "decay": {"kind": "y" * 100_000}}
-    refused = stream.post("/v1/streams/s/query", json={"queries": [query, ["z"] * 100_000]})
+    query = GOOD | {"now": "x" * 50_000, "decay": {"kind": "y" * 50_000}}
+    refused = stream.post("/v1/streams/s/query", json={"queries": [query, ["z"] * 25_000]})
     problem(refused, 422, "invalid-request")
     assert len(refused.content) < 5_000
 
@@ -416,7 +416,7 @@ MANY_UNKNOWN = {f"f{k}": 0 for k in range(5_000)}
     ("fields", "field", "named"),
     [
         ({"queries": [GOOD] * 2001}, "queries", "at most 2000"),
-        ({"queries": [0] * 1_000_000}, "queries", "at most 2000"),
+        ({"queries": [0] * 80_000}, "queries", "at most 2000"),
         ({"queries": [GOOD], "sources": ["a"] * 1001}, "sources", "at most 1000"),
         ({"queries": [GOOD | {"now": None, "times": [1] * 10_001}]}, "queries[0].times", "10000"),
         ({"queries": [with_decay(kind="piecewise", steps=[[1, 1]] * 1001)]},
@@ -463,11 +463,11 @@ def test_unknown_sources_are_counted_and_some_listed(stream: TestClient) -> None
 
 
 def test_long_bodies_that_are_refused_hold_up_nobody(data: Path) -> None:
-    room = 4 * 2**20 - 100
+    room = 256 * 2**10 - 100
     texts = [
         b'{"queries":[' + b",".join([each] * (room // (len(each) + 1))) + b"]}"
         for each in (
-            b"0",
+            b"1234",
             b'{"a":1}',
             b'{"aggregate":"count","decay":{"kind":"window","width":3}}',
             json.dumps(WITH_STEPS, separators=(",", ":")).encode(),
@@ -491,7 +491,7 @@ def test_long_bodies_that_are_refused_hold_up_nobody(data: Path) -> None:
                 return await client.post("/v1/streams/s/query", content=text, headers=headers)
 
             first = time.monotonic()
-            posts = [asyncio.create_task(post(text)) for text in texts]
+            posts = [asyncio.create_task(post(text)) for text in texts * 8]
             while not all(each.done() for each in posts):
                 begun = time.monotonic()
                 assert (await client.get("/healthz")).status_code == 200

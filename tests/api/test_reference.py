@@ -33,4 +33,4 @@ def test_nothing_leaves_the_host(client: TestClient) -> None:
 def test_the_methods_of_a_path_are_told(client: TestClient) -> None:
     refused = client.patch("/v1/streams/s")
     assert refused.status_code == 405
-    assert refused.headers["allow"] == "DELETE, GET, PUT"
+    assert refused.headers["allow"] == "DELETE, GET, HEAD, PUT"

@@ -201,7 +201,7 @@ def test_the_value_that_was_refused_is_shown(client: TestClient) -> None:
 )
 def test_names_outside_their_domain(client: TestClient, name: str) -> None:
     response = client.put(f"/v1/streams/{name}", json={"params": {"max_weight": 1}})
-    assert response.status_code == (422 if name else 405)
+    assert response.status_code == (422 if name else 404)
     assert client.get("/v1/streams").json() == {"streams": []}
 
 
@@ -211,7 +211,7 @@ def test_unknown_streams_and_paths(client: TestClient) -> None:
     problem(client.get("/v2"), 404)
     refused = client.patch("/v1/streams/nope")
     problem(refused, 405)
-    assert set(refused.headers["allow"].split(", ")) <= {"GET", "PUT", "DELETE"}
+    assert set(refused.headers["allow"].split(", ")) <= {"GET", "HEAD", "PUT", "DELETE"}
 
 
 def test_health(client: TestClient) -> None:

@@ -193,7 +193,7 @@ class TestWithTheAggregator:
             poster = Poster(client, "ward-7")
             poster.create_stream(RECIPE)
             publish(poster, sources, RECIPE)
-            client.post("/v1/streams/ward-7/sources/2/revoke")
+            client.post("/v1/streams/ward-7/sources/2/revoke", json={})
             told = publish(poster, sources, RECIPE)
             assert said(told)["2"] == (-1, None)
             assert "403" in next(each.problem for each in told if each.source == "2")
@@ -230,7 +230,7 @@ class TestTheProgram:
                 "equal": 5, "more": [], "missing": [], "refused": {},
             }  # fmt: skip
             assert "holds exactly what was posted of 5 sources" in result.stderr
-            client.post("/v1/streams/ward-7/sources/2/revoke")
+            client.post("/v1/streams/ward-7/sources/2/revoke", json={})
             result = self.run(client, *asked)
             assert (result.exit_code, "was refused: 403" in result.stderr) == (1, True)
             result = self.run(client, *asked, "--replace", "--no-verify")
@@ -453,7 +453,7 @@ def test_a_source_that_was_left_revoked_is_admitted_again(tmp_path: Path) -> Non
         poster = Poster(client, "ward-7")
         poster.create_stream(RECIPE)
         publish(poster, sources, RECIPE)
-        client.post("/v1/streams/ward-7/sources/2/revoke")
+        client.post("/v1/streams/ward-7/sources/2/revoke", json={})
         for replacing in (False, True):
             told = publish(poster, sources, RECIPE, replacing=replacing)
             [problem] = [each.problem for each in told if each.problem]
