@@ -31,6 +31,7 @@ from api.errors import (
     NotCaughtUpError,
     StaleTokenError,
     StreamConflictError,
+    TokenBeyondError,
     TooManySketchRowsError,
     TooManyStreamsError,
     UnknownIntervalError,
@@ -500,6 +501,8 @@ class Aggregator:
         Raises:
             InvalidRequestError: not a token, or of another stream.
             StaleTokenError: its stream was deleted since.
+            TokenBeyondError: the journal has no such post: it was never given, or the database is
+                one that went back.
             NotCaughtUpError: it takes too long.
         """
         name, _, rest = token.partition(":")
@@ -514,9 +517,17 @@ class Aggregator:
                 raise StaleTokenError(name)
         try:
             async with asyncio.timeout(self._limits.wait_s):
+                await self._check_there(token, int(number))
                 await self._follower.reached(int(number))
         except TimeoutError:
             raise NotCaughtUpError(token) from None
+
+    async def _check_there(self, token: str, number: int) -> None:
+        """A token is given once its row is in the journal: of what lies beyond there is none."""
+        if number > max(self._follower.cursor, self._follower.head.last):
+            head = await self._storage.head()
+            if number > head.last:
+                raise TokenBeyondError(token, head.last)
 
     # --------------------------------------------------------------------------------- folding
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
 import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from service import LOCAL, NOW, OCTETS, PARAMS, build, posted, problem
 
 import decaysketch
 from api.app import create_app
+from api.follower import Follower
 from api.settings import Settings
 from decaysketch import DecaySketch
 
+JSON = {"content-type": "application/json"}
 SKETCHES = {"content-type": "application/vnd.decaysketch.sketches"}
 Start = Callable[..., TestClient]
 
@@ -87,7 +91,7 @@ def test_a_query_waits_for_its_token_too(replicas: Start) -> None:
     assert answer["answers"][0]["estimate"] == expected.to_dict()
 
 
-def test_tokens_that_are_none(replicas: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_that_are_none(replicas: Start) -> None:
     client = replicas()
     create(client)
     token = post(client, build(1).to_bytes()).json()["token"]
@@ -100,13 +104,51 @@ def test_tokens_that_are_none(replicas: Start, monkeypatch: pytest.MonkeyPatch) 
         assert "token" in problem(ask(text), 422, "invalid-request")["detail"]
     assert "'nope'" in problem(ask(f"nope:{incarnation}:1"), 422, "invalid-request")["detail"]
     problem(ask(f"{name}:0123456789abcdef:{number}"), 409, "stale-token")
-    aggregator: Any = client.app
-    monkeypatch.setattr(
-        aggregator.state.aggregator,
-        "_limits",
-        type(aggregator.state.aggregator._limits)(wait_s=0.05),
-    )
-    problem(ask(f"{name}:{incarnation}:{int(number) + 1}"), 503, "not-caught-up")
+
+
+@pytest.mark.parametrize("beyond", [1, 10**17])
+def test_a_token_that_no_post_has_is_refused_without_waiting(
+    replicas: Start, monkeypatch: pytest.MonkeyPatch, beyond: int
+) -> None:
+    client = replicas()
+    create(client)
+    token = post(client, build(1).to_bytes()).json()["token"]
+    assert merged(client, token) == build(1).to_bytes()
+    name, incarnation, number = token.split(":")
+    impossible = f"{name}:{incarnation}:{int(number) + beyond}"
+
+    async def waits(_follower: Any, _number: int) -> None:
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr(Follower, "reached", waits)
+    query = {"aggregate": "count", "decay": {"kind": "none"}, "now": NOW}
+    asked = [
+        client.get("/v1/streams/s/sketch", headers={"Decaysketch-After": impossible}),
+        client.post("/v1/streams/s/query", json={"queries": [query], "after": impossible}),
+        client.post("/v1/query", json={"streams": ["s"], "queries": [query], "after": impossible}),
+    ]
+    for answer in asked:
+        content = problem(answer, 409, "unknown-token")
+        assert content["errors"][0]["expected"] == f"at most {number}"
+
+
+def test_a_post_that_does_not_arrive_in_time(
+    replicas: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = replicas(), replicas()
+    create(one)
+    token = post(one, build(1).to_bytes()).json()["token"]
+    other.get("/v1/streams/s").raise_for_status()
+
+    async def never(_follower: Any, _number: int) -> None:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(Follower, "reached", never)
+    app: Any = other.app
+    limits = app.state.aggregator._limits
+    monkeypatch.setattr(app.state.aggregator, "_limits", replace(limits, wait_s=0.05))
+    answer = other.get("/v1/streams/s/sketch", headers={"Decaysketch-After": token})
+    problem(answer, 503, "not-caught-up")
 
 
 def test_a_stream_made_anew_is_another_one(replicas: Start) -> None:
@@ -145,7 +187,7 @@ def test_a_source_is_revoked_everywhere(replicas: Start) -> None:
         for client, sketch, source in ((one, good, "a"), (other, poison, "gate/1 b"))
     ]
     assert merged(one, tokens[1]) == (good | poison).to_bytes()
-    assert one.post("/v1/streams/s/sources/gate%2F1%20b/revoke").status_code == 204
+    assert one.post("/v1/streams/s/sources/gate%2F1%20b/revoke", headers=JSON).status_code == 204
     assert merged(one) == good.to_bytes()
     assert one.get("/v1/streams/s").json()["revoked"] == ["gate/1 b"]
     # The other replica has not looked since; its next write finds out.
@@ -160,11 +202,12 @@ def test_a_source_is_revoked_everywhere(replicas: Start) -> None:
 def test_a_source_is_reinstated_empty(replicas: Start) -> None:
     one, other = replicas(poll_ms=60_000), replicas(poll_ms=60_000)
     create(one)
-    problem(one.post("/v1/streams/s/sources/a/reinstate"), 404, "unknown-source")
+    problem(one.post("/v1/streams/s/sources/a/reinstate", headers=JSON), 404, "unknown-source")
     token = post(one, build(1).to_bytes()).json()["token"]
     assert merged(other, token) == build(1).to_bytes()
     for action in ("revoke", "reinstate"):
-        assert one.post(f"/v1/streams/s/sources/a/{action}").status_code == 204
+        done = one.post(f"/v1/streams/s/sources/a/{action}", headers=JSON)
+        assert done.status_code == 204
     token = post(one, build(2).to_bytes()).json()["token"]
     # The other replica has seen neither, and holds what was dropped.
     for client in (other, one):
@@ -179,7 +222,7 @@ def test_a_revocation_survives_compaction_and_restarts(replicas: Start) -> None:
     for seed, sketch in enumerate(kept):
         post(first, sketch.to_bytes())
         post(first, build(50 + seed, 50).to_bytes(), "b")
-    first.post("/v1/streams/s/sources/b/revoke")
+    first.post("/v1/streams/s/sources/b/revoke", headers=JSON)
     expected = decaysketch.merge(kept).to_bytes()
     assert merged(first) == expected
     assert merged(replicas()) == expected
