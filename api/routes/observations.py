@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field
 from api import schemas
 from api.access.guard import writes
 from api.budget import Hold, Memory
-from api.errors import presentable
+from api.errors import Fault, NothingTakenError, ProblemResponse, presentable, problem_of
 from api.ingest.arrow import read_arrow
-from api.ingest.columns import Form, Refusal
+from api.ingest.columns import REFUSALS_LISTED, Form, Refusal
 from api.ingest.doubts import doubts_of_columns
 from api.ingest.skew import latest_time
 from api.ingest.take import READERS, Reader, Taken, take
@@ -30,7 +30,6 @@ __all__ = ["router"]
 
 router = APIRouter()
 
-_REFUSALS_LISTED = 1000
 _LEAST_BYTES = 16  # of an observation in JSON
 _Verdict = Literal["retained", "already_retained", "below_watermark", "refused"]
 _NAMES: tuple[_Verdict, ...] = get_args(_Verdict)
@@ -66,7 +65,7 @@ class PostedObservations(BaseModel):
         default=None, description="Of each observation, in order; with `verdicts=rows`."
     )
     refusals: list[RefusedRow] = Field(
-        description=f"Observations that were refused, the first {_REFUSALS_LISTED} of them."
+        description=f"Observations that were refused, the first {REFUSALS_LISTED} of them."
     )
     warnings: list[str] = Field(
         default=[], description="What is hardly meant, such as times of another unit; often none."
@@ -91,13 +90,16 @@ _EXAMPLE = {"observations": [{"value": 21.5, "weight": 3, "time": 1700000000, "i
     tags=["observations"],
     summary="Post raw observations",
     dependencies=[Depends(writes)],
+    response_model=PostedObservations,
     response_description="Those that were taken are on stable storage.",
     responses=problems(
         s403="The source was revoked.",
         s404="No such stream.",
         s413="The body is too long, or has too many observations.",
         s415="The body is neither JSON, NDJSON nor an Arrow stream.",
-        s422="The body as a whole cannot be read, or `source` is missing or outside its domain.",
+        s422="The body as a whole cannot be read, or `source` is missing or outside its domain; or "
+        "every observation was refused, which is told beside the members of any problem as in the "
+        "answer to a post.",
         s429="Too much waits to be written, or too many rows are being taken; send it again after "
         "Retry-After.",
         s503="The journal is out of reach; nothing was acknowledged, send it again.",
@@ -135,7 +137,7 @@ async def post_observations(
         Literal["rows", "counts"],
         Query(description="`rows`: a verdict on each observation; `counts`: how many of each."),
     ] = "rows",
-) -> PostedObservations:
+) -> PostedObservations | ProblemResponse:
     """For devices too thin to build a sketch. Sound observations are taken even if others of the
     body are refused. Posting them again, in any grouping, changes nothing."""
     reader = READERS[require_media_type(request, *READERS)]
@@ -161,7 +163,7 @@ async def post_observations(
             aggregator.observer.observations(name, source, verdict, rows)
     for field, rows in _refused_by_field(taken).items():
         aggregator.observer.refused(name, f"observation-{field}", rows)
-    return PostedObservations(
+    posted = PostedObservations(
         stream=name,
         source=source,
         token=None if receipt is None else receipt.token,
@@ -169,8 +171,30 @@ async def post_observations(
         rows=taken.batch.rows,
         **counts,
         verdicts=[_NAMES[code] for code in taken.verdicts.tolist()] if verdicts == "rows" else None,
-        refusals=[_presented(each) for each in taken.batch.refusals[:_REFUSALS_LISTED]],
+        refusals=[_presented(each) for each in taken.batch.refusals[:REFUSALS_LISTED]],
         warnings=doubts_of_columns(params.time_unit, taken.batch.columns.times),
+    )
+    return posted if posted.refused < posted.rows or not posted.rows else _nothing_taken(posted)
+
+
+def _nothing_taken(posted: PostedObservations) -> ProblemResponse:
+    """A problem, and beside its members all that the answer to a post says."""
+    faults = [
+        Fault(
+            field=f"observations[{each.row}].{each.field}",
+            reason=each.reason,
+            value=each.value,
+            expected=each.expected,
+        )
+        for each in posted.refusals
+    ]
+    first = faults[0]
+    return problem_of(
+        NothingTakenError(
+            f"none of the {posted.rows} observations was taken; {first.field}: {first.reason}",
+            faults,
+        ),
+        posted.model_dump(),
     )
 
 

@@ -19,6 +19,7 @@ import decaysketch as ds
 from api.ingest.columns import Form, check
 from api.ingest.json_rows import read_json
 from decaysketch.asyncwindow import MedianSampler, SumSampler
+from decaysketch.client.posting import Poster
 
 NDJSON, ARROW = "application/x-ndjson", "application/vnd.apache.arrow.stream"
 Row = dict[str, Any]
@@ -83,8 +84,8 @@ def digest(client: TestClient, answer: Response, name: str = "s") -> str:
     return str(sketch.headers["etag"].strip('"'))
 
 
-def counts(answer: Response) -> dict[str, int]:
-    assert answer.status_code == 200, answer.text
+def counts(answer: Response, status: int = 200) -> dict[str, int]:
+    assert answer.status_code == status, answer.text
     names = ("retained", "already_retained", "below_watermark", "refused")
     return {name: answer.json()[name] for name in names if answer.json()[name]}
 
@@ -265,7 +266,7 @@ class TestRowsAtFault:
             ('{"time": 1, "id": 1, "id": 2}', "a name is there twice"),
             ('{"time": 1, "id": 1', "not JSON: Expecting ',' delimiter at character 19"),
             ("\udc80", "not JSON: 'utf-8' codec can't decode byte 0x80 in position 0"),
-            ("[" * 60_000, "not JSON: nested too deeply"),
+            ("[" * 60_000, "60000 brackets and commas; at most 64 are read"),
             (" " * 66_000 + "{}", "a line of 66002 bytes; at most 65536 are read"),
         ],
     )
@@ -315,14 +316,29 @@ class TestRowsAtFault:
 
     def test_where_all_are_nothing_is_journaled(self, stream: TestClient) -> None:
         answer = post(stream, [{"time": 1}, {"id": 2}])
-        assert counts(answer) == {"refused": 2}
+        assert counts(answer, 422) == {"refused": 2}
+        content = problem(answer, 422, "nothing-taken")
+        assert content["detail"] == (
+            "none of the 2 observations was taken; observations[0].id: missing"
+        )
+        assert [each["field"] for each in content["errors"]] == [
+            "observations[0].id", "observations[1].time",
+        ]  # fmt: skip
         assert (answer.json()["token"], answer.json()["duplicate"]) == (None, False)
+        assert answer.json()["verdicts"] == ["refused", "refused"]
         state = stream.get("/v1/streams/s").json()
         assert (state["rows"], state["posts"], state["sources"]) == (0, 0, [])
 
+    def test_where_all_are_the_poster_is_told_of_each(self, stream: TestClient) -> None:
+        table = pa.table({"value": [1.0, 2.0], "weight": [0, 0], "time": [1, 2], "id": [1, 2]})
+        fields = Poster(stream, "s").post_observations("a", arrow(table))  # type: ignore[arg-type]
+        assert (fields["refused"], fields["token"]) == (2, None)
+        assert [each["field"] for each in fields["refusals"]] == ["weight", "weight"]
+
     def test_are_listed_up_to_a_thousand(self, stream: TestClient) -> None:
         answer = post(stream, [{"id": 1}] * 1500)
-        assert counts(answer) == {"refused": 1500}
+        assert counts(answer, 422) == {"refused": 1500}
+        assert len(answer.json()["errors"]) == 100
         assert len(answer.json()["refusals"]) == 1000
         assert len(answer.json()["verdicts"]) == 1500
 
