@@ -29,12 +29,14 @@ from api.metrics import MULTIPROCESS_VARIABLE
 from api.orphan import end_with_parent
 from api.protocol import TimedProtocol
 from api.settings import ENV_PREFIX, Settings, SettingsError, settings_table
+from api.starting import AddressError, check_address
 from api.warmup import warm_up
 
 __all__ = ["application", "commands", "main"]
 
 _log = logging.getLogger("api")
 
+_NOT_STARTED = 3  # the status with which uvicorn ends where the application does not start
 _MAX_HEAD_BYTES = 256 * 1024  # a query in a URL has 16,000 characters of up to 12 bytes each
 _LEAVING_S = 30.0  # to close the database and what else there is, after two times the drain
 
@@ -86,6 +88,11 @@ def serve(
         log_level=log_level,
     )
     logs.configure(settings)
+    try:
+        check_address(settings)
+    except AddressError as error:
+        _log.critical("%s", error)
+        raise typer.Exit(_NOT_STARTED) from None
     _log.info("starting, over %s: loading kernels", settings.place)
     options: dict[str, Any] = {
         "host": settings.host,

@@ -14,10 +14,9 @@ from api import access, errors, logs, metrics, middleware, routes
 from api.aggregator import Aggregator, Limits
 from api.compute import Threads, pools
 from api.description import describe
-from api.follower import ReplayError
-from api.journal.model import StorageError
 from api.journal.sql import SqlStorage
 from api.settings import Settings
+from api.starting import Starting, tell_failure
 from api.stopping import told_to_stop
 from api.turns import turns_of
 from api.warmup import warm_up
@@ -59,8 +58,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             stack.callback(logs.finish)  # a process that a signal ends writes nothing afterwards
             try:
                 aggregator = await _open(app, chosen, stack)
-            except (StorageError, ReplayError) as error:
-                _log.critical("cannot start from %s: %s", chosen.place, error)
+            except Exception as error:
+                tell_failure(error, chosen.place)
                 raise
             app.state.closing = asyncio.Event()
 
@@ -87,6 +86,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_tags=routes.TAGS,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # to an address made of what the client calls this server
         generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
@@ -96,6 +96,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     middleware.install(app, chosen)
     logs.install(app)
+    app.add_middleware(Starting)
     errors.install(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app

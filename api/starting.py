@@ -1,0 +1,96 @@
+"""A start that fails, told in one line: what, where, and what to do.
+
+The application says it in its log before it gives up; the framework would say it again, as forty
+lines of its inside. Only what nobody foresaw is shown with its frames.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import sqlalchemy.exc
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.journal.model import ReplayError, StorageError
+from api.settings import Settings
+
+__all__ = ["AddressError", "Starting", "check_address", "tell_failure"]
+
+_log = logging.getLogger("api")
+
+_OUT_OF_REACH = (
+    "look at its path or address and who may write there (--data, DECAYSKETCH_DATA), then start "
+    "again; nothing was changed"
+)
+_DAMAGED = (
+    "`python -m api check` lists what cannot be read; a backup restored into an empty database "
+    "brings it back"
+)
+
+
+class AddressError(Exception):
+    """The address cannot be listened on; the message says which, why, and what to do."""
+
+
+class Starting:
+    """Of a start that failed, which is in the log, the server in front hears no more than that."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_in_short(message: Message) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                message = {"type": message["type"]}  # without the traceback
+            await send(message)
+
+        await self.app(scope, receive, send_in_short)
+
+
+def tell_failure(error: Exception, place: str) -> None:
+    """Write to the log why the application does not start.
+
+    Args:
+        error: what was raised.
+        place: the database, as it may be shown.
+    """
+    match error:
+        case ReplayError():
+            _log.critical("cannot start from %s: %s; %s", place, _in_a_line(error), _DAMAGED)
+        case StorageError() | sqlalchemy.exc.SQLAlchemyError() | OSError():
+            _log.critical("cannot start from %s: %s; %s", place, _in_a_line(error), _OUT_OF_REACH)
+        case _:
+            _log.critical("cannot start from %s", place, exc_info=error)
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def check_address(settings: Settings) -> None:
+    """Whether the address can be listened on, before the database is read, which takes long.
+
+    Raises:
+        AddressError: it cannot.
+    """
+    where = f"{settings.host}:{settings.port}"
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise AddressError(
+            f"cannot listen on {where}: {reason}; stop what listens there, or choose another "
+            "--host or --port"
+        ) from None
