@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from decaysketch.cli.output import (
     AsJson,
@@ -38,12 +39,12 @@ def list_(folder: Folder, id_key_file: IdKeyFile = None, as_json: AsJson = False
         for piece in pieces:
             table.add_row(
                 piece.place,
-                piece.name,
+                Text(piece.name),
                 human_bytes(piece.size),
                 number(len(piece.sketches)),
                 number(_rows(piece)),
                 human_bytes(piece.unreadable) if piece.unreadable else "",
-                piece.reason or "",
+                Text(piece.reason or ""),
             )
         show(
             as_json, {"card": read_card(folder), "pieces": [_facts(each) for each in pieces]}, table
@@ -67,7 +68,9 @@ def recover_(
         done = recover(folder, id_key=read_id_key(id_key_file), rejected=rejected)
         table = Table("where", "name", "deltas", "left there")
         for each in done:
-            table.add_row(each.piece.place, each.piece.name, number(each.deltas), each.left or "")
+            table.add_row(
+                each.piece.place, Text(each.piece.name), number(each.deltas), each.left or ""
+            )
         facts = [{**_facts(each.piece), "deltas": each.deltas, "left": each.left} for each in done]
         show(as_json, facts, table)
 
@@ -93,7 +96,7 @@ def export(
                 write_whole(path, found.blob)
                 name = f"{piece.place}/{piece.name}"
                 written.append({"file": str(path), "from": name, "rows": found.rows})
-                table.add_row(str(path), name, number(found.rows))
+                table.add_row(Text(str(path)), Text(name), number(found.rows))
         if lost := sum(piece.unreadable for piece in pieces):
             report.print(f"{lost:,} bytes of the spool cannot be read", soft_wrap=True)
         show(as_json, written, table)

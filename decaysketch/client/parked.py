@@ -8,6 +8,7 @@ record that was hit is lost.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,9 @@ from decaysketch.errors import DecaySketchError
 from decaysketch.families import Recipe, Sketch, decode, recipe_from_dict
 from decaysketch.wire._fields import MAGIC
 
-__all__ = ["Found", "Piece", "Recovered", "look", "read_card", "recover"]
+__all__ = ["PLACES", "Found", "Piece", "Recovered", "look", "read_card", "recover"]
 
+_log = logging.getLogger("decaysketch.client")
 PLACES = ("deltas", "open.log", "rejected", "damaged")
 
 
@@ -185,7 +187,7 @@ def recover(
         ClientError: it is no spool, or it is not known what its stream is built with.
     """
     card = _checked_card(folder)
-    spool = Spool(folder)
+    spool = Spool(folder, lambda said: _log.warning("%s: %s", folder, said))
     try:
         recipe: Recipe[Any] | None = (
             recipe_in(spool, id_key)

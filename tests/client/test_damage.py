@@ -178,7 +178,7 @@ def park_a_tail(spool: Path) -> None:
     fill(spool)
     spoil(spool / "open.log", 40)
     (spool / "damaged" / "log-7").write_bytes((spool / "open.log").read_bytes())
-    (spool / "damaged" / "log-7.json").write_text('{"reason": "the log is unreadable"}')
+    (spool / "damaged" / "log-7.json").write_text('{"reason": "the log [/] is unreadable"}')
     (spool / "open.log").write_bytes(b"")
 
 
@@ -188,7 +188,7 @@ def test_sound_records_that_were_parked_are_recovered(tmp_path: Path) -> None:
     assert (parked.place, parked.name, parked.reason) == (
         "damaged",
         "log-7",
-        "the log is unreadable",
+        "the log [/] is unreadable",
     )
     assert [found.rows for found in parked.sketches] == [10, 10]
     [done] = recover(tmp_path)
