@@ -52,7 +52,9 @@ def parts(text: bytes, enough: int) -> int:
     number. O(n) time and memory whatever the bytes are; of what the parser would not come to,
     behind a fault, any number may be counted."""
     found = text.count(b"[") + text.count(b"{") + text.count(b",")
-    return found if found <= enough else _outside_of_texts(text)
+    if found <= enough or _QUOTE not in text:
+        return found
+    return _outside_of_texts(text)
 
 
 def _outside_of_texts(text: bytes) -> int:
