@@ -110,12 +110,12 @@ class Admission:
             growth = await self._exact(stream, source, sketches, growth, caller)
         # What waits to be merged is held twice by each of the two.
         held = max(0, growth[0]) + max(0, growth[1]) + PART_ROWS * len(sketches)
-        new = stream.source(source) is None
+        new = int(stream.source(source) is None)
         self._change(stream, source, held, new)
         try:
             yield
         finally:
-            self._change(stream, source, -held, new)
+            self._change(stream, source, -held, -new)
 
     def check_stream(self, name: str, rows: int) -> None:
         """Raises NoRoomError: there is no room for a new stream that takes so many rows."""
@@ -124,15 +124,16 @@ class Admission:
             where = f"this server, with stream {name!r},"
             raise NoRoomError(where, "max_resident_rows", present + rows, limit)
 
-    def _change(self, stream: Stream, source: str, rows: int, new: bool) -> None:
+    def _change(self, stream: Stream, source: str, rows: int, sources: int) -> None:
+        """So many rows, and sources that are new, are admitted and not taken yet."""
         self._rows += rows
-        for counter, key in ((self._of_stream, stream), (self._of_source, (stream, source))):
-            counter[key] += rows  # type: ignore[index]
-            if not counter[key]:  # type: ignore[index]
-                del counter[key]  # type: ignore[arg-type]
-        if new:
-            self._new[stream, source] += 1 if rows >= 0 else -1
-            self._new += Counter()  # without those that are zero
+        self._of_stream[stream] += rows
+        self._of_source[stream, source] += rows
+        self._new[stream, source] += sources
+        if not self._of_source[stream, source]:
+            del self._of_source[stream, source], self._new[stream, source]
+        if not self._of_stream[stream]:
+            del self._of_stream[stream]
 
     async def _exact(
         self,
@@ -178,8 +179,10 @@ class Admission:
     def _check_sources(self, stream: Stream, source: str) -> None:
         if stream.source(source) is not None:
             return
-        coming = {name for each, name in self._new if each is stream} - {source}
-        count = stream.source_count + sum(stream.source(name) is None for name in coming)
+        coming = {name for (each, name), new in self._new.items() if new and each is stream}
+        count = stream.source_count + sum(
+            name != source and stream.source(name) is None for name in coming
+        )
         if count >= self._limits.max_sources:
             raise TooManySourcesError(stream.name, count, self._limits.max_sources)
 

@@ -573,6 +573,7 @@ class Aggregator:
         await asyncio.sleep(_FOLD_PAUSE_S)
 
     async def _fold_all(self) -> None:
+        """In a frame of its own: the one that waits for more would keep the last stream alive."""
         # What waits of single sources is merged when that is much, or much in all.
         crowded = self.memory.waiting.rows > self._limits.backlog_rows // 2
         for stream in list(self._streams if crowded else self._unfolded):

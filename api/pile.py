@@ -166,14 +166,15 @@ class Pile:
         with self._memory.merging(rows), self._merging:
             self._fold()
             before = snapshot_of(self._sketch)
-            grown = before.thaw()
+            grown: Any = before.thaw()
             grown.merge(*(each.to_merge() for each in sketches))
-            change = len(snapshot_of(grown)) - len(before)
-            del grown
+            after = len(snapshot_of(grown))
+            grown.trim()
+            counted = max(after, -(-grown.nbytes // ROW_BYTES))
             if self._snapshot is None:
                 self._trim()
-        each = max(1, -(-self._sketch.nbytes // (ROW_BYTES * max(1, len(before)))))
-        return change * each
+        change = after - len(before)
+        return change if change <= 0 else -(-change * counted // after)
 
     def _work_rows(self) -> int:
         with self._adding:

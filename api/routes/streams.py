@@ -71,6 +71,7 @@ SourcePath = Annotated[str, Path(pattern=schemas.SOURCE, description="Name of th
             "long to compute.",
             s429="As many decays are being computed as may be, of the caller or of all.",
             s503="The journal is out of reach; the stream may or may not be there.",
+            s507="There is no room in memory for another stream.",
         ),
     },
     openapi_extra=body_described(schemas.StreamCreation),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -543,3 +545,16 @@ def _key(client: TestClient, scope: str) -> str:
     client.portal.call(ring.store.put, row)  # type: ignore[union-attr]
     client.portal.call(ring.reload)  # type: ignore[union-attr]
     return token
+
+
+def test_nothing_refers_to_a_stream_that_was_deleted(start: Start) -> None:
+    client = start()
+    create(client)
+    for name in "ab":
+        posted(post(client, dense(1_000), name))
+    assert client.post("/v1/streams/s/query", json=QUERY).status_code == 200
+    gone = weakref.ref(aggregator_of(client).stream("s"))
+    assert client.delete("/v1/streams/s").status_code == 204
+    assert client.get("/v1/streams").json()["streams"] == []
+    gc.collect()
+    assert gone() is None
