@@ -15,7 +15,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from types import EllipsisType
 from typing import Any, Self, TypeVar
 
@@ -309,7 +308,7 @@ class Aggregator:
                     f"there are {len(self._streams)} streams, as many as this server takes"
                 )
             id_key = secrets.token_bytes(32) if secret_ids else None
-            recipe = await (compute_recipe or partial(self.compute, recipe_of_form))(form, id_key)
+            recipe = await (compute_recipe or self._compute_recipe)(form, id_key)
             self._admission.check_stream(name, PILE_ROWS + table_rows(recipe))
             row = StreamRow(
                 id=0,
@@ -340,6 +339,9 @@ class Aggregator:
         if different:
             raise StreamConflictError(name, different)
         return stream, False
+
+    async def _compute_recipe(self, form: Mapping[str, Any], id_key: bytes | None) -> Recipe[Any]:
+        return await self.compute(recipe_of_form, form, id_key)
 
     async def delete(self, name: str) -> None:
         """Delete a stream and all that was posted to it.

@@ -96,7 +96,7 @@ class Turns:
 
     def by(self, caller: str) -> Compute:
         """The way to have turns that count for no request."""
-        return partial(self._turn, caller)  # type: ignore[return-value]  # it is one
+        return partial(self._turn, caller)
 
     async def _turn(
         self, caller: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
