@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.markup import escape
-
 from decaysketch import DecaySketchError
 from decaysketch.cli.recipes import names
 from demo.reading import Columns
@@ -120,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return run(options, report)
     except (ProgramFailedError, DecaySketchError, ValueError, OSError) as fault:
-        report.say(f"[bold red]error:[/] {escape(str(fault))}")
+        report.fail(str(fault))
         return 1
 
 

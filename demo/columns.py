@@ -135,7 +135,7 @@ def _micros_of_numbers(
     else:
         numbers = numbers.cast(pl.Int128)  # so that nothing overflows before it is refused
     if unit is None and (other := likely_unit(numbers, "us")):
-        middle = numbers.cast(pl.Float64).median()
+        middle = float(numbers.cast(pl.Float64).median())  # type: ignore[arg-type]
         raise ValueError(
             f"column {name!r} is about {middle:.15g}, which is {_date(middle, 'us')} in "
             f"microseconds and {_date(middle, other)} in {other!r}; say which it is: "
@@ -167,8 +167,8 @@ def likely_unit(numbers: pl.Series, unit: str) -> str | None:
     return next((each for each in ("s", "ms", "us", "ns") if plausible(each)), None)
 
 
-def _date(number: object, unit: str) -> str:
-    micros = int(float(number) * NANOSECONDS[unit] / 1000)  # type: ignore[arg-type]
+def _date(number: float, unit: str) -> str:
+    micros = int(number * NANOSECONDS[unit] / 1000)
     stamp = pl.Series([micros]).cast(pl.Datetime("us"))
     return str(stamp.dt.strftime("%Y-%m-%d %H:%M")[0])
 

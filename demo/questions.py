@@ -168,11 +168,13 @@ def suitable_times(times_us: pl.Series, count: int) -> list[int]:
     return sorted({int(ordered[round(share * last)]) for share in shares})
 
 
-def ask_about(times_us: pl.Series, count: int = 14) -> list[Cell]:
+def ask_about(
+    times_us: pl.Series, count: int = 14, middle_us: tuple[int, int] | None = None
+) -> list[Cell]:
     """The cells of the demonstration for messages at these times, in the order they are asked.
 
     They suit the time in which nearly everything happened; see :func:`middle_of`.
     """
-    first, last = middle_of(times_us)
+    first, last = middle_us or middle_of(times_us)
     nows = suitable_times(times_us.filter(times_us.is_between(first, last)), count)
     return [Cell(decay, now) for decay in suitable_decays(last - first) for now in nows]

@@ -24,6 +24,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from demo.clocks import Clock
 from demo.questions import duration_text
@@ -149,6 +150,10 @@ class Report:
 
     def say(self, text: str) -> None:
         self._print(text)
+
+    def fail(self, reason: str) -> None:
+        """Why it ends, unbroken: a terminal breaks it where it likes, a program finds one line."""
+        self.console.print(Text.assemble(("error: ", "bold red"), reason), soft_wrap=True)
 
     def facts(self, rows: Iterable[tuple[str, str]]) -> None:
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

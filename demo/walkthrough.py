@@ -17,7 +17,6 @@ from decaysketch import DecaySketch, SketchParams
 from decaysketch.client.posting import source_name
 from decaysketch.spark.tables import SketchTable, StoredSketch
 from demo.case import Case
-from demo.clocks import Clock, clocks
 from demo.picture import Track, draw, shrink
 from demo.questions import QUANTILES, Cell, Decay, duration_text
 from demo.reading import Columns, read_log, reasons
@@ -93,7 +92,7 @@ def run(options: Options, report: Report) -> int:
     )
     _introduce(report, case, params)
     _show_refused(report, case, options.out)
-    by_path = _show_clocks(report, case, options.out)
+    _show_clocks(report, case, options.out)
 
     report.heading("The main job")
     report.say("Spark builds one sketch per gateway (python -m spark_jobs.build)")
@@ -124,7 +123,7 @@ def run(options: Options, report: Report) -> int:
         faults = [f"{len(broken)} answers called exact are not"] if broken else []
         faults += _post_again(report, case, aggregator, sketches, bodies, params)
         with report.step("Drawing") as advance:
-            picture = _draw(case, aggregator, params, options, by_path, advance)
+            picture = _draw(case, aggregator, params, options, advance)
     if options.seeds > 0:
         faults += _repeat_with_other_seeds(report, case, params, options)
 
@@ -213,10 +212,9 @@ def _show_refused(report: Report, case: Case, out: Path) -> None:
     report.refusals(reasons(refused), str(out / "quarantine" / "refused.parquet"))
 
 
-def _show_clocks(report: Report, case: Case, out: Path) -> list[Clock]:
-    by_path = clocks(case.log)
+def _show_clocks(report: Report, case: Case, out: Path) -> None:
     listed = pl.DataFrame(
-        [asdict(clock) for clock in by_path],
+        [asdict(clock) for clock in case.clocks],
         schema={
             "path": pl.String, "rows": pl.Int64, "unstamped": pl.Int64, "median": pl.Float64,
             "worst": pl.Int64, "against": pl.Float64, "suspect": pl.Boolean,
@@ -225,8 +223,7 @@ def _show_clocks(report: Report, case: Case, out: Path) -> list[Clock]:
     in_us = {name: f"{name}_us" for name in ("median", "worst", "against")}
     listed.rename(in_us).write_csv(out / "clocks.csv")
     report.heading("Clocks by path")
-    report.clocks(by_path)
-    return by_path
+    report.clocks(case.clocks)
 
 
 # ------------------------------------------------------------------------------------ the answers
@@ -430,7 +427,6 @@ def _draw(
     aggregator: Aggregator,
     params: SketchParams,
     options: Options,
-    by_path: Sequence[Clock],
     advance: Advance,
 ) -> Path:
     first, last = case.middle_us
@@ -481,7 +477,7 @@ def _draw(
         window=track(window, "count", window.label),
         faded=track(faded, "count", faded.label),
         quantiles=[track(faded, f"q{q:g}", f"{100 * q:g} %") for q in QUANTILES],
-        clocks=by_path,
+        clocks=case.clocks,
         cut=f"Cut off: {outside}." if outside else "",
     )
     if options.small_picture is not None:

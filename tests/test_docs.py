@@ -82,7 +82,7 @@ def test_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:
     by_name = re.compile(r"pip install[^\n|;&]*?[\s'\"`]decaysketch(?![-/\w])[^\n]{0,20}")
     for path in _pages():
         found = by_name.search(path.read_text(encoding="utf-8"))
-        assert found is None, f"{path.relative_to(ROOT)}: {found and found[0]}"
+        assert found is None, f"{path.relative_to(ROOT)}: {found[0] if found else None}"
 
 
 def test_the_image_for_executors_has_a_python_that_the_library_runs_on() -> None:

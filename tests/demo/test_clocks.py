@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import polars as pl
 import pytest
 from rich.console import Console
 
+from demo.case import Case
 from demo.clocks import clocks
 from demo.questions import ask_about, middle_of
 from demo.report import Report, late_text
@@ -91,6 +93,21 @@ def test_one_clock_far_behind_does_not_stretch_what_is_asked(log: pl.DataFrame) 
     asked = ask_about(log["time"])
     assert [cell.decay for cell in asked] == [cell.decay for cell in ask_about(whole)]
     assert min(cell.now_us for cell in asked) >= first
+
+
+def test_nor_does_one_of_three_that_stamps_most_messages_alone(tmp_path: Path) -> None:
+    simulated = simulate(SimulationPlan(sensors=12, gateways=3, days=2)).log
+    behind = pl.when(pl.col("path") == 2).then(BEHIND_US).otherwise(0)
+    log = simulated.with_columns(event_us=pl.col("event_us") - behind)
+    log.write_parquet(tmp_path / "log.parquet")
+    case = Case.read(tmp_path / "log.parquet", times=4)
+    others = simulated.filter(pl.col("path") != 2)
+    assert case.middle_us[0] >= others["event_us"].min()
+    assert case.middle_us[1] <= others["event_us"].max()
+    before, after = case.outside
+    assert before > 0.1 * len(case.exact)
+    assert after < 0.01 * len(case.exact)
+    assert min(cell.now_us for cell in case.truths) >= case.middle_us[0]
 
 
 def test_of_an_ordinary_log_nothing_is_cut(log: pl.DataFrame) -> None:

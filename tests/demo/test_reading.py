@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,12 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 from delivery_logs import delivery_log, real_log
-from rich.console import Console
 
 from decaysketch.cli.tables import FORMATS
 from demo import __main__ as program
 from demo.reading import COLUMNS, Columns, read_log, reasons
-from demo.report import Report
 
 START = datetime(2024, 1, 31, 6, 0, tzinfo=UTC)
 START_US = int(START.timestamp()) * 10**6
@@ -235,17 +232,10 @@ class TestRefusals:
             read_log(path)
 
 
-def said_of(path: Path, *options: str) -> tuple[int, str]:
+def said_of(capsys: pytest.CaptureFixture[str], path: Path, *options: str) -> tuple[int, str]:
     """What the program answers, which must come before it does anything."""
-    printed = io.StringIO()
-    console = Console(file=printed, highlight=False, width=1_000)
-    arguments = ["--log", str(path), "--out", str(path.parent / "out"), *options]
-    original = program.Report
-    program.Report = lambda: Report(console)  # type: ignore[assignment,misc]
-    try:
-        return program.main(arguments), printed.getvalue()
-    finally:
-        program.Report = original  # type: ignore[misc]
+    status = program.main(["--log", str(path), "--out", str(path.parent / "out"), *options])
+    return status, capsys.readouterr().out
 
 
 class TestHostile:
@@ -268,17 +258,24 @@ class TestHostile:
         ],
     )  # fmt: skip
     def test_files_are_one_clear_line_before_any_work(
-        self, content: bytes, name: str, reason: str, tmp_path: Path
+        self,
+        content: bytes,
+        name: str,
+        reason: str,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
         path = tmp_path / name
         path.write_bytes(content)
-        status, text = said_of(path)
+        status, text = said_of(capsys, path)
         assert status == 1
         [line] = [line for line in text.splitlines() if line.startswith("error:")]
         assert reason in line
         assert not (tmp_path / "out" / "sketches").exists()
 
-    def test_folders_absent_files_and_formats_are_one_clear_line(self, tmp_path: Path) -> None:
+    def test_folders_absent_files_and_formats_are_one_clear_line(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         path = written(tmp_path, usual())
         for given, options, reason in (
             (tmp_path, (), "is a folder; expected one file"),
@@ -288,7 +285,7 @@ class TestHostile:
             (path, ("--by", "nowhere"), "lacks the column 'nowhere'"),
             (path, ("--id-columns", ""), "--id-columns is ''"),
         ):
-            status, text = said_of(given, *options)
+            status, text = said_of(capsys, given, *options)
             assert (status, reason in text) == (1, True), text
 
     def test_columns_by_the_options_of_the_build(self, tmp_path: Path) -> None:
