@@ -6,6 +6,8 @@ sums, means and quantiles. Beside every answer stands the exact one, computed by
 library, and the naive one, which counts every copy. At the end everything is posted again,
 shuffled, twice: nothing may change, byte for byte.
 
+- ``reading`` / ``columns``: a log of any form, looked at first; rows that cannot be counted
+- ``clocks``: how late the deliveries of each path are, and whose clock disagrees
 - ``simulate``: a sensor network that delivers at least once, late and by several paths
 - ``exact``: what an analyst would have computed from every message exactly once
 - ``questions``: which times, decays and aggregates are asked

@@ -87,8 +87,11 @@ class Refusals:
 
 def _text(series: pl.Series) -> pl.Series:
     """What stands in some rows, for people; at most 60 characters of it."""
-    shown = ["" if each is None else str(each) for each in series.to_list()]
-    return pl.Series([s if len(s) <= 60 else f"{s[:57]}..." for s in shown], dtype=pl.String)
+    if series.dtype == pl.Binary:
+        series = series.bin.encode("hex")
+    shown = series.cast(pl.String).fill_null("")
+    cut = shown.str.len_chars() > 60
+    return shown.zip_with(~cut, shown.str.slice(0, 57) + "...")
 
 
 # -------------------------------------------------------------------------------------------- times

@@ -10,7 +10,6 @@ is refused; otherwise a copy that is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -424,9 +423,14 @@ def reasons(refused: pl.DataFrame) -> list[Reason]:
 
 def _records(refused: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """With each refused row as JSON."""
-    chosen = table[refused["row"].to_list()] if refused.height else table.head(0)
-    records = [json.dumps(row, default=str) for row in chosen.iter_rows(named=True)]
-    return refused.with_columns(record=pl.Series(records, dtype=pl.String))
+    binary = [name for name, kind in table.schema.items() if kind == pl.Binary]
+    records = (
+        table[refused["row"]]
+        .with_columns(pl.col(name).bin.encode("hex") for name in binary)
+        .select(pl.struct(pl.all()).struct.json_encode())
+        .to_series()
+    )
+    return refused.with_columns(record=records)
 
 
 def _reasons(refused: pl.DataFrame) -> str:

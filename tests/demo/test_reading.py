@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -295,6 +297,18 @@ class TestHostile:
         log = read_log(written(tmp_path, frame), DEVICES, out=tmp_path / "out")
         assert log.rows.equals(read_log(written(tmp_path, usual(), "usual.parquet")).rows)
         assert pl.read_parquet(log.path).columns == list(COLUMNS)
+
+
+@pytest.mark.skipif(which("make") is None, reason="there is no make on this machine")
+def test_make_hands_the_log_and_the_options_on() -> None:
+    shown = subprocess.run(
+        ["make", "--dry-run", "demo", "LOG=my log.csv", "ARGS=--time-column ts --by gateway"],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert '-m demo --log "my log.csv" --time-column ts --by gateway' in shown
 
 
 def test_the_real_logs_are_read_as_they_are() -> None:
