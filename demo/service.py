@@ -132,8 +132,8 @@ def running_aggregator(
         except (ProgramFailedError, httpx2.TransportError) as fault:
             raise ProgramFailedError(
                 f"{str(fault) or type(fault).__name__}\n"
-                f"What was built is kept in {folder}: the same command once more goes on from there. "
-                f"The aggregator's log is {printed}"
+                f"What was built is kept in {folder}: the same command once more goes on from "
+                f"there. The aggregator's log is {printed}"
             ) from fault
         finally:
             process.terminate()
