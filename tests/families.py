@@ -44,7 +44,8 @@ class Case:
 
     def expected(self, sketch: Any, now: int = NOW) -> list[dict[str, Any]]:
         """The library's own answers to that request."""
-        return [self._expected(sketch, dict(each), now) for each in self.asked]
+        found = [self._expected(sketch, dict(each), now) for each in self.asked]
+        return [each | {"verified": "proof"} for each in found]
 
     def _expected(self, sketch: Any, asked: dict[str, Any], now: int) -> dict[str, Any]:
         name = asked["aggregate"]

@@ -518,3 +518,35 @@ def test_too_many_queries(start: Callable[..., TestClient]) -> None:
 
 def test_an_unknown_stream(client: TestClient) -> None:
     problem(client.post("/v1/streams/nope/query", json={"queries": [GOOD]}), 404, "unknown-stream")
+
+
+def test_an_answer_says_how_its_decay_was_verified(ask: Ask, merged: DecaySketch) -> None:
+    texts = ("exp(-x/60)", "(2 + x)/(1 + x)")
+    queries = [
+        {"aggregate": name, "decay": {"kind": "expression", "text": text}, "now": NOW, **fields}
+        for text in texts
+        for name, fields in (("mean", {}), ("quantile", {"q": [0.5]}), ("group_by", {"limit": 1}))
+    ]
+    answers = ask(*queries).json()["answers"]
+    assert [each["verified"] for each in answers] == ["proof"] * 3 + ["grid"] * 3
+    looked_at = merged.mean(decay.expression(texts[1]), now=NOW)
+    assert "decay-on-grid" in looked_at.caveats
+    assert answers[3]["estimate"] == looked_at.to_dict()
+
+
+def test_the_mean_of_a_stream_that_fell_silent_is_answered_at_any_time(
+    ask: Ask, merged: DecaySketch
+) -> None:
+    fading = {"kind": "exponential", "half_life": 1}
+    for later in (600, 1_100, 100_000):
+        queries = [
+            {"aggregate": name, "decay": fading, "now": NOW + later}
+            for name in ("sum", "mean", "variance", "median")
+        ]
+        response = ask(*queries)
+        assert response.status_code == 200
+        total, mean, *_ = response.json()["answers"]
+        law = decay.exponential(half_life=1)
+        assert same(mean["estimate"], merged.mean(law, now=NOW + later))
+        if later > 1_075:
+            assert total["estimate"]["caveats"] == ["faded"]
