@@ -103,7 +103,7 @@ def read_log(
         columns: which of its columns mean what.
         format: "parquet", "csv", "ndjson" or "arrow"; None: by suffix, or by its first bytes.
         out: folder for the copy, where one is needed, and for the refused rows (``quarantine``);
-            None: beside nothing, neither is written.
+            None: neither is written.
 
     Raises:
         ValueError: it is no delivery log; the message is one line.
@@ -132,7 +132,7 @@ def read_log(
         raise ValueError(f"{given} has no row that can be counted: every weight is 0")
     path = given
     if refused.height or not _as_it_is(given, format, names, table, rows, columns):
-        path = given if out is None else _written(rows, out / "log.parquet")
+        path = given if out is None else _written(rows, out / f"{given.stem}.as-read.parquet")
         remarks.append(f"Spark reads a copy with the usual columns, {path.name}")
     if out is not None:
         _quarantine(refused, out / "quarantine")

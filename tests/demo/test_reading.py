@@ -200,6 +200,14 @@ class TestRefusals:
         read_log(written(tmp_path, usual()), out=out)
         assert not (out / "quarantine" / "refused.parquet").exists()
 
+    def test_are_left_out_of_a_copy_never_of_the_log_itself(self, tmp_path: Path) -> None:
+        given = written(tmp_path, usual(msg=[None, *range(1, ROWS)]))
+        before = given.read_bytes()
+        log = read_log(given, out=tmp_path)
+        assert log.path != given
+        assert given.read_bytes() == before
+        assert pl.read_parquet(log.path).height == ROWS - 1
+
     @pytest.mark.parametrize(
         ("changed", "column", "reason"),
         [
