@@ -115,8 +115,8 @@ class Estimate:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
         }
-        caveats = list(fields.pop("caveats"))
-        return fields | {"caveats": caveats} if caveats else fields
+        del fields["caveats"]
+        return fields | {"caveats": list(self.caveats)} if self.caveats else fields
 
     def over(self, magnitude: int) -> Estimate:
         """The estimate times ``2^magnitude``. What is lost below the smallest normal float64 is

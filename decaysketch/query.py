@@ -190,6 +190,9 @@ def _sum(
         interval, spread, step, caveats = _signed(
             sample, columns, x, certain, confidence, unseen, lightest
         )
+        # Of a function whose values are all equal, nothing tells how far others may lie.
+        if math.isinf(unseen[1]) and np.any(function) and np.ptp(function) == 0.0:
+            caveats = ("equal-values",)
         ends = Interval(*(exact + end for end in interval))
         found = _approximate(sample, ends, spread, step, confidence, len(x), caveats)
         return found.over(sample.magnitude)

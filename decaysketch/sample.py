@@ -374,7 +374,10 @@ class Sample:
         if self._certain_first is None:
             return columns
         order, count = self._certain_first
-        return Columns(*(column[order] for column in columns[:-2]), count, self.exact_rows)
+        return Columns(
+            self.weights[order], self.decayed[order], self.masses[order], self.variances[order],
+            self.jumps[order], count, self.exact_rows,
+        )  # fmt: skip
 
     @cached_property
     def _source(self) -> Origin:

@@ -72,13 +72,14 @@ def weighed(
         misses; and what one hit more would add, ``1 / p``, or variance over estimate.
     """
     p = float(params.level_probabilities[level])
-    estimates, jumps = hits * (1.0 / p), np.full(len(hits), 1.0 / p)
+    estimates: Float64Array = hits * np.float64(1.0 / p)
+    jumps: Float64Array = np.full(len(hits), 1.0 / p)
     heavy = np.flatnonzero(weights > _reach(params, level, copy))
     if not len(heavy):
         return estimates, hit_spread(params, level, weights, hits, copy=copy), jumps
     light = np.ones(len(weights), dtype=np.bool_)
     light[heavy] = False
-    spread = np.empty(len(weights))
+    spread: Float64Array = np.empty(len(weights))
     spread[light] = hit_spread(params, level, weights[light], hits[light], copy=copy)
     missed = miss_probability(params, level, weights[heavy], copy=copy)
     estimates[heavy] = weights[heavy] / (1.0 - missed)
@@ -92,10 +93,10 @@ def miss_probability(
 ) -> Float64Array:
     """The probability that a level selects none of the integers of an observation. O(1) each."""
     gaps, shares = _gaps(params.prime, params.multipliers[copy], params.prime >> level)
-    return sum(
-        share * np.maximum(float(gap) - weights, 0.0)
-        for gap, share in zip(gaps, shares, strict=True)
-    )
+    missed: Float64Array = np.zeros(len(weights))
+    for gap, share in zip(gaps, shares, strict=True):
+        missed += share * np.maximum(float(gap) - weights, 0.0)
+    return missed
 
 
 def hit_spread(

@@ -1,15 +1,16 @@
 """Do the intervals hold the truth as often as they say, and are they as narrow as they can be?
 
-    python -m quality.intervals [--pairs N] [--jobs N] [--part ids|aggregates]
+    python -m quality.intervals [--pairs N] [--jobs N] [--part ids|aggregates|hard]
 
-Prints two studies. Each *pair* is a hash seed of its own and a stream of its own, both fixed by the
-number of the pair, so that a figure can be run again and was not chosen.
+Prints three studies. Each *pair* is a hash seed of its own and a stream of its own, both fixed by
+the number of the pair, so that a figure can be run again and was not chosen.
 
 ``ids``: the 95 % interval of ``sum`` for structured and random ids, with ids mixed and, to show why
 they are, not mixed; by weights and capacity, under four decays. ``aggregates``: every aggregate
-under several decays. Of each cell: coverage, how often the truth was below and above, worst
-``|z|`` (error over standard error), and the mean width of the intervals over 2 x 1.96 x RMSE, which
-is 1 for a normal interval of known standard error.
+under several decays. ``hard``: streams that a small sample cannot know, and how often an answer
+says so (``caveats`` of an estimate). Of each cell: coverage, how often the truth was below and
+above, worst ``|z|`` (error over standard error), and the mean width of the intervals over
+2 x 1.96 x RMSE, which is 1 for a normal interval of known standard error.
 
 By default 2,000 pairs of a cell, so that the standard error of a coverage is half a point: about an
 hour and a half on two cores. Below each study stand the cells whose coverage is more than
@@ -127,6 +128,8 @@ class Tally:
     width: float = 0.0
     squares: float = 0.0
     worst_z: float = 0.0
+    silent: int = 0  # answers without a caveat
+    silent_misses: int = 0
 
     def note(self, estimate: ds.Estimate, truth: float) -> None:
         slack = 1e-9 * abs(truth)
@@ -134,6 +137,9 @@ class Tally:
         self.pairs += 1
         self.below += truth < estimate.lower - slack
         self.above += truth > estimate.upper + slack
+        if not estimate.caveats:
+            self.silent += 1
+            self.silent_misses += not estimate.lower - slack <= truth <= estimate.upper + slack
         if np.isfinite(estimate.upper - estimate.lower):
             self.width += estimate.upper - estimate.lower
         else:
@@ -143,7 +149,9 @@ class Tally:
             self.worst_z = max(self.worst_z, abs(error) / max(estimate.stderr, 1e-300))
 
     def add(self, other: Tally) -> None:
-        for name in ("pairs", "below", "above", "unbounded", "width", "squares"):
+        for name in (
+            "pairs", "below", "above", "unbounded", "width", "squares", "silent", "silent_misses"
+        ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.worst_z = max(self.worst_z, other.worst_z)
 
@@ -313,11 +321,110 @@ def print_aggregates(tallies: Tallies) -> None:
     print_far(tallies)
 
 
+# -------------------------------------------------------------------------------------- study: hard
+
+HARD = {
+    "heavy": "12 weights of 10^5, the rest 1",
+    "log-uniform 10": "weights 1..2^10, equally many to an octave",
+    "log-uniform 20": "weights 1..2^20, equally many to an octave",
+    "log-uniform 30": "weights 1..2^30, equally many to an octave",
+    "spiky": "weights 1; values 5, one in 300 of them 1,000",
+    "old": "weights 1..999, asked 5,000 half-lives later where there are half-lives",
+}
+HARD_CAPACITIES = (40, 100, 800)
+
+
+def hard_stream(rng: np.random.Generator, name: str, rows: int) -> Stream:
+    """One of the streams that are hard to know from a sample."""
+    weights = np.ones(rows, dtype=np.int64)
+    values = rng.normal(20.0, 3.0, rows)
+    if name == "heavy":
+        weights[rng.choice(rows, 12, replace=False)] = 100_000
+    elif name.startswith("log-uniform"):
+        weights = np.floor(2.0 ** (int(name.split()[1]) * rng.random(rows))).astype(np.int64)
+    elif name == "spiky":
+        values = np.where(rng.random(rows) < 1 / 300, 1_000.0, 5.0)
+    else:
+        weights = rng.integers(1, 1_000, rows)
+    return Stream(values, weights, np.arange(rows), rng.choice(1 << 24, rows, replace=False))
+
+
+def hard_pair(cell: Cell, pair: int, tallies: Tallies) -> None:
+    """One pair of the third study."""
+    name, capacity = cell[0], int(cell[1])
+    rng = np.random.default_rng([3, list(HARD).index(name), capacity, pair])
+    stream = hard_stream(rng, name, 25 * capacity)
+    params = ds.SketchParams(
+        max_weight=1 << 30 if name == "log-uniform 30" else 1 << 20,
+        id_bits=24,
+        capacity=capacity,
+        seed=int(rng.integers(1 << 63)),
+    )
+    sketch = ds.DecaySketch(params)
+    sketch.update(*stream)
+    half_life = 3 * capacity
+    newest = len(stream.times) - 1
+    order = np.argsort(stream.values, kind="stable")
+    for decay_name in ("none", "half-life 3"):
+        fading = decay_name != "none"
+        decay = ds.decay.exponential(half_life=half_life) if fading else ds.decay.none()
+        # Relative weights are those of the newest time, which is exact where the decay has faded.
+        later = 5_000 * half_life if fading and name == "old" else 0
+        sample = sketch.sample(decay, now=newest + later)
+        weights = decay(newest - stream.times)
+        for aggregate, estimate, truth in answers(sample, stream, order, weights):
+            if later and aggregate in ("sum", "count", "total", "total (signed)", "group sum"):
+                truth = 0.0  # as a float64
+            tallies.setdefault((*cell, decay_name, aggregate), Tally()).note(estimate, truth)
+
+
+def hard_cells() -> Iterator[Cell]:
+    for name, capacity in product(HARD, HARD_CAPACITIES):
+        yield name, str(capacity)
+
+
+def print_hard(tallies: Tallies) -> None:
+    shown = ("sum", "count", "total", "mean", "variance", "quantile 0.5", "rank")
+    for name, law in HARD.items():
+        print(
+            f"\n{name} ({law}): coverage of the 95 % interval, % "
+            "(answers without a caveat, %; coverage of these)"
+        )
+        columns = list(product(HARD_CAPACITIES, ("none", "half-life 3")))
+        print(f"{'':>13}" + "".join(f"{f'{c} {d}':>22}" for c, d in columns) + f"{'|z|':>8}")
+        for aggregate in shown:
+            cells = [tallies[(name, str(c), d, aggregate)] for c, d in columns]
+            print(f"{aggregate:>13}" + "".join(map(_covered, cells)) + _worst(cells))
+    missing = [
+        (cell, tally)
+        for cell, tally in tallies.items()
+        if tally.silent >= 0.5 * tally.pairs and _silent_coverage(tally) < CONFIDENCE - 3 * FAR
+    ]
+    print(f"\n{len(missing)} cells in which answers without a caveat miss 4.5 points or more")
+    for cell, tally in missing:
+        print("  " + ", ".join(cell) + f": {100 * _silent_coverage(tally):.1f} %")
+
+
+def _silent_coverage(tally: Tally) -> float:
+    return 1.0 - tally.silent_misses / tally.silent
+
+
+def _covered(tally: Tally) -> str:
+    silent = f"({100 * tally.silent / tally.pairs:.0f}"
+    silent += f"; {100 * _silent_coverage(tally):.1f})" if tally.silent else ")"
+    return f"{100 * tally.coverage:>8.1f} {silent:<13}"
+
+
+def _worst(cells: list[Tally]) -> str:
+    return f"{max(tally.worst_z for tally in cells):>8.1f}"
+
+
 # ------------------------------------------------------------------------------------------ running
 
 STUDIES: dict[str, tuple[Study, Callable[[], Iterator[Cell]], Callable[[Tallies], None]]] = {
     "ids": (ids_pair, ids_cells, print_ids),
     "aggregates": (aggregates_pair, aggregates_cells, print_aggregates),
+    "hard": (hard_pair, hard_cells, print_hard),
 }
 
 

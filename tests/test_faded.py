@@ -219,7 +219,7 @@ def test_an_integral_sketch_answers_at_every_age(later: int, law: str) -> None:
     values, weights, times, ids = columns("plain")
     built.update(values, weights, times, ids[:ROWS])
     for estimator in ("stratified", "level"):
-        sample = built.sample(now=ROWS + later, estimator=estimator)  # type: ignore[arg-type]
+        sample = built.sample(now=ROWS + later, estimator=estimator)
         for name, ask in ASKS.items():
             check(name, ask(sample))
 
