@@ -117,12 +117,21 @@ class Admission:
         finally:
             self._change(stream, source, -held, -new)
 
-    def check_stream(self, name: str, rows: int) -> None:
+    async def check_stream(self, name: str, rows: int) -> None:
         """Raises NoRoomError: there is no room for a new stream that takes so many rows."""
-        present, limit = self._memory.resident.rows + self._rows, self._limits.max_resident_rows
+        limit = self._limits.max_resident_rows
+        if self._memory.resident.rows + self._rows + rows <= limit:
+            return
+        async with self._exactly:
+            await self._settle_all()
+        present = self._memory.resident.rows + self._rows
         if present + rows > limit:
             where = f"this server, with stream {name!r},"
             raise NoRoomError(where, "max_resident_rows", present + rows, limit)
+
+    async def _settle_all(self) -> None:
+        for each in list(self._streams()):
+            await self._compute(each.settle)
 
     def _change(self, stream: Stream, source: str, rows: int, sources: int) -> None:
         """So many rows, and sources that are new, are admitted and not taken yet."""
@@ -157,8 +166,7 @@ class Admission:
                 await self._compute(stream.settle)
                 fault = self._fault(stream, source, growth, caller)
             if fault is not None and fault[1] in ("max_key_rows", "max_resident_rows"):
-                for each in list(self._streams()):
-                    await self._compute(each.settle)
+                await self._settle_all()
                 fault = self._fault(stream, source, growth, caller)
             if fault is not None:
                 raise NoRoomError(*fault)

@@ -309,7 +309,7 @@ class Aggregator:
                 )
             id_key = secrets.token_bytes(32) if secret_ids else None
             recipe = await (compute_recipe or self._compute_recipe)(form, id_key)
-            self._admission.check_stream(name, PILE_ROWS + table_rows(recipe))
+            await self._admission.check_stream(name, PILE_ROWS + table_rows(recipe))
             row = StreamRow(
                 id=0,
                 name=name,

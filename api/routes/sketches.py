@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from api import schemas
 from api.access.guard import reads, writes
 from api.aggregator import Aggregator, Incoming
-from api.budget import Hold, Memory
+from api.budget import PART_ROWS, Hold, Memory
 from api.errors import InvalidRequestError
 from api.families import Snapshot
 from api.ingest.doubts import doubts_of_sketches
@@ -96,7 +96,7 @@ async def post_sketches(
         rows = _peek(stream, bodies)
     else:
         rows = await aggregator.compute(_peek, stream, bodies)
-    with aggregator.hold(rows) as hold:
+    with aggregator.hold(rows, beside=PART_ROWS * len(bodies)) as hold:
         if is_small and rows <= _FEW_ROWS:
             sketches = _decode(stream, bodies, interval, now_us)
         else:

@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from service import OCTETS, PARAMS, build, problem
 
 from api import __main__ as commands
+from api.aggregator import Aggregator
 from api.streams import Stream
 
 Start = Callable[..., TestClient]
@@ -38,7 +39,8 @@ def filled(start: Start, data: Path) -> Path:
     assert client.put("/v1/streams/s", json={"params": PARAMS.to_dict()}).status_code == 201
     for seed, source in enumerate("ab"):
         assert post(client, build(seed), source).status_code == 200
-    client.portal.call(client.app.state.aggregator.compact)  # type: ignore[union-attr, attr-defined]
+    aggregator: Aggregator = client.app.state.aggregator  # type: ignore[attr-defined]
+    client.portal.call(aggregator.compact)  # type: ignore[union-attr]
     for seed, source in enumerate("ab"):
         assert post(client, build(10 + seed, first_id=5_000), source).status_code == 200
     return data

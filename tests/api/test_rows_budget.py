@@ -7,6 +7,7 @@ import gc
 import gzip
 import json
 import weakref
+import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -20,11 +21,14 @@ from fastapi.testclient import TestClient
 from service import NOW, OCTETS, PARAMS, posted, problem
 
 from api import follower
-from api.aggregator import Aggregator
+from api.access.keys import Role, mint
+from api.aggregator import Aggregator, Incoming
+from api.budget import PART_ROWS
 from api.memory import bound_bytes, memory_table, parts
 from api.settings import Settings
 from api.streams import Stream
 from decaysketch import DecaySketch, SketchParams
+from decaysketch.wire import _fields
 
 Start = Callable[..., TestClient]
 Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
@@ -124,9 +128,6 @@ def test_a_body_of_many_rows_that_cannot_be_is_refused_before_it_is_decoded(
 
 def _with_capacity(body: bytes, capacity: int) -> bytes:
     """The same sketch, said to be of a smaller capacity; checksum put right."""
-    import zlib
-
-    from decaysketch.wire import _fields
 
     def head(params: SketchParams) -> bytes:
         return bytes(_fields.begin(1, params, embed_params=True))
@@ -160,15 +161,15 @@ def test_raw_observations_count_as_the_rows_that_they_become(start: Start) -> No
 
 
 def test_rows_in_flight_are_bounded(start: Start, decoded: list[int]) -> None:
-    client = start(max_inflight_rows=1000)
+    client = start(max_inflight_rows=1000 + PART_ROWS)
     create(client)
     with aggregator_of(client).hold(600):
         refused = post(client, dense(401))
         content = problem(refused, 429, "rows-in-flight")
         assert refused.headers["retry-after"]
         assert "600 rows" in content["detail"]
-        assert "401" in content["detail"]
-        assert "1000" in content["detail"]
+        assert f"{401 + PART_ROWS}" in content["detail"]
+        assert f"{1000 + PART_ROWS}" in content["detail"]
         assert decoded == []
         posted(post(client, dense(400)))
     posted(post(client, dense(401)))
@@ -283,8 +284,6 @@ def test_posts_that_come_at_once_do_not_exceed_the_limit_together(start: Start) 
     aggregator = aggregator_of(client)
 
     async def all_at_once() -> list[Any]:
-        from api.aggregator import Incoming
-
         stream = aggregator.stream("s")
         bodies = [dense(1_500, first_id=1_500 * n) for n in range(20)]
         return await asyncio.gather(
@@ -500,8 +499,8 @@ def test_a_served_process_stays_within_its_bound(server: Server, data: Path) -> 
     }  # fmt: skip
     file = data.with_suffix(".toml")
     file.write_text("".join(f"{name} = {value}\n" for name, value in limits.items()))
-    bound = bound_bytes(Settings(**limits))  # type: ignore[arg-type]
-    body = gzip.compress(dense(1 << 20 - 2))
+    bound = bound_bytes(Settings(**limits))
+    body = gzip.compress(dense(1_000_000))
     headers = OCTETS | {"content-encoding": "gzip"}
     with server(data, "--config", str(file)) as (process, client):
         create(client)
@@ -538,8 +537,6 @@ def _as(client: TestClient, token: str) -> TestClient:
 
 
 def _key(client: TestClient, scope: str) -> str:
-    from api.access.keys import Role, mint
-
     row, token = mint(role=Role.WRITE, scope=[scope], now_us=0)
     ring = client.app.state.keys  # type: ignore[attr-defined]
     client.portal.call(ring.store.put, row)  # type: ignore[union-attr]
