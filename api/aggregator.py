@@ -578,7 +578,8 @@ class Aggregator:
         """In a frame of its own: the one that waits for more would keep the last stream alive."""
         # What waits of single sources is merged when that is much, or much in all.
         crowded = self.memory.waiting.rows > self._limits.backlog_rows // 2
-        for stream in dict.fromkeys([*self._unfolded, *(self._streams if crowded else ())]):
+        folding: dict[Stream, None] = dict.fromkeys(self._streams) if crowded else {}
+        for stream in list(self._unfolded | folding):
             if self._streams.by_id(stream.id) is not stream:  # deleted since
                 self._unfolded.pop(stream)
                 continue
