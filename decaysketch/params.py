@@ -87,8 +87,8 @@ class SketchParams(BuildParams):
     Args:
         max_weight: largest weight of an observation, at most 2^31; weights are integers
             1..max_weight.
-        id_bits: ids are integers in ``[0, 2^id_bits)``; at most 56. Give it two bits of room: where ids
-            fill more than a quarter of their space, estimates say so (``crowded-ids``).
+        id_bits: ids are integers in ``[0, 2^id_bits)``; at most 56. Give it two bits of room: where
+            ids fill more than a quarter of their space, estimates say so (``crowded-ids``).
         capacity: observations kept for each level, at most 2^20; the standard error of a decayed
             sum is about ``1 / sqrt(capacity)``.
         copies: independent hash functions, at most 64. Each has rows of its own, so size and time

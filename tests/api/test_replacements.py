@@ -102,7 +102,7 @@ def test_who_replaces_what_another_has_posted_is_seen(client: TestClient, family
     post(client, "mallory", build(later, values))
     assert count(client) == {"gateway-1": 0, "gateway-2": 0, "mallory": 3}
     assert metric(client) == ['decaysketch_replacing_rows{stream="s"} 3.0']
-    assert client.post("/v1/streams/s/sources/mallory/revoke").status_code == 204
+    assert client.post("/v1/streams/s/sources/mallory/revoke", json={}).status_code == 204
     assert count(client) == {"gateway-1": 0, "gateway-2": 0}
     assert metric(client) == ['decaysketch_replacing_rows{stream="s"} 0.0']
 
@@ -138,7 +138,7 @@ def test_what_was_replaced_is_back_when_the_source_is_revoked(stream: TestClient
     post(stream, "mallory", build(np.full(10, NOW), np.ones(10)))
     assert honest() == 0
     assert count(stream) == {"mallory": 10, "t-7": 0}
-    assert stream.post("/v1/streams/s/sources/mallory/revoke").status_code == 204
+    assert stream.post("/v1/streams/s/sources/mallory/revoke", json={}).status_code == 204
     assert honest() == 10
 
 

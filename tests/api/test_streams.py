@@ -136,9 +136,9 @@ def test_what_has_not_changed_is_not_told_again(stream: TestClient, path: str) -
     tag = changed(tag)
     post("b", 2)
     tag = changed(tag)
-    assert stream.post("/v1/streams/s/sources/b/revoke").status_code == 204
+    assert stream.post("/v1/streams/s/sources/b/revoke", json={}).status_code == 204
     tag = changed(tag)
-    assert stream.post("/v1/streams/s/sources/b/reinstate").status_code == 204
+    assert stream.post("/v1/streams/s/sources/b/reinstate", json={}).status_code == 204
     tag = changed(tag)
     stream.put("/v1/streams/other", json={"params": {"max_weight": 1}})
     if path == "/v1/streams":
