@@ -136,6 +136,8 @@ class Aggregator:
         now_us: the clock, in microseconds since 1970 UTC.
         limits: bounds.
         observer: told what happens.
+        opening: opens streams that the database holds, whose decay may take seconds to compute; at
+            once if not given.
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class Aggregator:
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         limits: Limits | None = None,
         observer: Observer | None = None,
+        opening: Compute | None = None,
     ) -> None:
         self.compute = compute
         self.observer = observer or Observer()
@@ -161,7 +164,13 @@ class Aggregator:
         self._grown = asyncio.Event()
         self._backlog_rows = 0
         self._follower = Follower(
-            storage, self._streams, compute, self.observer, self._took, self._room
+            storage,
+            self._streams,
+            compute,
+            self.observer,
+            self._took,
+            self._room,
+            opening,
         )
         self._committer = Committer(
             storage,

@@ -55,6 +55,8 @@ class Follower:
         observer: told of lags and reloads.
         taken: told of each stream that something was added to, and of how many rows.
         room: waits until what was taken is merged in so far that more may be taken.
+        opening: opens streams, which may take seconds where a decay is to be computed: apart from
+            what posts and questions wait for. At once if there is none.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Follower:
         observer: Observer,
         taken: Callable[[Stream, int], None],
         room: Callable[[], Awaitable[None]],
+        opening: Compute | None,
     ) -> None:
         self._storage = storage
         self._streams = streams
@@ -72,6 +75,7 @@ class Follower:
         self._observer = observer
         self._taken = taken
         self._room = room
+        self._opening = opening
         self._seen = Head()  # as of the last time that everything was read
         self._catalog = 0
         self._cursor = 0
@@ -257,9 +261,11 @@ class Follower:
     async def _read_catalog(self, rx: Reader, number: int) -> None:
         rows, revocations = await rx.streams(), await rx.revocations()
         try:
-            # The decay of a stream may take a second to compute. On a thread of nobody, for posts
-            # and questions go on.
-            opened = await asyncio.to_thread(self._streams.open, rows)
+            unknown = [row for row in rows if self._streams.by_id(row.id) is None]
+            if self._opening is None or not unknown:
+                opened = self._streams.open(unknown)
+            else:
+                opened = await self._opening(self._streams.open, unknown)
             changed = self._streams.replace(rows, revocations, opened)
         except DecaySketchError as error:
             raise ReplayError(f"a stream cannot be opened: {error}") from error

@@ -385,13 +385,14 @@ class Streams:
         self._by_id: dict[int, Stream] = {}
         self._by_name: dict[str, Stream] = {}
 
-    def open(self, rows: Iterable[StreamRow]) -> dict[int, Stream]:
-        """Those of these streams that are not known, empty, by id. May be called on any thread.
+    @staticmethod
+    def open(rows: Iterable[StreamRow]) -> dict[int, Stream]:
+        """These streams, empty, by id. May be called on any thread.
 
         Raises:
             DecaySketchError: a recipe cannot be read.
         """
-        return {row.id: Stream(row, self._memory) for row in rows if row.id not in self._by_id}
+        return {row.id: Stream(row, self._memory) for row in rows}
 
     def replace(
         self,
@@ -405,7 +406,7 @@ class Streams:
         Args:
             rows: of the streams.
             revocations: of their sources.
-            opened: what :meth:`open` gave for these rows.
+            opened: what :meth:`open` gave for those that are not known.
         """
         streams = {row.id: self._by_id.get(row.id) or opened[row.id] for row in rows}
         changed = {

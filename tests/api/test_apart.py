@@ -276,7 +276,7 @@ class TestDecaysOfNewStreams:
         client = start()
         assert client.get("/v1/streams/a").json()["decay"]["text"] == "max(-2*x + w, 0)"
         (name,) = called
-        assert name.startswith("asyncio_")  # of no pool of ours, and not the event loop
+        assert name.startswith("streams")
 
 
 @pytest.fixture(autouse=True)
