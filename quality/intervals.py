@@ -416,7 +416,8 @@ def _covered(tally: Tally) -> str:
 
 
 def _worst(cells: list[Tally]) -> str:
-    return f"{max(tally.worst_z for tally in cells):>8.1f}"
+    worst = max(tally.worst_z for tally in cells)
+    return f"{worst:>8.1f}" if worst < 1e6 else f"{'-':>8}"  # a standard error of 0: see quantiles
 
 
 # ------------------------------------------------------------------------------------------ running
