@@ -385,8 +385,7 @@ class Streams:
         self._by_id: dict[int, Stream] = {}
         self._by_name: dict[str, Stream] = {}
 
-    @staticmethod
-    def open(rows: Iterable[StreamRow]) -> dict[int, Stream]:
+    def open(self, rows: Iterable[StreamRow]) -> dict[int, Stream]:
         """These streams, empty, by id. May be called on any thread.
 
         Raises:
