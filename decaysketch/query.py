@@ -297,12 +297,14 @@ def _hinges(
     if len(near) >= _SOME and np.count_nonzero(beyond) > _MANY * len(near):
         return unequal
     top = max(2, math.isqrt(int(np.count_nonzero(jumps))))
-    order = np.argsort(-jumps)
-    if len(order) <= 2 * top or not jumps[order[top]] > 0.0:
+    if len(jumps) <= 2 * top:
         return few
-    largest = jumps[order[:top]]
-    excess = float(np.mean(np.log(largest / jumps[order[top]])))
-    light = float(np.median(weights[order[:top]])) * _LIGHTER < float(np.median(weights))
+    order = np.argpartition(jumps, len(jumps) - top - 1)[-top - 1 :]  # the next largest first
+    if not jumps[order[0]] > 0.0:
+        return few
+    largest = jumps[order[1:]]
+    excess = float(np.mean(np.log(largest / jumps[order[0]])))
+    light = float(np.median(weights[order[1:]])) * _LIGHTER < float(np.median(weights))
     return unequal if light and excess * _HEAVY_TAIL > 1.0 else few
 
 
