@@ -211,7 +211,8 @@ def _signed(
 
     Positive and negative terms are parts of their own. The largest hit of a part is the largest
     that was seen or, where few were, one of mean x in the band whose hits weigh most. A part of
-    which no hit was seen has hits like the exact rows' largest x.
+    which no hit was seen, or whose hits were all of one size, has hits like the exact rows' largest
+    x too.
 
     Args:
         sample: what the columns are of.
@@ -254,6 +255,8 @@ def _signed(
             step = max(
                 jump, floor, sample.step * sampled / float(np.sum(masses * (sign * far > 0.0)))
             )
+            if np.ptp(far) == 0.0:  # nothing tells how far others lie but the exact rows
+                step = max(step, sample.step * float(np.max(sign * near, initial=0.0)))
         else:
             step = sample.step * (bound if blank else float(np.max(sign * near, initial=0.0)))
         largest = max(largest, step)

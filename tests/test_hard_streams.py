@@ -145,6 +145,20 @@ def test_a_mean_of_equal_values_is_not_certain_of_the_values_that_were_not_seen(
     assert max(misses.values()) <= 36
 
 
+def test_a_total_allows_for_one_more_spike_like_those_that_are_held_for_certain() -> None:
+    """Of 55 intervals that cover with probability 0.9 or more, 14 or more miss with probability
+    8e-4. Without that allowance, three in four missed."""
+    asked = missed = 0
+    for pair in range(700):
+        built, values = spiky(pair)
+        found = built.total(decay.none(), now=len(values))
+        if not found.caveats:  # spikes among the exact rows, and all sampled values are equal
+            asked += 1
+            missed += not found.lower <= values.sum() <= found.upper
+    assert 40 <= asked <= 55
+    assert missed <= 13
+
+
 def test_a_mean_of_equal_values_is_certain_where_all_are_held() -> None:
     built = ds.DecaySketch(ds.SketchParams(max_weight=1, capacity=100))
     built.update(np.full(50, 0.1), 1, np.arange(50), np.arange(50))
