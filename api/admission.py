@@ -152,12 +152,13 @@ class Admission:
         most: tuple[int, int],
         caller: Scoped | None,
     ) -> tuple[int, int]:
+        await self._catch_up()
+        self._check_sources(stream, source)
+        if self._fault(stream, source, most, caller) is None:
+            return most
         async with self._exactly:
-            await self._catch_up()
-            self._check_sources(stream, source)
-            if self._fault(stream, source, most, caller) is None:
-                return most
             await self._compute(stream.settle, source)
+            self._check_sources(stream, source)
             if self._fault(stream, source, most, caller) is None:
                 return most
             growth = await self._compute(stream.growth, source, sketches)
@@ -170,12 +171,14 @@ class Admission:
                 fault = self._fault(stream, source, growth, caller)
             if fault is not None:
                 raise NoRoomError(*fault)
+            self._check_sources(stream, source)  # others may have come meanwhile
             return growth
 
-    def _seen_rows(self, caller: Scoped | None) -> int:
-        """Rows of all streams in the scope of a key."""
-        if caller is None or self._limits.max_key_rows >= self._limits.max_resident_rows:
-            return 0
+    def _seen_rows(self, caller: Scoped | None, enough: int) -> int:
+        """Rows of all streams in the scope of a key; of all streams, if these are few enough."""
+        present = self._memory.resident.rows + self._rows
+        if caller is None or present <= enough:
+            return 0 if caller is None else present
         catalog, streams = self._scopes.get(caller.scope, (-1, []))
         if catalog != self._catalog():
             streams = [each for each in self._streams() if caller.sees(each.name)]
@@ -218,7 +221,12 @@ class Admission:
             (f"the join of stream {name!r}", "max_sketch_rows", joined + of_stream, growth[1]),
             (f"stream {name!r}", "max_stream_rows", stream.rows + of_stream, more),
             ("this server", "max_resident_rows", self._memory.resident.rows + self._rows, more),
-            ("the streams of this key", "max_key_rows", self._seen_rows(caller), more),
+            (
+                "the streams of this key",
+                "max_key_rows",
+                self._seen_rows(caller, limits.max_key_rows // spare - more),
+                more,
+            ),
         ):
             limit = getattr(limits, field)
             if change > 0 and present + change > limit // spare:

@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 from api.admission import Admission, RowLimits, Scoped
 from api.background import Background, pause_s
-from api.budget import PILE_ROWS, Hold, Memory, give_back
+from api.budget import LARGE_ROWS, PILE_ROWS, Hold, Memory, give_back
 from api.compactor import Compactor
 from api.compute import Compute
 from api.errors import (
@@ -138,6 +138,8 @@ class Aggregator:
         observer: told what happens.
         opening: opens streams that the database holds, whose decay may take seconds to compute; at
             once if not given.
+        large: runs what takes long for its rows, one at a time, so that what takes a moment need
+            not wait for it; ``compute`` if there is none.
     """
 
     def __init__(
@@ -149,8 +151,10 @@ class Aggregator:
         limits: Limits | None = None,
         observer: Observer | None = None,
         opening: Compute | None = None,
+        large: Compute | None = None,
     ) -> None:
         self.compute = compute
+        self._large = large or compute
         self.observer = observer or Observer()
         self._limits = limits or Limits()
         self._storage = storage
@@ -186,7 +190,7 @@ class Aggregator:
         self._admission = Admission(
             self._limits.rows,
             self.memory,
-            compute,
+            self._large,
             self._follower.catch_up,
             lambda: self._streams,
             lambda: self._follower.catalog,
@@ -195,7 +199,7 @@ class Aggregator:
             storage,
             self._streams,
             self._follower,
-            compute,
+            self._large,
             self.observer,
             self._background,
             most_rows=self._limits.compact_rows,
@@ -221,6 +225,10 @@ class Aggregator:
         if (every_s := limits.replacing_every_s) is not None:
             run("replacements", lambda: self._replacements.watch(every_s))
         run("give back", self._give_back)
+
+    def compute_of(self, rows: int) -> Compute:
+        """What runs something that looks at so many rows."""
+        return self._large if rows >= LARGE_ROWS else self.compute
 
     def stop(self) -> None:
         """Take no more posts."""
@@ -614,7 +622,7 @@ class Aggregator:
             stream.postpone(pile)
             return
         try:
-            await self.compute(pile.fold)
+            await self.compute_of(pile.work_rows)(pile.fold)
         except Exception as error:
             stream.postpone(pile)
             times = 1 if failing is None else failing.times + 1

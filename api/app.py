@@ -105,8 +105,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggregator:
     """Open the database and read it; what ``stack`` closes is closed in reverse order."""
     compute, questions = pools(settings.compute_threads)
-    decays, opening = Threads(1, "decays"), Threads(1, "streams")
-    for threads in (compute, questions, decays, opening):
+    decays, opening, large = Threads(1, "decays"), Threads(1, "streams"), Threads(1, "large")
+    for threads in (compute, questions, decays, opening, large):
         stack.callback(threads.close)
     app.state.questions, app.state.decays = turns_of(questions, decays, settings, app.state.metrics)
     await compute(warm_up)
@@ -116,6 +116,7 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
         limits=Limits.of(settings),
         observer=app.state.metrics,
         opening=opening,
+        large=large,
     )
     stack.push_async_callback(aggregator.close)
     keys = access.SqlKeyStore(settings.database_url)

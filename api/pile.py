@@ -89,7 +89,7 @@ class Pile:
 
     def fold(self) -> None:
         """Merge in what waits."""
-        with self._memory.merging(self._work_rows()), self._merging:
+        with self._memory.merging(self.work_rows), self._merging:
             self._fold()
 
     def merged(self) -> Snapshot:
@@ -103,7 +103,7 @@ class Pile:
             self._memory.reading.asked(self)
             return snapshot
         self._memory.reading.make_room(self.counted_rows)
-        with self._memory.merging(self._work_rows()), self._merging:
+        with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             made = self._snapshot is None
             if self._snapshot is None:
@@ -116,7 +116,7 @@ class Pile:
 
     def summary(self) -> tuple[str, int]:
         """Digest and number of rows of all of it; keeps no snapshot that was not there."""
-        with self._memory.merging(self._work_rows()), self._merging:
+        with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             if self._summary is None:
                 snapshot = self._snapshot or snapshot_of(self._sketch)
@@ -127,7 +127,7 @@ class Pile:
 
     def version(self) -> int:
         """Another number whenever it holds something else, and of every pile."""
-        with self._memory.merging(self._work_rows()), self._merging:
+        with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             return self._version
 
@@ -145,14 +145,14 @@ class Pile:
 
     def settle(self) -> None:
         """Merge in what waits, and give back what no row needs."""
-        with self._memory.merging(self._work_rows()), self._merging:
+        with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             if self._snapshot is None:
                 self._trim()
 
     def to_bytes(self) -> bytes:
         """All of it on the wire, as :meth:`merged`; keeps no snapshot that was not there."""
-        with self._memory.merging(self._work_rows()), self._merging:
+        with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             if self._snapshot is not None:
                 return self._snapshot.to_bytes()
@@ -162,7 +162,7 @@ class Pile:
 
     def growth(self, sketches: Sequence[Snapshot]) -> int:
         """By how many rows it would grow, as they are counted; it does not."""
-        rows = self._work_rows() + sum(map(len, sketches))
+        rows = self.work_rows + sum(map(len, sketches))
         with self._memory.merging(rows), self._merging:
             self._fold()
             before = snapshot_of(self._sketch)
@@ -176,7 +176,9 @@ class Pile:
         change = after - len(before)
         return change if change <= 0 else -(-change * counted // after)
 
-    def _work_rows(self) -> int:
+    @property
+    def work_rows(self) -> int:
+        """Rows that a merge looks at."""
         with self._adding:
             parts = list(self._waiting)
         piles = sum(part.counted_rows for part in parts if isinstance(part, Pile))

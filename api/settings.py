@@ -167,7 +167,7 @@ class Settings(BaseModel):
         24_000_000, 1, 1 << 40, "Most rows that one worker holds in memory; beyond that 507."
     )
     max_key_rows: int = _within(
-        24_000_000,
+        16_000_000,
         1,
         1 << 40,
         "Most rows that the streams in the scope of the key of a post hold together; beyond that "

@@ -1,11 +1,12 @@
 """``python -m quality.siege``: an aggregator under attack by its own clients, key and all.
 
-Each attack is what a client of one role can send, repeated from several connections for as long as
-is asked: bodies of a few bytes that stand for millions of rows, expressions that take long to read,
-lists and downloads in a loop, JSON that is cheap to send and dear to parse, the heaviest questions
-at a time, and a foreign web page at a server without keys. Meanwhile others go on: ``/healthz``
-is asked, a neighbour with a key of its own posts sketches of 10 KB and asks small questions. At the
-end the process is killed and started again over what the attack has left.
+Each attack is what a client of one role, for streams of its own, can send, repeated from several
+connections for as long as is asked: bodies of a few bytes that stand for millions of rows,
+expressions that take long to read, lists and downloads in a loop, JSON that is cheap to send and
+dear to parse, the heaviest questions at a time, and a foreign web page at a server without keys.
+Meanwhile others go on: ``/healthz`` is asked, a neighbour with a key of its own posts sketches and
+observations of 10 KB and asks small questions. At the end the process is killed and started again
+over what the attack has left.
 
 Printed are what was sent, how it was answered, the most memory beside the bound that
 ``api.memory`` computes from the settings, the worst answers that the others had, and what the start
@@ -184,7 +185,7 @@ def _creates(stream: str, form: dict[str, Any]) -> Request:
 def _rows(connection: int, _draw: random.Random) -> Iterator[Request]:
     """A few KB that stand for millions of rows, under ever new sources."""
     family = ("decay", "integral", "sum", "median")[connection % 4]
-    stream = f"rows-{family}"
+    stream = f"siege-rows-{family}"
     form, body = _dense(family, 1 << 20)
     yield _creates(stream, form)
     for number in itertools.count():
@@ -216,13 +217,13 @@ def _expressions(connection: int, draw: random.Random) -> Iterator[Request]:
             "params": params.to_dict(),
             "decay": {"kind": "expression", "text": text},
         }
-        yield _creates(f"expression-{connection}-{number}", form)
+        yield _creates(f"siege-expression-{connection}-{number}", form)
 
 
 def _many_streams(http: httpx2.Client) -> None:
     """Forty streams of 100,000 rows."""
     for number in range(40):
-        name = f"busy-{number}"
+        name = f"siege-{number}"
         _stream(http, name)
         body = _neighbours_sketch(number, 100_000)
         http.post(
@@ -236,7 +237,7 @@ def _many_streams(http: httpx2.Client) -> None:
 def _readers(connection: int, draw: random.Random) -> Iterator[Request]:
     """Lists, states, downloads and curves, in a loop."""
     while True:
-        name = f"busy-{draw.randrange(40)}"
+        name = f"siege-{draw.randrange(40)}"
         scale = draw.randrange(1, 10**6)
         curve = {
             "decay": {"kind": "expression", "text": f"1/(1 + log(1 + sqrt(x)/{scale}))"},
@@ -253,25 +254,27 @@ def _readers(connection: int, draw: random.Random) -> Iterator[Request]:
 def _json_bombs(connection: int, draw: random.Random) -> Iterator[Request]:
     """JSON of a few KB that is megabytes once inflated, and dear to parse."""
     objects = (b"{}," * 200 + b'{"%x":0},' % draw.getrandbits(32) for _ in range(6_400))
-    empty = b'{"streams":["a"],"queries":[' + b"".join(objects) + b"{}]}"  # 3.9 MiB
+    empty = b'{"streams":["siege-json"],"queries":[' + b"".join(objects) + b"{}]}"  # 3.9 MiB
     nested = b"\n".join(b"[" * 900 + b"%x" % draw.getrandbits(64) for _ in range(4_000))
     while True:
         yield Request("POST", "/v1/query", _gzipped(empty), _typed(_JSON, "gzip"))
-        path = f"/v1/streams/{_NEIGHBOUR}/query"
+        path = "/v1/streams/siege-json/query"
         yield Request("POST", path, _gzipped(empty), _typed(_JSON, "gzip"))
-        yield Request("PUT", f"/v1/streams/j{connection}", _gzipped(empty), _typed(_JSON, "gzip"))
-        yield _posts("json", "a", _NDJSON, nested, "gzip")
-        yield _posts("json", "a", _NDJSON, b"[" * 99_999 + b"\n" + nested, "gzip")
+        yield Request(
+            "PUT", f"/v1/streams/siege-json-{connection}", _gzipped(empty), _typed(_JSON, "gzip")
+        )
+        yield _posts("siege-json", "a", _NDJSON, nested, "gzip")
+        yield _posts("siege-json", "a", _NDJSON, b"[" * 99_999 + b"\n" + nested, "gzip")
 
 
 def _json_stream(http: httpx2.Client) -> None:
-    _stream(http, "json")
+    _stream(http, "siege-json")
 
 
 def _heavy_queries(_connection: int, draw: random.Random) -> Iterator[Request]:
     """The heaviest questions there are."""
     while True:
-        name = f"busy-{draw.randrange(40)}"
+        name = f"siege-{draw.randrange(40)}"
         scale = draw.randrange(1, 10**6)
         ask = {
             "queries": [
@@ -314,7 +317,7 @@ _FAMILIES = ("decay", "integral", "sum", "median")
 def _of_any_size() -> list[tuple[str, dict[str, Any], bytes]]:
     """Streams, each with a sketch that is as full as it can be."""
     return [
-        (f"any-{family}-{bits}", *_dense(family, 1 << bits))
+        (f"siege-any-{family}-{bits}", *_dense(family, 1 << bits))
         for family in _FAMILIES
         for bits in (4, 8, 12, 16, 18, 20)
     ]
@@ -505,11 +508,13 @@ def besiege(
         data = Path(folder) / "aggregator.sqlite3"
         auth = "auto" if attack.role is None else "keys"
         environment = {"DECAYSKETCH_DATA": str(data), "DECAYSKETCH_AUTH": auth}
-        roles = {"owner": "admin", "neighbour": "write", "attacker": attack.role}
-        keys = {
-            who: None if attack.role is None or role is None else _mint(role, environment)
-            for who, role in roles.items()
-        }
+        keys = dict.fromkeys(("owner", "neighbour", "attacker"))
+        if attack.role is not None:
+            keys = {
+                "owner": _mint("admin", "*", environment),
+                "neighbour": _mint("write", _NEIGHBOUR, environment),
+                "attacker": _mint(attack.role, "siege-*", environment),
+            }
         server = Server(Path(folder), environment)
         try:
             server.start()
@@ -538,10 +543,10 @@ def besiege(
         return outcome
 
 
-def _mint(role: str, environment: dict[str, str]) -> str:
+def _mint(role: str, scope: str, environment: dict[str, str]) -> str:
     """A key, made by the command that operators use."""
     made = subprocess.run(
-        [sys.executable, "-m", "api", "keys", "mint", "--role", role],
+        [sys.executable, "-m", "api", "keys", "mint", "--role", role, "--scope", scope],
         cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return next(word for word in made.stdout.split() if word.startswith("ds_"))

@@ -31,6 +31,7 @@ __all__ = ["router"]
 router = APIRouter()
 
 _LEAST_BYTES = 16  # of an observation in JSON
+_COST = 32  # to read one takes as long as to decode so many rows of a sketch
 _Verdict = Literal["retained", "already_retained", "below_watermark", "refused"]
 _NAMES: tuple[_Verdict, ...] = get_args(_Verdict)
 
@@ -152,7 +153,8 @@ async def post_observations(
     rows = copies * (most if reader is read_arrow else min(most, len(body) // _LEAST_BYTES + 1))
     memory, receipt = aggregator.memory, None
     with aggregator.hold(rows, beside=stream.held(source)[0]) as hold:
-        taken = await aggregator.compute(_take_held, memory, hold, stream, reader, body, form)
+        compute = aggregator.compute_of(rows if reader is read_arrow else _COST * rows)
+        taken = await compute(_take_held, memory, hold, stream, reader, body, form)
         if taken.incoming is not None:
             receipt = await aggregator.post(
                 stream, source, [taken.incoming], hold, request.scope["state"].get("caller")

@@ -100,7 +100,7 @@ async def post_sketches(
         if is_small and rows <= _FEW_ROWS:
             sketches = _decode(stream, bodies, interval, now_us)
         else:
-            sketches = await aggregator.compute(
+            sketches = await aggregator.compute_of(rows)(
                 _decode_held, aggregator.memory, hold, rows, stream, bodies, interval, now_us
             )
         if interval is not None:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import importlib
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from service import OCTETS, PARAMS, build, problem
 
 from api import aggregator as core
+from api.budget import LARGE_ROWS
 from api.families import Snapshot
-from api.routes import decays, streams
+from api.pile import Pile
+from api.routes import decays, observations, streams
 from api.streams import Stream
-from decaysketch.decay import integral
+from decaysketch import DecaySketch, SketchParams
 from decaysketch.decay.integral import _exact
+from decaysketch.decay.integral._listed import Table
 
 texts: Any = importlib.import_module("decaysketch.decay.integral._expression")
 
@@ -195,6 +201,81 @@ class _Entered:
         return self.held.__exit__(*raised)
 
 
+class TestPostsThatTakeLong:
+    """What holds a quarter of a million rows and more, for a few bytes maybe, has a thread of its
+    own: posts of others need not wait for it."""
+
+    ROWS = LARGE_ROWS + 1
+
+    def test_are_decoded_and_merged_on_a_thread_of_their_own(
+        self, client: TestClient, threads_of: Callable[[Any, str], list[str]]
+    ) -> None:
+        body = self._large(client)
+        decoded, folded = threads_of(Stream, "decode_post"), threads_of(Pile, "fold")
+        posted = client.post("/v1/streams/large/sketches?source=a", content=body, headers=OCTETS)
+        assert posted.json()["sketches"][0]["rows"] == self.ROWS
+        while client.app.state.aggregator.backlog:  # type: ignore[attr-defined]
+            time.sleep(0.01)
+        assert decoded + folded
+        assert all(name.startswith("large") for name in decoded + folded)
+
+    def test_of_raw_observations_neither(
+        self, stream: TestClient, threads_of: Callable[[Any, str], list[str]]
+    ) -> None:
+        called = threads_of(observations, "take")
+        for rows, thread in ((100, "compute"), (20_000, "large")):
+            lines = b"\n".join(b'{"value":1,"time":5,"id":%d}' % n for n in range(rows))
+            posted = stream.post(
+                "/v1/streams/s/observations?source=a",
+                content=lines,
+                headers={"content-type": "application/x-ndjson"},
+            )
+            assert posted.json()["rows"] == rows
+            assert called.pop().startswith(thread)
+
+    def test_hold_up_no_other_post(
+        self, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        body = self._large(client)
+        assert client.put("/v1/streams/s", json={"params": PARAMS.to_dict()}).status_code == 201
+        begun, may_end = threading.Event(), threading.Event()
+        decode_post = Stream.decode_post
+
+        def slowly(stream: Stream, body: bytes) -> Snapshot:
+            if stream.name == "large":
+                begun.set()
+                assert may_end.wait(300)
+            return decode_post(stream, body)
+
+        monkeypatch.setattr(Stream, "decode_post", slowly)
+        with ThreadPoolExecutor(4) as senders:
+            large = [
+                senders.submit(
+                    client.post,
+                    f"/v1/streams/large/sketches?source={source}",
+                    content=body,
+                    headers=OCTETS,
+                )
+                for source in "abcd"
+            ]
+            try:
+                assert begun.wait(300)
+                for seed in range(3):
+                    post(client, seed=seed)
+            finally:
+                may_end.set()
+            assert {each.result().status_code for each in large} == {200}
+
+    def _large(self, client: TestClient) -> bytes:
+        params = SketchParams(max_weight=1, id_bits=24, id_mix="none", capacity=self.ROWS)
+        created = client.put("/v1/streams/large", json={"params": params.to_dict()})
+        assert created.status_code == 201
+        sketch = DecaySketch(params)
+        ids = np.arange(self.ROWS)
+        sketch.update(np.ma.masked_array(np.zeros(self.ROWS), mask=True), 1, 0 * ids, ids)
+        return sketch.to_bytes()
+
+
 class TestDecaysOfNewStreams:
     def test_are_computed_on_a_thread_of_their_own_and_once(
         self, client: TestClient, threads_of: Callable[[Any, str], list[str]]
@@ -210,12 +291,12 @@ class TestDecaysOfNewStreams:
         other_words = TABLED | {"text": "max(0, w - x - x)"}
         assert put(client, "a", TABLED).status_code == 201
         called = threads_of(texts, "_tabled")
-        steps = threads_of(integral.IntegralDecay, "steps")
+        tables = threads_of(Table, "_table")
         for same in (TABLED, other_words, client.get("/v1/streams/a").json()["decay"]):
             assert put(client, "a", same).status_code == 200
         another = put(client, "a", TABLED | {"text": "max(w - 3*x, 0)"})
         assert problem(another, 409, "stream-exists")["errors"][0]["field"] == "decay"
-        assert called == steps == []
+        assert called == tables == []
 
     def test_that_take_too_long_are_refused_after_a_bounded_number_of_operations(
         self, client: TestClient, monkeypatch: pytest.MonkeyPatch

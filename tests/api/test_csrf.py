@@ -78,6 +78,7 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("POST", "/v1/keys/zzzzzzzz/rotate", {"json": {}, **as_json}),
         ("DELETE", "/v1/keys/zzzzzzzz", {"headers": headers}),
         ("PUT", "/v1/streams/t", {"json": params, **as_json}),
+        ("DELETE", "/v1/streams/s/sources/pump/intervals?first=0&next=9", {"headers": headers}),
         ("DELETE", "/v1/streams/s", {"headers": headers}),
     ]  # fmt: skip
 

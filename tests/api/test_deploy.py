@@ -172,7 +172,9 @@ def test_the_table_of_settings_is_that_of_the_class() -> None:
 
 def test_the_commands_that_the_documentation_names() -> None:
     named = set(re.findall(r"python -m api ([a-z]+)", OPERATIONS))
-    assert named == {"keys", "backup", "restore", "check", "settings"}
+    assert named == {
+        "keys", "backup", "restore", "check", "revoke", "delete", "settings", "memory"
+    }  # fmt: skip
     for name in sorted(named):
         asked = CliRunner().invoke(commands, [name, "--help"])
         assert asked.exit_code == 0, name

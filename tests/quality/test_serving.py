@@ -26,5 +26,5 @@ def test_a_process_that_ends_at_once_says_why(tmp_path: Path) -> None:
     server = Server(
         tmp_path, {"DECAYSKETCH_DATA": str(tmp_path / "no" / "such" / "folder.sqlite3")}
     )
-    with pytest.raises(NotServingError, match=r"it ended with [1-9].*cannot start from"):
+    with pytest.raises(NotServingError, match=r"(?s)it ended with [1-9].*cannot start from"):
         server.start()
