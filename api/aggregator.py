@@ -64,6 +64,7 @@ MOST_OPERATIONS = 1 << 16
 """Operations that the decay of a new stream may take to compute, where it is a text: about half a
 second of a usual core. Named decays are bounded by their steps."""
 
+_MUCH_ROWS = 1 << 14
 _FOLD_PAUSE_S = 0.02  # between merges, so that several posts are merged at once
 _PROVED_WITHIN_S = 1.0
 _GIVE_BACK_S = 1.0
@@ -463,7 +464,9 @@ class Aggregator:
             raise UnknownStreamError(stream.name)
         self._follower.check()
         stream.admit(source)
-        if self.backlog_rows > self._limits.backlog_rows:
+        # Whoever posts much is sent away first, so that little can be posted all the same.
+        is_much = sum(len(each.sketch) for each in sketches) >= _MUCH_ROWS
+        if self.backlog_rows > self._limits.backlog_rows // (2 if is_much else 1):
             raise BusyError
         posts = [
             NewPost(stream.id, source, each.body, len(each.sketch), each.interval, each.digest)

@@ -14,7 +14,7 @@ from service import PARAMS, build
 
 from api.aggregator import Aggregator, Incoming, Limits
 from api.compute import Threads
-from api.errors import UnknownStreamError
+from api.errors import BusyError, UnknownStreamError
 from api.journal import log
 from api.journal.model import Head, NewPost, ReplayError, StreamRow
 from api.journal.sql import SqlStorage
@@ -75,6 +75,24 @@ async def test_a_stream_deleted_since_it_was_found_concerns_nobody_else(aggregat
     # Known here to be gone, it is refused before anything is written.
     with pytest.raises(UnknownStreamError):
         await there.post(old, "a", [Incoming(body, old.decode(body))])
+
+
+@pytest.mark.anyio
+async def test_who_posts_little_is_taken_while_who_posts_much_is_sent_away(
+    aggregate: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = await aggregate(backlog_rows=1000)
+    await here.create("s", FORM)
+    little, much = build(1, rows=100), build(2, rows=400)
+    monkeypatch.setattr("api.aggregator._MUCH_ROWS", len(much))
+    for backlog, refused in ((500, []), (501, [much]), (1000, [much]), (1001, [little, much])):
+        monkeypatch.setattr(Aggregator, "backlog_rows", backlog)
+        for sketch in (little, much):
+            if sketch in refused:
+                with pytest.raises(BusyError):
+                    await post(here, sketch)
+            else:
+                await post(here, sketch)
 
 
 @pytest.mark.anyio
