@@ -124,12 +124,8 @@ class Hold:
         self.release()
 
 
-class Flight:
-    """The rows of all requests that are decoded, or about to be, and not yet journaled.
-
-    Args:
-        limit: how many there may be; a single request may have more, if it is alone.
-    """
+class _Limited:
+    """Rows of which there may be so many."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -145,6 +141,14 @@ class Flight:
         """How many went, in all."""
         return self._tally.gone
 
+
+class Flight(_Limited):
+    """The rows of all requests that are decoded, or about to be, and not yet journaled.
+
+    Args:
+        limit: how many there may be; a single request may have more, if it is alone.
+    """
+
     def hold(self, rows: int) -> Hold:
         """Room for the rows of one request, to be entered at once.
 
@@ -157,7 +161,7 @@ class Flight:
         return Hold(self._tally, rows)
 
 
-class Reading:
+class Reading(_Limited):
     """The rows of snapshots and samples that are alive, and which of them are kept for later.
 
     What is tracked counts until nobody refers to it. What is kept is what was asked last, and given
@@ -168,21 +172,10 @@ class Reading:
     """
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._tally = Tally()
+        super().__init__(limit)
         self._kept: OrderedDict[int, tuple[weakref.ref[Any], int]] = OrderedDict()
         self._kept_rows = 0
         self._lock = threading.RLock()
-
-    @property
-    def rows(self) -> int:
-        """Of all that is alive."""
-        return self._tally.rows
-
-    @property
-    def gone(self) -> int:
-        """How many went, in all."""
-        return self._tally.gone
 
     def make_room(self, rows: int) -> None:
         """Let go of what is kept and not asked, as far as so many rows need it.

@@ -37,6 +37,7 @@ READ_BYTES = 100  # of a row of a snapshot, and of a row that an answer looks at
 JOURNAL_BYTES = 128 * _MIB  # transactions of 16 MiB, and chunks of the journal that are read
 OWN_ROWS = 1 << 18  # of posts that this process has committed and not taken yet
 ANSWERS_BYTES = 64 * _MIB
+COUNTING_BYTES = 64 * _MIB  # what is replaced, of 2^20 rows
 TABLES_BYTES = 512 * _MIB  # of decays (at most 20, of 24 MiB each), hash functions and predicates
 JSON_FACTOR = 30  # of the bytes of a JSON body, parsed
 
@@ -51,7 +52,7 @@ class Part(NamedTuple):
 
 def parts(settings: Settings) -> Iterator[Part]:
     """Everything that takes memory in one worker, at the most."""
-    threads = settings.compute_threads + max(1, settings.compute_threads - 1)
+    threads = settings.compute_threads + 1 + max(1, settings.compute_threads - 1)
     yield Part("process", "interpreter, libraries, kernels", PROCESS_BYTES)
     yield Part("resident rows", "`max_resident_rows`", settings.max_resident_rows * RESIDENT_BYTES)
     others = (settings.workers - 1) * 2 * settings.max_inflight_rows
@@ -88,8 +89,8 @@ def parts(settings: Settings) -> Iterator[Part]:
         f"{JSON_FACTOR} times `max_json_bytes` for each thread",
         threads * JSON_FACTOR * settings.max_json_bytes,
     )
-    fixed = JOURNAL_BYTES + ANSWERS_BYTES + TABLES_BYTES
-    yield Part("journal, answers and tables that are kept", "constants", fixed)
+    fixed = JOURNAL_BYTES + ANSWERS_BYTES + COUNTING_BYTES + TABLES_BYTES
+    yield Part("journal, counts, answers and tables that are kept", "constants", fixed)
 
 
 def bound_bytes(settings: Settings) -> int:
