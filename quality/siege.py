@@ -65,6 +65,7 @@ _NEIGHBOUR_ROWS, _NEIGHBOUR_LINES = 1_400, 300  # bodies of about 10 KB
 _PARAMS = ds.SketchParams(
     max_weight=99, id_bits=40, capacity=14_000, seed=7, time_unit="s", value_type="float64"
 )
+_TOLD_EVERY = 5_000  # requests
 _WAIT_S = 0.1  # between two requests of the others
 _LONGEST_S = 1.0  # an answer to the others
 _LONGEST_BODY = 60 << 20
@@ -388,6 +389,8 @@ def _attackers(
                     return
                 sent.requests += 1
                 sent.sent_bytes += len(request.body)
+                if not sent.requests % _TOLD_EVERY:
+                    told.send(sent.requests)
             status = _send(connection, request, key)
             with lock:
                 sent.answers[status] += 1
@@ -571,16 +574,21 @@ def _attacked(
     try:
         assert ours.recv() == "ready"
         began = time.monotonic()
-        worst = Worst()
+        worst, last = Worst(), list[Sent]()
 
         def over() -> bool:
-            return ours.poll() or not process.is_alive()
+            while not last and ours.poll():
+                said = ours.recv()
+                if isinstance(said, Sent):
+                    last.append(said)
+                else:
+                    print(f"{said} requests, {server.peak_bytes() >> 20} MiB at most", flush=True)
+            return bool(last) or not process.is_alive()
 
         asyncio.run(_others(server.url, keys["neighbour"], worst, over))
-        if not ours.poll():
+        if not over() or not last:
             raise RuntimeError("the attackers have ended without a word")
-        sent: Sent = ours.recv()
-        return sent, worst, time.monotonic() - began
+        return last[0], worst, time.monotonic() - began
     finally:
         process.kill()
         process.join()
