@@ -35,11 +35,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
@@ -507,13 +508,28 @@ class Outcome:
 
 
 def besiege(
-    name: str, attack: Attack, *, seconds: float, attempts: int = 0, seed: int = 1
+    name: str,
+    attack: Attack,
+    *,
+    seconds: float,
+    attempts: int = 0,
+    seed: int = 1,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Outcome:
-    """Serve, attack, kill, and start again; ``attempts`` ends it after so many requests."""
+    """Serve, attack, kill, and start again.
+
+    Args:
+        name: of the attack, to be printed.
+        attack: what is sent.
+        seconds: how long.
+        attempts: end after so many requests; 0: whatever their number.
+        seed: of what is random in it.
+        settings: of the service, as variables of its environment; else its defaults.
+    """
     with tempfile.TemporaryDirectory(prefix="decaysketch-siege-") as folder:
         data = Path(folder) / "aggregator.sqlite3"
         auth = "auto" if attack.role is None else "keys"
-        environment = {"DECAYSKETCH_DATA": str(data), "DECAYSKETCH_AUTH": auth}
+        environment = {**settings, "DECAYSKETCH_DATA": str(data), "DECAYSKETCH_AUTH": auth}
         keys = dict.fromkeys(("owner", "neighbour", "attacker"))
         if attack.role is not None:
             keys = {
@@ -541,15 +557,16 @@ def besiege(
                 ((size,),) = database.execute("PRAGMA page_size").fetchall()
         finally:
             server.kill()
+        bound = bound_bytes(Settings.from_environment(environment))
         outcome = Outcome(
-            name, took, sent, worst, idle, peak, bound_bytes(Settings()), restart_s, restart_peak,
+            name, took, sent, worst, idle, peak, bound, restart_s, restart_peak,
             pages * size,
         )  # fmt: skip
         outcome.faults = list(_faults(outcome, attack))
         return outcome
 
 
-def _mint(role: str, scope: str, environment: dict[str, str]) -> str:
+def _mint(role: str, scope: str, environment: Mapping[str, str]) -> str:
     """A key, made by the command that operators use."""
     made = subprocess.run(
         [sys.executable, "-m", "api", "keys", "mint", "--role", role, "--scope", scope],

@@ -14,6 +14,19 @@ import decaysketch as ds
 from quality import siege
 from quality.siege import ATTACKS, Attack, Outcome, Request, Sent, Worst, besiege
 
+SMALL = {
+    "DECAYSKETCH_MAX_RESIDENT_ROWS": "3000000",
+    "DECAYSKETCH_MAX_STREAM_ROWS": "3000000",
+    "DECAYSKETCH_MAX_SKETCH_ROWS": "1200000",
+    "DECAYSKETCH_MAX_POST_ROWS": "1100000",
+    "DECAYSKETCH_MAX_INFLIGHT_ROWS": "1200000",
+    "DECAYSKETCH_MAX_READ_ROWS": "1000000",
+    "DECAYSKETCH_MAX_INFLATED_BYTES": "16 MiB",
+    "DECAYSKETCH_MAX_INFLIGHT_BYTES": "32 MiB",
+    "DECAYSKETCH_QUEUE_BYTES": "32 MiB",
+    "DECAYSKETCH_MAX_JSON_BYTES": "256 KiB",
+}
+
 
 def test_a_foreign_page_gets_nothing_from_a_server_without_keys() -> None:
     outcome = besiege("foreign", ATTACKS["foreign"], seconds=2)
@@ -24,9 +37,10 @@ def test_a_foreign_page_gets_nothing_from_a_server_without_keys() -> None:
 
 def test_few_bytes_do_not_pass_the_bound_of_memory() -> None:
     attack = replace(ATTACKS["rows"], connections=1)
-    outcome = besiege("rows", attack, seconds=float("inf"), attempts=40)
+    outcome = besiege("rows", attack, seconds=float("inf"), attempts=40, settings=SMALL)
     assert outcome.sent.requests == 40
     assert outcome.sent.sent_bytes < 2 << 20
+    assert outcome.bound_bytes < 3 << 30  # 32 sketches of a million rows took 4 GB
     assert outcome.peak_bytes <= outcome.bound_bytes
     assert outcome.restart_peak_bytes <= outcome.bound_bytes
 
