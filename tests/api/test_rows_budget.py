@@ -6,6 +6,7 @@ import asyncio
 import gc
 import gzip
 import json
+import time
 import weakref
 import zlib
 from collections.abc import Callable
@@ -507,8 +508,13 @@ def test_a_served_process_stays_within_its_bound(server: Server, data: Path) -> 
         at_first = _resident_bytes(process.pid)
         outcomes = []
         for n in range(40):
-            outcomes.append(post(client, body, f"source-{n}", headers=headers).status_code)
-            assert _resident_bytes(process.pid) < bound
+            while True:  # until there is an answer that is no "later"
+                status = post(client, body, f"source-{n}", headers=headers).status_code
+                assert _resident_bytes(process.pid) < bound
+                if status != 429:
+                    break
+                time.sleep(0.05)
+            outcomes.append(status)
         assert set(outcomes) == {200, 507}
         taken = outcomes.count(200)
         # Each of them and their join: far below what the rows would be once more for each.
