@@ -38,7 +38,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -164,7 +164,7 @@ def _posts(stream: str, source: str, media: str, body: bytes, coding: str | None
     return Request("POST", path, body, _typed(media, coding))
 
 
-@cache
+@lru_cache(maxsize=32)
 def _gzipped(body: bytes) -> bytes:
     return gzip.compress(body, 9)
 
