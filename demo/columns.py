@@ -16,9 +16,10 @@ from typing import Final
 import polars as pl
 
 from decaysketch.hashing import MAX_KEY_BYTES
+from decaysketch.plausible_times import likely_unit
 from decaysketch.time_units import NANOSECONDS
 
-__all__ = ["Refusals", "keys_of", "likely_unit", "micros_of", "values_of", "weights_of"]
+__all__ = ["Refusals", "keys_of", "micros_of", "values_of", "weights_of"]
 
 _MOST: Final = 1 << 62  # times and weights beyond it are none
 _EXACT_IN_FLOAT: Final = 1 << 53
@@ -30,11 +31,6 @@ _ISO: Final = (
     r"^\s*(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?)(?:[.,](\d{1,9}))?)?"
     r"\s*(Z|z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)?\s*$"
 )
-
-# Times of real logs lie here, in microseconds since 1970; what else they could mean is asked only
-# of those that do not.
-_YEAR_2000_US: Final = 946_684_800_000_000
-_YEAR_2100_US: Final = 4_102_444_800_000_000
 
 REFUSED: Final = {
     "row": pl.Int64, "column": pl.String, "found": pl.String, "reason": pl.String,
@@ -137,8 +133,8 @@ def _micros_of_numbers(
         numbers = numbers.set(~numbers.is_finite(), None)
     else:
         numbers = numbers.cast(pl.Int128)  # so that nothing overflows before it is refused
-    if unit is None and (other := likely_unit(numbers, "us")):
-        middle = float(numbers.cast(pl.Float64).median())  # type: ignore[arg-type]
+    middle = numbers.cast(pl.Float64).median()
+    if unit is None and isinstance(middle, float) and (other := likely_unit("us", int(middle))):
         raise ValueError(
             f"column {name!r} is about {middle:.15g}, which is {_date(middle, 'us')} in "
             f"microseconds and {_date(middle, other)} in {other!r}; say which it is: "
@@ -152,22 +148,6 @@ def _micros_of_numbers(
         numbers = numbers.cast(pl.Int64)
         return numbers // 1000 if factor < 1 else numbers * int(factor)
     return (numbers * factor).round().cast(pl.Int64)
-
-
-def likely_unit(numbers: pl.Series, unit: str) -> str | None:
-    """The unit in which the middle of the numbers lies between 2000 and 2100, where in the one
-    given it does not; None where there is none."""
-    middle = numbers.cast(pl.Float64).median()
-    if middle is None:
-        return None
-
-    def plausible(each: str) -> bool:
-        micros = float(middle) * NANOSECONDS[each] / 1000  # type: ignore[arg-type]
-        return _YEAR_2000_US <= micros <= _YEAR_2100_US
-
-    if plausible(unit):
-        return None
-    return next((each for each in ("s", "ms", "us", "ns") if plausible(each)), None)
 
 
 def _date(number: float, unit: str) -> str:
