@@ -221,7 +221,11 @@ class Settings(BaseModel):
     )
 
     queue_posts: int = _within(
-        1024, 1, 1 << 24, "Most posts waiting to be committed; beyond that 429."
+        1024,
+        1,
+        1 << 24,
+        "Most posts waiting to be committed; beyond that 429. Of requests with many posts "
+        "half as many may wait, beside them.",
     )
     queue_bytes: Bytes = _within(
         256 * _MIB, 1, _TIB, "Most bytes waiting to be committed; beyond that 429."

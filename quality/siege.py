@@ -332,7 +332,7 @@ def _any_body(connection: int, draw: random.Random) -> Iterator[Request]:
     if connection == 0:
         for stream, form, _ in made:
             yield _creates(stream, form)
-    # Of few rows mostly, or a large one would take up the time of a thousand.
+    # Of few rows and few sketches mostly, or a large one would take up the time of a thousand.
     weights = [2.0 ** (-bits / 2) for _ in _FAMILIES for bits in _BITS]
     while True:
         ((stream, _, body),) = draw.choices(made, weights)
@@ -343,7 +343,8 @@ def _any_body(connection: int, draw: random.Random) -> Iterator[Request]:
             rows = 10 ** draw.choice((1, 1, 1, 2, 2, 3, 4, 5))
             yield _posts(stream, source, _NDJSON, _lines(rows), coding)
         elif choice < 0.4:
-            bodies = _copies(body, draw.choice((2, 2, 10, 10, 40, 1000)))
+            (count,) = draw.choices((2, 10, 40, 1000), (64, 16, 4, 1))
+            bodies = _copies(body, count)
             yield _posts(stream, source, _SKETCHES, _several(bodies), "gzip")
         elif choice < 0.5:
             cut = body[: draw.randrange(len(body))]

@@ -31,6 +31,7 @@ Outcome = Journaled | IntervalConflictError
 _log = logging.getLogger(__name__)
 
 _TRANSACTION_BYTES = 16 * 1024 * 1024
+_BULK_POSTS = 16
 _CATALOG_TRIES = 8
 
 
@@ -43,6 +44,8 @@ class Submission:
         sketches: what was decoded from each.
         catalog: number of the catalog that they were checked against.
         hold: of their rows, shared until the submission is dealt with.
+        size: bytes of the posts.
+        bulk: how many posts, where they are many; else 0.
     """
 
     posts: Sequence[NewPost]
@@ -50,10 +53,12 @@ class Submission:
     catalog: int
     hold: Hold | None
     done: asyncio.Future[list[Outcome]] = field(repr=False)
-    size: int = field(init=False)  # bytes of the posts
+    size: int = field(init=False)
+    bulk: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.size = sum(len(post.body) for post in self.posts)
+        self.bulk = len(self.posts) if len(self.posts) >= _BULK_POSTS else 0
 
     def fail(self, error: Exception) -> None:
         if not self.done.done():
@@ -72,7 +77,8 @@ class Committer:
         check: told a submission under the catalog that was read last; raises ServiceError if that
             does not admit it.
         queue_posts, queue_bytes: who comes when so much waits is sent away; who is taken before may
-            go beyond.
+            go beyond. Requests of many posts are held against half of ``queue_posts`` of their own,
+            so that they take nobody's place who brings one.
         observer: told of each transaction.
     """
 
@@ -99,7 +105,7 @@ class Committer:
         self._queue_bytes = queue_bytes
         self._observer = observer
         self._queue: deque[Submission] = deque()
-        self._posts = self._bytes = 0  # in the queue or under way
+        self._posts = self._bulk = self._bytes = 0  # in the queue or under way
         self._arrived = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -128,12 +134,17 @@ class Committer:
             raise ClosingError
         done: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         submission = Submission(posts, sketches, catalog, hold, done)
-        if self._posts >= self._queue_posts or self._bytes >= self._queue_bytes:
+        if submission.bulk:
+            crowded = self._bulk > self._queue_posts // 2
+        else:
+            crowded = self._posts - self._bulk >= self._queue_posts
+        if crowded or self._bytes >= self._queue_bytes:
             raise BusyError
         if hold is not None:
             hold.share()
         self._queue.append(submission)
         self._posts += len(posts)
+        self._bulk += submission.bulk
         self._bytes += submission.size
         self._empty.clear()
         self._arrived.set()
@@ -155,6 +166,7 @@ class Committer:
                 each.fail(error)
         finally:
             self._posts -= sum(len(each.posts) for each in batch)
+            self._bulk -= sum(each.bulk for each in batch)
             self._bytes -= sum(each.size for each in batch)
             for each in batch:
                 if each.hold is not None:

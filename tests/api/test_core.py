@@ -96,6 +96,24 @@ async def test_who_posts_little_is_taken_while_who_posts_much_is_sent_away(
 
 
 @pytest.mark.anyio
+async def test_a_request_of_many_posts_takes_the_place_of_nobody_who_brings_one(
+    aggregate: Open,
+) -> None:
+    here = await aggregate(queue_posts=40)
+    await here.create("s", FORM)
+    stream = here.stream("s")
+    bodies = [build(seed).to_bytes() for seed in range(30)]
+    many = [Incoming(body, stream.decode(body)) for body in bodies]
+    waiting = [asyncio.ensure_future(here.post(stream, "many", many))]
+    waiting += [asyncio.ensure_future(here.post(stream, "one", [each])) for each in many[:20]]
+    refused = asyncio.ensure_future(here.post(stream, "many", many))
+    outcomes = await asyncio.gather(*waiting, refused, return_exceptions=True)
+    assert [type(each).__name__ for each in outcomes[:-1]] == ["Receipt"] * 21
+    assert isinstance(outcomes[-1], BusyError)
+    await here.post(stream, "many", many)  # nobody waits any more
+
+
+@pytest.mark.anyio
 async def test_revoking_in_a_stream_that_was_deleted_elsewhere(aggregate: Open) -> None:
     here, there = await aggregate(), await aggregate()
     await here.create("s", FORM)
