@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from decaysketch.time_units import NANOSECONDS
+from decaysketch.core.time_units import NANOSECONDS
 
 __all__ = ["now_in", "now_ns"]
 

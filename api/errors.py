@@ -27,6 +27,7 @@ from starlette.exceptions import HTTPException
 
 from api.journal.model import ReplayError, StorageError
 from api.seldom import Seldom
+from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.errors import (
     CorruptSketchError,
     DecaySketchError,
@@ -34,7 +35,6 @@ from decaysketch.errors import (
     ParameterError,
     UnanswerableQueryError,
 )
-from decaysketch.plausible_times import in_another_unit
 
 __all__ = [
     "BodiesInFlightError",

@@ -18,16 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import DecaySketch, IntegralDecaySketch
+from decaysketch.answers.sample import Sample
 from decaysketch.asyncwindow import MedianSampler, SumSampler, WindowState, estimators
+from decaysketch.asyncwindow import wire as window_wire
+from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.families import IntegralRecipe, Params, Recipe, Sketch
 from decaysketch.integral import sampling
+from decaysketch.integral import wire as integral_wire
 from decaysketch.integral.state import NO_CLOCK, IntegralState
-from decaysketch.sample import Sample
-from decaysketch.verdicts import Identified
-from decaysketch.wire import asyncwindow as window_wire
-from decaysketch.wire import integral as integral_wire
 
 __all__ = ["AGGREGATES", "Snapshot", "fixed_decay", "join", "snapshot_of"]
 

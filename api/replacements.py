@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from api.compute import Compute
 from api.observer import Observer
 from api.streams import Stream, Streams
-from decaysketch.verdicts import Identified, count_replacing
+from decaysketch.core.verdicts import Identified, count_replacing
 
 __all__ = ["MOST_ROWS", "Replacements"]
 

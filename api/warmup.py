@@ -6,8 +6,9 @@ import logging
 from typing import Any
 
 from api.families import snapshot_of
-from decaysketch import SketchParams, compiling, decay, distinct
+from decaysketch import SketchParams, decay
 from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch.core import compiling, distinct
 from decaysketch.families import Recipe, recipe_of
 
 __all__ = ["warm_up"]

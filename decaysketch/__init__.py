@@ -10,7 +10,12 @@
 Start at :class:`DecaySketch`; decays are made by :mod:`decaysketch.decay`.
 """
 
-from decaysketch import asyncwindow, decay, families, hashing, minhit, wire
+from decaysketch import asyncwindow, decay, families, minhit
+from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.sample import Sample
+from decaysketch.core import hashing
+from decaysketch.core.observations import observation_ids, scale_weights
+from decaysketch.core.params import SketchParams
 from decaysketch.decay import Decay
 from decaysketch.errors import (
     CorruptSketchError,
@@ -21,16 +26,13 @@ from decaysketch.errors import (
     TimeUnitWarning,
     UnanswerableQueryError,
 )
-from decaysketch.estimate import Estimate
 from decaysketch.families import merge
 from decaysketch.integral.sketch import IntegralDecaySketch, IntegralStats
 from decaysketch.integral.state import IntegralState
-from decaysketch.observations import observation_ids, scale_weights
-from decaysketch.params import SketchParams
-from decaysketch.sample import Sample
-from decaysketch.sketch import DecaySketch, SketchStats
-from decaysketch.snapshot import Snapshot
-from decaysketch.state import SketchState
+from decaysketch.querytime import wire
+from decaysketch.querytime.sketch import DecaySketch, SketchStats
+from decaysketch.querytime.snapshot import Snapshot
+from decaysketch.querytime.state import SketchState
 
 __all__ = [
     "CorruptSketchError",

@@ -24,21 +24,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
-from decaysketch import asyncwindow, retained, wire
+from decaysketch import asyncwindow
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
-from decaysketch.asyncwindow import retained as elements
+from decaysketch.asyncwindow import rows as elements
+from decaysketch.asyncwindow import wire as wire_asyncwindow
 from decaysketch.asyncwindow.params import AsyncParams
+from decaysketch.codec.fields import family_number
+from decaysketch.core.params import SketchParams
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.integral import rows
+from decaysketch.integral import wire as wire_integral
 from decaysketch.integral.sketch import IntegralDecaySketch
 from decaysketch.integral.state import spec_of
-from decaysketch.params import SketchParams
-from decaysketch.sketch import DecaySketch
-from decaysketch.wire import asyncwindow as wire_asyncwindow
-from decaysketch.wire import integral as wire_integral
-from decaysketch.wire._fields import family_number
+from decaysketch.querytime import rows as retained
+from decaysketch.querytime import wire
+from decaysketch.querytime.sketch import DecaySketch
 
 __all__ = [
     "FAMILIES",

@@ -15,9 +15,9 @@ from typing import Final
 
 import polars as pl
 
-from decaysketch.hashing import MAX_KEY_BYTES
-from decaysketch.plausible_times import likely_unit
-from decaysketch.time_units import NANOSECONDS
+from decaysketch.core.hashing import MAX_KEY_BYTES
+from decaysketch.core.plausible_times import likely_unit
+from decaysketch.core.time_units import NANOSECONDS
 
 __all__ = ["Refusals", "keys_of", "micros_of", "values_of", "weights_of"]
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from decaysketch.cli.output import CommandError
 from decaysketch.cli.tables import FORMATS, format_of
-from decaysketch.time_units import NANOSECONDS
+from decaysketch.core.time_units import NANOSECONDS
 from demo.columns import Refusals, keys_of, micros_of, values_of, weights_of
 
 __all__ = ["COLUMNS", "Columns", "DeliveryLog", "Reason", "read_log", "reasons"]

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 import decaysketch as ds
-from decaysketch import query
+from decaysketch.answers import query
 from demo.questions import QUANTILES, Cell
 from demo.scores import Answer, Reading, Score, Truth, score_by_aggregate
 

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import decaysketch as ds
+from decaysketch.answers import query
 
 CONFIDENCE = 0.95
 Z = 1.959963984540054
@@ -264,7 +265,6 @@ def answers(
 ) -> Iterable[tuple[str, ds.Estimate, float]]:
     """(aggregate, estimate, truth) of every aggregate; ``order`` sorts by value those that have
     one."""
-    query = ds.query
     decayed = g * stream.weights
     yield "sum", query.sum(sample), float(decayed.sum())
     yield "count", query.count(sample), float(g.sum())

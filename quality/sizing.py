@@ -35,9 +35,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import decaysketch as ds
-from decaysketch import minhit, sizing
-from decaysketch.observations import decode_values
-from decaysketch.state import SketchState
+from decaysketch import minhit
+from decaysketch.core import sizing
+from decaysketch.core.observations import decode_values
+from decaysketch.querytime.state import SketchState
 
 HASHES = 300
 WEIGHTS = ("1", "1..999", "Pareto")

@@ -40,7 +40,7 @@ from decaysketch.cli.recipes import (
     recipe_from_options,
 )
 from decaysketch.client.access import has_secret
-from decaysketch.plausible_times import span
+from decaysketch.core.plausible_times import span
 from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
 from spark_jobs.inputs import FINGERPRINTS, inputs

@@ -21,8 +21,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from decaysketch import batch, compiling
+from decaysketch import batch
 from decaysketch.cli.output import report
+from decaysketch.core import compiling
 from decaysketch.families import recipe_of
 from decaysketch.spark.worker import session_settings
 from spark_jobs.java import PROJECT_ROOT, ensure_java

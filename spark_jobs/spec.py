@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from decaysketch.batch import ColumnMapping, RowFilter, parse_where
 from decaysketch.cli.output import CommandError
-from decaysketch.time_units import NANOSECONDS
+from decaysketch.core.time_units import NANOSECONDS
 from spark_jobs.inputs import Fingerprint
 
 __all__ = ["BuildSpec", "time_in_units"]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decaysketch.cli.output import CommandError
+from decaysketch.core.plausible_times import doubt
 from decaysketch.families import Recipe
-from decaysketch.plausible_times import doubt
 from decaysketch.spark.build import (
     WorkerFunction,
     detect_format,

@@ -20,12 +20,12 @@ from decaysketch.batch import (
     file_refusal_finder,
     parse_where,
     refusal_finder,
-    rows_by_key,
     sketches_by_key,
 )
 from decaysketch.batch.engine import matching_row_groups, open_parquet
 from decaysketch.errors import ObservationError, ParameterError
-from decaysketch.wire import _many
+from decaysketch.querytime import many as _many
+from decaysketch.querytime import rows_by_key
 
 PARAMS = ds.SketchParams(max_weight=1, id_bits=40, capacity=30, seed=1, time_unit="us")
 MAPPING = ColumnMapping(time="t", ids=("id",), value="v", time_unit="us")

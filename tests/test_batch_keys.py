@@ -19,9 +19,9 @@ import decaysketch as ds
 from decaysketch import batch
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import ColumnMapping, KeyedBuilder
+from decaysketch.core.observations import encode_values
 from decaysketch.families import Recipe, recipe_of
-from decaysketch.observations import encode_values
-from decaysketch.wire import _many
+from decaysketch.querytime import many as _many
 
 PARAMS = ds.SketchParams(max_weight=7, id_bits=40, capacity=6, seed=3)
 OBSERVATIONS = ColumnMapping(time="time", ids=("id",), value="value", weight="weight")
@@ -172,7 +172,7 @@ class TestRowsByKey:
     def test_compacted_often_or_once(
         self, rows: int, keys: int, capacity: int, limit: int | None
     ) -> None:
-        from decaysketch.batch.rows_by_key import RowsByKey, state_of
+        from decaysketch.querytime.rows_by_key import RowsByKey, state_of
 
         params, c = replace(PARAMS, capacity=capacity), self.columns(rows, keys, rows)
         held = RowsByKey(params, limit)
@@ -281,7 +281,7 @@ class TestMany:
 
 def sealed(blob: bytearray) -> bytes:
     """With the checksum that its bytes have."""
-    from decaysketch.wire import _fields
+    from decaysketch.codec import fields as _fields
 
     return _fields.seal(bytes(blob[: -_fields.CHECKSUM_BYTES]))
 

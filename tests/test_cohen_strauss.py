@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import decaysketch as ds
-from decaysketch import cohen_strauss, decay, query, stratified
+from decaysketch import decay
+from decaysketch.answers import query
+from decaysketch.answers.sample import pool
+from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.minhit import reference
-from decaysketch.sample import pool
-from decaysketch.state import NO_WATERMARK
+from decaysketch.querytime import cohen_strauss, stratified
 
 NOW = 400
 DECAYS = [

@@ -16,10 +16,11 @@ import pytest
 from scipy.stats import binom
 
 import decaysketch as ds
-from decaysketch import ensemble, minhit, query
-from decaysketch.estimate import Estimate
-from decaysketch.sample import Sample, pool
-from decaysketch.state import NO_WATERMARK
+from decaysketch import minhit
+from decaysketch.answers import ensemble, query
+from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.sample import Sample, pool
+from decaysketch.core.watermarks import NO_WATERMARK
 
 PARAMS = ds.SketchParams(max_weight=50, id_bits=30, capacity=60, copies=3, seed=5)
 DECAY = ds.decay.exponential(half_life=600)

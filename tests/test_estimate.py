@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import chdtri, ndtri
 
 import decaysketch as ds
-from decaysketch.estimate import (
+from decaysketch.answers.estimate import (
     Interval,
     check_confidence,
     contrast,

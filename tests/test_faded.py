@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import decaysketch as ds
-from decaysketch import decay, query
+from decaysketch import decay
+from decaysketch.answers import query
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.decay import integral
 

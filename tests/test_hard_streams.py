@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import decaysketch as ds
-from decaysketch import decay, query
+from decaysketch import decay
+from decaysketch.answers import query
 from decaysketch.decay import integral
 
 PAIRS = 200

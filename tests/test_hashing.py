@@ -9,7 +9,7 @@ import pytest
 import sympy
 
 import decaysketch as ds
-from decaysketch import hashing
+from decaysketch.core import hashing
 
 FIRST_KEY_WORDS = [4214147691571294794, 10658333105868532544]
 FIRST_MIXED_IDS = [779979645, 938396104, 541089154]

@@ -18,7 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import decaysketch as ds
-from decaysketch import minhit, observations, retained
+from decaysketch import minhit
+from decaysketch.core import observations
+from decaysketch.querytime import rows as retained
 
 LAW = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import decaysketch as ds
 from decaysketch import asyncwindow
 from decaysketch.batch import ColumnMapping, KeyedBuilder, sketches_by_key
-from decaysketch.plausible_times import (
+from decaysketch.core.plausible_times import (
     dated,
     doubt,
     doubts_of_query,
@@ -25,7 +25,7 @@ from decaysketch.plausible_times import (
     told,
     unit_in_name,
 )
-from decaysketch.time_units import NANOSECONDS
+from decaysketch.core.time_units import NANOSECONDS
 
 S = 1_700_000_000
 SCALES = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import decaysketch as ds
-from decaysketch import decay, minhit, query
-from decaysketch.estimate import Estimate
-from decaysketch.state import NO_WATERMARK
-from decaysketch.stratified import bands_of, draw
+from decaysketch import decay, minhit
+from decaysketch.answers import query
+from decaysketch.answers.estimate import Estimate
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.querytime.stratified import bands_of, draw
 from quality import intervals
 
 DECAYS = [

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom, norm
 
 import decaysketch as ds
-from decaysketch import sizing
+from decaysketch.core import sizing
 
 WANTED = {"epsilon": 0.05, "delta": 0.05, "max_weight": 999, "expected": 10_000_000}
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import decaysketch as ds
-from decaysketch import minhit, spread
+from decaysketch import minhit
+from decaysketch.answers import spread
 
 
 @st.composite

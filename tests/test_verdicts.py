@@ -15,14 +15,9 @@ from integral import cases as integral_cases
 
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams, SumSampler, WindowState, element_keys
-from decaysketch.observations import prepare
-from decaysketch.verdicts import (
-    Identified,
-    Verdict,
-    VerdictCounts,
-    count_replacing,
-    count_verdicts,
-)
+from decaysketch.core.observations import prepare
+from decaysketch.core.verdicts import Identified, Verdict, VerdictCounts, count_replacing
+from decaysketch.querytime.verdicts import count_verdicts
 
 RETAINED, ALREADY, BELOW = Verdict.RETAINED, Verdict.ALREADY_RETAINED, Verdict.BELOW_WATERMARK
 

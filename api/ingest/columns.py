@@ -27,9 +27,9 @@ import numpy.typing as npt
 
 from decaysketch import SketchParams, observation_ids
 from decaysketch.asyncwindow import MedianParams, SumParams
-from decaysketch.hashing import MAX_KEY_BYTES, RepeatedKeys
-from decaysketch.observations import TIME_LIMIT
-from decaysketch.plausible_times import in_another_unit
+from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
+from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.plausible_times import in_another_unit
 
 __all__ = [
     "EXACT_IN_FLOAT",

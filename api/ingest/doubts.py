@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.families import Snapshot
-from decaysketch.plausible_times import doubt
+from decaysketch.core.plausible_times import doubt
 
 __all__ = ["doubts_of_columns", "doubts_of_sketches"]
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from api.clock import now_in
 from api.errors import ClockAheadError, ClockEarlyError
 from api.families import Snapshot
-from decaysketch.time_units import NANOSECONDS
+from decaysketch.core.time_units import NANOSECONDS
 
 __all__ = ["CLOCK_SHARE", "check_times", "clock_lead_s", "latest_time"]
 

@@ -18,8 +18,8 @@ from api.ingest.columns import Batch, Columns, Form, Raw, check
 from api.ingest.json_rows import read_json, read_lines
 from api.streams import Stream
 from decaysketch import DecaySketch, IntegralDecaySketch
+from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
-from decaysketch.verdicts import Verdict
 
 __all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "take"]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from decaysketch.estimate import CAVEATS, Estimate
+from decaysketch.answers.estimate import CAVEATS, Estimate
 
 __all__ = [
     "EstimateModel",

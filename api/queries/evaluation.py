@@ -16,10 +16,10 @@ from api.errors import Fault, UnanswerableQueriesError
 from api.queries.answers import GroupResponse, PointAnswer, QueryResponse, SeriesAnswer
 from api.queries.planning import Plan, refusal
 from api.queries.requests import GroupRequest
+from decaysketch.answers.sample import Sample, pool
+from decaysketch.core.plausible_times import doubts_of_query
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
-from decaysketch.plausible_times import doubts_of_query
-from decaysketch.sample import Sample, pool
 
 __all__ = ["MAX_WORK_S", "Evaluation"]
 

@@ -23,10 +23,10 @@ from api.queries.groups import Joins, common_recipe
 from api.queries.requests import AnyQuery, GroupRequest, QueryRequest, SelectivityQuery
 from api.settings import Settings
 from api.streams import Stream
+from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
-from decaysketch.observations import TIME_LIMIT
 
 __all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "Texts", "plan", "refusal"]
 

@@ -37,12 +37,12 @@ from api.queries.answers import (
 )
 from api.queries.decays import AnyDecay, AnyNumber
 from api.schemas import RequestModel, SourceText
-from decaysketch import ensemble, query
-from decaysketch.ensemble import Combine
-from decaysketch.estimate import Estimate
-from decaysketch.observations import TIME_LIMIT
+from decaysketch.answers import ensemble, query
+from decaysketch.answers.ensemble import Combine
+from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.sample import Sample
+from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.predicate import MAX_OPERATIONS, MAX_TEXT, Predicate
-from decaysketch.sample import Sample
 
 __all__ = [
     "MOST_QUERIES",

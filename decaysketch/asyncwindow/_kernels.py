@@ -36,8 +36,8 @@ from __future__ import annotations
 import numpy as np
 from numba import float64, int64, njit, uint32, uint64
 
-from decaysketch._kernels import ROW_BITS, TABLE_FULL, radix_sort, radix_sort_packed
-from decaysketch.hashing import mix64_word
+from decaysketch.core._sort_kernels import ROW_BITS, TABLE_FULL, radix_sort, radix_sort_packed
+from decaysketch.core.hashing import mix64_word
 from decaysketch.minhit._kernels import _float_to_bits
 
 JIT = {"cache": True, "nogil": True, "error_model": "numpy"}

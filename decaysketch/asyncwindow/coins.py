@@ -5,9 +5,10 @@ integer mixer, so it has the same ones wherever and however often it is processe
 one source merge into the sample of the whole, and a rebuild from logs gives the same bytes.
 
 ``key(source, n) = mix64(S + (n + 1) GAMMA  mod 2^64)``
-    ``S`` is the hash of the source's name, keyed by the seed (:func:`decaysketch.hashing.hash_keys`
-    under the words ``params.source_word``). For one source ``mix64`` of a linear sequence is a
-    bijection: sequence numbers never collide, and keys of other sources do with a chance of 2^-64.
+    ``S`` is the hash of the source's name, keyed by the seed
+    (:func:`decaysketch.core.hashing.hash_keys` under the words ``params.source_word``). For one
+    source ``mix64`` of a linear sequence is a bijection: sequence numbers never collide, and keys
+    of other sources do with a chance of 2^-64.
 ``U = floor(key / 2^11) / 2^53``
     Uniform on [0, 1).
 ``top level``
@@ -26,9 +27,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import hashing
 from decaysketch.asyncwindow import _kernels
 from decaysketch.asyncwindow.params import MedianParams, SumParams
+from decaysketch.core import hashing
 from decaysketch.errors import ObservationError
 
 __all__ = ["element_keys", "sequence_numbers", "source_words", "top_levels"]

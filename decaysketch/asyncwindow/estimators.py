@@ -28,15 +28,14 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.answers.bands import Bands
+from decaysketch.answers.sample import Aged, Fading, Sample, Values, check_answerable
 from decaysketch.asyncwindow.state import WindowState
+from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.params import SketchParams
 from decaysketch.decay import Decay
 from decaysketch.decay.functions import NoDecay, Window
 from decaysketch.errors import ParameterError, UnanswerableQueryError
-from decaysketch.observations import TIME_LIMIT
-from decaysketch.params import SketchParams
-from decaysketch.sample import Aged, Fading, Sample, Values, check_answerable
-from decaysketch.state import SketchState
-from decaysketch.stratified import Bands
 
 __all__ = [
     "Estimator",
@@ -152,11 +151,11 @@ def stratified(state: WindowState, decay: Decay, now: int, *, strata: Strata) ->
     Complexity: O(n).
     """
     check_support(state, decay)
-    fading = check_answerable(cast(SketchState, state), decay, now)  # reads what both have
+    fading = check_answerable(state, decay, now)
     step, thinning = strata.bands.largest_hit(fading)
     parts, decays = [], []
     for part in (strata.certain, strata.sampled):
-        rows, decayed = Aged.of(cast(SketchState, _Timed(part.times)), fading)
+        rows, decayed = Aged.of(_Timed(part.times), fading)
         parts.append(part.taken(rows))
         decays.append(decayed)
     return _sample(state, fading, parts, decays, step, thinning)
@@ -179,7 +178,7 @@ def query_level(state: WindowState, decay: Decay, now: int) -> tuple[int, int]:
         ParameterError, UnanswerableQueryError: see :func:`single_level`.
     """
     check_support(state, decay)
-    now = check_answerable(cast(SketchState, state), decay, now).now
+    now = check_answerable(state, decay, now).now
     if isinstance(decay, Window):
         start = max(now - int(min(decay.width, 2 * TIME_LIMIT)), -TIME_LIMIT)
     elif isinstance(decay, NoDecay):

@@ -26,9 +26,9 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from decaysketch import hashing
+from decaysketch.core import hashing
+from decaysketch.core.params import MAX_CAPACITY, BuildParams, check_integer, check_time_unit
 from decaysketch.errors import ParameterError
-from decaysketch.params import MAX_CAPACITY, BuildParams, check_integer, check_time_unit
 
 __all__ = [
     "MAX_BOUND",

@@ -50,7 +50,7 @@ Identity = tuple[int, int]  # (key, value) for a sum, (key, 0) for a median
 
 
 def mix64(word: int) -> int:
-    """The mixer that makes keys: see ``decaysketch.hashing.mix64``."""
+    """The mixer that makes keys: see ``decaysketch.core.hashing.mix64``."""
     word ^= word >> 27
     word = word * 0x3C79AC492BA7B653 & _MASK
     word ^= word >> 33

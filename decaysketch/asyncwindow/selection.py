@@ -1,8 +1,8 @@
 """Quantiles of a sample whose elements weigh the same, by selection instead of sorting.
 
 MedianQuery reads one level, where every element stands for ``2^i``. Then the rank interval of a
-quantile (:func:`decaysketch.query.quantile`: the values whose rank may be the one asked for)
-depends on counts alone, and the three order statistics it needs are selected.
+quantile (:func:`decaysketch.answers.query.quantile`: the values whose rank may be the one asked
+for) depends on counts alone, and the three order statistics it needs are selected.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from decaysketch.estimate import Estimate, Interval, first_true, part_interval, rank_balance
-from decaysketch.observations import decode_values
+from decaysketch.answers.estimate import Estimate, Interval, first_true, part_interval, rank_balance
+from decaysketch.core.observations import decode_values
 
 __all__ = ["quantiles"]
 
@@ -29,14 +29,15 @@ def quantiles(
     """Quantiles of a window from all of its elements that reach a level.
 
     Args:
-        value_keys: int64[n], in any order; see :mod:`decaysketch.observations`.
+        value_keys: int64[n], in any order; see :mod:`decaysketch.core.observations`.
         value_type: what they are keys of.
         level: 0 where these are all elements.
         q: relative ranks, 0..1.
         confidence: of each interval.
 
     Returns:
-        What :func:`decaysketch.query.quantile` gives for the single-level sample. O(n) for each.
+        What :func:`decaysketch.answers.query.quantile` gives for the single-level sample. O(n) for
+        each.
     """
     n = len(value_keys)
     if not n:

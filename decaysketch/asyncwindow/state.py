@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.asyncwindow.params import MedianParams, SumParams
-from decaysketch.state import NO_WATERMARK
+from decaysketch.core.watermarks import NO_WATERMARK
 
 __all__ = ["NO_CLOCK", "WindowState"]
 
@@ -56,11 +56,10 @@ class WindowState:
     Attributes:
         params: parameters, of which the capacity is the one in force.
         clock: the latest time that the sampler was advanced to, or ``NO_CLOCK``.
-        value_keys: int64[n]; see :mod:`decaysketch.observations`. The values themselves for a sum.
-        times: int64[n].
-        keys: uint64[n], of (source, sequence number).
-        levels: int8[n], the top level of each row.
-        watermarks: int64[M + 1]; ``NO_WATERMARK`` where nothing was discarded.
+        value_keys: int64[n]; see :mod:`decaysketch.core.observations`. The values themselves for a
+        sum. times: int64[n]. keys: uint64[n], of (source, sequence number). levels: int8[n], the
+        top level of each row. watermarks: int64[M + 1]; ``NO_WATERMARK`` where nothing was
+        discarded.
 
     All arrays are read-only.
     """

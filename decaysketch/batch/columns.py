@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from decaysketch.batch.refusals import Refusals
+from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
 from decaysketch.errors import ParameterError
 from decaysketch.families import Params
-from decaysketch.hashing import MAX_KEY_BYTES, RepeatedKeys
 
 __all__ = [
     "column_of",

@@ -15,15 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from decaysketch import distinct, families
+from decaysketch import families
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.batch.filters import ColumnStatistics, RowFilter
 from decaysketch.batch.keyed import KeyedBuilder, sketches_by_key
 from decaysketch.batch.mapping import ColumnMapping
 from decaysketch.batch.merging import merge_blobs, partition_merger
+from decaysketch.core import distinct
+from decaysketch.core.params import SketchParams
 from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.families import Params, Recipe
-from decaysketch.params import SketchParams
 
 __all__ = [
     "REFUSAL_FIELDS",

@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from decaysketch.core.observations import check_integer_time
 from decaysketch.errors import ParameterError
-from decaysketch.observations import check_integer_time
 
 __all__ = ["ColumnStatistics", "Comparison", "RowFilter", "parse_where"]
 

@@ -12,17 +12,17 @@ import pyarrow as pa
 
 from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
-from decaysketch.batch import _kernels
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log
 from decaysketch.batch.numbering import KeyNumbers
-from decaysketch.batch.rows_by_key import BYTES_OF_A_ROW, RowsByKey, state_of
+from decaysketch.core.params import SketchParams, check_integer
 from decaysketch.errors import ParameterError, TimeUnitWarning
 from decaysketch.families import Params, Recipe, Sketch
-from decaysketch.params import SketchParams, check_integer
-from decaysketch.sketch import DecaySketch
-from decaysketch.wire._many import ManySketches, digest_many, encode_many
+from decaysketch.querytime import _rows_by_key_kernels as _kernels
+from decaysketch.querytime.many import ManySketches, digest_many, encode_many
+from decaysketch.querytime.rows_by_key import BYTES_OF_A_ROW, RowsByKey, state_of
+from decaysketch.querytime.sketch import DecaySketch
 
 __all__ = ["RESULT_FIELDS", "KeyedBuilder", "key_fields", "sketches_by_key"]
 

@@ -22,13 +22,13 @@ from decaysketch.batch.columns import (
 )
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.refusals import Refusals
+from decaysketch.core.hashing import RepeatedKeys
+from decaysketch.core.observations import TIME_LIMIT, encode_values, observation_ids
+from decaysketch.core.params import SketchParams
+from decaysketch.core.plausible_times import dated, doubt, unit_in_name
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
 from decaysketch.families import Params, Sketch
-from decaysketch.hashing import RepeatedKeys
-from decaysketch.observations import TIME_LIMIT, encode_values, observation_ids
-from decaysketch.params import SketchParams
-from decaysketch.plausible_times import dated, doubt, unit_in_name
-from decaysketch.time_units import NANOSECONDS
 
 __all__ = ["ColumnMapping", "LogColumns", "doubt_of_log"]
 
@@ -69,7 +69,7 @@ class LogColumns(NamedTuple):
         sketch.update(**{name: column[taken] for name, column in self.columns.items()})
 
     def value_keys(self, value_type: str) -> Int64Array:
-        """Value keys of all rows; see :mod:`decaysketch.observations`."""
+        """Value keys of all rows; see :mod:`decaysketch.core.observations`."""
         return encode_values(self.columns["values"], value_type)
 
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from decaysketch import families
 from decaysketch.batch.keyed import COUNTS, RESULT_FIELDS, blobs_of
-from decaysketch.batch.rows_by_key import RowsByKey
+from decaysketch.core.params import SketchParams
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe, Sketch
-from decaysketch.params import SketchParams
-from decaysketch.wire._many import ManySketches, decode_many, digest_many, joined_marks
+from decaysketch.querytime.many import ManySketches, decode_many, digest_many, joined_marks
+from decaysketch.querytime.rows_by_key import RowsByKey
 
 __all__ = ["merge_blobs", "partition_merger"]
 

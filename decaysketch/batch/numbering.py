@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from decaysketch.batch.columns import column_of, nulls_of
-from decaysketch.distinct import Distinct
+from decaysketch.core.distinct import Distinct
 
 __all__ = ["KeyNumbers"]
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from decaysketch import decay as decays
 from decaysketch import families
+from decaysketch.answers.estimate import CAVEATS, Estimate
 from decaysketch.batch import merge_blobs
 from decaysketch.cli.output import (
     AsJson,
@@ -26,9 +27,8 @@ from decaysketch.cli.output import (
     write_whole,
 )
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
-from decaysketch.estimate import CAVEATS, Estimate
+from decaysketch.core.plausible_times import dated, doubt, doubts_of_query, told
 from decaysketch.families import Sketch
-from decaysketch.plausible_times import dated, doubt, doubts_of_query, told
 from decaysketch.predicate import Predicate
 
 __all__ = ["inspect", "merge", "query"]

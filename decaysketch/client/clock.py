@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from decaysketch.core.plausible_times import in_another_unit
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError
-from decaysketch.plausible_times import in_another_unit
-from decaysketch.time_units import NANOSECONDS
 
 __all__ = ["AggregatorClock"]
 

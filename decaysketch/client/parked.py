@@ -19,9 +19,9 @@ from decaysketch.client.errors import ClientError
 from decaysketch.client.record import HEAD_BYTES, Interval, scan
 from decaysketch.client.spool import CARD, CARD_COPY, Spool, parse_name
 from decaysketch.client.store import recipe_in
+from decaysketch.codec.fields import MAGIC
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import Recipe, Sketch, decode, recipe_from_dict
-from decaysketch.wire._fields import MAGIC
 
 __all__ = ["PLACES", "Found", "Piece", "Recovered", "look", "read_card", "recover"]
 

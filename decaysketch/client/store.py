@@ -31,9 +31,9 @@ from decaysketch.client.errors import ClientError, SpoolFullError, StreamUnknown
 from decaysketch.client.policy import Policy
 from decaysketch.client.spool import Interval, LogRecord, Spool
 from decaysketch.client.waiting import Waiting
+from decaysketch.core.plausible_times import doubt
 from decaysketch.errors import DecaySketchError, TimeUnitWarning
 from decaysketch.families import Recipe, decode, recipe_from_dict, recipe_of
-from decaysketch.plausible_times import doubt
 
 __all__ = ["Store", "differences", "recipe_in"]
 

@@ -31,7 +31,7 @@ from llvmlite import ir
 from numba import float64, int64, njit, types, uint32, uint64
 from numba.extending import intrinsic
 
-from decaysketch._kernels import _bit_length
+from decaysketch.core._sort_kernels import _bit_length
 from decaysketch.minhit._kernels import (
     BLOCK,
     REPEATABLE,

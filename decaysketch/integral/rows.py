@@ -23,14 +23,14 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from decaysketch.core.observations import Observations
+from decaysketch.core.params import SketchParams
+from decaysketch.core.verdicts import Identified
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import _kernels
 from decaysketch.integral.state import NO_CLOCK, IntegralState
 from decaysketch.integral.tables import integral_plan
 from decaysketch.minhit._kernels import BLOCK
-from decaysketch.observations import Observations
-from decaysketch.params import SketchParams
-from decaysketch.verdicts import Identified
 
 __all__ = ["IntegralRows", "release_scratch"]
 

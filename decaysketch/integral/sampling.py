@@ -29,13 +29,13 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
+from decaysketch.answers.sample import Sample
+from decaysketch.answers.spread import hit_spread, weighed
+from decaysketch.core.observations import check_time
+from decaysketch.core.params import SketchParams
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.integral import _kernels
 from decaysketch.integral.state import NO_CLOCK, IntegralState
-from decaysketch.observations import check_time
-from decaysketch.params import SketchParams
-from decaysketch.sample import Sample
-from decaysketch.spread import hit_spread, weighed
 
 __all__ = ["Estimator", "draw"]
 

@@ -36,26 +36,21 @@ from typing import Any, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import query
-from decaysketch._view import Summarized
+from decaysketch.answers import query
+from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.sample import Sample
+from decaysketch.core.observations import Observations, check_integer_time, check_time, prepare
+from decaysketch.core.params import SketchParams, check_shrinks
+from decaysketch.core.pending import ENOUGH, PendingRows
+from decaysketch.core.plausible_times import span, told
+from decaysketch.core.verdicts import Identified, compare
+from decaysketch.core.view import Summarized
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
-from decaysketch.estimate import Estimate
+from decaysketch.integral import wire
 from decaysketch.integral.rows import IntegralRows
 from decaysketch.integral.sampling import Estimator, draw
 from decaysketch.integral.state import NO_CLOCK, IntegralState, spec_of
-from decaysketch.observations import (
-    Observations,
-    check_integer_time,
-    check_time,
-    prepare,
-)
-from decaysketch.params import SketchParams, check_shrinks
-from decaysketch.pending import ENOUGH, PendingRows
-from decaysketch.plausible_times import span, told
-from decaysketch.sample import Sample
-from decaysketch.verdicts import Identified, compare
-from decaysketch.wire import integral as wire
 
 __all__ = ["IntegralDecaySketch", "IntegralStats"]
 
@@ -75,7 +70,7 @@ class IntegralStats:
         oldest, newest: earliest and latest time held, or None.
         complete_from: for each level, the watermark: the earliest time of a query that it can
             answer; None where nothing was discarded and no clock was told.
-        warnings: as those of :class:`~decaysketch.sketch.SketchStats`.
+        warnings: as those of :class:`~decaysketch.querytime.sketch.SketchStats`.
     """
 
     fed: int
@@ -211,8 +206,8 @@ class IntegralDecaySketch(Summarized):
         """What :meth:`update` with this batch would do with each row; nothing is changed.
 
         Returns:
-            int8[n]: a :class:`~decaysketch.verdicts.Verdict` for each row. A row that has expired
-            by the clock, or whose initial weight is 0, is below the watermark.
+            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row. A row that has
+            expired by the clock, or whose initial weight is 0, is below the watermark.
 
         Raises:
             ObservationError: as :meth:`update`.

@@ -38,9 +38,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.params import SketchParams
+from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay.integral import IntegralDecay
-from decaysketch.params import SketchParams
-from decaysketch.state import NO_WATERMARK
 
 __all__ = ["NO_CLOCK", "IntegralState", "spec_of"]
 
@@ -62,7 +62,7 @@ class IntegralState:
         params: parameters, of which the capacity is the one in force.
         decay: the decay that the sketch was built for.
         clock: the latest time that the sketch was told, or ``NO_CLOCK``.
-        value_keys: int64[n]; see :mod:`decaysketch.observations`.
+        value_keys: int64[n]; see :mod:`decaysketch.core.observations`.
         weights: int64[n], 1..max_weight.
         times: int64[n].
         ids: int64[n], as given (not mixed).

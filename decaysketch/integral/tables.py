@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
+from decaysketch.core.params import SketchParams
 from decaysketch.decay.integral import IntegralDecay, StepTable
 from decaysketch.errors import ParameterError
 from decaysketch.integral import _kernels
 from decaysketch.minhit._kernels import REPEATABLE, STEP_FIELDS
 from decaysketch.minhit._plan import down_steps
-from decaysketch.params import SketchParams
 
 __all__ = ["IntegralPlan", "forget_plans", "integral_plan"]
 

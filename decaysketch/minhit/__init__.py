@@ -22,11 +22,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.params import SketchParams
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.minhit import _kernels
 from decaysketch.minhit._plan import HashPlan, plan, plan_for
-from decaysketch.params import SketchParams
 
 __all__ = [
     "HashPlan",

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.params import SketchParams
 from decaysketch.errors import ParameterError
 from decaysketch.minhit import _kernels
-from decaysketch.params import SketchParams
 
 __all__ = ["HashPlan", "down_steps", "plan", "plan_for"]
 

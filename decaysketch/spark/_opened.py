@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from decaysketch import families
+from decaysketch.answers.sample import Sample
 from decaysketch.decay import Decay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.families import Recipe, Sketch
 from decaysketch.integral.sketch import IntegralDecaySketch
-from decaysketch.sample import Sample
 
 __all__ = ["ROWS_KEPT", "OpenedSketch", "Shelf", "decoded", "opened"]
 

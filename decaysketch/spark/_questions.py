@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from decaysketch import families, query
+from decaysketch import families
+from decaysketch.answers import query
+from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.query import HeavyHitter
+from decaysketch.answers.sample import Sample
 from decaysketch.batch.columns import is_binary, is_text
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import DecaySketchError, ParameterError
-from decaysketch.estimate import Estimate
 from decaysketch.families import Recipe
 from decaysketch.predicate import Predicate
-from decaysketch.query import HeavyHitter
-from decaysketch.sample import Sample
 from decaysketch.spark._opened import OpenedSketch, decoded, opened
 from decaysketch.spark._texts import decay_of
-from decaysketch.time_units import NANOSECONDS
 
 __all__ = [
     "INFO",

@@ -23,10 +23,10 @@ from functools import lru_cache
 from typing import Any
 
 from decaysketch import decay as decays
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe, recipe_from_dict
-from decaysketch.time_units import NANOSECONDS
 
 __all__ = ["MAX_TEXT", "decay_of", "recipe_of_text"]
 

@@ -25,9 +25,9 @@ import pyarrow.fs as pa_fs
 
 from decaysketch.batch import ColumnMapping, FileSplit, RowFilter
 from decaysketch.batch.engine import matching_row_groups, open_parquet
+from decaysketch.core.params import check_integer
 from decaysketch.errors import ParameterError
 from decaysketch.families import Params
-from decaysketch.params import check_integer
 
 __all__ = [
     "Log",

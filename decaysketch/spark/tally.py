@@ -24,11 +24,11 @@ import pyarrow as pa
 
 from decaysketch import decay
 from decaysketch.asyncwindow import MedianSampler, SumSampler
+from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import UnanswerableQueryError
 from decaysketch.families import Recipe, Sketch
 from decaysketch.integral.sketch import IntegralDecaySketch
-from decaysketch.sketch import DecaySketch
-from decaysketch.state import NO_WATERMARK
+from decaysketch.querytime.sketch import DecaySketch
 
 __all__ = ["TALLY_FIELDS", "Tally", "tally_of", "tallying"]
 

@@ -29,7 +29,7 @@ from api.memory import bound_bytes, memory_table, parts
 from api.settings import Settings
 from api.streams import Stream
 from decaysketch import DecaySketch, SketchParams
-from decaysketch.wire import _fields
+from decaysketch.codec import fields as _fields
 
 Start = Callable[..., TestClient]
 Server = Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]

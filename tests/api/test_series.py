@@ -19,7 +19,7 @@ from api.queries.evaluation import Evaluation
 from api.queries.requests import ScalarQuery
 from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay
 from decaysketch.asyncwindow import SumParams, SumSampler
-from decaysketch.time_units import NANOSECONDS
+from decaysketch.core.time_units import NANOSECONDS
 
 QUERY = "/v1/streams/s/query"
 WINDOW: dict[str, Any] = {"kind": "window", "width": 600}
@@ -162,7 +162,7 @@ def test_a_series_is_computed_in_turns(
 def test_a_request_is_read_from_one_sample_of_each_decay_and_time(
     stream: TestClient, sketch: DecaySketch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from decaysketch import stratified
+    from decaysketch.querytime import stratified
 
     drawn: list[tuple[str, int]] = []
 

@@ -21,8 +21,8 @@ from decaysketch.asyncwindow import (
     element_keys,
     reference,
 )
-from decaysketch.observations import encode_values
-from decaysketch.state import NO_WATERMARK
+from decaysketch.core.observations import encode_values
+from decaysketch.core.watermarks import NO_WATERMARK
 
 Row = tuple[float | int, int, int, str]  # value, time, sequence, source
 Params = SumParams | MedianParams

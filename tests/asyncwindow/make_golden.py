@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from decaysketch import hashing, wire
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler, WindowState
 from decaysketch.asyncwindow.state import NO_CLOCK
-from decaysketch.state import NO_WATERMARK
+from decaysketch.core import hashing
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.querytime import wire
 
 DIRECTORY = Path(__file__).parent / "golden" / f"v{wire.VERSION}"
 

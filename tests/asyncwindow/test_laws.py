@@ -18,15 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import decaysketch as ds
-from decaysketch.asyncwindow import (
-    MedianParams,
-    MedianSampler,
-    SumParams,
-    SumSampler,
-    merge,
-    retained,
-)
+from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler, merge
 from decaysketch.asyncwindow import reference as paper
+from decaysketch.asyncwindow import rows as retained
+from decaysketch.core.observations import decode_values
 
 LAW = settings(
     max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -248,7 +243,7 @@ def test_single_level_answers_are_those_of_the_papers_queries(
         if answer is None:
             assert found.value != found.value
         else:
-            value, _ = ds.observations.decode_values(_column(int(answer)), params.value_type)
+            value, _ = decode_values(_column(int(answer)), params.value_type)
             assert found.value == float(value[0])
     assert found.exact == (level == 0)
 
@@ -277,7 +272,7 @@ def test_windows_of_at_most_alpha_elements_are_exact(
         elif window:
             q = sampler.median(ds.decay.window(width), now=now, estimator=estimator)
             middle = sorted(v for _, v in window)[(len(window) - 1) // 2]
-            expected, _ = ds.observations.decode_values(_column(middle), params.value_type)
+            expected, _ = decode_values(_column(middle), params.value_type)
             assert (q.value, q.exact) == (float(expected[0]), True)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from asyncwindow import elements
 
-from decaysketch.asyncwindow import MedianParams, SumParams, SumSampler, merge, retained
+from decaysketch.asyncwindow import MedianParams, SumParams, SumSampler, merge
+from decaysketch.asyncwindow import rows as retained
 
 PARAMS = [
     SumParams(max_sum=1 << 20, capacity=200, seed=1),

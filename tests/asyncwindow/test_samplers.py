@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import decaysketch as ds
-from decaysketch import query
+from decaysketch.answers import query
 from decaysketch.asyncwindow import (
     AsyncParams,
     MedianParams,

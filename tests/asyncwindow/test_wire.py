@@ -24,8 +24,8 @@ from decaysketch.asyncwindow import (
     SumParams,
     SumSampler,
 )
-from decaysketch.wire import asyncwindow as asyncwindow_wire
-from decaysketch.wire._rows import encode_rows
+from decaysketch.asyncwindow import wire as asyncwindow_wire
+from decaysketch.codec.rows import encode_rows
 
 LAW = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

@@ -1,6 +1,6 @@
 """Bytes of a sampler in plain Python integers, written from ``docs/wire-format.md`` alone.
 
-An oracle for :mod:`decaysketch.wire.asyncwindow`; it shares nothing with it. It also writes what no
+An oracle for :mod:`decaysketch.asyncwindow.wire`; it shares nothing with it. It also writes what no
 encoder would, with a right checksum around it.
 """
 

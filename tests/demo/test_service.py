@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from delivery_logs import delivery_log
 
-from decaysketch import SketchParams, compiling
+from decaysketch import SketchParams
 from decaysketch.batch import ColumnMapping, KeyedBuilder
+from decaysketch.core import compiling
 from decaysketch.families import recipe_of
 from decaysketch.spark.tables import SketchTable
 from demo import service

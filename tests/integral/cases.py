@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from integral import definition
 
 import decaysketch as ds
-from decaysketch import hashing, observations
+from decaysketch.core import hashing, observations
 from decaysketch.decay import integral
 from decaysketch.minhit import reference
 

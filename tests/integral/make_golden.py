@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import decaysketch as ds
-from decaysketch import hashing
+from decaysketch.core import hashing
 from decaysketch.decay import integral
 from decaysketch.integral.state import NO_CLOCK, IntegralState
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from integral import cases
 
 import decaysketch as ds
-from decaysketch import hashing
+from decaysketch.core import hashing
 from decaysketch.decay import integral
 
 LAW = settings(

@@ -13,8 +13,8 @@ from integral import cases, make_golden
 
 import decaysketch as ds
 from decaysketch.decay import integral
+from decaysketch.integral import wire
 from decaysketch.integral.state import NO_CLOCK, IntegralState
-from decaysketch.wire import integral as wire
 
 LAW = settings(
     max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

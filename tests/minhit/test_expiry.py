@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decaysketch import SketchParams, hashing, minhit
+from decaysketch import SketchParams, minhit
+from decaysketch.core import hashing
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError

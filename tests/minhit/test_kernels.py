@@ -16,10 +16,11 @@ import numpy.typing as npt
 import pytest
 from sympy import nextprime, prevprime
 
-from decaysketch import hashing, minhit
+from decaysketch import minhit
+from decaysketch.core import hashing
+from decaysketch.core.params import SketchParams
 from decaysketch.errors import ParameterError
 from decaysketch.minhit import HashPlan, _kernels, reference
-from decaysketch.params import SketchParams
 
 Int64Array = npt.NDArray[np.int64]
 

@@ -37,7 +37,7 @@ from api.journal.model import (
 from api.journal.storage import Reader, Writer
 from api.streams import Stream
 from decaysketch import DecaySketch
-from decaysketch.state import NO_WATERMARK
+from decaysketch.core.watermarks import NO_WATERMARK
 
 __all__ = ["FAULTS"]
 

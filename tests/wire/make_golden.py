@@ -16,10 +16,12 @@ from typing import Any
 
 from wire.states import MISSING, state_of_columns, states_of
 
-from decaysketch import hashing, wire
-from decaysketch.observations import decode_values, encode_values
-from decaysketch.params import SketchParams
-from decaysketch.state import NO_WATERMARK, SketchState, digest_of
+from decaysketch.core import hashing
+from decaysketch.core.observations import decode_values, encode_values
+from decaysketch.core.params import SketchParams
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.querytime import wire
+from decaysketch.querytime.state import SketchState, digest_of
 
 DIRECTORY = Path(__file__).parent / "golden" / f"v{wire.VERSION}"
 

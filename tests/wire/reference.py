@@ -1,8 +1,8 @@
 """Bytes of a sketch in plain Python integers, written from ``docs/wire-format.md`` alone.
 
-An oracle for :mod:`decaysketch.wire`: it shares nothing with it. It also writes what no encoder
-would: every choice that the format leaves to a stated rule can be overruled, so that tests can
-build bytes whose checksum is right and whose content is not.
+An oracle for :mod:`decaysketch.querytime.wire`: it shares nothing with it. It also writes what no
+encoder would: every choice that the format leaves to a stated rule can be overruled, so that tests
+can build bytes whose checksum is right and whose content is not.
 """
 
 from __future__ import annotations

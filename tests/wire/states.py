@@ -9,10 +9,12 @@ import definition
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import minhit, wire
-from decaysketch.observations import encode_values
-from decaysketch.params import SketchParams
-from decaysketch.state import NO_WATERMARK, SketchState
+from decaysketch import minhit
+from decaysketch.core.observations import encode_values
+from decaysketch.core.params import SketchParams
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.querytime import wire
+from decaysketch.querytime.state import SketchState
 
 MISSING = -(2**63)
 

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from wire import make_golden, reference
 
-from decaysketch import wire
-from decaysketch.observations import encode_values
-from decaysketch.params import SketchParams
-from decaysketch.state import NO_WATERMARK, SketchState, digest_of
+from decaysketch.core.observations import encode_values
+from decaysketch.core.params import SketchParams
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.querytime import wire
+from decaysketch.querytime.state import SketchState, digest_of
 
 MISSING = -(2**63)
 FILES = sorted(make_golden.DIRECTORY.glob("*.dsk"))

@@ -18,11 +18,11 @@ from wire import reference
 from wire.reference import Bits, put_column, put_frame, varint, with_checksum
 from wire.states import MISSING, columns_of, decode_one, state_of, state_of_columns, web_log
 
-from decaysketch import wire
+from decaysketch.core.params import SketchParams
+from decaysketch.core.top_level import observations_of_top_level
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
-from decaysketch.params import SketchParams
-from decaysketch.state import SketchState
-from decaysketch.wire.query_time import observations_of_top_level
+from decaysketch.querytime import wire
+from decaysketch.querytime.state import SketchState
 
 LIMIT = 2**62
 PARAMS = SketchParams(max_weight=9, id_bits=12, capacity=30, seed=11, value_type="int64")

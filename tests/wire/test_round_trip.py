@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 from wire import reference
 from wire.states import MISSING, columns_of, decode_one, state_of, state_of_columns, web_log
 
-from decaysketch import DecaySketch, minhit, wire
-from decaysketch.observations import encode_values
-from decaysketch.params import SketchParams
-from decaysketch.state import NO_WATERMARK, SketchState
-from decaysketch.wire.query_time import observations_of_top_level
+from decaysketch import DecaySketch, minhit
+from decaysketch.core.observations import encode_values
+from decaysketch.core.params import SketchParams
+from decaysketch.core.top_level import observations_of_top_level
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.querytime import wire
+from decaysketch.querytime.state import SketchState
 
 LIMIT = 2**62
 
@@ -280,5 +282,5 @@ def test_a_plain_sketch_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     )  # fmt: skip
     expected, blob = columns_of(sketch.state()), sketch.to_bytes()
     assert np.count_nonzero(sketch.state().watermarks != NO_WATERMARK) > 3
-    monkeypatch.setattr("decaysketch.wire.query_time.decode_rows", None)
+    monkeypatch.setattr("decaysketch.querytime.wire.decode_rows", None)
     assert columns_of(decode_one(blob)) == expected

@@ -13,9 +13,9 @@ from wire import reference
 from wire.states import columns_of, decode_one, states_of
 from wire.test_hostile import refused
 
-from decaysketch import wire
+from decaysketch.core.params import SketchParams
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
-from decaysketch.params import SketchParams
+from decaysketch.querytime import wire
 
 PARAMS = SketchParams(max_weight=9, id_bits=12, capacity=4, copies=3, seed=1, value_type="int64")
 ROWS = [(i, 1 + i % 9, 1000 + i // 3, 37 * i % 4096) for i in range(60)]

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 from wire.states import state_of_columns, web_log
 
-from decaysketch import wire
-from decaysketch.params import SketchParams
+from decaysketch.core.params import SketchParams
+from decaysketch.querytime import wire
 
 PARAMS = SketchParams(max_weight=999, id_bits=40, capacity=2000)
 

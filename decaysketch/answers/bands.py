@@ -1,0 +1,55 @@
+"""Bands of time: what of a stratified sample depends on the state alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.sample import Fading, Values
+
+__all__ = ["Bands"]
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bands:
+    """What of a sample depends on the state alone: worth keeping between queries.
+
+    Attributes:
+        levels: int8[n], the level of each row's band.
+        hits: int64[n], RangeSample of each row at that level (RS), at least 1.
+        units: float64[n], estimates of the weights; see :mod:`decaysketch.answers.spread`.
+        spread: float64[n], unbiased estimates of their variances.
+        jumps: float64[n], what one hit more would add to them.
+        newest: int64[b], for each band that is sampled, newest first: its newest possible time.
+        oldest: int64[b], its watermark: times of the band are later.
+        probabilities: float64[b], ``p`` of its level.
+        observations: estimated number of distinct observations that the sketch was fed, at all
+            times.
+        values: of each row.
+    """
+
+    levels: npt.NDArray[np.int8]
+    hits: Int64Array
+    units: Float64Array
+    spread: Float64Array
+    jumps: Float64Array
+    newest: Int64Array
+    oldest: Int64Array
+    probabilities: Float64Array
+    observations: float
+    values: Values
+
+    def largest_hit(self, fading: Fading) -> tuple[float, float]:
+        """The largest mass ``g / p`` of a hit in the sampled bands that a decay reaches, whether
+        or not they hold rows, and ``1 - p / 2`` of that band; (0, 1) where it reaches none."""
+        newest = np.minimum(self.newest, fading.now)
+        reached = self.oldest < newest
+        steps = fading(newest[reached]) / self.probabilities[reached]
+        if not steps.max(initial=0.0) > 0.0:
+            return 0.0, 1.0
+        return float(steps.max()), 1.0 - 0.5 * float(self.probabilities[reached][steps.argmax()])

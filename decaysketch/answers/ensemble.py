@@ -1,0 +1,220 @@
+"""One answer from several copies: sketches of the same stream under independent hash functions.
+
+*Average*: the samples of the copies are pooled into one (:func:`~decaysketch.answers.sample.pool`),
+and the aggregate is read from that. It uses everything the copies hold, and is what to use in
+practice.
+
+*Median*: each copy answers by itself, and the median of the answers is taken. It is what the
+paper's guarantee is about (Cormode, Tirthapura and Xu, Theorems 3.11 and 3.26): where one copy is
+off by more than ``epsilon`` with a chance below 1/3, the median is so only if half of the copies
+are, a chance that falls exponentially with their number; the average has no such guarantee.
+
+Interval of the median. For normal answers of variance ``s^2`` the median of ``k`` has the variance
+``c_k^2 s^2``, where ``c_k`` is the standard deviation of the median of ``k`` standard normals
+(1, 0.707, 0.670, 0.546, 0.536, ..., about ``sqrt(pi / (2 k))``). So each end stands at ``c_k``
+times the distance that it has, in the median, from the copies' own answers.
+
+Where there is an even number, the median is the mean of the two in the middle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal, get_args
+
+import numpy as np
+from scipy.special import gammaln, log_ndtr
+
+from decaysketch.answers import query
+from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.sample import Sample, pool
+from decaysketch.errors import ParameterError
+
+__all__ = [
+    "Combine",
+    "estimate",
+    "estimates",
+    "group_by",
+    "heavy_hitters",
+    "median_deviation",
+    "median_estimate",
+]
+
+Combine = Literal["average", "median"]
+
+_NODES = 256  # of the quadrature; its error is below 1e-12
+_REACH = 12.0  # standard normals beyond this have a chance below 1e-32
+
+
+def estimate(
+    samples: Sequence[Sample], ask: Callable[[Sample], Estimate], combine: Combine
+) -> Estimate:
+    """The answer of several copies to one question.
+
+    Args:
+        samples: one for each copy, of the same decay and time.
+        ask: an aggregate of one sample.
+        combine: "average" or "median".
+
+    Raises:
+        ParameterError: another way to combine.
+    """
+    return estimates(samples, lambda sample: [ask(sample)], combine)[0]
+
+
+def estimates(
+    samples: Sequence[Sample], ask: Callable[[Sample], Sequence[Estimate]], combine: Combine
+) -> list[Estimate]:
+    """Answers of several copies to several questions; see :func:`estimate`."""
+    if _is_median(samples, combine):
+        return [median_estimate(each) for each in zip(*map(ask, samples), strict=True)]
+    return list(ask(pool(samples)))
+
+
+def heavy_hitters(
+    samples: Sequence[Sample], phi: float, *, confidence: float, combine: Combine
+) -> list[query.HeavyHitter]:
+    """Values with more than the share ``phi`` of the decayed weight, heaviest first.
+
+    By the median: those whose median share exceeds ``phi``. In a copy that holds no row of a value
+    its share is 0.
+    """
+    if not _is_median(samples, combine):
+        return query.heavy_hitters(pool(samples), phi, confidence=confidence)
+    # Where the median share exceeds phi, so does that of some copy.
+    candidates = {
+        hitter.value
+        for sample in samples
+        for hitter in query.heavy_hitters(sample, phi, confidence=confidence)
+    }
+    shares = [
+        {each.value: each.frequency for each in query.heavy_hitters(s, 0.0, confidence=confidence)}
+        for s in samples
+    ]
+    absent = [
+        query.selectivity(s, lambda v, w: np.zeros(len(v), np.bool_), confidence=confidence)
+        for s in samples
+    ]
+    found = [
+        query.HeavyHitter(
+            value,
+            median_estimate(
+                [held.get(value, none) for held, none in zip(shares, absent, strict=True)]
+            ),
+        )
+        for value in sorted(candidates)
+    ]
+    found = [hitter for hitter in found if hitter.frequency.value > phi]
+    return sorted(found, key=lambda hitter: -hitter.frequency.value)
+
+
+def group_by(
+    samples: Sequence[Sample], *, confidence: float, combine: Combine
+) -> list[query.Group]:
+    """Decayed sum of weights and count for each distinct value, heaviest first.
+
+    By the median: for every value that any copy holds. In a copy without rows of a value its sum
+    and count are 0, with the interval of a sample in which nothing was seen.
+    """
+    if not _is_median(samples, combine):
+        return query.group_by(pool(samples), confidence=confidence)
+    copies = [
+        {group.value: group for group in query.group_by(s, confidence=confidence)} for s in samples
+    ]
+    absent = []
+    for sample in samples:
+        nothing = _without_rows(sample)
+        sum_, count = (f(nothing, confidence=confidence) for f in (query.sum, query.count))
+        absent.append(query.Group(math.nan, sum_, count))
+    groups = []
+    for value in sorted(set().union(*copies)):
+        each = [held.get(value, none) for held, none in zip(copies, absent, strict=True)]
+        groups.append(
+            query.Group(
+                value,
+                median_estimate([group.sum for group in each]),
+                median_estimate([group.count for group in each]),
+            )
+        )
+    return sorted(groups, key=lambda group: -group.sum.value)
+
+
+def _is_median(samples: Sequence[Sample], combine: Combine) -> bool:
+    if combine not in get_args(Combine):
+        raise ParameterError(
+            f"combine is {combine!r}; expected one of {', '.join(get_args(Combine))}"
+        )
+    return combine == "median" and len(samples) > 1
+
+
+def _without_rows(sample: Sample) -> Sample:
+    """The same question to the same bands, none of which holds a row."""
+    columns = (
+        "value_keys", "weights", "times", "ids", "levels", "hits", "decayed", "masses",
+        "variances", "jumps",
+    )  # fmt: skip
+    empty = {name: getattr(sample, name)[:0] for name in columns}
+    return replace(sample, **empty, exact_rows=0, origin=None)
+
+
+def median_estimate(answers: Sequence[Estimate]) -> Estimate:
+    """The median of the copies' answers, with its interval.
+
+    Args:
+        answers: of one question, each from a copy of its own; at least one. Those that are not
+            defined (NaN) are left out.
+
+    Returns:
+        ``value`` the median; the ends at :func:`median_deviation` times the median distance of the
+        answers' own ends; ``stderr`` likewise; ``rows`` of all copies together.
+    """
+    defined = [answer for answer in answers if not math.isnan(answer.value)]
+    if not defined or all(answer.exact for answer in answers):
+        return answers[0]
+    shrink = median_deviation(len(defined))
+    columns = np.array([(a.value, a.lower, a.upper, a.stderr) for a in defined])
+    values, lower, upper, stderr = columns.T
+    value = float(np.median(values))
+    return Estimate(
+        value=value,
+        lower=value - shrink * float(np.median(values - lower)),
+        upper=value + shrink * float(np.median(upper - values)),
+        stderr=shrink * float(np.median(stderr)),
+        confidence=answers[0].confidence,
+        exact=False,
+        rows=sum(answer.rows for answer in answers),
+        collision_bias=max(answer.collision_bias for answer in answers),
+        caveats=tuple(sorted({caveat for answer in answers for caveat in answer.caveats})),
+    )
+
+
+@lru_cache(maxsize=128)
+def median_deviation(copies: int) -> float:
+    """``c_k``: standard deviation of the median of ``k`` independent standard normals.
+
+    For ``k = 2 m + 1`` the median has the density ``k! / (m!)^2 Phi(x)^m Phi(-x)^m phi(x)``. For
+    ``k = 2 m`` the two in the middle have the joint density ``k! / ((m - 1)!)^2 Phi(x)^(m-1)
+    Phi(-y)^(m-1) phi(x) phi(y)`` on ``x < y``, and the median is their mean. The second moments are
+    integrated by Gauss-Legendre quadrature.
+    """
+    m, odd = divmod(copies, 2)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    log_density_at_0 = -0.5 * math.log(2.0 * math.pi)
+    if odd:
+        x = _REACH * nodes
+        log_density = gammaln(copies + 1) - 2.0 * gammaln(m + 1)
+        log_density += m * (log_ndtr(x) + log_ndtr(-x)) + log_density_at_0 - 0.5 * x * x
+        moment = _REACH * np.sum(weights * x * x * np.exp(log_density))
+        return math.sqrt(float(moment))
+    centre = (_REACH * nodes)[:, None]  # (x + y) / 2
+    half = (0.5 * _REACH * (nodes + 1.0))[None, :]  # (y - x) / 2
+    x, y = centre - half, centre + half
+    log_density = gammaln(copies + 1) - 2.0 * gammaln(m)
+    log_density = log_density + (m - 1) * (log_ndtr(x) + log_ndtr(-y))
+    log_density = log_density + 2.0 * log_density_at_0 - 0.5 * (x * x + y * y)
+    # dx dy = 2 d(centre) d(half)
+    moments = weights[:, None] * weights[None, :] * centre * centre * np.exp(log_density)
+    return math.sqrt(float(np.sum(moments)) * _REACH * (0.5 * _REACH) * 2.0)

@@ -1,0 +1,761 @@
+"""Aggregates of a :class:`~decaysketch.answers.sample.Sample`, each an estimate with its interval.
+
+A mass estimates a decayed weight ``w g``, so ``masses * f(v, w) / w`` sums to an estimate of the
+decayed sum of ``f(v, w)``. Every interval comes from one source, the gamma interval of a sampled
+part of one sign (:func:`~decaysketch.answers.estimate.part_interval`):
+
+* sums: the contrast of their positive and negative parts;
+* shares of the decayed weight (selectivity, rank, heavy hitters): part against rest;
+* quantiles: the values whose rank may be the one asked for (inversion, Woodruff 1952);
+* mean and variance: the linearised ratio, as the contrast of the residuals of either sign.
+
+Missing values are counted by :func:`sum` and :func:`count`; every other aggregate is over the
+observations that have a value. All are O(n) passes over columns; those that need the order of
+values sort once for a sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from decaysketch.answers.estimate import (
+    CAVEATS,
+    Estimate,
+    Interval,
+    check_confidence,
+    contrast,
+    part_interval,
+    rank_balance,
+    share_interval,
+)
+from decaysketch.answers.sample import Columns, Sample, masses_by
+from decaysketch.errors import ParameterError
+
+__all__ = [
+    "Function",
+    "Group",
+    "HeavyHitter",
+    "Predicate",
+    "count",
+    "group_by",
+    "heavy_hitters",
+    "mean",
+    "quantile",
+    "rank",
+    "selectivity",
+    "sum",
+    "total",
+    "variance",
+    "warnings",
+]
+
+Float64Array = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+# Columns of values and weights in; a column of numbers, or of truth values, out.
+Function = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
+Predicate = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
+
+_TIE = 1e-12  # ranks this close are one rank: sums of masses are rounded
+_OUTWEIGHED = 2.0**-64
+_HINGES = 0.15  # a row with this share of the variance decides an answer
+_HEAVY_TAIL = 1.5  # tails of sizes with a smaller index: 1 has no mean, 2 no variance
+_SOME, _MANY = 8, 0.2  # exact rows, and the share of them that are lighter than all others
+_LIGHTER = 4.0  # by this factor
+_PROBES = 32  # places of a search looked at together: one costs almost as much as all of them
+
+
+class HeavyHitter(NamedTuple):
+    """A value and its share of the decayed weight."""
+
+    value: float | int
+    frequency: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A value, the decayed sum of the weights of its observations, and their decayed count."""
+
+    value: float | int
+    sum: Estimate
+    count: Estimate
+
+
+def warnings(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """What a count of all that samples reach says against answers of their sketch, in sentences."""
+    found = {caveat for sample in samples for caveat in count(sample).caveats}
+    return tuple(
+        f"{name}: {CAVEATS[name]}" for name in sorted(found & {"crowded-ids", "unequal-weights"})
+    )
+
+
+# -------------------------------------------------------------------------------------------- sums
+
+
+def sum(sample: Sample, *, confidence: float = 0.95) -> Estimate:
+    """Decayed sum of weights, of all observations."""
+    confidence = check_confidence(confidence)
+    columns = sample.columns
+    everything = _amount(columns)
+    # In a clumped progression hits come several at a time: then one is worth more.
+    clump = everything.variance / everything.sampled if everything.sampled > 0.0 else 0.0
+    step = np.array([max(sample.step, clump)])
+    return _positive(sample, everything, step, confidence, [len(sample)])[0]
+
+
+def count(sample: Sample, *, confidence: float = 0.95) -> Estimate:
+    """Decayed number of observations, with or without a value."""
+    columns = sample.columns
+    return _sum(sample, columns, np.ones(len(sample)), confidence, unseen=(0.0, 1.0))
+
+
+def total(
+    sample: Sample, function: Function | None = None, *, confidence: float = 0.95
+) -> Estimate:
+    """Decayed sum of a real function of value and weight; by default, of the values.
+
+    Where the function is 0 for every retained observation although the decay reaches sampled ones,
+    nothing is known of how large it may be for others: the interval is unbounded, unless the
+    function gives truth values.
+
+    Args:
+        sample: observations and masses.
+        function: of the value and weight columns (read-only); a number or truth value for each.
+        confidence: of the interval.
+
+    Raises:
+        ParameterError: the function gave no column of finite numbers.
+    """
+    sample = sample.of_values
+    values, columns = sample.valued
+    if function is None:
+        return _sum(sample, columns, values.astype(np.float64, copy=False), confidence)
+    numbers = _evaluate(function, values, columns.weights)
+    unseen = (0.0, 1.0) if numbers.dtype == np.bool_ else (-math.inf, math.inf)
+    return _sum(sample, columns, numbers.astype(np.float64, copy=False), confidence, unseen)
+
+
+def _evaluate(
+    function: Function, values: npt.NDArray[Any], weights: npt.NDArray[np.int64]
+) -> npt.NDArray[Any]:
+    """A function's column."""
+    given = np.asarray(function(_read_only(values), _read_only(weights)))
+    if given.shape != values.shape or given.dtype.kind not in "biuf":
+        raise ParameterError(
+            f"function gave {given.dtype} of shape {given.shape}; "
+            f"expected a number for each of {len(values)} observations"
+        )
+    if not np.isfinite(given).all():
+        row = int((~np.isfinite(given)).argmax())
+        raise ParameterError(
+            f"function gave {given[row]} for value {values[row]} and weight {weights[row]}; "
+            "expected a finite number"
+        )
+    return given
+
+
+def _sum(
+    sample: Sample,
+    columns: Columns,
+    function: Float64Array,
+    confidence: float,
+    unseen: tuple[float, float] = (-math.inf, math.inf),
+) -> Estimate:
+    """Decayed sum of a function.
+
+    Args:
+        sample: what the columns are of.
+        columns: the rows to sum over.
+        function: its values.
+        confidence: of the interval.
+        unseen: how low and how high the function may be, where no row shows anything but 0.
+    """
+    confidence = check_confidence(confidence)
+    with np.errstate(over="ignore", invalid="ignore"):  # huge values: the answer is infinite
+        x = function / columns.weights
+        first, tail = slice(0, columns.exact), slice(columns.exact, None)
+        exact = float(np.sum(columns.masses[first] * x[first]))
+        if sample.exact:
+            return _exact(sample, exact, confidence, len(x)).over(sample.magnitude)
+        # What was seen is a lower bound, if nothing can be taken away from it.
+        certain = columns.decayed[tail] * function[tail] if np.all(function >= 0.0) else None
+        lightest = float(np.max(np.abs(function), initial=0.0))
+        interval, spread, step, caveats = _signed(
+            sample, columns, x, certain, confidence, unseen, lightest
+        )
+        # Of a function whose values are all equal, nothing tells how far others may lie.
+        if math.isinf(unseen[1]) and np.any(function) and np.ptp(function) == 0.0:
+            caveats = ("equal-values",)
+        ends = Interval(*(exact + end for end in interval))
+        found = _approximate(sample, ends, spread, step, confidence, len(x), caveats)
+        return found.over(sample.magnitude)
+
+
+def _signed(
+    sample: Sample,
+    columns: Columns,
+    x: Float64Array,
+    certain: Float64Array | None,
+    confidence: float,
+    unseen: tuple[float, float],
+    lightest: float | None = None,
+) -> tuple[Interval, float, float, tuple[str, ...]]:
+    """The sampled part of the sum of masses times x: interval, variance, size of a hit, caveats.
+
+    Positive and negative terms are parts of their own. The largest hit of a part is the largest
+    that was seen or, where few were, one of mean x in the band whose hits weigh most. A part of
+    which no hit was seen, or whose hits were all of one size, has hits like the exact rows' largest
+    x too.
+
+    Args:
+        sample: what the columns are of.
+        columns: the rows to sum over.
+        x: what is summed, for a unit of weight.
+        certain: what was really seen of each sampled term, where that bounds the sum.
+        confidence: of the interval.
+        unseen: how low and how high x may be, where no row shows anything but 0.
+        lightest: the largest ``|x|`` that an observation of weight 1 may have, where x is over
+            weights: where these are so unequal that light ones are hardly seen, a hit may be such
+            a one.
+    """
+    tail = slice(columns.exact, None)
+    masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
+    terms, variances, jumps = masses * far, far * far, columns.jumps[tail] * far
+    variances *= columns.variances[tail]
+    thirds = variances * _skew_lengths(columns)[tail] * far
+    highest, lowest = float(np.max(jumps, initial=0.0)), float(np.min(jumps, initial=0.0))
+    blank, weighted = not (np.any(near) or np.any(far)), lightest is not None
+    caveats = _hinges(
+        variances,
+        np.abs(jumps),
+        columns.weights[tail] if weighted else None,
+        sample.step * near[: columns.whole],
+    )
+    floor = 0.0
+    if "unequal-weights" in caveats:
+        floor = sample.step * (lightest or 0.0)
+    sides, largest = [], 0.0
+    for sign, jump, bound in ((1.0, highest, unseen[1]), (-1.0, -lowest, -unseen[0])):
+        sampled = seen = spread = skew = 0.0
+        if jump > 0.0:
+            # Of one sign, all rows may stand for those of that sign: the others add nothing.
+            one_sign = highest == 0.0 or lowest == 0.0
+            rows = slice(None) if one_sign else np.flatnonzero(sign * far > 0.0)
+            sampled = sign * float(np.sum(terms[rows]))
+            spread = float(np.sum(variances[rows]))
+            skew = sign * float(np.sum(thirds[rows]))
+            seen = 0.0 if certain is None else float(np.sum(certain[rows]))
+            step = max(
+                jump, floor, sample.step * sampled / float(np.sum(masses * (sign * far > 0.0)))
+            )
+            if np.ptp(far) == 0.0:  # nothing tells how far others lie but the exact rows
+                step = max(step, sample.step * float(np.max(sign * near, initial=0.0)))
+        else:
+            step = sample.step * (bound if blank else float(np.max(sign * near, initial=0.0)))
+        largest = max(largest, step)
+        if math.isinf(step):
+            sides.append(Interval(sampled, seen, math.inf))
+        else:
+            sides.append(
+                part_interval(
+                    0.0, sampled, spread, step, sample.thinning, seen, confidence, skew=skew
+                )
+            )
+    return contrast(*sides), float(np.sum(variances)), largest, caveats
+
+
+def _hinges(
+    variances: Float64Array,
+    jumps: Float64Array,
+    weights: npt.NDArray[np.int64] | None,
+    near: Float64Array,
+) -> tuple[str, ...]:
+    """Whether a few rows decide a sum, and whether that is because they are so light.
+
+    A few do where one makes a good part of the variance. Then there may be others of its size, or
+    larger ones, of which none was seen: the estimate and its variance know nothing of them. What
+    was not seen is as much as what was, or more, if of the exact rows, which are all there were, a
+    good part would be much larger hits than any that was sampled; or if sizes fall off as slowly as
+    their reciprocals (Hill's index of the largest), and the largest are those of the lightest rows.
+
+    Args:
+        variances, jumps: of the sampled terms, and the sizes of their hits.
+        weights: of the sampled rows, where terms are over them.
+        near: the largest hit that each of the exact rows would be, had it been sampled.
+    """
+    if not len(variances) or not np.max(variances) > _HINGES * float(np.sum(variances)):
+        return ()
+    few = ("few-rows",)
+    if weights is None:
+        return few
+    unequal = ("unequal-weights",)
+    beyond = np.abs(near) > _LIGHTER * np.max(jumps)
+    if len(near) >= _SOME and np.count_nonzero(beyond) > _MANY * len(near):
+        return unequal
+    top = max(2, math.isqrt(int(np.count_nonzero(jumps))))
+    if len(jumps) <= 2 * top:
+        return few
+    order = np.argpartition(jumps, len(jumps) - top - 1)[-top - 1 :]  # the next largest first
+    if not jumps[order[0]] > 0.0:
+        return few
+    largest = jumps[order[1:]]
+    excess = float(np.mean(np.log(largest / jumps[order[0]])))
+    light = float(np.median(weights[order[1:]])) * _LIGHTER < float(np.median(weights))
+    return unequal if light and excess * _HEAVY_TAIL > 1.0 else few
+
+
+def _skew_lengths(columns: Columns) -> Float64Array:
+    """Third moments of masses over their variances: of the ``1 / p`` that a hit stands for, one is
+    seen, and the number of others, (1 - p) / p^2 in variance, has the third moment (1 - p) (2 - p)
+    / p^3. Half of it belongs to the gamma variable that is compared with."""
+    return columns.jumps - 0.5 * columns.decayed
+
+
+# ------------------------------------------------------------------------------ mean and variance
+
+
+def mean(sample: Sample, *, confidence: float = 0.95) -> Estimate:
+    """Mean value, weighted by decayed weight."""
+    confidence = check_confidence(confidence)
+    sample = sample.of_values
+    values, columns = sample.valued
+    numbers = values.astype(np.float64, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _ratio(sample, columns, numbers, confidence)
+
+
+def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
+    """Variance of the values, weighted by decayed weight (of the population: divided by V)."""
+    confidence = check_confidence(confidence)
+    sample = sample.of_values
+    values, columns = sample.valued
+    numbers = values.astype(np.float64, copy=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = (numbers - _weighted_mean(numbers, columns.masses)) ** 2
+        return _ratio(sample, columns, squares, confidence, least=0.0)
+
+
+def _weighted_mean(numbers: Float64Array, masses: Float64Array) -> float:
+    if len(numbers) and np.all(numbers == numbers[0]):
+        return float(numbers[0])  # not up to rounding
+    weight = float(np.sum(masses))
+    return float(np.sum(numbers * masses)) / weight if weight > 0 else math.nan
+
+
+def _ratio(
+    sample: Sample,
+    columns: Columns,
+    numbers: Float64Array,
+    confidence: float,
+    least: float = -math.inf,
+) -> Estimate:
+    """A mean by decayed weight. Where all numbers are equal, nothing is known of how far others may
+    lie: the interval is unbounded."""
+    weight = float(np.sum(columns.masses))
+    if not weight > 0:
+        return _nothing(sample, confidence, least, math.inf)
+    value = _weighted_mean(numbers, columns.masses)
+    if sample.exact:
+        return _exact(sample, value, confidence, len(numbers))
+    if math.isfinite(value) and np.all(numbers == value):
+        return _unbounded(sample, value, least, math.inf, confidence, len(numbers), "equal-values")
+    if _is_outweighed(sample, weight):
+        return _unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
+    # The residuals of all rows, exact ones included, have mean 0: only distances matter.
+    residuals = numbers - value
+    around, spread, step, caveats = _signed(
+        sample, columns, residuals, None, confidence, (0.0, 0.0)
+    )
+    ends = Interval(
+        value,
+        max(least, value - float(around.value - around.lower) / weight),
+        value + float(around.upper - around.value) / weight,
+    )
+    spread /= weight**2
+    return _approximate(sample, ends, spread, step / weight, confidence, len(residuals), caveats)
+
+
+# ------------------------------------------------------------------------------------------ shares
+
+
+def selectivity(sample: Sample, predicate: Predicate, *, confidence: float = 0.95) -> Estimate:
+    """Share of the decayed weight for which a predicate holds.
+
+    Args:
+        sample: observations and masses.
+        predicate: of the value and weight columns (read-only); a truth value for each.
+        confidence: of the interval.
+
+    Raises:
+        ParameterError: the predicate gave no column of truth values.
+    """
+    sample = sample.of_values
+    values, columns = sample.valued
+    inside = np.asarray(predicate(_read_only(values), _read_only(columns.weights)))
+    if inside.shape != values.shape or inside.dtype != np.bool_:
+        raise ParameterError(
+            f"predicate gave {inside.dtype} of shape {inside.shape}; "
+            f"expected a truth value for each of {len(values)} observations"
+        )
+    return _share(sample, columns, inside, confidence)
+
+
+def rank(sample: Sample, value: float, *, confidence: float = 0.95) -> Estimate:
+    """Relative rank of a value: the share of decayed weight with that value or less."""
+    value = _number("value", value)
+    sample = sample.of_values
+    values, columns = sample.valued
+    return _share(sample, columns, values <= value, confidence)
+
+
+class _Amount(NamedTuple):
+    """Mass of some of the rows, or of the rows of each of several values."""
+
+    exact: Any
+    sampled: Any
+    variance: Any  # of the sampled mass
+    certain: Any = 0.0  # of it, what was really seen
+    skew: Any = None  # third moment of the sampled mass, where hits differ much in size
+
+    @property
+    def mass(self) -> Any:
+        return self.exact + self.sampled
+
+    def take(self, order: npt.NDArray[np.intp]) -> _Amount:
+        """Of amounts by value, some."""
+        return _Amount(*(None if column is None else column[order] for column in self))
+
+
+def _share(sample: Sample, columns: Columns, inside: BoolArray, confidence: float) -> Estimate:
+    confidence = check_confidence(confidence)
+    if not len(inside):
+        return _nothing(sample, confidence, 0.0, 1.0)
+    part, rest = (_amount(columns, rows) for rows in (inside, ~inside))
+    return _shares(sample, part, rest, confidence, [len(inside)])[0]
+
+
+def _amount(columns: Columns, rows: BoolArray | None = None) -> _Amount:
+    """Of some of the rows, or of all."""
+    first, tail = slice(0, columns.exact), slice(columns.exact, None)
+
+    def total(column: Float64Array, part: slice) -> Any:
+        return np.sum(column if rows is None else column * rows[part])
+
+    return _Amount(
+        total(columns.masses[first], first),
+        total(columns.masses[tail], tail),
+        total(columns.variances[tail], tail),
+        total(columns.decayed[tail] * columns.weights[tail], tail),
+    )
+
+
+def _shares(
+    sample: Sample, part: _Amount, rest: _Amount, confidence: float, rows: Sequence[int]
+) -> list[Estimate]:
+    """Shares of parts, given the rests."""
+    weight = part.mass + rest.mass
+    share = part.mass / weight
+    if sample.exact:
+        return [
+            _exact(sample, float(q), confidence, n)
+            for q, n in zip(np.atleast_1d(share), rows, strict=True)
+        ]
+    if _is_outweighed(sample, float(np.min(weight))):
+        return [
+            _unbounded(sample, float(q), 0.0, 1.0, confidence, n, "faded")
+            for q, n in zip(np.atleast_1d(share), rows, strict=True)
+        ]
+    interval = share_interval(_gamma(sample, part, confidence), _gamma(sample, rest, confidence))
+    spread = ((1.0 - share) ** 2 * part.variance + share**2 * rest.variance) / weight**2
+    table = np.atleast_2d(np.transpose([share, interval.lower, interval.upper, spread, weight]))
+    return [
+        _approximate(sample, Interval(*ends), s, sample.step / w, confidence, n)
+        for (*ends, s, w), n in zip(table.tolist(), rows, strict=True)
+    ]
+
+
+def _gamma(sample: Sample, amount: _Amount, confidence: float) -> Interval:
+    # Not bounded by what is certain: MOVER combines distances, which a hard bound would cut short.
+    return part_interval(
+        amount.exact, amount.sampled, amount.variance, sample.step, sample.thinning, 0.0, confidence
+    )
+
+
+# ----------------------------------------------------------------------- quantiles and frequencies
+
+
+@overload
+def quantile(sample: Sample, q: float, *, confidence: float = 0.95) -> Estimate: ...
+
+
+@overload
+def quantile(sample: Sample, q: Sequence[float], *, confidence: float = 0.95) -> list[Estimate]: ...
+
+
+def quantile(
+    sample: Sample, q: float | Sequence[float], *, confidence: float = 0.95
+) -> Estimate | list[Estimate]:
+    """Decayed quantiles: the least value whose relative rank is ``q`` or more.
+
+    The interval holds the values that may be the quantile. An end is infinite where that may lie
+    beyond the smallest or the largest value of the sample.
+
+    Args:
+        sample: observations and masses.
+        q: one or several of 0..1.
+        confidence: of each interval.
+
+    Raises:
+        ParameterError: a rank outside 0..1.
+    """
+    confidence = check_confidence(confidence)
+    sample = sample.of_values
+    if np.ndim(q) == 0:
+        return _quantile(sample, _number("q", q, 0.0, 1.0), confidence)
+    return [_quantile(sample, _number("q", item, 0.0, 1.0), confidence) for item in q]  # type: ignore[union-attr]
+
+
+def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
+    ranking, rows = sample.ranking, len(sample.ranking.group)
+    if not rows:
+        return _nothing(sample, confidence, -math.inf, math.inf)
+    below = sample.cumulative  # masses of the values up to each, 0 first
+    weight = float(below.mass[-1])
+    place = int(np.searchsorted(below.mass[1:], (q - _TIE) * weight))
+    if q == 1.0:  # the largest, however little it weighs
+        place = len(ranking.values) - 1
+    value = float(ranking.values[place])
+    if sample.exact:
+        return _exact(sample, value, confidence, rows)
+    if _is_outweighed(sample, weight):
+        return _unbounded(sample, value, -math.inf, math.inf, confidence, rows, "faded")
+
+    def balance(k: npt.NDArray[np.intp]) -> Interval:
+        """Intervals of ``(1 - q) A - q C``: A the mass of the first k values, C of the others."""
+        part = _Amount(below.exact[k], below.sampled[k], below.variance[k])
+        rest = _Amount(
+            below.exact[-1] - below.exact[k],
+            below.sampled[-1] - below.sampled[k],
+            below.variance[-1] - below.variance[k],
+        )
+        a, c = (_gamma(sample, amount, confidence) for amount in (part, rest))
+        return rank_balance(a, c, q)
+
+    # The rank of the k-th value may reach q from `lowest` on, and surely does from `highest` on.
+    slack = _TIE * weight
+    lowest = _first_true(0, place + 1, lambda k: balance(k).upper >= -slack)
+    highest = _first_true(place + 1, len(ranking.values) + 1, lambda k: balance(k).lower >= -slack)
+    lower = float(ranking.values[lowest - 1]) if lowest > 0 else -math.inf
+    upper = float(ranking.values[highest - 1]) if highest <= len(ranking.values) else math.inf
+    z = float(ndtri(0.5 + 0.5 * confidence))
+    stderr = (upper - lower) / (2.0 * z)  # what the interval amounts to
+    return Estimate(
+        value, lower, upper, stderr, confidence, False, rows, sample.collision_bias, sample.caveats
+    )
+
+
+def _first_true(start: int, stop: int, holds: Callable[[npt.NDArray[np.intp]], BoolArray]) -> int:
+    """The first of start..stop - 1 for which a condition holds that stays true; else stop."""
+    while start < stop:
+        probes = np.unique(np.linspace(start, stop - 1, _PROBES).astype(np.intp))
+        held = np.flatnonzero(holds(probes))
+        if not len(held):
+            return stop
+        first = int(held[0])
+        stop = int(probes[first])
+        start = int(probes[first - 1]) + 1 if first else stop
+    return stop
+
+
+def heavy_hitters(sample: Sample, phi: float, *, confidence: float = 0.95) -> list[HeavyHitter]:
+    """Values with more than the share ``phi`` of the decayed weight, heaviest first.
+
+    Args:
+        sample: observations and masses.
+        phi: a share, at least 0 and below 1.
+        confidence: of the interval of each frequency.
+
+    Raises:
+        ParameterError: a share outside that range.
+    """
+    confidence = check_confidence(confidence)
+    phi = _number("phi", phi, 0.0, 1.0)
+    sample = sample.of_values
+    ranking = sample.ranking
+    mass = ranking.exact + ranking.sampled
+    found = np.flatnonzero(mass > (phi + _TIE) * np.sum(mass))
+    found = found[np.argsort(-mass[found], kind="stable")]
+    if not len(found):
+        return []
+    whole = (ranking.exact, ranking.sampled, ranking.variance)
+    part = _Amount(*(column[found] for column in whole))
+    rest = _Amount(*(np.sum(column) - column[found] for column in whole))
+    rows = [len(ranking.group)] * len(found)
+    frequencies = _shares(sample, part, rest, confidence, rows)
+    return [
+        HeavyHitter(value, frequency)
+        for value, frequency in zip(ranking.values[found].tolist(), frequencies, strict=True)
+    ]
+
+
+def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.95) -> list[Group]:
+    """Decayed sum of weights and decayed count for each distinct value, heaviest first.
+
+    Args:
+        sample: observations and masses; ``len(sample.ranking.values)`` is the number of values.
+        limit: give only so many of the heaviest.
+        confidence: of each interval.
+    """
+    confidence = check_confidence(confidence)
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ParameterError(f"limit is {limit!r}; expected an integer >= 0")
+    sample = sample.of_values
+    ranking, columns = sample.ranking, sample.valued[1]
+    size, group, exact = len(ranking.values), ranking.group, columns.exact
+    tail = slice(exact, None)
+    x = 1.0 / columns.weights
+
+    def by_value(column: Float64Array, rows: slice = tail) -> Float64Array:
+        return masses_by(group[rows], column[rows], size)
+
+    largest, lightest = np.zeros(size), np.zeros(size)
+    np.maximum.at(largest, group[tail], (columns.jumps * x)[tail])
+    np.maximum.at(lightest, group, x)
+    sums = _Amount(
+        ranking.exact,
+        ranking.sampled,
+        ranking.variance,
+        by_value(columns.decayed * columns.weights),
+    )
+    counts = _Amount(
+        by_value(columns.masses * x, slice(0, exact)),
+        by_value(columns.masses * x),
+        by_value(columns.variances * x * x),
+        by_value(columns.decayed),
+        by_value(columns.variances * x * x * _skew_lengths(columns) * x),
+    )
+    # As in _signed: the largest hit seen, or one of mean x in the band whose hits weigh most.
+    hinges = _hinges(
+        (columns.variances * x * x)[tail],
+        (columns.jumps * x)[tail],
+        columns.weights[tail],
+        sample.step * x[: columns.whole],
+    )
+    unequal = tuple(caveat for caveat in hinges if caveat == "unequal-weights")
+    seen = counts.sampled > 0.0
+    average = counts.sampled / np.where(seen, sums.sampled, 1.0)
+    largest = np.where(seen, np.maximum(largest, sample.step * average), sample.step * lightest)
+    if unequal:
+        largest = np.maximum(largest, sample.step)
+    order = np.argsort(-sums.mass, kind="stable")[:limit]
+    rows = np.bincount(group, minlength=size)[order].tolist()
+    of_sum, of_count = (
+        _positive(sample, amount.take(order), step[order], confidence, rows, caveats)
+        for amount, step, caveats in (
+            (sums, np.full(size, sample.step), ()), (counts, largest, unequal)
+        )
+    )  # fmt: skip
+    values = ranking.values[order].tolist()
+    return [Group(*fields) for fields in zip(values, of_sum, of_count, strict=True)]
+
+
+def _positive(
+    sample: Sample, amount: _Amount, step: Float64Array, confidence: float, rows: Sequence[int],
+    caveats: tuple[str, ...] = (),
+) -> list[Estimate]:  # fmt: skip
+    """Estimates of sums of non-negative terms, one for each value."""
+    if sample.exact:
+        pairs = zip(np.atleast_1d(amount.mass).tolist(), rows, strict=True)
+        found = [_exact(sample, value, confidence, n) for value, n in pairs]
+        return [each.over(sample.magnitude) for each in found]
+    interval = part_interval(
+        amount.exact, amount.sampled, amount.variance, step, sample.thinning, amount.certain,
+        confidence, skew=amount.skew,
+    )  # fmt: skip
+    columns = (np.atleast_1d(c).tolist() for c in (*interval, amount.variance, step))
+    return [
+        _approximate(sample, Interval(value, lower, upper), spread, k, confidence, n, caveats).over(
+            sample.magnitude
+        )
+        for value, lower, upper, spread, k, n in zip(*columns, rows, strict=True)
+    ]
+
+
+# ------------------------------------------------------------------------------------------- common
+
+
+def _approximate(
+    sample: Sample, interval: Interval, spread: float, step: float, confidence: float, rows: int,
+    caveats: tuple[str, ...] = (),
+) -> Estimate:  # fmt: skip
+    """An estimate that was sampled; its variance is at least that of the half hit never seen."""
+    stderr = math.sqrt(max(spread, 0.5 * sample.thinning * step * step))
+    value, lower, upper = (float(end) for end in interval)
+    if not math.isfinite(stderr):  # values so large that their squares overflow
+        lower, upper = -math.inf, math.inf
+    return Estimate(
+        value, lower, upper, stderr, confidence, False, rows, sample.collision_bias,
+        caveats + sample.caveats,
+    )  # fmt: skip
+
+
+def _exact(sample: Sample, value: float, confidence: float, rows: int) -> Estimate:
+    return Estimate(
+        value, value, value, 0.0, confidence, True, rows, sample.collision_bias, sample.caveats
+    )
+
+
+def _is_outweighed(sample: Sample, weight: float) -> bool:
+    """Whether one more hit may weigh so much more than all that is held that ratios tell nothing:
+    as where what is held is many half-lives older than what may be missing."""
+    return sample.step * _OUTWEIGHED > weight
+
+
+def _unbounded(
+    sample: Sample, value: float, lower: float, upper: float, confidence: float, rows: int,
+    caveat: str,
+) -> Estimate:  # fmt: skip
+    """A ratio of which its range is all that is known."""
+    stderr = 0.5 * (upper - lower)
+    return Estimate(
+        value,
+        lower,
+        upper,
+        stderr,
+        confidence,
+        False,
+        rows,
+        sample.collision_bias,
+        (caveat, *sample.caveats),
+    )
+
+
+def _nothing(sample: Sample, confidence: float, least: float, most: float) -> Estimate:
+    """A ratio to nothing: not defined, or not seen."""
+    return Estimate(
+        math.nan, least, most, math.inf, confidence, sample.exact, 0, sample.collision_bias,
+        sample.caveats,
+    )  # fmt: skip
+
+
+def _number(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    if isinstance(value, (np.integer, np.floating)):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        raise ParameterError(f"{name} is {value!r}; expected a number")
+    if not least <= value <= most:
+        raise ParameterError(f"{name} is {value!r}; expected {least:g} to {most:g}")
+    return value
+
+
+def _read_only(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = column.view()
+    view.setflags(write=False)
+    return view

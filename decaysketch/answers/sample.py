@@ -1,0 +1,538 @@
+"""The weighted sample that every query reads: retained observations, each with its mass.
+
+A mass estimates the decayed weight of an observation: decay times RangeSample, the number of its
+integers that some level selects, over the probability of that level. Sums of masses estimate
+decayed sums. Which levels, and how they are joined, is the choice of an estimator
+(:mod:`~decaysketch.querytime.stratified`, :mod:`~decaysketch.querytime.cohen_strauss`, and those of
+the integral sketch); queries see a :class:`Sample` and nothing of it. Variances come with the
+masses; see ``docs/estimators.md``.
+
+Long after the newest observation decay weights, and their squares well before them, are no float64
+any more. So weights are divided by a power of two, one for a sample (:class:`Fading`): ratios are
+of the divided ones, sums are multiplied again.
+
+Several samples of one stream under independent hashes make one: :func:`pool`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.distinct import Distinct
+from decaysketch.core.observations import TIME_LIMIT, check_time, decode_values
+from decaysketch.core.params import SketchParams
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.decay import Decay
+from decaysketch.errors import ParameterError, UnanswerableQueryError
+
+__all__ = [
+    "CROWDED",
+    "Aged",
+    "Columns",
+    "Cumulative",
+    "Fading",
+    "Origin",
+    "Ranking",
+    "Redraw",
+    "Sample",
+    "Values",
+    "check_answerable",
+    "masses_by",
+    "pool",
+]
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+#: Expected share of collisions, n / 2^(id_bits + 1), of ids that fill a quarter of their space.
+CROWDED = 0.125
+
+_FAINT = 2.0**-160  # beside a weight of 1
+
+
+# ----------------------------------------------------------------------- what estimators begin with
+
+
+class Timed(Protocol):
+    """Rows by time, latest first, as the state of every sampling family holds them."""
+
+    @property
+    def times(self) -> Int64Array: ...
+
+    def __len__(self) -> int: ...
+
+
+class Held(Timed, Protocol):
+    """What a state holds and what it has discarded, as far as estimators begin with it."""
+
+    @property
+    def params(self) -> Any:
+        """Parameters; the ``time_unit`` is read."""
+
+    @property
+    def watermarks(self) -> Int64Array: ...
+
+
+class Fading(NamedTuple):
+    """Decay weights at a time, over a power of two."""
+
+    decay: Decay
+    now: int
+    reference: int  # the age whose weight is near 1, where weights are that small or large
+    magnitude: int  # binary logarithm of what they are divided by; 0 unless that is needed
+
+    @classmethod
+    def of(cls, decay: Decay, now: int, newest: int) -> Fading:
+        """Scaled so that the weight of a time that is not later than ``now`` is near 1."""
+        reference = now - newest
+        return cls(decay, now, reference, decay.magnitude(reference))
+
+    def __call__(self, times: Int64Array) -> Float64Array:
+        """Weights of times that are not later than the one of the reference."""
+        ages: npt.NDArray[Any] = np.int64(self.now) - times
+        if ages.size and ages.min() < 0:  # an age of 2^63 has wrapped around
+            ages = ages.view(np.uint64)
+        return self.decay.scaled(ages, self.reference) if self.magnitude else self.decay(ages)
+
+
+def check_answerable(state: Held, decay: Decay, now: int, newest: int | None = None) -> Fading:
+    """The decay weights of a query, once it is seen to be one that the state can answer.
+
+    Args:
+        state: what is held; times and watermarks of it are read.
+        decay: weight by age.
+        now: time of the query.
+        newest: the time whose weight is to be near 1; by default the newest that anything counted
+            may have, held or not.
+
+    Raises:
+        ParameterError: ``now`` is no time, or ``decay`` no decay.
+        UnanswerableQueryError: observations that the decay gives weight to were discarded at every
+            level.
+    """
+    if not isinstance(decay, Decay):
+        raise ParameterError(f"decay is {decay!r}; expected a Decay, such as decay.window(3600)")
+    now = check_time("now", now)
+    fading = Fading.of(decay, now, _newest(state, now) if newest is None else newest)
+    coarsest = int(state.watermarks[-1])
+    if coarsest != NO_WATERMARK:
+        coarsest = min(coarsest, now)
+        if fading(np.array([coarsest]))[0] > 0:
+            raise UnanswerableQueryError(
+                f"at time {now}, {decay!r} gives weight to observations of time {coarsest}, but "
+                f"those up to time {coarsest} ({state.params.time_unit}) were discarded at every "
+                "level"
+            )
+    return fading
+
+
+def _newest(state: Held, now: int) -> int:
+    """The newest time, up to ``now``, of an observation held or of one that may be missing."""
+    discarded = int(state.watermarks.max())
+    if discarded >= now:
+        return now
+    row = len(state) - int(np.searchsorted(state.times[::-1], now, side="right"))
+    known = [int(state.times[row])] if row < len(state) else []
+    known += [discarded] if discarded != NO_WATERMARK else []
+    return max(known, default=now)
+
+
+class Aged(NamedTuple):
+    """The rows of a state that a decay gives weight to, and these weights ``g(now - t)``."""
+
+    rows: slice
+    decayed: Float64Array
+
+    @classmethod
+    def of(cls, state: Timed, fading: Fading) -> Aged:
+        """Rows of a state at a time. O(n).
+
+        Raises:
+            ParameterError: weights that are not finite, negative, or rising with the age.
+        """
+        decay, now = fading.decay, fading.now
+        ascending = state.times[::-1]
+        newest = now - fading.reference  # of what counts
+        start = len(state) - int(np.searchsorted(ascending, newest, side="right"))
+        stop = len(state)
+        if decay.support < 2.0 * TIME_LIMIT:  # rows older than this have no weight
+            oldest = max(now - int(decay.support), -TIME_LIMIT)
+            stop = max(start, stop - int(np.searchsorted(ascending, oldest, side="left")))
+        decayed = fading(state.times[start:stop])
+        if len(decayed) and not 0.0 <= decayed[-1] <= decayed[0] < np.inf:
+            raise ParameterError(
+                f"{decay!r} gives weights from {decayed[0]} to {decayed[-1]} as ages rise; "
+                "expected finite numbers >= 0 that do not rise"
+            )
+        if len(decayed) and not decayed[-1] > 0:  # as where an exponential underflows
+            positive = np.flatnonzero(decayed > 0)
+            stop = start + (int(positive[-1]) + 1 if len(positive) else 0)
+            decayed = decayed[: stop - start]
+        return cls(slice(start, stop), decayed)
+
+
+# --------------------------------------------------------------------------------------- the sample
+
+
+def masses_by(group: npt.NDArray[np.intp], masses: Float64Array, size: int) -> Float64Array:
+    """Sums of masses by the number of their group, in the order of the rows."""
+    return np.bincount(group, masses, size).astype(np.float64, copy=False)  # integers where empty
+
+
+class Columns(NamedTuple):
+    """Columns of a sample, or of those rows of it that have a value; see :class:`Sample`."""
+
+    weights: Int64Array
+    decayed: Float64Array
+    masses: Float64Array
+    variances: Float64Array
+    jumps: Float64Array  # mass of a single hit, g / p
+    exact: int  # this many first rows are exact
+    whole: int  # and of these so many first ones are all that there were of their times
+
+    def take(self, rows: npt.NDArray[np.bool_]) -> Columns:
+        """Some of the rows."""
+        return Columns(
+            self.weights[rows], self.decayed[rows], self.masses[rows], self.variances[rows],
+            self.jumps[rows], int(np.count_nonzero(rows[: self.exact])),
+            int(np.count_nonzero(rows[: self.whole])),
+        )  # fmt: skip
+
+
+class Values:
+    """A column of value keys, decoded and put in order when that is first asked for.
+
+    That of a state serves every sample of the state, under any decay and at any time: to put it in
+    order takes O(n + m log m) for m distinct values, to find the order of a sample in it O(n).
+
+    Args:
+        keys: int64[n]; see :mod:`decaysketch.core.observations`.
+        value_type: of the stream.
+    """
+
+    def __init__(self, keys: Int64Array, value_type: str) -> None:
+        self._keys, self._value_type = keys, value_type
+
+    @cached_property
+    def decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Values, 0 where missing, and where they are missing; read-only."""
+        values, missing = decode_values(self._keys, self._value_type)
+        values.setflags(write=False)
+        missing.setflags(write=False)
+        return values, missing
+
+    @cached_property
+    def _order(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+        """Distinct values, in the order of their keys, which is their own; and the number of each
+        row's. Sorts the distinct ones alone."""
+        keys = Distinct()
+        numbers = keys.number(self._keys)
+        found = keys.distinct[: keys.count]
+        order = np.argsort(found)
+        place = np.empty(len(order), np.intp)
+        place[order] = np.arange(len(order))
+        values, _ = decode_values(found[order], self._value_type)
+        return values, place[numbers]
+
+    def distinct(
+        self, rows: slice, valued: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+        """Distinct values of a run of rows, of those of them that have one, rising; and of each of
+        these rows the number of its value. As ``np.unique(..., return_inverse=True)``."""
+        distinct, number = self._order
+        group = number[rows] if valued.all() else number[rows][valued]
+        present = np.zeros(len(distinct), dtype=np.bool_)
+        present[group] = True
+        if present.all():
+            return distinct, group
+        return distinct[present], (np.cumsum(present) - 1)[group]
+
+
+class Ranking(NamedTuple):
+    """Masses by distinct value, values rising; rows without a value are left out."""
+
+    values: npt.NDArray[Any]
+    group: npt.NDArray[np.intp]  # of each valued row, the number of its value
+    exact: Float64Array  # exact mass of each value
+    sampled: Float64Array
+    variance: Float64Array  # of the sampled mass
+
+
+class Origin(NamedTuple):
+    """Where the rows of a sample come from: a run of the rows of a state."""
+
+    values: Values
+    rows: slice
+
+
+class Redraw(NamedTuple):
+    """How to draw a sample again, scaled for another time."""
+
+    newest_valued: Callable[[], int | None]  # newest time that counts of a row with a value
+    draw: Callable[[int], Sample]
+
+    @classmethod
+    def of_all(cls, redraws: Sequence[Redraw]) -> Redraw:
+        """Of a pool of samples."""
+
+        def newest_valued() -> int | None:
+            times = [redraw.newest_valued() for redraw in redraws]
+            return max((time for time in times if time is not None), default=None)
+
+        return cls(newest_valued, lambda time: pool([redraw.draw(time) for redraw in redraws]))
+
+
+class Cumulative(NamedTuple):
+    """Masses of the first k distinct values, for k = 0, 1, ..."""
+
+    mass: Float64Array
+    exact: Float64Array
+    sampled: Float64Array
+    variance: Float64Array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sample:
+    """Observations with masses; sums over them estimate decayed sums.
+
+    Columns have one entry for each retained observation that the decay gives weight to (for each
+    observation and band, where an estimator reads one at several levels). Exact ones come first.
+    Everything decayed is over ``2^magnitude``.
+
+    Attributes:
+        params: parameters of the sketch.
+        decay, now: what was asked.
+        value_keys: int64[n]; see :mod:`decaysketch.core.observations`.
+        weights, times, ids: int64[n], as they were fed.
+        levels: int8[n], the lowest level that was read; level 0 selects everything.
+        hits: int64[n], selected integers at that level (RS).
+        decayed: float64[n], decayed share of the weight: ``decayed * weights`` was really seen.
+        masses: float64[n], estimated decayed weights.
+        variances: float64[n], unbiased estimates of the variances of the masses; 0 where exact.
+        jumps: float64[n], mass of a single hit.
+        exact_rows: so many first entries are exact: their masses are the decayed weights.
+        step: the mass that one more hit may add, over all sampled bands that the decay reaches,
+            whether or not they hold rows. 0 where none is reached.
+        thinning: ``1 - p / 2`` of that band.
+        collision_bias: see :class:`~decaysketch.answers.estimate.Estimate`.
+        origin: where the rows stand in their state, if they are a run of its rows.
+        magnitude: binary logarithm of what decay weights were divided by; see :class:`Fading`.
+        redraw: how to scale them otherwise, where an estimator offers that.
+    """
+
+    params: SketchParams
+    decay: object
+    now: int
+    value_keys: Int64Array
+    weights: Int64Array
+    times: Int64Array
+    ids: Int64Array
+    levels: npt.NDArray[np.int8]
+    hits: Int64Array
+    decayed: Float64Array
+    masses: Float64Array
+    variances: Float64Array
+    jumps: Float64Array
+    exact_rows: int
+    step: float
+    thinning: float
+    collision_bias: float
+    origin: Origin | None = None
+    magnitude: int = 0
+    redraw: Redraw | None = None
+
+    @property
+    def exact(self) -> bool:
+        """No sampled band is reached: masses are the decayed weights themselves."""
+        return not self.step > 0
+
+    @property
+    def verified(self) -> Literal["proof", "grid"]:
+        """How it is known that the decay falls: proved, or looked at on a grid of ages."""
+        return "grid" if getattr(self.decay, "verified", None) == "grid" else "proof"
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Those of every answer; see :data:`~decaysketch.answers.estimate.CAVEATS`."""
+        crowded = not self.exact and self.collision_bias > CROWDED
+        grid = self.verified == "grid"
+        return ("crowded-ids",) * crowded + ("decay-on-grid",) * grid
+
+    def __len__(self) -> int:
+        return len(self.masses)
+
+    def __repr__(self) -> str:
+        kind = "exact" if self.exact else f"{self.exact_rows} of them exact"
+        return f"Sample({len(self)} rows, {kind}, {self.decay!r}, now={self.now})"
+
+    @cached_property
+    def _certain_first(self) -> tuple[npt.NDArray[np.intp], int] | None:
+        """An order of the rows with those before others whose masses do not vary, and how many
+        these are; None where only the first ``exact_rows`` do not, or nothing was sampled."""
+        certain = self.variances == 0.0
+        certain[: self.exact_rows] = True
+        count = int(np.count_nonzero(certain))
+        if self.exact or count == self.exact_rows:
+            return None
+        return np.concatenate([np.flatnonzero(certain), np.flatnonzero(~certain)]), count
+
+    @cached_property
+    def columns(self) -> Columns:
+        """All rows, those of known mass first."""
+        columns = Columns(
+            self.weights, self.decayed, self.masses, self.variances, self.jumps,
+            self.exact_rows, self.exact_rows,
+        )  # fmt: skip
+        if self._certain_first is None:
+            return columns
+        order, count = self._certain_first
+        return Columns(
+            self.weights[order], self.decayed[order], self.masses[order], self.variances[order],
+            self.jumps[order], count, self.exact_rows,
+        )  # fmt: skip
+
+    @cached_property
+    def _source(self) -> Origin:
+        own = Values(self.value_keys, self.params.value_type)
+        return self.origin or Origin(own, slice(None))
+
+    @cached_property
+    def _decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        values, missing = self._source.values.decoded
+        return values[self._source.rows], missing[self._source.rows]
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """Values, int64 or float64; 0 where missing."""
+        return self._decoded[0]
+
+    @property
+    def missing(self) -> npt.NDArray[np.bool_]:
+        """Where there is no value."""
+        return self._decoded[1]
+
+    @cached_property
+    def valued(self) -> tuple[npt.NDArray[Any], Columns]:
+        """Values, and the columns beside them, of the rows that have one; as ``columns``, those of
+        known mass first."""
+        values, missing = self._decoded
+        if self._certain_first is not None:
+            order, _ = self._certain_first
+            values, missing = values[order], missing[order]
+        if not missing.any():
+            return values, self.columns
+        return values[~missing], self.columns.take(~missing)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """Masses by distinct value, once for a sample. O(n + m log m) for m distinct values, or
+        O(n) where the order of the values of its state is known."""
+        _, columns = self.valued
+        distinct, group = self._source.values.distinct(self._source.rows, ~self.missing)
+        if self._certain_first is not None:
+            numbers = np.empty(len(self), dtype=np.intp)
+            numbers[~self.missing] = group
+            order, _ = self._certain_first
+            group = numbers[order][~self.missing[order]]
+        size, exact = len(distinct), columns.exact
+        return Ranking(
+            distinct,
+            group,
+            exact=masses_by(group[:exact], columns.masses[:exact], size),
+            sampled=masses_by(group[exact:], columns.masses[exact:], size),
+            variance=masses_by(group[exact:], columns.variances[exact:], size),
+        )
+
+    @cached_property
+    def cumulative(self) -> Cumulative:
+        """Masses of the values up to each distinct one."""
+        ranking = self.ranking
+        exact, sampled, variance = (
+            np.concatenate([[0.0], np.cumsum(column)])
+            for column in (ranking.exact, ranking.sampled, ranking.variance)
+        )
+        return Cumulative(exact + sampled, exact, sampled, variance)
+
+    @cached_property
+    def of_values(self) -> Sample:
+        """The same sample, scaled for the newest row that has a value, where that is so much older
+        than the newest row of all that squares of its weights would be lost."""
+        if self.redraw is None or np.max(self.decayed, initial=0.0, where=~self.missing) >= _FAINT:
+            return self
+        time = self.redraw.newest_valued()
+        if time is None:
+            return self
+        again = self.redraw.draw(time)
+        # Where what may be missing is as much newer, it weighs more than all that is held.
+        return again if len(again) and again.step <= 1.0 / _FAINT else self
+
+    def rescaled(self, magnitude: int) -> Sample:
+        """The same sample over another power of two."""
+        by = self.magnitude - magnitude
+        if not by:
+            return self
+        return replace(
+            self,
+            magnitude=magnitude,
+            decayed=np.ldexp(self.decayed, by),
+            masses=np.ldexp(self.masses, by),
+            variances=np.ldexp(self.variances, 2 * by),
+            jumps=np.ldexp(self.jumps, by),
+            step=float(np.ldexp(self.step, by)),
+        )
+
+
+def pool(samples: Sequence[Sample]) -> Sample:
+    """One sample of several of the same stream under independent hashes: their average.
+
+    What is exact is exact in each of them, and the same: it is taken once. Sampled masses count
+    1 / k each, so sums over the result are the averages of the sums over the samples, with a k-th
+    of their variance.
+
+    Args:
+        samples: of one decay, at one time, with equal exact rows; at least one.
+    """
+    k = len(samples)
+    if k == 1:
+        return samples[0]
+    magnitude = max(sample.magnitude for sample in samples)
+    samples = [sample.rescaled(magnitude) for sample in samples]
+    first = samples[0]
+    exact = first.exact_rows
+
+    def joined(name: str, scale: float = 1.0) -> Any:
+        parts = [getattr(sample, name)[sample.exact_rows :] for sample in samples]
+        sampled = np.concatenate(parts)
+        return np.concatenate(
+            [getattr(first, name)[:exact], sampled * scale if scale < 1 else sampled]
+        )
+
+    largest = max(samples, key=lambda sample: sample.step)
+    redraws = [sample.redraw for sample in samples if sample.redraw is not None]
+    return Sample(
+        params=first.params,
+        decay=first.decay,
+        now=first.now,
+        value_keys=joined("value_keys"),
+        weights=joined("weights"),
+        times=joined("times"),
+        ids=joined("ids"),
+        levels=joined("levels"),
+        hits=joined("hits"),
+        decayed=joined("decayed", 1.0 / k),
+        masses=joined("masses", 1.0 / k),
+        variances=joined("variances", 1.0 / (k * k)),
+        jumps=joined("jumps", 1.0 / k),
+        exact_rows=exact,
+        step=largest.step / k,
+        thinning=largest.thinning,
+        collision_bias=first.collision_bias,
+        magnitude=magnitude,
+        redraw=Redraw.of_all(redraws) if len(redraws) == k else None,
+    )

@@ -1,0 +1,835 @@
+"""SumSampler and MedianSampler: sums, counts and quantiles of any recent window of a stream.
+
+What they keep
+    For each of the levels 0..M, the most recent ``capacity`` elements among those that the level's
+    coins select, each element once. See ``state.py`` for the definition.
+What they promise
+    For any window of width w <= W, named when the query is asked, a sum that is off by more than
+    ``epsilon`` of itself, or a quantile whose rank is off by more than ``epsilon`` of the elements,
+    has a probability below ``delta`` (Theorems 1 and 2, with the capacities of ``params.py`` and
+    the estimator "single-level"). A window of at most ``capacity`` elements is answered exactly
+    (Lemmas 4 and 14), as long as no elements are later than the window. Elements arrive in any
+    order, however late within W. Every answer comes with its interval.
+    The state, and its bytes, are a function of the parameters, of the set of elements that were fed
+    and of the clock: samplers merge without loss (Lemma 23), in any tree.
+Duplicates
+    Elements with explicit sequence numbers are recognised: feeding one again, anywhere, changes
+    nothing. Elements without are numbered by the sampler as they come: it counts what it is fed,
+    and is *not* duplicate-insensitive.
+Paper
+    Xu, Tirthapura and Busch, "Sketching asynchronous data streams over sliding windows". Departures
+    are stated where they are made: storage and ties in ``state.py``, coins in ``coins.py``,
+    capacities in ``params.py``, estimates in ``estimators.py``.
+Limits
+    A sampler is not safe to use from two threads at once.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import abstractmethod
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, get_args, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers import query
+from decaysketch.answers.estimate import Estimate, check_confidence
+from decaysketch.answers.sample import Sample
+from decaysketch.asyncwindow import coins, estimators, selection, wire
+from decaysketch.asyncwindow.estimators import Estimator, Strata
+from decaysketch.asyncwindow.params import MedianParams, SumParams
+from decaysketch.asyncwindow.rows import RetainedElements
+from decaysketch.asyncwindow.state import NO_CLOCK, WindowState
+from decaysketch.core.observations import (
+    MISSING_KEY,
+    TIME_LIMIT,
+    check_integer_time,
+    check_range,
+    check_time,
+    encode_values,
+    integer_column,
+)
+from decaysketch.core.params import check_shrinks
+from decaysketch.core.plausible_times import span, told
+from decaysketch.core.verdicts import Identified, compare
+from decaysketch.core.view import Summarized
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.decay import Decay
+from decaysketch.errors import IncompatibleSketchError, ObservationError, ParameterError
+
+__all__ = ["MedianSampler", "Source", "SumSampler", "WindowStats", "merge"]
+
+Source = str | int | bytes
+P = TypeVar("P", SumParams, MedianParams)
+S = TypeVar("S", bound="Sampler[Any]")
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+
+_NAMES = (str, bytes, int)  # types of the name of a source
+_WORDS_KEPT = 1024
+_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
+_PENDING_LIMIT = 512  # single elements gathered before they are folded in together
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStats:
+    """What a sampler took in and what it holds.
+
+    Attributes:
+        fed: rows given to ``update`` of this object (copies, merges, pickles and bytes start again
+            at 0).
+        late: of these, rows older than any window by the clock at their arrival.
+        too_late: of these, rows refused because their time was after ``not_after``.
+        zero: of these, rows of value 0 in a sum, which contribute nothing.
+        rows: elements held.
+        keys_with_several_values: keys held with more than one value. In a sum each counts as
+            several elements; a message has one value in most streams.
+        oldest, newest: earliest and latest time held, or None.
+        clock: the latest time that the sampler was advanced to, or None.
+        complete_since: for each level, the time later than which everything that reaches it is
+            held; None where nothing was discarded.
+    """
+
+    fed: int
+    late: int
+    too_late: int
+    zero: int
+    rows: int
+    keys_with_several_values: int
+    oldest: int | None
+    newest: int | None
+    clock: int | None
+    complete_since: tuple[int | None, ...]
+
+
+class Sampler(Summarized, Generic[P]):
+    """What both samplers have; use :class:`SumSampler` or :class:`MedianSampler`."""
+
+    _params_type: ClassVar[type[Any]]
+
+    def __init__(self, params: P, *, source: Source | None = None, next_number: int = 0) -> None:
+        """See the class.
+
+        Raises:
+            ParameterError: parameters of another kind, or a number that is none.
+        """
+        if not isinstance(params, self._params_type):
+            raise ParameterError(
+                f"params are {params!r}; a {type(self).__name__} takes {self._params_type.__name__}"
+            )
+        if isinstance(next_number, bool) or not isinstance(next_number, int) or next_number < 0:
+            raise ParameterError(f"next_number is {next_number!r}; expected an integer >= 0")
+        self._rows = RetainedElements(params)
+        self._source = secrets.token_bytes(16) if source is None else source
+        self._own_word = coins.source_words(params, self._source)
+        self._own_word_number = int(self._own_word[0])
+        self._words: dict[Source, UInt64Array] = {}  # of the sources seen lately
+        self._next_number = next_number
+        self._fed = self._late = self._too_late = self._zero = 0
+        self._changed()
+        self._start_pending()
+
+    @property
+    def params(self) -> P:
+        """Build parameters; ``params.capacity`` is the capacity in force."""
+        return cast(P, self._rows.params)
+
+    @property
+    def source(self) -> Source:
+        """Name under which elements without sequence numbers are numbered."""
+        return self._source
+
+    @property
+    def next_number(self) -> int:
+        """Number of the next element that comes without one."""
+        return self._next_number
+
+    @property
+    def clock(self) -> int | None:
+        """The latest time that the sampler was advanced to, or None."""
+        return None if self._rows.clock == NO_CLOCK else self._rows.clock
+
+    def _changed(self) -> None:
+        self._view: WindowState | None = None  # of the rows as they are, once asked for
+        self._strata: Strata | None = None
+
+    # ------------------------------------------------------------------------------------- update
+
+    def _start_pending(self) -> None:
+        self._pending_values = array("q" if self.params.value_type == "int64" else "d")
+        self._pending_times = array("q")
+        self._pending_words = array("Q")
+        self._pending_numbers = array("Q")
+
+    @abstractmethod
+    def _is_plain(self, value: Any) -> bool:
+        """Whether a single value is of the stream's type and needs no conversion."""
+
+    @abstractmethod
+    def _value_keys(self, values: npt.ArrayLike) -> Int64Array:
+        """Value keys of a column, validated."""
+
+    def update(
+        self,
+        values: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        sequence: npt.ArrayLike | None = None,
+        *,
+        source: Any = None,
+        not_after: int | None = None,
+    ) -> None:
+        """Fold in elements: columns, or one element as plain numbers.
+
+        With ``sequence`` and ``source``, which together name an element for ever, any order and any
+        repetition gives the same state, here or in a sampler that is merged with this one. Without
+        them the sampler numbers the rows as they come, under its own ``source``: it then counts
+        what it is fed, and is *not* duplicate-insensitive.
+
+        Args:
+            values: see the class.
+            timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude, in any
+                order. Rows older than the largest window by the clock are discarded and counted.
+            sequence: integers that number the elements of a source.
+            source: name of the source (integer, text or bytes), or a column of names.
+            not_after: refuse, and count, rows with a later timestamp: a clock that runs ahead
+                would hold its place in the samples.
+
+        Raises:
+            ObservationError: the first row that is out of bounds, or columns of unequal length or
+                of a wrong type. Nothing of the batch was taken.
+            ParameterError: ``sequence`` without ``source`` or the other way round, or ``not_after``
+                is no integer.
+
+        Complexity: amortised O(1) for each row.
+        """
+        if (sequence is None) != (source is None):
+            given, missing = ("sequence", "source") if source is None else ("source", "sequence")
+            raise ParameterError(
+                f"{given} without {missing}: an element is named by both, or by neither"
+            )
+        if (
+            type(timestamps) is int
+            and -TIME_LIMIT <= timestamps <= TIME_LIMIT
+            and not_after is None
+            and (sequence is None or (type(sequence) is int and type(source) in _NAMES))
+            and self._is_plain(values)
+        ):
+            if sequence is None:
+                word, number = self._own_word_number, self._next_number
+                self._next_number += 1
+            else:
+                word, number = int(self._word_of(source)[0]), sequence
+            self._pending_values.append(values)
+            self._pending_times.append(timestamps)
+            self._pending_words.append(word)
+            self._pending_numbers.append(number & _MASK)
+            if len(self._pending_times) >= _PENDING_LIMIT:
+                self._flush()
+            return
+        self._update_columns(values, timestamps, sequence, source, not_after)
+
+    def _word_of(self, source: Source) -> UInt64Array:
+        word = self._words.get(source)
+        if word is None:
+            if len(self._words) >= _WORDS_KEPT:
+                self._words.clear()
+            word = self._words[source] = coins.source_words(self.params, source)
+        return word
+
+    def _update_columns(
+        self,
+        values: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        sequence: npt.ArrayLike | None,
+        source: Any,
+        not_after: int | None,
+    ) -> None:
+        if not_after is None and self._admit_fast(values, timestamps, sequence, source):
+            return
+        if not_after is not None:
+            check_integer_time("not_after", not_after)
+        times = integer_column("timestamps", timestamps)
+        check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        value_keys = self._value_keys(values)
+        if sequence is None:
+            words = self._own_word
+            numbers = np.arange(len(times), dtype=np.uint64) + np.uint64(self._next_number & _MASK)
+        else:
+            words = coins.source_words(self.params, source)
+            numbers = coins.sequence_numbers(sequence)
+        unequal = {"values": len(value_keys), "sequence": len(numbers)}
+        if len(words) != 1:
+            unequal["source"] = len(words)
+        for name, length in unequal.items():
+            if length != len(times):
+                raise ObservationError(
+                    f"columns have unequal lengths: {name} has {length} rows, timestamps has "
+                    f"{len(times)}",
+                    column=name,
+                )
+        self._next_number += len(times) if sequence is None else 0
+        self._fed += len(times)
+        if not_after is not None:
+            in_time = times <= not_after
+            self._too_late += len(times) - int(np.count_nonzero(in_time))
+            value_keys, times, numbers = value_keys[in_time], times[in_time], numbers[in_time]
+            words = words if len(words) == 1 else words[in_time]
+        taken = self._admit(value_keys, times, words, numbers)
+        assert taken, "columns are validated above"
+
+    def verdicts(
+        self,
+        values: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        sequence: npt.ArrayLike,
+        *,
+        source: Any,
+    ) -> npt.NDArray[np.int8]:
+        """What :meth:`update` with these named elements would do with each; nothing is changed.
+
+        Returns:
+            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row. A row that no
+            window reaches by the clock, or of value 0 in a sum, is below the watermark.
+
+        Raises:
+            ObservationError: as :meth:`update`.
+
+        Complexity: that of merging a sampler of the batch.
+        """
+        before, merged = self.state(), self.copy()
+        merged.update(values, timestamps, sequence, source=source)
+        times = integer_column("timestamps", timestamps)
+        keys = coins.element_keys(self.params, source, sequence).view(np.int64)
+        batch = self._identified(keys, self._value_keys(values), times)
+        old, new = (
+            self._identified(state.keys.view(np.int64), state.value_keys, state.times)
+            for state in (before, merged.state())
+        )
+        return compare(old, new, batch)
+
+    def _identified(self, keys: Int64Array, values: Int64Array, times: Int64Array) -> Identified:
+        """The value is part of the identity in a sum alone."""
+        return Identified(keys, values if self.params.weighted else times * 0, times, values)
+
+    def _admit_fast(self, values: Any, timestamps: Any, sequence: Any, source: Any) -> bool:
+        """Admit arrays that need no conversion; False, with nothing taken, for all others."""
+        if not (
+            type(values) is type(timestamps) is np.ndarray
+            and values.dtype == self.params.value_type
+            and timestamps.dtype == _INT64
+            and timestamps.ndim == 1
+            and values.shape == timestamps.shape
+            and values.flags.c_contiguous
+            and timestamps.flags.c_contiguous
+        ):
+            return False
+        words = self._own_word
+        if sequence is not None:
+            if not (
+                type(sequence) is np.ndarray
+                and sequence.dtype in (_INT64, _UINT64)
+                and sequence.shape == timestamps.shape
+                and sequence.flags.c_contiguous
+                and type(source) in _NAMES
+            ):
+                return False
+            words = self._word_of(source)
+        if not self._admit(values, timestamps, words, sequence):
+            return False  # the slow path finds the row at fault
+        self._next_number += len(timestamps) if sequence is None else 0
+        self._fed += len(timestamps)
+        return True
+
+    def _admit(
+        self,
+        values: npt.NDArray[Any],
+        times: Int64Array,
+        words: UInt64Array,
+        numbers: npt.NDArray[Any] | None,
+    ) -> bool:
+        """Hand columns over; False, with nothing taken, where a row is out of bounds."""
+        if not len(times):
+            return True
+        counted = self._rows.admit(values, times, words, numbers, self._next_number & _MASK)
+        if counted is None:
+            return False
+        self._zero += counted[0]
+        self._late += counted[1]
+        self._changed()
+        return True
+
+    def _flush(self) -> None:
+        """Fold in the single elements gathered so far; they were validated one by one."""
+        if self._pending_times:
+            columns = (self._pending_values, self._pending_times)
+            values, times = (np.array(column) for column in columns)
+            words, numbers = np.array(self._pending_words), np.array(self._pending_numbers)
+            taken = self._admit(values, times, words, numbers)
+            assert taken, "single elements are validated when they are given"
+            self._fed += len(times)
+            self._start_pending()  # last: should folding in fail, they can be folded in again
+
+    def advance(self, now: int) -> None:
+        """Move the clock on: what no window of width ``max_window`` can reach from now on is
+        forgotten. An earlier time than the clock has no effect; without ``max_window`` the clock is
+        kept, and forgets nothing.
+
+        The clock is part of the state: the same elements at another clock are another state.
+
+        Raises:
+            ParameterError: ``now`` is no integer time.
+        """
+        clock = check_time("now", now)
+        self._flush()
+        self._rows.advance(clock)
+        self._changed()
+
+    # -------------------------------------------------------------------------------------- merge
+
+    def merge(self, *others: Self) -> None:
+        """Fold in everything that ``others`` saw; none of them is changed (Union, section 4).
+
+        The state becomes the one that a single sampler fed with all inputs would have, with the
+        smallest of the capacities and the latest of the clocks. An element that several were fed
+        under one name is there once.
+
+        Raises:
+            IncompatibleSketchError: naming every parameter that differs; this one is unchanged.
+            TypeError: one of them is no sampler of this kind.
+
+        Complexity: amortised O(rows of the others).
+        """
+        self._absorb(others)
+
+    def _absorb(self, others: Sequence[Self]) -> None:
+        for other in others:
+            if type(other) is not type(self):
+                raise TypeError(
+                    f"cannot merge a {type(other).__name__} into a {type(self).__name__}"
+                )
+            if other.params.fingerprint != self.params.fingerprint:
+                raise IncompatibleSketchError(self.params.differences(other.params))
+        self._flush()
+        for other in others:
+            other._flush()
+        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
+        if capacity < self.params.capacity:
+            self._rows.lower_capacity(capacity)
+        self._rows.absorb(other._rows for other in others if other is not self)
+        self._changed()
+
+    def __or__(self, other: Self) -> Self:
+        """A new sampler that holds what both saw; neither is changed."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return merge([self, other])
+
+    def resize(self, capacity: int) -> None:
+        """Shrink to a smaller capacity: the state that building with it would have given.
+
+        Raises:
+            ParameterError: a capacity larger than the present one; what was discarded is gone.
+        """
+        check_shrinks(capacity, self.params.capacity)
+        self._flush()
+        self._rows.lower_capacity(capacity)
+        self._changed()
+
+    # --------------------------------------------------------------------------------- memory
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, room for more included; states of it come on top."""
+        return self._rows.nbytes
+
+    def trim(self) -> None:
+        """Give back what no element needs: room for more of them, and what queries have read.
+        Changes no state. O(rows)."""
+        self._flush()
+        self._rows.trim()
+        self._changed()
+
+    # --------------------------------------------------------------------------- state and bytes
+
+    def state(self) -> WindowState:
+        """The canonical state, copied out. O(rows)."""
+        self._flush()
+        return self._rows.state()
+
+    @classmethod
+    def from_state(
+        cls, state: WindowState, *, source: Source | None = None, next_number: int = 0
+    ) -> Self:
+        """A sampler that holds a state.
+
+        Args:
+            state: what :meth:`state` returned.
+            source, next_number: to go on numbering elements where another sampler stopped. Without
+                them it numbers under a new random name, so that no two samplers give different
+                elements one name.
+        """
+        sampler = cls(cast(P, state.params), source=source, next_number=next_number)
+        sampler._rows = RetainedElements.from_state(state)
+        return sampler
+
+    def to_bytes(self) -> bytes:
+        """Canonical bytes: equal states give equal bytes on every platform."""
+        return wire.encode(self.state())
+
+    @classmethod
+    def from_bytes(
+        cls,
+        blob: bytes | bytearray | memoryview,
+        *,
+        params: P | None = None,
+        source: Source | None = None,
+        next_number: int = 0,
+    ) -> Self:
+        """Read a sampler; nothing in the bytes is trusted.
+
+        Args:
+            blob: what :meth:`to_bytes` wrote.
+            params: what the bytes are expected to carry, where that is known.
+            source, next_number: see :meth:`from_state`.
+
+        Raises:
+            CorruptSketchError: bytes that no honest builder could have written.
+            IncompatibleSketchError: a sampler of other parameters than ``params``.
+        """
+        kind = cls._params_type.kind
+        state = wire.decode(blob, kind=kind, params=params)
+        return cls.from_state(state, source=source, next_number=next_number)
+
+    def digest(self) -> str:
+        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
+        return self.state().digest()
+
+    def copy(self) -> Self:
+        """An independent sampler with the same state; it numbers under a new name."""
+        return type(self).from_state(self.state())
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[WindowState]]:
+        return type(self).from_state, (self.state(),)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same state under the same parameters."""
+        if type(other) is not type(self):
+            return NotImplemented
+        assert isinstance(other, Sampler)
+        return bool(self.params == other.params) and self.digest() == other.digest()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __len__(self) -> int:
+        """Elements held. O(rows) after a change, else O(1)."""
+        self._flush()
+        return len(self._rows)
+
+    def stats(self) -> WindowStats:
+        """What was fed and what is held. O(rows log rows)."""
+        state = self.state()
+        marks = state.complete_since.tolist()
+        named = np.unique(state.keys)
+        return WindowStats(
+            fed=self._fed,
+            late=self._late,
+            too_late=self._too_late,
+            zero=self._zero,
+            rows=len(state),
+            keys_with_several_values=len(state) - len(named),
+            oldest=int(state.times[-1]) if len(state) else None,
+            newest=int(state.times[0]) if len(state) else None,
+            clock=self.clock,
+            complete_since=tuple(None if mark == NO_WATERMARK else mark for mark in marks),
+        )
+
+    def _summary(self) -> dict[str, Any]:
+        params, view = self.params, self._current()
+        fields: dict[str, Any] = {"rows": f"{len(view):,}", "capacity": f"{params.capacity:,}"}
+        if len(view):
+            oldest, newest = int(view.times[-1]), int(view.times[0])
+            fields["times"] = span(params.time_unit, oldest, newest)
+        if view.complete_since[0] != NO_WATERMARK:
+            fields["exact after"] = told(params.time_unit, int(view.complete_since[0]))
+        fields["levels"] = params.levels + 1
+        fields["max_window"] = params.max_window
+        fields["clock"] = told(params.time_unit, self.clock)
+        fields["seed"] = params.seed
+        return fields
+
+    # -------------------------------------------------------------------------------------- query
+
+    def _current(self) -> WindowState:
+        """What is held, by time."""
+        self._flush()
+        if self._view is None:
+            self._view = self._rows.by_time()
+        return self._view
+
+    def sample(self, decay: Decay, *, now: int, estimator: Estimator = "stratified") -> Sample:
+        """The weighted sample that every query reads. Changes nothing of the state.
+
+        Args:
+            decay: weight by age; ``decay.window(w)`` is the paper's window [now - w, now]. Its
+                support may not exceed ``max_window``.
+            now: time of the query, which may lie in the past; later elements are not counted.
+            estimator: "stratified" reads each element at the smallest level that is complete at its
+                own time; "single-level" is SumQuery and MedianQuery, for windows. See
+                :mod:`decaysketch.asyncwindow.estimators`.
+
+        Raises:
+            UnanswerableQueryError: the sampler has discarded, at every level, elements that the
+                decay gives weight to.
+            ParameterError: ``now`` is no integer time, ``decay`` no decay or one that reaches too
+                far back, or another estimator.
+        """
+        if estimator not in get_args(Estimator):
+            raise ParameterError(
+                f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
+            )
+        view = self._current()
+        if estimator == "single-level":
+            return estimators.single_level(view, decay, now)
+        if self._strata is None:
+            self._strata = estimators.strata_of(view)
+        return estimators.stratified(view, decay, now, strata=self._strata)
+
+    def count(
+        self,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        estimator: Estimator = "stratified",
+    ) -> Estimate:
+        """Decayed number of elements: the sum of ``g(now - t)``."""
+        sample = self.sample(decay, now=now, estimator=estimator)
+        return query.count(sample, confidence=confidence)
+
+    def selectivity(
+        self,
+        predicate: query.Predicate,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        estimator: Estimator = "stratified",
+    ) -> Estimate:
+        """Share of the decayed weight for which ``predicate(v, w)`` holds: of the sum of values in
+        a :class:`SumSampler`, of the elements in a :class:`MedianSampler`."""
+        sample = self.sample(decay, now=now, estimator=estimator)
+        return query.selectivity(sample, predicate, confidence=confidence)
+
+
+class SumSampler(Sampler[SumParams]):
+    """Sums of positive integers over any recent window (SumInit, SumProcess, SumQuery, Union).
+
+    Basic counting is the sum of ones: feed the value 1.
+
+    Args:
+        params: build parameters; every sampler of one stream shares them (capacity may differ).
+        source: name under which elements without sequence numbers are numbered, different for
+            every sampler of a stream; random where None.
+        next_number: the number of the first of them. With the same ``source``, element n of a log
+            that is fed again gets the same coins.
+
+    Values are integers 0..max_sum; 0 is a no-op. Identity is (source, sequence number, value),
+    represented by its latest copy.
+
+    Example:
+        >>> import decaysketch as ds
+        >>> from decaysketch.asyncwindow import SumParams, SumSampler
+        >>> params = SumParams.for_accuracy(0.05, 0.05, max_sum=10**9, max_window=3600)
+        >>> sampler = SumSampler(params)
+        >>> sampler.update([40, 2, 40], [160, 100, 160], [1, 0, 1], source="meter-7")
+        >>> sampler.sum(ds.decay.window(60), now=160)
+        Estimate(42, exact, 2 rows)
+    """
+
+    _params_type = SumParams
+
+    def _is_plain(self, value: Any) -> bool:
+        return type(value) is int and 0 <= value <= self._highest
+
+    def _start_pending(self) -> None:
+        super()._start_pending()
+        self._highest = self.params.max_sum
+
+    def _value_keys(self, values: npt.ArrayLike) -> Int64Array:
+        column = integer_column("values", values)
+        check_range("values", column, 0, self.params.max_sum, "max_sum")
+        return column
+
+    def sum(
+        self,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        estimator: Estimator = "stratified",
+    ) -> Estimate:
+        """Decayed sum of the values: the sum of ``v g(now - t)``."""
+        sample = self.sample(decay, now=now, estimator=estimator)
+        return query.sum(sample, confidence=confidence)
+
+
+class MedianSampler(Sampler[MedianParams]):
+    """Median and other quantiles over any recent window (MedianProcess, MedianQuery, Union).
+
+    Args:
+        params: build parameters; every sampler of one stream shares them (capacity may differ).
+        source: name under which elements without sequence numbers are numbered, different for
+            every sampler of a stream; random where None.
+        next_number: the number of the first of them. With the same ``source``, element n of a log
+            that is fed again gets the same coins.
+
+    Values are numbers of the stream's ``value_type``. Identity is (source, sequence number),
+    represented by its latest copy, the maximum by (timestamp, value).
+
+    Example:
+        >>> import decaysketch as ds
+        >>> from decaysketch.asyncwindow import MedianParams, MedianSampler
+        >>> params = MedianParams.for_accuracy(0.05, 0.05, max_count=10**6, max_window=3600)
+        >>> sampler = MedianSampler(params)
+        >>> sampler.update([21.5, 19.0, 35.0], [160, 100, 130])
+        >>> sampler.median(ds.decay.window(60), now=160)
+        Estimate(21.5, exact, 3 rows)
+    """
+
+    _params_type = MedianParams
+
+    def _is_plain(self, value: Any) -> bool:
+        if self.params.value_type == "int64":
+            return type(value) is int and MISSING_KEY < value < 1 << 63
+        return type(value) is float and abs(value) < float("inf")  # NaN is not either
+
+    def _value_keys(self, values: npt.ArrayLike) -> Int64Array:
+        keys = encode_values(values, self.params.value_type)
+        if len(keys) and int(keys.min()) == MISSING_KEY:
+            row = int(keys.argmin())
+            raise ObservationError(f"values[{row}] is missing", column="values", row=row)
+        return keys
+
+    def median(
+        self,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        estimator: Estimator = "stratified",
+    ) -> Estimate:
+        """Decayed median: the least value whose relative rank is 1/2 or more."""
+        return self.quantile(0.5, decay, now=now, confidence=confidence, estimator=estimator)
+
+    @overload
+    def quantile(
+        self, q: float, decay: Decay, *, now: int, confidence: float = ...,
+        estimator: Estimator = ...,
+    ) -> Estimate: ...  # fmt: skip
+
+    @overload
+    def quantile(
+        self, q: Sequence[float], decay: Decay, *, now: int, confidence: float = ...,
+        estimator: Estimator = ...,
+    ) -> list[Estimate]: ...  # fmt: skip
+
+    def quantile(
+        self,
+        q: float | Sequence[float],
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        estimator: Estimator = "stratified",
+    ) -> Estimate | list[Estimate]:
+        """Decayed quantiles: the least value whose relative rank is ``q`` or more.
+
+        With the estimator "single-level" elements weigh the same and are selected from instead of
+        sorted: O(rows).
+        """
+        if estimator != "single-level":
+            sample = self.sample(decay, now=now, estimator=estimator)
+            return query.quantile(sample, q, confidence=confidence)
+        wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        if wanted.ndim != 1 or not np.all((wanted >= 0.0) & (wanted <= 1.0)):
+            raise ParameterError(f"q is {q!r}; expected numbers from 0 to 1")
+        view = self._current()
+        level, start = estimators.query_level(view, decay, now)
+        rows = estimators.window_rows(view, start, int(now), level)
+        answers = selection.quantiles(
+            view.value_keys[rows], self.params.value_type, level, wanted.tolist(),
+            check_confidence(confidence),
+        )  # fmt: skip
+        return answers[0] if np.ndim(q) == 0 else answers
+
+    def rank(
+        self,
+        value: float,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        estimator: Estimator = "stratified",
+    ) -> Estimate:
+        """Relative rank: the decayed share of elements with a value of ``value`` or less."""
+        sample = self.sample(decay, now=now, estimator=estimator)
+        return query.rank(sample, value, confidence=confidence)
+
+    def total(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Decayed sum of the values. For positive integers a :class:`SumSampler` is better: it
+        sees the large ones more often."""
+        return query.total(self.sample(decay, now=now), confidence=confidence)
+
+    def mean(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Decayed mean of the values."""
+        return query.mean(self.sample(decay, now=now), confidence=confidence)
+
+    def variance(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
+        """Decayed variance of the values."""
+        return query.variance(self.sample(decay, now=now), confidence=confidence)
+
+    def heavy_hitters(
+        self, phi: float, decay: Decay, *, now: int, confidence: float = 0.95
+    ) -> list[query.HeavyHitter]:
+        """Values with more than the share ``phi`` of the decayed elements, most frequent first."""
+        return query.heavy_hitters(self.sample(decay, now=now), phi, confidence=confidence)
+
+    def group_by(
+        self, decay: Decay, *, now: int, limit: int | None = None, confidence: float = 0.95
+    ) -> list[query.Group]:
+        """Decayed count for each distinct value (its ``sum`` is the same: elements weigh 1), most
+        frequent first; ``limit`` gives only so many."""
+        return query.group_by(self.sample(decay, now=now), limit=limit, confidence=confidence)
+
+
+def merge(samplers: Iterable[S]) -> S:
+    """Merge any number of samplers of one kind into a new one; none of them is changed.
+
+    The result has the smallest of their capacities and the latest of their clocks, and numbers
+    under a new name.
+
+    Raises:
+        IncompatibleSketchError: naming every parameter that differs.
+        ParameterError: no sampler was given.
+        TypeError: something that is no sampler was given, or samplers of two kinds.
+
+    Complexity: O(rows of all).
+    """
+    given = list(samplers)
+    if not given:
+        raise ParameterError("expected at least one sampler to merge")
+    if not isinstance(given[0], Sampler):
+        raise TypeError(f"cannot merge a {type(given[0]).__name__}")
+    merged = type(given[0])(given[0].params)
+    merged._absorb(given)
+    return merged

@@ -1,0 +1,323 @@
+"""Families 3 and 4: the asynchronous samplers, of sums and of quantiles.
+
+The bytes hold the parameters, the clock, the watermarks that are later than what the clock forgot,
+and the elements as the bit-packed columns of family 1 (``codec/rows.py``): the key takes the place
+of the id, a sum's value that of the weight. Keys look random and take 8 bytes each; the level of an
+element is not stored but recomputed.
+
+What decoding promises
+    As in family 1: whatever the bytes are, :func:`decode` returns a state that an honest builder
+    could have reached or raises :class:`~decaysketch.errors.CorruptSketchError`, in time and memory
+    proportional to their length. A watermark of level ``i`` says that elements of exactly that time
+    were discarded. An element that reaches level ``i`` reaches the next with a chance of 1/2 or
+    more, so where the levels above were still complete at that time, about as many elements of that
+    time must be held there; a chance below 1e-9 is refused. What remains possible is a blob whose
+    coarsest level claims to have overflowed: so does that of an honest builder whose windows hold
+    far more than the bound it was given. Authenticate the sender where that matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.asyncwindow.coins import top_levels
+from decaysketch.asyncwindow.params import MAX_WINDOW, MedianParams, SumParams, ValueType
+from decaysketch.asyncwindow.state import NO_CLOCK, WindowState, floor_of
+from decaysketch.codec import bitpack as _bitpack
+from decaysketch.codec import fields
+from decaysketch.codec.fields import refuse
+from decaysketch.codec.rows import Rows, check_canonical, decode_rows, encode_rows
+from decaysketch.core.observations import MISSING_KEY
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
+
+__all__ = ["FAMILIES", "Header", "decode", "encode", "peek"]
+
+FAMILIES = {"sum": 3, "median": 4}
+
+_VALUE_TYPES: tuple[ValueType, ...] = ("int64", "float64")
+_SIGN = np.uint64(1 << 63)  # keys are unsigned, columns are not: this keeps their order
+_LARGEST_FLOAT_KEY = int(np.float64(np.finfo(np.float64).max).view(np.int64))
+_NEGATIVE_ZERO_KEY = -1
+_IMPLAUSIBLE = 1e-9
+_MOST_AT_TOP = 64  # elements of one time at the coarsest level, which expects one of a whole window
+
+Params = SumParams | MedianParams
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Header:
+    """What :func:`peek` reads: everything in front of the columns.
+
+    Attributes:
+        optional_flags: one bit for each optional section behind the columns.
+        params: with the capacity that the bytes carry.
+        clock: the latest time that the sampler was told, ``NO_CLOCK`` where there is none.
+        watermarks: int64[M + 1].
+        rows: number of elements held.
+        newest: time of the most recent element, None without any.
+        columns_at: offset of the first byte of the columns.
+    """
+
+    optional_flags: int
+    params: Params
+    clock: int
+    watermarks: npt.NDArray[np.int64]
+    rows: int
+    newest: int | None
+    columns_at: int
+
+
+# --------------------------------------------------------------------------------------- encoding
+
+
+def encode(state: WindowState) -> bytes:
+    """Bytes of a sampler; equal states have equal bytes.
+
+    Args:
+        state: rows in canonical order.
+
+    Returns:
+        Version 1 bytes. O(rows).
+    """
+    params = state.params
+    body = fields.begin(FAMILIES[params.kind], params, embed_params=False)  # type: ignore[arg-type]
+    _put_params(body, params)
+    body.append(state.clock != NO_CLOCK)
+    if state.clock != NO_CLOCK:
+        fields.put_signed_varint(body, state.clock)
+    marks = state.watermarks
+    later = np.flatnonzero(marks > state.floor).tolist()  # NO_WATERMARK is not
+    fields.put_varint(body, sum(1 << level for level in later))
+    for level in later:
+        fields.put_signed_varint(body, int(marks[level]))
+    fields.put_varint(body, len(state))
+    if len(state):
+        fields.put_signed_varint(body, int(state.times[0]))
+    return fields.seal(bytes(body) + encode_rows(_rows_of(state), params.value_type))
+
+
+def _put_params(body: bytearray, params: Params) -> None:
+    unit = params.time_unit.encode("ascii")
+    body += params.seed.to_bytes(8, "little")
+    body.append(len(unit))
+    body += unit
+    fields.put_varint(body, params.bound)
+    fields.put_varint(body, 0 if params.max_window is None else params.max_window + 1)
+    if isinstance(params, SumParams):
+        body.append(params.first_nested)
+    else:
+        body.append(_VALUE_TYPES.index(params.value_type))
+
+
+def _rows_of(state: WindowState) -> Rows:
+    ids = (state.keys ^ _SIGN).view(np.int64)
+    nothing = np.full(len(state), MISSING_KEY, dtype=np.int64)
+    if state.params.weighted:
+        return Rows(state.times, ids, state.value_keys, nothing)
+    return Rows(state.times, ids, np.ones(len(state), np.int64), state.value_keys)
+
+
+# --------------------------------------------------------------------------------------- decoding
+
+
+def decode(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = None) -> WindowState:
+    """The state that :func:`encode` wrote.
+
+    Args:
+        blob: the bytes. Nothing in them is trusted.
+        kind: "sum" or "median".
+        params: what the bytes are expected to carry, or None. The capacity is taken from the bytes.
+
+    Raises:
+        CorruptSketchError: the bytes are not ones that an honest builder could have written. The
+            message names what was found and what was expected.
+        IncompatibleSketchError: the bytes are of a stream with other parameters than ``params``.
+    """
+    blob = fields.as_bytes(blob)
+    header = _read_header(blob, kind, params)
+    found = header.params
+    rows, end = decode_rows(blob, header.columns_at, header.rows, header.newest, found.value_type)
+    state = _state(found, header.clock, header.watermarks, rows)
+    check_canonical(blob, header.columns_at, end, rows, found.value_type)
+    fields.skip_optional_sections(blob, header.optional_flags, end)
+    _check_watermarks(state)
+    return state
+
+
+def peek(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = None) -> Header:
+    """Read the header and verify the checksum, without decoding elements.
+
+    The header is checked by itself, and that so many rows can be; whether it agrees with the rows
+    is only known to :func:`decode`, whose arguments and errors these are. Constant memory.
+    """
+    blob = fields.as_bytes(blob)
+    header = _read_header(blob, kind, params)
+    # Of the levels that are nested, those with a watermark and the first without hold rows.
+    found, floor = header.params, floor_of(header.params, header.clock)
+    nested = int(np.count_nonzero(header.watermarks[found.first_nested :] > floor)) + 1
+    fields.check_row_count(header.rows, found.capacity, found.first_nested + nested, blob)
+    return header
+
+
+def _read_header(blob: bytes, kind: str, params: Any) -> Header:
+    opening = fields.open_blob(blob, FAMILIES[kind])
+    reader = opening.reader
+    if opening.params is not None or opening.copies != 1:
+        refuse("required flags say copies, or parameters of family 1; expected neither")
+    found = _read_params(reader, kind, opening.capacity)
+    if params is not None and found.fingerprint != params.fingerprint:
+        raise IncompatibleSketchError(params.differences(found))
+    if found.fingerprint != opening.fingerprint:
+        refuse(
+            f"fingerprint is {opening.fingerprint.hex()}; the parameters beside it give "
+            f"{found.fingerprint.hex()}"
+        )
+    present = reader.byte("whether there is a clock")
+    if present > 1:
+        refuse(f"whether there is a clock is {present}; expected 0 or 1")
+    clock = reader.time("clock") if present else NO_CLOCK
+    watermarks = _read_watermarks(reader, found, floor_of(found, clock))
+    count = reader.varint("rows")
+    most = found.capacity * (found.levels + 1)
+    if count > most:
+        refuse(
+            f"{count} rows; capacity {found.capacity} at {found.levels + 1} levels allows {most}"
+        )
+    newest = reader.time("first time") if count else None
+    return Header(opening.optional_flags, found, clock, watermarks, count, newest, reader.at)
+
+
+def _read_params(reader: fields.Reader, kind: str, capacity: int) -> Params:
+    seed = int.from_bytes(reader.take(8, "seed"), "little")
+    unit = reader.take(reader.byte("length of time_unit"), "time_unit")
+    if not unit.isascii():
+        refuse(f"time_unit is {unit!r}; expected ASCII")
+    bound = reader.varint("bound of a window")
+    window = reader.varint("largest window")
+    if window > MAX_WINDOW + 1:
+        refuse(f"largest window is {window - 1}; expected at most 2^62")
+    shared: dict[str, Any] = {
+        "seed": seed,
+        "time_unit": unit.decode("ascii"),
+        "max_window": None if window == 0 else window - 1,
+        "capacity": capacity,
+    }
+    choice = reader.byte("first nested level" if kind == "sum" else "value type")
+    try:
+        if kind == "sum":
+            params: Params = SumParams(max_sum=bound, eager_from_level=choice, **shared)
+        else:
+            if choice >= len(_VALUE_TYPES):
+                refuse(f"value type is {choice}; expected 0 or 1")
+            params = MedianParams(max_count=bound, value_type=_VALUE_TYPES[choice], **shared)
+    except ParameterError as fault:
+        raise CorruptSketchError(f"parameters: {fault}") from None
+    return params
+
+
+def _read_watermarks(reader: fields.Reader, params: Params, floor: int) -> npt.NDArray[np.int64]:
+    later = reader.varint("levels with a watermark")
+    if later >> (params.levels + 1):
+        refuse(f"levels with a watermark are {later:#b}; there are {params.levels + 1} levels")
+    watermarks = np.full(params.levels + 1, floor, dtype=np.int64)
+    for level in range(params.levels + 1):
+        if later >> level & 1:
+            mark = reader.time(f"watermark of level {level}")
+            if mark <= floor:
+                refuse(f"watermark of level {level} is {mark}; expected one later than {floor}")
+            watermarks[level] = mark
+    nested = watermarks[params.first_nested :]
+    if (nested[1:] > nested[:-1]).any():
+        level = params.first_nested + 1 + int((nested[1:] > nested[:-1]).argmax())
+        refuse(
+            f"watermark of level {level} is {int(watermarks[level])}; expected at most that of the "
+            f"level below, {int(watermarks[level - 1])}"
+        )
+    return watermarks
+
+
+def _state(
+    params: Params, clock: int, watermarks: npt.NDArray[np.int64], rows: Rows
+) -> WindowState:
+    """The state of decoded rows, whose ranges and order are checked first."""
+    row = _bitpack.first_out_of_order(rows.times, rows.ids, rows.weights)
+    if row >= 0:
+        refuse(f"row {row} is not after row {row - 1} in the order of (time, key, value)")
+    if len(rows.times):
+        fields.check_time(int(rows.times[-1]), f"time of row {len(rows.times) - 1}")
+    keys = rows.ids.view(np.uint64) ^ _SIGN
+    if params.weighted:
+        values = rows.weights
+        bad = (values < 1) | (values > params.bound) | (rows.value_keys != MISSING_KEY)
+        identities = np.stack([values, rows.ids])
+    else:
+        values = rows.value_keys
+        bad = (values == MISSING_KEY) | (rows.weights != 1)
+        if params.value_type == "float64":
+            bad |= (values > _LARGEST_FLOAT_KEY) | (values < ~_LARGEST_FLOAT_KEY)
+            bad |= values == _NEGATIVE_ZERO_KEY
+        identities = rows.ids[None]
+    if bad.any():
+        row = int(bad.argmax())
+        refuse(f"row {row} has value {int(values[row])} and weight {int(rows.weights[row])}")
+    identities = identities[:, np.lexsort(identities)]
+    twice = (identities[:, 1:] == identities[:, :-1]).all(axis=0)
+    if twice.any():
+        key = int(identities[-1, int(twice.argmax())]) + (1 << 63)
+        refuse(f"key {key} is there twice; expected once")
+    levels = top_levels(params, values, keys)
+    return WindowState(params, clock, values, rows.times, keys, levels, watermarks)
+
+
+def _check_watermarks(state: WindowState) -> None:
+    """The law of the state (see ``asyncwindow/state.py``), as far as kept rows can show it."""
+    times, levels, marks = state.times, state.levels, state.watermarks
+    capacity, first = state.params.capacity, state.params.first_nested
+    expired = times <= marks[levels]
+    if expired.any():
+        row = int(expired.argmax())
+        refuse(
+            f"row {row}, of top level {int(levels[row])}, has time {int(times[row])}; expected one "
+            f"later than that level's watermark {int(marks[levels[row]])}"
+        )
+    floor = state.floor
+    for level in range(len(marks)):
+        mark = int(marks[level])
+        counted = levels == level if level < first else levels >= level
+        later = int(np.count_nonzero(counted & (times > mark)))
+        if later > capacity:
+            refuse(
+                f"level {level} has {later} rows later than its watermark; the capacity is "
+                f"{capacity}"
+            )
+        if level == len(marks) - 1 and mark > floor and capacity + 1 - later > _MOST_AT_TOP:
+            refuse(
+                f"watermark {mark} of level {level}, the coarsest, claims that "
+                f"{capacity + 1 - later} elements or more of that time reach it; expected at most "
+                f"{_MOST_AT_TOP}, of windows that hold {state.params.bound} at most"
+            )
+        above = marks[level + 1 :]
+        if mark > floor and mark != NO_WATERMARK and (above < mark).all() and len(above):
+            held = int(np.count_nonzero((times == mark) & (levels > level)))
+            gone = capacity + 1 - later - (held if level >= first else 0)
+            _check_plausible(level, mark, max(gone, 0), held)
+
+
+def _check_plausible(level: int, mark: int, gone: int, held: int) -> None:
+    """Of ``gone + held`` elements or more that reach a level, ``held`` went on to the next."""
+    if held >= gone:
+        return
+    from scipy.special import bdtr  # only where a watermark leaves something to doubt
+
+    chance = float(bdtr(held, gone + held, 0.5))
+    if chance < _IMPLAUSIBLE:
+        refuse(
+            f"watermark {mark} of level {level} claims that {gone} elements or more of that time "
+            f"stopped there, yet {held} went on: a chance of {chance:.1e}; expected at least "
+            f"{_IMPLAUSIBLE:.0e}"
+        )

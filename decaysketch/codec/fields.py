@@ -1,0 +1,414 @@
+"""What every family of bytes shares: fixed header, parameters, numbers, watermarks, checksum.
+
+``begin`` ... ``seal`` frame what a family writes; ``open_blob`` verifies magic, version, length,
+checksum, family and flags before anything else is read, and hands over a :class:`Reader` that
+stands behind the capacity. Every fault is one :class:`~decaysketch.errors.CorruptSketchError`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NoReturn
+
+from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.params import MAX_COPIES, SketchParams, differing
+from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
+
+__all__ = [
+    "CHECKSUM_BYTES",
+    "MAGIC",
+    "VERSION",
+    "Opening",
+    "Reader",
+    "as_bytes",
+    "begin",
+    "check_row_count",
+    "check_time",
+    "open_blob",
+    "params_of",
+    "put_signed_varint",
+    "put_varint",
+    "put_watermarks",
+    "read_watermarks",
+    "refuse",
+    "seal",
+    "skip_optional_sections",
+]
+
+MAGIC = b"\xd5DSK"
+VERSION = 1
+
+# Required flags.
+_PARAMS_IN_FULL = 0b01
+_SEVERAL_COPIES = 0b10
+_KNOWN_REQUIRED_FLAGS = _PARAMS_IN_FULL | _SEVERAL_COPIES
+
+# The byte of choices in the parameters.
+_VALUE_TYPES = ("int64", "float64")  # bit 0
+_ID_MIXES = ("keyed", "none")  # bit 1
+_KEYED_BY = ("seed", "secret")  # bit 2
+_KNOWN_CHOICES = 0b111
+
+_FIXED = struct.Struct("<4sBBBB8s")  # magic, version, family, required, optional, fingerprint
+HEAD_BYTES = _FIXED.size
+_FAMILY_AT = 5  # offset in it
+_CHECKSUM = struct.Struct("<I")
+CHECKSUM_BYTES = _CHECKSUM.size
+
+
+def refuse(message: str) -> NoReturn:
+    """Raise the one error of bytes that no honest builder could have written."""
+    raise CorruptSketchError(message)
+
+
+def check_time(time: int, field: str) -> None:
+    """Refuse a time beyond the limit of timestamps."""
+    if abs(time) > TIME_LIMIT:
+        refuse(f"{field} is {time}; expected at most 2^62 = {TIME_LIMIT} in magnitude")
+
+
+def check_row_count(rows: int, capacity: int, levels: int, blob: bytes) -> None:
+    """Refuse more rows than can be, before any of them is looked at: what decoding finds in the
+    end, found at once.
+
+    Args:
+        rows: how many are declared.
+        capacity: rows that a level holds later than its watermark.
+        levels: how many levels may hold rows of their own: those with a watermark, and the first
+            without one, which holds all of those above.
+        blob: the bytes; a row takes a bit of them at the least.
+    """
+    if rows > capacity * levels:
+        refuse(f"{rows} rows; capacity {capacity} at {levels} levels allows {capacity * levels}")
+    if rows > 8 * len(blob):
+        refuse(f"{rows} rows in {len(blob)} bytes; a row takes a bit at the least")
+
+
+# --------------------------------------------------------------------------------------- writing
+
+
+def begin(family: int, params: SketchParams, *, embed_params: bool) -> bytearray:
+    """Fixed header, parameters (if they are to be embedded), capacity and number of copies."""
+    several = params.copies > 1
+    required = (_PARAMS_IN_FULL if embed_params else 0) | (_SEVERAL_COPIES if several else 0)
+    body = bytearray(_FIXED.pack(MAGIC, VERSION, family, required, 0, params.fingerprint))
+    if embed_params:
+        _put_params(body, params)
+    put_varint(body, params.capacity)
+    if several:
+        body.append(params.copies)
+    return body
+
+
+def seal(body: bytes | bytearray) -> bytes:
+    """The body and its checksum."""
+    return bytes(body) + _CHECKSUM.pack(zlib.crc32(body))
+
+
+def _put_params(body: bytearray, params: SketchParams) -> None:
+    secret = params.id_key is not None
+    choices = (
+        _VALUE_TYPES.index(params.value_type)
+        | _ID_MIXES.index(params.id_mix) << 1
+        | int(secret) << 2
+    )
+    unit = params.time_unit.encode("ascii")
+    body += bytes((params.id_bits, params.copies, choices))
+    body += params.seed.to_bytes(8, "little")
+    body.append(len(unit))
+    body += unit
+    put_varint(body, params.max_weight)
+    if secret:
+        body += params.key_check
+
+
+def put_varint(body: bytearray, number: int) -> None:
+    """Unsigned LEB128: seven bits a byte, low ones first, the high bit says that more follow."""
+    while number > 0x7F:
+        body.append(number & 0x7F | 0x80)
+        number >>= 7
+    body.append(number)
+
+
+def put_signed_varint(body: bytearray, number: int) -> None:
+    """The varint of the zigzag: 0, -1, 1, -2, ... as 0, 1, 2, 3, ..."""
+    put_varint(body, number << 1 if number >= 0 else ~(number << 1))
+
+
+def put_watermarks(body: bytearray, watermarks: Sequence[int]) -> None:
+    """Those that are set, from level 0 up; they never rise from level to level."""
+    put_varint(body, len(watermarks))
+    if watermarks:
+        put_signed_varint(body, watermarks[0])
+    for before, after in pairwise(watermarks):
+        put_varint(body, before - after)
+
+
+# --------------------------------------------------------------------------------------- reading
+
+
+class Reader:
+    """Takes fields from the front of a body; every fault names the field and its offset."""
+
+    __slots__ = ("at", "body")
+
+    def __init__(self, body: memoryview, at: int) -> None:
+        self.body = body
+        self.at = at
+
+    def take(self, size: int, field: str) -> bytes:
+        """The next ``size`` bytes."""
+        left = len(self.body) - self.at
+        if size > left:
+            refuse(f"{field} at byte {self.at} needs {size} bytes; {left} are left")
+        taken = bytes(self.body[self.at : self.at + size])
+        self.at += size
+        return taken
+
+    def byte(self, field: str) -> int:
+        """The next byte, as a number."""
+        return self.take(1, field)[0]
+
+    def varint(self, field: str) -> int:
+        """An unsigned number below 2^64, in the fewest bytes."""
+        start = self.at
+        number = shift = 0
+        while True:
+            byte = self.byte(field)
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+            if shift == 70:
+                refuse(f"{field} at byte {start} is a varint of more than 10 bytes")
+        if number >> 64:
+            refuse(f"{field} at byte {start} is {number}; expected less than 2^64")
+        if byte == 0 and shift > 7:
+            refuse(f"{field} at byte {start} is {number} in {shift // 7} bytes; it takes fewer")
+        return number
+
+    def time(self, field: str) -> int:
+        """A signed number that is a possible timestamp."""
+        number = self.varint(field)
+        time = number >> 1 if number & 1 == 0 else ~(number >> 1)
+        check_time(time, field)
+        return time
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What stands in front of the parts that a family defines.
+
+    Attributes:
+        version, optional_flags, fingerprint: as written.
+        params: as ``SketchParams.to_dict()`` gives them, None where there is only the fingerprint.
+        capacity: as written; not checked against the domain of capacities.
+        copies: number of hash functions, 1..64.
+        reader: stands behind all that.
+    """
+
+    version: int
+    optional_flags: int
+    fingerprint: bytes
+    params: dict[str, Any] | None
+    capacity: int
+    copies: int
+    reader: Reader
+
+
+def as_bytes(blob: bytes | bytearray | memoryview) -> bytes:
+    """A copy of what could change while it is being checked."""
+    if not isinstance(blob, (bytes, bytearray, memoryview)):
+        raise TypeError(f"expected bytes, bytearray or memoryview, not {type(blob).__name__}")
+    return bytes(blob)
+
+
+def family_number(blob: bytes | bytearray | memoryview) -> int:
+    """The family that bytes say they are of; nothing behind it is looked at. O(1)."""
+    head = bytes(memoryview(blob)[: _FAMILY_AT + 1])
+    _check_start(head)
+    if len(head) <= _FAMILY_AT:
+        refuse(f"{len(head)} bytes; a sketch has more")
+    return head[_FAMILY_AT]
+
+
+def fingerprint_of(head: bytes) -> bytes:
+    """The fingerprint of the parameters, from the first ``HEAD_BYTES`` of a sketch. O(1)."""
+    _check_start(head)
+    if len(head) < HEAD_BYTES:
+        refuse(f"{len(head)} bytes; a sketch has more")
+    return bytes(_FIXED.unpack_from(head)[-1])
+
+
+def _check_start(blob: bytes) -> None:
+    if blob[:4] != MAGIC:
+        refuse(f"the first bytes are {blob[:4]!r}; a sketch starts with {MAGIC!r}")
+    if len(blob) > 4 and blob[4] != VERSION:
+        refuse(f"wire version {blob[4]}; this release reads version {VERSION}")
+
+
+def open_blob(blob: bytes, family: int) -> Opening:
+    """Verify the frame and read up to the parts that ``family`` defines."""
+    smallest = _FIXED.size + _CHECKSUM.size
+    _check_start(blob)
+    if len(blob) < smallest:
+        refuse(f"{len(blob)} bytes; a sketch has {smallest} at the least")
+    body, (stored,) = memoryview(blob)[:-4], _CHECKSUM.unpack_from(blob, len(blob) - 4)
+    computed = zlib.crc32(body)
+    if stored != computed:
+        refuse(f"checksum is {stored:#010x}; the {len(body)} bytes before it give {computed:#010x}")
+    _, version, found, required, optional, fingerprint = _FIXED.unpack_from(blob)
+    if found != family:
+        refuse(f"family {found}; expected {family}")
+    if unknown := required & ~_KNOWN_REQUIRED_FLAGS:
+        refuse(
+            f"required flags {required:#010b} include {unknown:#010b}, of a later release; "
+            f"known are {_KNOWN_REQUIRED_FLAGS:#010b}"
+        )
+    reader = Reader(body, _FIXED.size)
+    params = _read_params(reader) if required & _PARAMS_IN_FULL else None
+    capacity = reader.varint("capacity")
+    copies = 1
+    if required & _SEVERAL_COPIES:
+        copies = reader.byte("number of copies")
+        if not 2 <= copies <= MAX_COPIES:
+            refuse(f"number of copies is {copies}; expected 2 to {MAX_COPIES}")
+    if params is not None:
+        params["capacity"] = capacity
+        if params["copies"] != copies:
+            refuse(f"number of copies is {copies}; the parameters say {params['copies']}")
+    return Opening(version, optional, fingerprint, params, capacity, copies, reader)
+
+
+def _read_params(reader: Reader) -> dict[str, Any]:
+    id_bits = reader.byte("id_bits")
+    copies = reader.byte("copies")
+    choices = reader.byte("choices of the parameters")
+    if choices & ~_KNOWN_CHOICES:
+        refuse(f"choices of the parameters are {choices:#010b}; known are {_KNOWN_CHOICES:#010b}")
+    seed = int.from_bytes(reader.take(8, "seed"), "little")
+    unit = reader.take(reader.byte("length of time_unit"), "time_unit")
+    if not unit.isascii():
+        refuse(f"time_unit is {unit!r}; expected ASCII")
+    params = {
+        "max_weight": reader.varint("max_weight"),
+        "id_bits": id_bits,
+        "copies": copies,
+        "seed": seed,
+        "time_unit": unit.decode("ascii"),
+        "value_type": _VALUE_TYPES[choices & 1],
+        "id_mix": _ID_MIXES[choices >> 1 & 1],
+        "keyed_by": _KEYED_BY[choices >> 2],
+    }
+    if params["keyed_by"] == "secret":
+        params["key_check"] = reader.take(8, "check value of the id key").hex()
+    return params
+
+
+def read_watermarks(reader: Reader) -> tuple[int, ...]:
+    """Inverse of :func:`put_watermarks`; at most 64, a family asks for its levels."""
+    count = reader.varint("number of watermarks")
+    if count > 64:  # levels end at 56; the exact bound needs the parameters
+        refuse(f"number of watermarks is {count}; expected at most 64")
+    watermarks: list[int] = []
+    for level in range(count):
+        if level == 0:
+            watermarks.append(reader.time("watermark of level 0"))
+        else:
+            watermarks.append(watermarks[-1] - reader.varint(f"watermark of level {level}"))
+            check_time(watermarks[-1], f"watermark of level {level}")
+    return tuple(watermarks)
+
+
+def skip_optional_sections(blob: bytes, flags: int, at: int) -> None:
+    """Optional sections are for later releases: each is a varint length and as many bytes.
+
+    They lie between ``at`` and the checksum; nothing else may.
+    """
+    reader = Reader(memoryview(blob)[:-CHECKSUM_BYTES], at)
+    for bit in range(8):
+        if flags >> bit & 1:
+            section = f"optional section {bit}"
+            reader.take(reader.varint(f"length of {section}"), section)
+    if reader.at != len(reader.body):
+        refuse(
+            f"{len(reader.body) - reader.at} bytes between the end of the rows at byte "
+            f"{reader.at} and the checksum; expected none"
+        )
+
+
+# ------------------------------------------------------------------------------------ parameters
+
+
+def params_of(opening: Opening, ours: SketchParams | None, id_key: bytes | None) -> SketchParams:
+    """The parameters behind the bytes, with the capacity that they carry.
+
+    Args:
+        opening: of the bytes.
+        ours: what the bytes are expected to carry; needed where they carry a fingerprint only.
+        id_key: the secret, where they are keyed by one and ``ours`` is None.
+
+    Raises:
+        CorruptSketchError, IncompatibleSketchError, ParameterError: see ``wire.decode``.
+    """
+    if ours is None:
+        return _embedded_params(opening, id_key)
+    if id_key is not None:
+        raise ParameterError("give params or id_key, not both: params carry their key")
+    return _expected_params(opening, ours)
+
+
+def _expected_params(opening: Opening, ours: SketchParams) -> SketchParams:
+    """``ours`` with the capacity of the bytes, once the bytes are seen to be of that stream."""
+    listing = {} if opening.params is None else differing(ours.to_dict(), opening.params)
+    if listing:
+        raise IncompatibleSketchError(listing)
+    if opening.fingerprint != ours.fingerprint:
+        found = (ours.fingerprint.hex(), opening.fingerprint.hex())
+        if opening.params is not None:
+            refuse(f"fingerprint is {found[1]}; the parameters beside it give {found[0]}")
+        raise IncompatibleSketchError({"fingerprint": found})
+    if opening.copies != ours.copies:
+        refuse(f"number of copies is {opening.copies}; the parameters say {ours.copies}")
+    try:
+        return ours if ours.capacity == opening.capacity else ours.with_capacity(opening.capacity)
+    except ParameterError as fault:
+        raise CorruptSketchError(str(fault)) from None
+
+
+def _embedded_params(opening: Opening, id_key: bytes | None) -> SketchParams:
+    """The parameters that the bytes carry, with the secret key if they need one."""
+    if opening.params is None:
+        raise IncompatibleSketchError(
+            {"params": ("not given", f"needed, with fingerprint {opening.fingerprint.hex()}")}
+        )
+    fields = dict(opening.params)
+    keyed_by, check = fields.pop("keyed_by"), fields.pop("key_check", "")
+    try:
+        params = SketchParams(**fields)
+    except ParameterError as fault:
+        raise CorruptSketchError(f"parameters: {fault}") from None
+    if keyed_by == "secret":
+        if params.id_mix == "none":
+            refuse("keyed by a secret, yet id_mix is 'none'; a key has no use there")
+        if id_key is None:
+            raise IncompatibleSketchError(
+                {"id_key": ("not given", f"a secret with check value {check}")}
+            )
+        params = replace(params, id_key=id_key)
+        if params.key_check.hex() != check:
+            raise IncompatibleSketchError(
+                {"id_key": (f"check value {params.key_check.hex()}", f"check value {check}")}
+            )
+    elif id_key is not None:
+        raise IncompatibleSketchError({"id_key": ("given", "none, ids are keyed by the seed")})
+    if params.fingerprint != opening.fingerprint:
+        refuse(
+            f"fingerprint is {opening.fingerprint.hex()}; the parameters beside it give "
+            f"{params.fingerprint.hex()}"
+        )
+    return params

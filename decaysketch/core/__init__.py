@@ -1,0 +1,1 @@
+"""What every family stands on, and no family: parameters, hashing, columns, times, watermarks."""

@@ -1,0 +1,384 @@
+"""Observations: columns (value, weight, timestamp, id), validated once, at the edge.
+
+Everything behind this module works on four int64 columns of equal length and trusts them. A fault
+is one :class:`~decaysketch.errors.ObservationError` that names the column, the first offending row
+and its value; nothing of the batch is taken.
+
+Value keys
+    A value is kept as an int64 *value key* whose integer order is the order of the values, so that
+    kernels, merging and bytes know nothing of value types. For "int64" the key is the value. For
+    "float64" it is the bit pattern, with the magnitude bits of negative numbers inverted (-0.0 is
+    first made 0.0; NaN and infinities are refused). A missing value has the smallest int64 as its
+    key, which orders it before every value; as a value of its own that number is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core import hashing
+from decaysketch.core.params import SketchParams
+from decaysketch.errors import ObservationError, ParameterError
+
+__all__ = [
+    "MISSING_KEY",
+    "TIME_LIMIT",
+    "Observations",
+    "check_integer_time",
+    "check_range",
+    "check_time",
+    "decode_values",
+    "encode_values",
+    "integer_column",
+    "observation_ids",
+    "prepare",
+    "scale_weights",
+]
+
+Int64Array = npt.NDArray[np.int64]
+
+MISSING_KEY = np.iinfo(np.int64).min
+TIME_LIMIT = 1 << 62  # |timestamp| <= TIME_LIMIT: ages fit an unsigned 64-bit integer
+
+_MAGNITUDE = np.int64(np.iinfo(np.int64).max)
+_EXACT_IN_FLOAT = 1 << 53
+
+
+class Observations(NamedTuple):
+    """Validated columns: int64, contiguous, read-only, of equal length; weights are positive."""
+
+    value_keys: Int64Array
+    weights: Int64Array
+    timestamps: Int64Array
+    ids: Int64Array
+
+
+def prepare(
+    params: SketchParams,
+    values: npt.ArrayLike | None,
+    weights: npt.ArrayLike,
+    timestamps: npt.ArrayLike,
+    ids: npt.ArrayLike,
+) -> Observations:
+    """Validate a batch and bring it into kernel form.
+
+    Args:
+        params: parameters of the sketch that will take the batch.
+        values: numbers; a masked array, None entries or None for the whole column mark what is
+            missing.
+        weights: integers 0..max_weight (one number serves all rows); rows of weight 0 are kept
+            here and contribute nothing later.
+        timestamps: integers in the stream's time unit, at most 2^62 in magnitude.
+        ids: integers in ``[0, 2^id_bits)``.
+
+    Returns:
+        The columns. Rows of weight 0 are still in them.
+
+    Raises:
+        ObservationError: see the module docstring.
+    """
+    id_column = integer_column("ids", ids)
+    rows = len(id_column)
+    if values is None:
+        value_keys = np.full(rows, MISSING_KEY, dtype=np.int64)
+    else:
+        value_keys = encode_values(values, params.value_type)
+    weight_column = integer_column("weights", weights)
+    if weight_column.shape == (1,) and rows != 1 and np.ndim(weights) == 0:
+        weight_column = np.full(rows, weight_column[0], dtype=np.int64)
+    columns = Observations(
+        value_keys, weight_column, integer_column("timestamps", timestamps), id_column
+    )
+    lengths = dict(zip(("values", "weights", "timestamps", "ids"), map(len, columns), strict=True))
+    for name, length in lengths.items():
+        if length != rows:
+            raise ObservationError(
+                f"columns have unequal lengths: {name} has {length} rows, ids has {rows}",
+                column=name,
+            )
+    check_range("weights", columns.weights, 0, params.max_weight, "max_weight")
+    check_range("timestamps", columns.timestamps, -TIME_LIMIT, TIME_LIMIT, "2^62")
+    check_range("ids", columns.ids, 0, (1 << params.id_bits) - 1, f"2^{params.id_bits} - 1")
+    for column in columns:
+        column.setflags(write=False)  # one kernel signature, whoever owns the memory
+    return columns
+
+
+def integer_column(name: str, column: npt.ArrayLike) -> Int64Array:
+    """A column of integers as a contiguous one-dimensional int64 view or copy."""
+    array = _one_dimension(name, column)
+    if array.dtype.kind == "O":
+        array = _objects_to_integers(name, array)
+    if np.ma.isMaskedArray(array) and np.ma.getmaskarray(array).any():
+        row = int(np.ma.getmaskarray(array).argmax())
+        raise ObservationError(f"{name}[{row}] is missing", column=name, row=row)
+    if array.dtype.kind not in "iu":
+        _refuse_dtype(name, array, "integers")
+    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        row = int(array.argmax())
+        raise ObservationError(
+            f"{name}[{row}] is {int(array[row])}; expected at most 2^63 - 1",
+            column=name, row=row, value=int(array[row]),
+        )  # fmt: skip
+    return np.ascontiguousarray(array, dtype=np.int64).view()
+
+
+def check_integer_time(name: str, time: object) -> int:
+    """``time`` as an int.
+
+    Raises:
+        ParameterError: it is no integer.
+    """
+    if isinstance(time, bool) or not isinstance(time, (int, np.integer)):
+        raise ParameterError(f"{name} is {time!r}; expected an integer time")
+    return int(time)
+
+
+def check_time(name: str, time: object) -> int:
+    """``time`` as an int, one that a clock may show.
+
+    Raises:
+        ParameterError: it is no integer, or more than 2^62 in magnitude.
+    """
+    number = check_integer_time(name, time)
+    if not -TIME_LIMIT <= number <= TIME_LIMIT:
+        raise ParameterError(f"{name} is {time!r}; expected at most 2^62 in magnitude")
+    return number
+
+
+def _one_dimension(name: str, column: npt.ArrayLike) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = column if isinstance(column, np.ndarray) else np.asarray(column)
+    except (ValueError, OverflowError) as fault:
+        raise ObservationError(f"{name} is not a column of numbers: {fault}", column=name) from None
+    if array.ndim > 1:
+        raise ObservationError(
+            f"{name} has {array.ndim} dimensions, shape {array.shape}; expected one column",
+            column=name,
+        )
+    if array.size == 0 and array.dtype.kind == "f":  # an empty list has no type of its own
+        array = array.astype(np.int64)
+    return np.atleast_1d(array) if array.ndim == 0 else array
+
+
+def _objects_to_integers(name: str, array: npt.NDArray[Any]) -> Int64Array:
+    for row, item in enumerate(array):
+        if isinstance(item, bool) or not isinstance(item, (int, np.integer)):
+            raise ObservationError(
+                f"{name}[{row}] is {item!r}; expected an integer",
+                column=name, row=row, value=item,
+            )  # fmt: skip
+        if not -(1 << 63) <= item < 1 << 63:
+            raise ObservationError(
+                f"{name}[{row}] is {item}; expected at most 2^63 - 1 in magnitude",
+                column=name, row=row, value=item,
+            )  # fmt: skip
+    return array.astype(np.int64)
+
+
+def _refuse_dtype(name: str, array: npt.NDArray[Any], expected: str) -> None:
+    sample = f", such as {array.flat[0]!r}" if array.size else ""
+    raise ObservationError(
+        f"{name} has dtype {array.dtype}{sample}; expected {expected}", column=name
+    )
+
+
+def check_range(name: str, column: Int64Array, low: int, high: int, limit: str) -> None:
+    if not column.size or (int(column.min()) >= low and int(column.max()) <= high):
+        return
+    row = int(((column < low) | (column > high)).argmax())
+    value = int(column[row])
+    raise ObservationError(
+        f"{name}[{row}] is {value}; expected {low} to {high} ({limit})",
+        column=name, row=row, value=value,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ values
+
+
+def encode_values(values: npt.ArrayLike, value_type: str) -> Int64Array:
+    """Value keys of a column of numbers (see the module docstring).
+
+    Args:
+        values: numbers; masked entries and None are missing. Integers are taken as "float64" where
+            they are exact; floats are never taken as "int64".
+        value_type: "float64" or "int64".
+
+    Returns:
+        int64 array, a copy wherever it differs from the input.
+
+    Raises:
+        ObservationError: NaN, an infinity, the value -2^63, a wrong dtype, or, in a column of
+            integers, one that float64 cannot hold.
+    """
+    array = _one_dimension("values", values)
+    missing = np.ma.getmaskarray(array) if np.ma.isMaskedArray(array) else None
+    array = np.ma.getdata(array)
+    if array.dtype.kind == "O":
+        none = np.array([item is None for item in array], dtype=bool)
+        missing = none if missing is None else missing | none
+        array = _objects_to_numbers(array, missing)
+    if missing is not None and missing.any():
+        array = np.where(missing, np.zeros(1, dtype=array.dtype), array)
+    encode = _encode_integers if value_type == "int64" else _encode_floats
+    keys = encode(array)
+    if missing is not None and missing.any():
+        keys[missing] = MISSING_KEY
+    return keys
+
+
+def _objects_to_numbers(array: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> Any:
+    for row in np.flatnonzero(~missing):
+        item = array[row]
+        if isinstance(item, bool) or not isinstance(item, (int, float, np.integer, np.floating)):
+            raise ObservationError(
+                f"values[{row}] is {item!r}; expected a number",
+                column="values", row=int(row), value=item,
+            )  # fmt: skip
+    present = array[~missing]
+    integers = all(isinstance(item, (int, np.integer)) for item in present)
+    numbers = np.zeros(len(array), dtype=np.int64 if integers else np.float64)
+    try:
+        numbers[~missing] = present
+    except OverflowError:
+        row = next(r for r in np.flatnonzero(~missing) if not -(1 << 63) <= array[r] < 1 << 63)
+        raise ObservationError(
+            f"values[{row}] is {array[row]}; expected less than 2^63 in magnitude",
+            column="values", row=int(row), value=array[row],
+        ) from None  # fmt: skip
+    return numbers
+
+
+def _encode_integers(array: npt.NDArray[Any]) -> Int64Array:
+    if array.dtype.kind not in "iu":
+        _refuse_dtype("values", array, "integers (the stream's value_type is 'int64')")
+    keys = integer_column("values", array).copy()
+    if keys.size and int(keys.min()) == MISSING_KEY:
+        row = int(keys.argmin())
+        raise ObservationError(
+            f"values[{row}] is -2^63, which stands for a missing value",
+            column="values", row=row, value=MISSING_KEY,
+        )  # fmt: skip
+    return keys
+
+
+def _encode_floats(array: npt.NDArray[Any]) -> Int64Array:
+    if array.dtype.kind in "iu":
+        integers = array
+        array = array.astype(np.float64)
+        inexact = integers > _EXACT_IN_FLOAT
+        if integers.dtype.kind == "i":
+            inexact |= integers < -_EXACT_IN_FLOAT
+        if inexact.any():
+            row = int(inexact.argmax())
+            raise ObservationError(
+                f"values[{row}] is {int(integers[row])}, not exact as float64; expected at most "
+                "2^53 in magnitude (or value_type='int64')",
+                column="values", row=row, value=int(integers[row]),
+            )  # fmt: skip
+    elif array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        _refuse_dtype("values", array, "float64 or exact integers")
+    # x + 0.0 copies and turns -0.0 into 0.0. Finite numbers alone have keys within these bounds.
+    bits = (array.astype(np.float64, copy=False) + 0.0).view(np.int64)
+    keys = bits ^ ((bits >> np.int64(63)) & _MAGNITUDE)
+    largest = np.float64(np.finfo(np.float64).max).view(np.int64)
+    if keys.size and (int(keys.max()) > largest or int(keys.min()) < ~int(largest)):
+        row = int((~np.isfinite(array)).argmax())
+        raise ObservationError(
+            f"values[{row}] is {float(array[row])}; expected a finite number (None where missing)",
+            column="values", row=row, value=float(array[row]),
+        )  # fmt: skip
+    return keys
+
+
+def decode_values(
+    keys: Int64Array, value_type: str
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Values of value keys, and where they are missing.
+
+    Returns:
+        ``(values, missing)``: an array of dtype ``value_type`` (0 where missing), and a bool array.
+    """
+    missing = keys == MISSING_KEY
+    if value_type == "int64":
+        return np.where(missing, np.int64(0), keys), missing
+    bits = keys ^ ((keys >> np.int64(63)) & _MAGNITUDE)
+    return np.where(missing, 0.0, bits.view(np.float64)), missing
+
+
+# ------------------------------------------------------------------------------- ids and weights
+
+
+def observation_ids(*columns: Any, params: SketchParams) -> Int64Array:
+    """Ids below ``2^id_bits`` from whatever identifies a message, such as (source, sequence).
+
+    Keys are hashed to 64 bits, keyed by the stream's seed or secret, the same on every platform,
+    and folded to their top ``id_bits`` bits. Of ``n`` distinct keys about the fraction
+    ``n / 2^(id_bits + 1)`` is lost to collisions; estimates report it as ``collision_bias``.
+
+    Key by what identifies the message, never by anything that differs between its copies (the
+    clock or the signal strength of the receiver).
+
+    Args:
+        columns: one or more equally long columns (or single keys) of integers, ``str``,
+            ``bytes`` or ``uuid.UUID``. A UUID is the same key as its text in the canonical form,
+            ``str(uuid)``, which is how logs and requests have it; its 16 bytes are another key.
+        params: parameters of the stream.
+
+    Returns:
+        int64 array, one id for each row. O(rows) time.
+
+    Raises:
+        ObservationError: columns of unequal length, or a key that is none of these.
+
+    Example:
+        >>> params = SketchParams(max_weight=1, id_bits=48)
+        >>> len(observation_ids(["node-7", "node-7"], [1, 2], params=params))
+        2
+    """
+    hashed = hashing.hash_keys(columns, params.key_word)
+    if params.id_bits == 0:
+        return np.zeros(len(hashed), dtype=np.int64)
+    return (hashed >> np.uint64(64 - params.id_bits)).astype(np.int64)
+
+
+def scale_weights(weights: npt.ArrayLike, scale: float, *, max_weight: int) -> Int64Array:
+    """Real weights as integers 0..max_weight: ``round(weight * scale)``.
+
+    An estimate of ``sum`` is then in units of ``1 / scale``: divide it by ``scale``. The rounding
+    changes each weight by at most ``0.5 / scale``; a positive weight never becomes 0.
+
+    Args:
+        weights: real numbers >= 0.
+        scale: units per 1.0 of weight, > 0.
+        max_weight: the stream's largest integer weight.
+
+    Raises:
+        ObservationError: a weight that is negative, not finite, or too large after scaling.
+        ParameterError: a scale that is not a positive number.
+    """
+    if not isinstance(scale, (int, float, np.number)) or not (np.isfinite(scale) and scale > 0):
+        raise ParameterError(f"scale is {scale!r}; expected a positive number")
+    if np.ma.is_masked(weights):
+        raise ObservationError("weights has missing entries", column="weights")
+    try:
+        array = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as fault:
+        raise ObservationError(
+            f"weights is no column of numbers: {fault}", column="weights"
+        ) from None
+    scaled = np.rint(array * scale)
+    scaled = np.where((array > 0) & (scaled == 0), 1.0, scaled)
+    bad = ~((array >= 0) & (scaled <= max_weight))
+    if bad.any():
+        row = int(bad.argmax())
+        raise ObservationError(
+            f"weights[{row}] is {float(array.flat[row])}, {float(scaled.flat[row])} after scaling "
+            f"by {scale}; expected 0 to {max_weight}",
+            column="weights", row=row, value=float(array.flat[row]),
+        )  # fmt: skip
+    return scaled.astype(np.int64)

@@ -1,0 +1,332 @@
+"""What every builder of one stream shares: the frozen parameters of a sketch.
+
+Two sketches merge only if they were built with the same hash function over the same universe of
+integers. All of that, and nothing an analyst may choose at query time (decay, window, predicate,
+confidence), is in :class:`SketchParams`. The capacity is there as well, but sketches of different
+capacity do merge: the smaller one wins, because shrinking a sketch equals having built it small.
+
+The universe holds ``Y = max_weight * 2^id_bits`` integers: an observation of weight ``w`` and
+(mixed) id stands for ``max_weight * id + j``, ``0 <= j < w`` (Cormode, Tirthapura and Xu, sections
+3.1 and 3.2). The kernels need ``p < 2^61``, hence ``Y < 2^56.6``: weights of 10 bits leave 46 bits
+of id, weights of 31 bits leave 25.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core import hashing, sizing
+from decaysketch.core.sizing import MAX_CAPACITY, MAX_COPIES, MAX_ID_BITS
+from decaysketch.errors import ParameterError
+
+__all__ = [
+    "MAX_CAPACITY",
+    "MAX_COPIES",
+    "MAX_ID_BITS",
+    "MAX_WEIGHT",
+    "BuildParams",
+    "SketchParams",
+    "check_integer",
+    "check_shrinks",
+    "check_time_unit",
+    "differing",
+]
+
+IdMix = Literal["keyed", "none"]
+ValueType = Literal["int64", "float64"]
+
+MAX_WEIGHT = 1 << 31
+_TIME_UNIT = re.compile(r"[a-z]{1,8}")
+
+
+class BuildParams(ABC):
+    """What frozen parameters of every family of sketches have in common; dataclasses derive."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+
+    def differences(self, other: BuildParams) -> dict[str, tuple[Any, Any]]:
+        """Every field that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
+        return differing(self.to_dict(), other.to_dict())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what is derived from them is derived again."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def with_capacity(self, capacity: int) -> Self:
+        """The same parameters with another capacity."""
+        return replace(self, capacity=capacity)
+
+
+def differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Every parameter that must agree for a merge and does not: all but the capacity."""
+    return {
+        name: (ours.get(name), theirs.get(name))
+        for name in sorted(ours.keys() | theirs.keys())
+        if name != "capacity" and ours.get(name) != theirs.get(name)
+    }
+
+
+@dataclass(frozen=True)
+class SketchParams(BuildParams):
+    """Build parameters of a sketch.
+
+    Args:
+        max_weight: largest weight of an observation, at most 2^31; weights are integers
+            1..max_weight.
+        id_bits: ids are integers in ``[0, 2^id_bits)``; at most 56. Give it two bits of room: where
+            ids fill more than a quarter of their space, estimates say so (``crowded-ids``).
+        capacity: observations kept for each level, at most 2^20; the standard error of a decayed
+            sum is about ``1 / sqrt(capacity)``.
+        copies: independent hash functions, at most 64. Each has rows of its own, so size and time
+            grow with it; the median of their answers fails far more rarely than one of them.
+        seed: ``0 <= seed < 2^64``; fixes the hash function and, without ``id_key``, the id mixing.
+        time_unit: label of the unit of every timestamp and age, 1 to 8 lower-case letters.
+        value_type: "float64" (default) or "int64": what values are kept as.
+        id_mix: "keyed" (default), or "none" to hash ids as they are, which reproduces the paper
+            and is for studies only.
+        id_key: 16 to 64 secret bytes that key the id mixing instead of the seed. Then ids cannot
+            be chosen to bias the sketch; bytes on the wire carry only a check value of the key.
+
+    Raises:
+        ParameterError: a field is outside its domain; the message names it and the value.
+    """
+
+    max_weight: int
+    id_bits: int = 40
+    capacity: int = 24_000  # tau
+    copies: int = 1
+    seed: int = 0
+    time_unit: str = "s"
+    value_type: ValueType = "float64"
+    id_mix: IdMix = "keyed"
+    id_key: bytes | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_integer("max_weight", self.max_weight, 1, MAX_WEIGHT)
+        check_integer("id_bits", self.id_bits, 0, MAX_ID_BITS)
+        check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
+        check_integer("copies", self.copies, 1, MAX_COPIES)
+        check_integer("seed", self.seed, 0, (1 << 64) - 1)
+        check_time_unit(self.time_unit)
+        _check_choice("value_type", self.value_type, get_args(ValueType))
+        _check_choice("id_mix", self.id_mix, get_args(IdMix))
+        if self.id_key is not None:
+            if not isinstance(self.id_key, bytes) or not 16 <= len(self.id_key) <= 64:
+                raise ParameterError("id_key must be 16 to 64 secret bytes")
+            if self.id_mix == "none":
+                raise ParameterError("id_key has no use with id_mix='none'")
+        _ = self.prime  # refuses a universe that is too large
+
+    @classmethod
+    def for_accuracy(
+        cls,
+        epsilon: float,
+        delta: float,
+        *,
+        max_weight: int,
+        expected: int,
+        mode: sizing.Mode = "practical",
+        aggregate: sizing.Aggregate = "sum",
+        seed: int = 0,
+        time_unit: str = "s",
+        value_type: ValueType = "float64",
+        id_key: bytes | None = None,
+    ) -> Self:
+        """Parameters of the smallest sketch that answers with a wanted accuracy.
+
+        With probability ``1 - delta`` over the choice of the hash, one answer is off by less than
+        ``epsilon``:
+
+        * "practical" (default): one copy. Rests on measurement: errors are about normal, with a
+          variance no larger than the worst that was measured (``python -m quality.sizing``).
+        * "proven": several copies, each with the paper's capacity, to be asked with
+          ``combine="median"``. Takes about a hundred times the space and time. See
+          ``docs/estimators.md`` for which answers the proof is about.
+
+        Args:
+            epsilon: accuracy, between 0 and 1. For "sum", relative to the decayed sum; for "share",
+                of the share itself.
+            delta: probability of a larger error, between 0 and 1; of one answer, not of all.
+            max_weight: largest weight of an observation.
+            expected: number of distinct observations that the sketch is to see. Not in the
+                capacity, which does not depend on it: ids that are hashed keys collide, and the
+                more there are the more of them do.
+            mode: "practical" or "proven".
+            aggregate: "sum", the decayed sum of weights; or "share", that is selectivity, rank,
+                frequencies of values, and quantiles (by rank). What is weighted by something else
+                than the weight, such as a count of very unequal weights or a sum of values, may
+                need more: its interval tells.
+            seed, time_unit, value_type, id_key: see the class.
+
+        Raises:
+            ParameterError: an argument outside its domain; or no sketch within the limits of
+                capacity, copies or id bits is large enough: the message says what would fit.
+        """
+        size = sizing.size_for(
+            epsilon, delta, max_weight=max_weight, expected=expected, mode=mode, aggregate=aggregate
+        )
+        return cls(
+            max_weight=max_weight,
+            id_bits=size.id_bits,
+            capacity=size.capacity,
+            copies=size.copies,
+            seed=seed,
+            time_unit=time_unit,
+            value_type=value_type,
+            id_key=id_key,
+        )
+
+    # ------------------------------------------------------------------------ derived: the hash
+
+    @property
+    def universe(self) -> int:
+        """Number of integers that are hashed: ``Y = max_weight * 2^id_bits``."""
+        return self.max_weight << self.id_bits  # Y
+
+    @property
+    def prime(self) -> int:
+        """Modulus of the hash, ``10 Y < p < 20 Y``."""
+        return hashing.choose_prime(self.universe, self.seed)
+
+    @cached_property
+    def multipliers(self) -> tuple[int, ...]:
+        """Multiplier ``a`` of each copy's hash, ``1 <= a < p``."""
+        return tuple(
+            1 + hashing.uniform_below(self.prime - 1, self.seed, hashing.PURPOSE_MULTIPLIER, copy)
+            for copy in range(self.copies)
+        )
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Offset ``b`` of each copy's hash, ``0 <= b < p``."""
+        return tuple(
+            hashing.uniform_below(self.prime, self.seed, hashing.PURPOSE_OFFSET, copy)
+            for copy in range(self.copies)
+        )
+
+    @property
+    def levels(self) -> int:
+        """Index of the coarsest level, ``M = ceil(log2 Y)``; levels are 0..M."""
+        return (self.universe - 1).bit_length()  # M
+
+    @cached_property
+    def level_probabilities(self) -> npt.NDArray[np.float64]:
+        """``p_i = floor(p / 2^i) / p`` for the levels 0..M; read-only."""
+        probabilities = np.array([(self.prime >> i) / self.prime for i in range(self.levels + 1)])
+        probabilities.setflags(write=False)
+        return probabilities
+
+    @cached_property
+    def mix_constants(self) -> npt.NDArray[np.int64]:
+        """Round constants of the id mixing (empty where ``id_mix`` is "none"); read-only."""
+        constants = np.empty(0, dtype=np.int64)
+        if self.id_mix == "keyed":
+            constants = hashing.mix_constants(self.id_bits, self.key_word)
+        constants.setflags(write=False)
+        return constants
+
+    def key_word(self, index: int) -> int:
+        """The ``index``-th 64-bit word of the id key."""
+        return hashing.key_words(self.seed, self.id_key)(index)
+
+    # ---------------------------------------------------------------------- identity and exchange
+
+    @cached_property
+    def key_check(self) -> bytes:
+        """8-byte check value of the secret id key; zeros where the key derives from the seed."""
+        if self.id_key is None:
+            return bytes(8)
+        return hashlib.blake2b(self.id_key, digest_size=8, person=b"ds-key-check").digest()
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """8 bytes that agree exactly when two sketches may be merged (capacity is not in it)."""
+        packed = struct.pack(
+            "<QBBQ8s", self.max_weight, self.id_bits, self.copies, self.seed, self.key_check
+        )
+        text = "\0".join((self.time_unit, self.value_type, self.id_mix))
+        packed += text.encode("ascii")
+        return hashlib.blake2b(packed, digest_size=8, person=b"ds-params-1").digest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form. A secret key is represented by its check value, never by itself."""
+        fields = self.__getstate__()
+        del fields["id_key"]
+        fields["keyed_by"] = "seed" if self.id_key is None else "secret"
+        if self.id_key is not None:
+            fields["key_check"] = self.key_check.hex()
+        return fields
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any], *, id_key: bytes | None = None) -> Self:
+        """Inverse of :meth:`to_dict`.
+
+        Args:
+            fields: what :meth:`to_dict` gave.
+            id_key: the secret, where ``keyed_by`` is "secret".
+
+        Raises:
+            ParameterError: unknown fields, a field outside its domain, a secret that is missing,
+                not wanted, or not the one whose check value is given.
+        """
+        remaining = dict(fields)
+        keyed_by = remaining.pop("keyed_by", "seed")
+        check = remaining.pop("key_check", None)
+        known = set(cls.__dataclass_fields__) - {"id_key"}
+        if unknown := sorted(set(remaining) - known):
+            raise ParameterError(f"unknown parameter {unknown[0]!r}; known are {sorted(known)}")
+        if "max_weight" not in remaining:
+            raise ParameterError("max_weight is missing")
+        _check_choice("keyed_by", keyed_by, ("seed", "secret"))
+        if (keyed_by == "secret") != (id_key is not None):
+            raise ParameterError(
+                f"keyed_by is {keyed_by!r} but id_key is {'given' if id_key else 'not given'}"
+            )
+        params = cls(**remaining, id_key=id_key)
+        if check is not None and check != params.key_check.hex():
+            raise ParameterError(
+                f"id_key has check value {params.key_check.hex()!r}; expected {check!r}"
+            )
+        return params
+
+
+def check_integer(name: str, value: object, low: int, high: int) -> None:
+    """Refuse what is no integer, or none from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ParameterError(f"{name} is {value!r}; expected an integer from {low} to {high}")
+
+
+def check_time_unit(unit: object) -> None:
+    """Refuse what is no label of a unit of time."""
+    if not isinstance(unit, str) or not _TIME_UNIT.fullmatch(unit):
+        raise ParameterError(
+            f"time_unit is {unit!r}; expected 1 to 8 lower-case letters, such as 's'"
+        )
+
+
+def check_shrinks(capacity: object, present: int) -> None:
+    """Refuse a capacity that is none or larger than the present one: what was discarded is gone."""
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity <= present:
+        raise ParameterError(
+            f"capacity is {capacity!r}; a sketch of capacity {present} can only shrink: "
+            f"expected an integer from 1 to {present}"
+        )
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ParameterError(f"{name} is {value!r}; expected one of {', '.join(choices)}")

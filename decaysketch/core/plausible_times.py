@@ -1,0 +1,217 @@
+"""Whether integers are times of the unit that they are said to be in.
+
+Milliseconds that are fed to a stream of seconds are sound integers: every sketch takes them, and
+every window that ends now holds nothing of them, exactly. What gives them away is that they are no
+dates. A time is *dated* if it lies in the years 1990 to 2100, counted from 1970 in its unit. One
+that is not dated, and would be in another of the units ns, us, ms and s, is doubted.
+
+Small times are not doubted: streams that are simulated, or count from their own beginning, have
+them. Doubted are
+
+    a time past 2100 that would be dated in a finer unit; and
+    the oldest of some times, before 1990, that would be dated in a coarser one: a stream that
+    counts from its own beginning has times near 0 as well.
+
+The dates of the four units lie 1000 times apart, so at most one of them suits. No clock is read:
+what is doubted once is doubted always.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from decaysketch.core.time_units import NANOSECONDS
+
+__all__ = [
+    "Doubt",
+    "dated",
+    "doubt",
+    "doubts_of_query",
+    "in_another_unit",
+    "likely_unit",
+    "span",
+    "told",
+    "unit_in_name",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SINCE_NS = 631_152_000 * 1_000_000_000  # 1990
+_UNTIL_NS = 4_102_444_800 * 1_000_000_000  # 2100
+_BEGINNING_NS = 315_576_000 * 1_000_000_000  # ten years
+_LIKELY = ("s", "ms", "us", "ns")
+_UNIT_AT_END = re.compile(r"(?:^|[_.\- ])(ns|us|ms|s|sec|secs|seconds|millis|micros|nanos)$", re.I)
+_SPELLED = {
+    "sec": "s", "secs": "s", "seconds": "s", "millis": "ms", "micros": "us", "nanos": "ns"
+}  # fmt: skip
+
+
+def _nanoseconds(unit: str, time: int) -> int | None:
+    size = NANOSECONDS.get(unit)
+    return None if size is None else int(time) * size
+
+
+def _is_dated(unit: str, time: int) -> bool:
+    at = _nanoseconds(unit, time)
+    return at is not None and _SINCE_NS <= at < _UNTIL_NS
+
+
+def dated(unit: str, time: int) -> str | None:
+    """A time as a date, to the second; None where the unit has no wall clock or it is not dated.
+
+    Example:
+        >>> dated("ms", 1_700_000_000_000), dated("s", 12)
+        ('2023-11-14 22:13:20 UTC', None)
+    """
+    at = _nanoseconds(unit, time)
+    if at is None or not _SINCE_NS <= at < _UNTIL_NS:
+        return None
+    moment = _EPOCH + timedelta(seconds=at // 1_000_000_000)
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def told(unit: str, time: int | None) -> str:
+    """A time for people to read: the integer, its unit and, where it is dated, the date.
+
+    Example:
+        >>> told("s", 1_700_000_000), told("s", 12)
+        ('1700000000 s (2023-11-14 22:13:20 UTC)', '12 s')
+    """
+    if time is None:
+        return "None"
+    date = dated(unit, time)
+    return f"{time} {unit}" if date is None else f"{time} {unit} ({date})"
+
+
+def span(unit: str, oldest: int | None, newest: int | None) -> str:
+    """From when to when, for people to read.
+
+    Example:
+        >>> span("s", 1_700_000_000, 1_700_003_600), span("s", 12, 40)
+        ('1700000000..1700003600 s (2023-11-14 22:13:20 to 23:13:20 UTC)', '12..40 s')
+    """
+    text = f"{oldest}..{newest} {unit}"
+    if oldest is None or newest is None:
+        return text
+    first, last = dated(unit, oldest), dated(unit, newest)
+    if first is None or last is None:
+        return text
+    last = last.removeprefix(first[:11])  # the day, where it is the same
+    return f"{text} ({first.removesuffix(' UTC')} to {last})"
+
+
+def likely_unit(unit: str, time: int) -> str | None:
+    """The unit in which a time would be dated that is not dated in its own; None: there is none."""
+    if unit not in NANOSECONDS or _is_dated(unit, time):
+        return None
+    return next((other for other in _LIKELY if _is_dated(other, time)), None)
+
+
+def in_another_unit(unit: str, time: int) -> str:
+    """What to add to a message that refuses a time; nothing where no other unit suits.
+
+    Example:
+        >>> in_another_unit("s", 1_700_000_000_000)
+        '; in ms it would be 2023-11-14 22:13:20 UTC'
+    """
+    likely = likely_unit(unit, time)
+    return "" if likely is None else f"; in {likely} it would be {dated(likely, time)}"
+
+
+class Doubt(NamedTuple):
+    """A time that is hardly of its unit.
+
+    Attributes:
+        time: the integer.
+        unit: that it is said to be in.
+        likely: the unit in which it would be a date.
+    """
+
+    time: int
+    unit: str
+    likely: str
+
+    def __str__(self) -> str:
+        other = in_another_unit(self.unit, self.time)
+        return f"{self.time} {self.unit} is {self._reading()}{other}"
+
+    def _reading(self) -> str:
+        at = _nanoseconds(self.unit, self.time)
+        assert at is not None
+        year = 1970 + at // (31_556_952 * 1_000_000_000)
+        return f"in the year {year:,}" if year > 9999 else f"in {year}"
+
+
+def doubt(unit: str, oldest: int | None, newest: int | None) -> Doubt | None:
+    """What is doubtful about some times, by the rule of the module.
+
+    Args:
+        unit: that they are said to be in; nothing is doubted where it has no wall clock.
+        oldest, newest: of them; None where there are none.
+
+    Example:
+        >>> print(doubt("s", 1_699_990_000_000, 1_700_000_000_000))
+        1700000000000 s is in the year 55,840; in ms it would be 2023-11-14 22:13:20 UTC
+        >>> print(doubt("ms", 0, 1_700_000_000))
+        None
+    """
+    size = NANOSECONDS.get(unit)
+    if size is None or oldest is None or newest is None:
+        return None
+    for time, is_off in ((newest, newest * size >= _UNTIL_NS), (oldest, oldest * size < _SINCE_NS)):
+        likely = likely_unit(unit, time) if is_off else None
+        if likely is not None:
+            return Doubt(int(time), unit, likely)
+    return None
+
+
+def doubts_of_query(
+    unit: str, oldest: int | None, newest: int | None, nows: Iterable[int]
+) -> list[str]:
+    """Why answers are hardly what was asked for: each reason in a sentence.
+
+    Args:
+        unit: of the sketch's times.
+        oldest, newest: observations that it holds; None where there are none.
+        nows: the times asked about.
+    """
+    found = []
+    if (held := doubt(unit, oldest, newest)) is not None:
+        found.append(f"the sketch holds times that are hardly in {unit}: {held}")
+    nows = list(nows)
+    if not nows:
+        return found
+    first, last = min(nows), max(nows)
+    if (asked := doubt(unit, first, last)) is not None:
+        found.append(f"now is hardly in {unit}: {asked}")
+    elif held is None and newest is not None and unit in NANOSECONDS:
+        for now in (last, first):
+            if _of_two_clocks(unit, now, newest) or _of_two_clocks(unit, newest, now):
+                found.append(
+                    f"now is {told(unit, now)} and the newest observation is of "
+                    f"{told(unit, newest)}: they are hardly by one clock"
+                )
+                break
+    return found
+
+
+def _of_two_clocks(unit: str, one: int, other: int) -> bool:
+    """Whether one is a date, and the other counts from a beginning of its own."""
+    at = _nanoseconds(unit, other)
+    return at is not None and abs(at) < _BEGINNING_NS and _is_dated(unit, one)
+
+
+def unit_in_name(name: str) -> str | None:
+    """The unit that the end of a column's name says, such as us of ``event_us``; None: none.
+
+    Example:
+        >>> unit_in_name("event_us"), unit_in_name("sent_millis"), unit_in_name("times")
+        ('us', 'ms', None)
+    """
+    found = _UNIT_AT_END.search(name)
+    if found is None:
+        return None
+    word = found[1].lower()
+    return _SPELLED.get(word, word)

@@ -1,0 +1,9 @@
+"""The watermark of a level: up to which time observations were discarded there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["NO_WATERMARK"]
+
+NO_WATERMARK = np.iinfo(np.int64).min  # nothing was: earlier than every timestamp

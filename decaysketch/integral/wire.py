@@ -1,0 +1,355 @@
+"""Family 2: the sketch of one integral decay, fixed when it is built.
+
+Behind the shared header stand the decay, the clock and the watermarks; then come the rows, packed
+as in family 1. Events and expiries are not stored but computed again. The decay is named by the
+digest of its step table and, where parameters are carried in full, by what it is in JSON: tables
+by their own digest there, so a reader needs them.
+
+What decoding promises
+    As those of family 1: whatever the bytes, a state that an honest builder could have
+    reached, or one :class:`~decaysketch.errors.CorruptSketchError`, in time and memory proportional
+    to their length, besides the step table of a decay that they name (at most 2^20 steps, refused
+    before any is computed). A reader who knows the decay passes it: then no other is computed.
+
+    * *Canonical.* Decay and rows are encoded again and must give the same bytes.
+    * *Lawful.* The state is built again from its rows, watermarks and clock. No row may be
+      missing then, and no watermark rise.
+    * *Plausible.* A watermark ``t_i`` after the clock claims that more than the capacity of
+      observations of ``T_i`` expire at ``t_i`` or later. If ``c`` of them are there and expire
+      later, ``capacity + 1 - c`` or more expire exactly at ``t_i``. Their first hit at level ``i``
+      is one at level ``i + 1`` with a chance of about 1/2, and then they expire at ``t_i`` there
+      too: where ``t_{i+1} < t_i`` these were kept. So few of them that the chance is below 1e-9
+      is refused. Likewise a watermark after the clock at the coarsest level, which few ids reach.
+
+The clock is what its sender says. Whoever takes bytes from others refuses clocks that are ahead
+(:func:`peek`): an accepted one makes a sketch forget what it takes to have expired.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from decaysketch.codec import fields
+from decaysketch.codec.fields import Reader, refuse
+from decaysketch.codec.rows import Rows, check_canonical, check_rows, decode_rows, encode_rows
+from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.params import SketchParams
+from decaysketch.decay import integral
+from decaysketch.decay.integral import MAX_AGE, IntegralDecay
+from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
+from decaysketch.integral.rows import IntegralRows
+from decaysketch.integral.state import NO_CLOCK, IntegralState, spec_of
+from decaysketch.minhit._top_level import observations_of_top_level
+
+__all__ = ["FAMILY", "Header", "decode", "encode", "peek"]
+
+FAMILY = 2
+
+_DIGEST_BYTES = 16
+_LONGEST_SPEC = 4096
+_LATEST_EXPIRY = TIME_LIMIT + MAX_AGE
+_IMPLAUSIBLE = 1e-9
+_MOST_NAMED_STEPS = 1 << 16  # of a decay that a reader did not name: 2 seconds to compute
+_WEIGHTS_OF_AN_ID = 32  # more of them at the coarsest level are not believed
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What :func:`peek` reads: everything in front of the columns.
+
+    Attributes:
+        version: of the wire format.
+        family: kind of sketch, ``FAMILY`` for an ``IntegralDecaySketch``.
+        optional_flags: one bit for each optional section behind the columns.
+        fingerprint: 8 bytes, as ``SketchParams.fingerprint``.
+        params: the parameters as ``SketchParams.to_dict()`` gives them, or None where the bytes
+            carry the fingerprint alone.
+        capacity: observations kept for each level.
+        decay_digest: 16 bytes, the digest of the decay's step table at ``max_weight``.
+        decay: the decay as its ``to_dict()`` gives it, as JSON; empty without parameters.
+        clock: the latest time that the sketch was told, or None.
+        watermarks: those later than the clock, from level 0 up.
+        rows: number of retained observations.
+        newest: time of the most recent row, None without rows.
+        columns_at: offset of the first byte of the columns.
+    """
+
+    version: int
+    family: int
+    optional_flags: int
+    fingerprint: bytes
+    params: dict[str, Any] | None
+    capacity: int
+    decay_digest: bytes
+    decay: bytes
+    clock: int | None
+    watermarks: tuple[int, ...]
+    rows: int
+    newest: int | None
+    columns_at: int
+
+
+# --------------------------------------------------------------------------------------- encoding
+
+
+def encode(state: IntegralState, *, embed_params: bool = True) -> bytes:
+    """Bytes of a state; equal states have equal bytes.
+
+    Args:
+        state: any state. A secret id key is represented by its check value only.
+        embed_params: whether to carry parameters and decay in full. Without them the reader needs
+            both: see :func:`decode`.
+
+    Returns:
+        Version 1 bytes. O(rows), about 25 ns a row.
+    """
+    params = state.params
+    body = fields.begin(FAMILY, params, embed_params=embed_params)
+    body += state.decay.steps(params.max_weight).digest
+    spec = spec_of(state.decay) if embed_params else b""
+    fields.put_varint(body, len(spec))
+    body += spec
+    body.append(state.clock != NO_CLOCK)
+    if state.clock != NO_CLOCK:
+        fields.put_signed_varint(body, state.clock)
+    fields.put_watermarks(body, state.watermarks[state.watermarks > state.clock].tolist())
+    fields.put_varint(body, len(state))
+    if len(state):
+        fields.put_signed_varint(body, int(state.times[0]))
+    return fields.seal(body + encode_rows(_rows_of(state), params.value_type))
+
+
+def _rows_of(state: IntegralState) -> Rows:
+    return Rows(state.times, state.ids, state.weights, state.value_keys)
+
+
+# --------------------------------------------------------------------------------------- decoding
+
+
+def peek(blob: bytes | bytearray | memoryview) -> Header:
+    """Read the header and verify the checksum, without decoding rows or computing a decay.
+
+    Raises:
+        CorruptSketchError: see :func:`decode`.
+        TypeError: not bytes at all.
+    """
+    blob = fields.as_bytes(blob)
+    header = _read_header(fields.open_blob(blob, FAMILY))
+    fields.check_row_count(header.rows, header.capacity, len(header.watermarks) + 1, blob)
+    return header
+
+
+def _read_header(opening: fields.Opening) -> Header:
+    reader = opening.reader
+    if opening.copies != 1:
+        refuse(f"number of copies is {opening.copies}; expected 1, for an integral decay")
+    digest = reader.take(_DIGEST_BYTES, "digest of the decay")
+    length = reader.varint("length of the decay")
+    if length > _LONGEST_SPEC:
+        refuse(f"length of the decay is {length}; expected at most {_LONGEST_SPEC}")
+    if (length > 0) != (opening.params is not None):
+        said = "carried" if opening.params is not None else "not carried"
+        refuse(f"length of the decay is {length}, yet parameters are {said}")
+    decay = reader.take(length, "decay")
+    told = reader.byte("whether there is a clock")
+    if told > 1:
+        refuse(f"whether there is a clock is {told}; expected 0 or 1")
+    clock = reader.time("clock") if told else None
+    watermarks = _read_watermarks(reader, clock)
+    rows = reader.varint("rows")
+    newest = reader.time("first time") if rows else None
+    return Header(
+        opening.version, FAMILY, opening.optional_flags, opening.fingerprint, opening.params,
+        opening.capacity, digest, decay, clock, watermarks, rows, newest, reader.at,
+    )  # fmt: skip
+
+
+def _read_watermarks(reader: Reader, clock: int | None) -> tuple[int, ...]:
+    """Watermarks are expiries: later than a timestamp may be, and later than the clock."""
+    count = reader.varint("number of watermarks")
+    if count > 64:  # levels end at 56; the exact bound needs the parameters
+        refuse(f"number of watermarks is {count}; expected at most 64")
+    watermarks: list[int] = []
+    for level in range(count):
+        field = f"watermark of level {level}"
+        number = reader.varint(field)
+        if level == 0:
+            mark = number >> 1 if number & 1 == 0 else ~(number >> 1)
+        else:
+            mark = watermarks[-1] - number
+        least = 1 - TIME_LIMIT if clock is None else clock + 1
+        if not least <= mark <= _LATEST_EXPIRY:
+            refuse(f"{field} is {mark}; expected {least} to {_LATEST_EXPIRY}")
+        watermarks.append(mark)
+    return tuple(watermarks)
+
+
+def decode(
+    blob: bytes | bytearray | memoryview,
+    *,
+    params: SketchParams | None = None,
+    decay: IntegralDecay | None = None,
+    id_key: bytes | None = None,
+    check_plausible: bool = True,
+) -> IntegralState:
+    """State that :func:`encode` wrote.
+
+    Args:
+        blob: the bytes. Nothing in them is trusted.
+        params: what the bytes are expected to carry; needed where they carry a fingerprint only.
+            The capacity is taken from the bytes, not from here.
+        decay: the decay of the stream; needed where the bytes name it by its digest only, as they
+            do a table. Otherwise the one that they name is computed.
+        id_key: the secret of a stream that has one; ``params`` carry it as well, so one of the two
+            is enough.
+        check_plausible: False skips the statistical test of the watermarks (see the module
+            docstring) for bytes that this program wrote itself.
+
+    Returns:
+        The state; encoding it again gives the same bytes (without optional sections, which this
+        release skips). O(rows log max_weight).
+
+    Raises:
+        CorruptSketchError: the bytes are not ones that an honest builder could have written.
+        IncompatibleSketchError: the bytes are of a stream with other parameters than ``params``, or
+            another ``decay``, or under another ``id_key``, or need one of them and it was not
+            given.
+        ParameterError: both ``params`` and ``id_key`` given, or an ``id_key`` of a wrong length.
+    """
+    blob = fields.as_bytes(blob)
+    opening = fields.open_blob(blob, FAMILY)
+    header = _read_header(opening)
+    ours = params is not None and decay is not None
+    params = fields.params_of(opening, params, id_key)
+    _check_counts(header, params)
+    decay = _decay_of(header, params, decay, known=ours)
+    rows, end = decode_rows(blob, header.columns_at, header.rows, header.newest, params.value_type)
+    check_rows(params, rows)
+    check_canonical(blob, header.columns_at, end, rows, params.value_type)
+    fields.skip_optional_sections(blob, header.optional_flags, end)
+    clock = NO_CLOCK if header.clock is None else header.clock
+    watermarks = np.full(params.levels + 1, clock, dtype=np.int64)
+    watermarks[: len(header.watermarks)] = header.watermarks
+    state = IntegralState(
+        params, decay, clock, rows.value_keys, rows.weights, rows.times, rows.ids, watermarks
+    )
+    _check_law(state, check_plausible=check_plausible and params.id_mix == "keyed")
+    return state
+
+
+def _check_counts(header: Header, params: SketchParams) -> None:
+    levels = params.levels + 1
+    if len(header.watermarks) > levels:
+        refuse(f"{len(header.watermarks)} watermarks; there are {levels} levels")
+    most = params.capacity * levels
+    if header.rows > most:
+        refuse(f"{header.rows} rows; capacity {params.capacity} at {levels} levels allows {most}")
+
+
+def _decay_of(
+    header: Header, params: SketchParams, ours: IntegralDecay | None, *, known: bool
+) -> IntegralDecay:
+    """The decay of the bytes, with a step table of the digest that they say.
+
+    ``known``: the reader gave parameters and decay, so what is computed is the reader's own choice.
+    """
+    named = header.decay.decode("ascii", "replace")
+    if ours is not None:
+        if header.decay and header.decay != spec_of(ours):
+            raise IncompatibleSketchError({"decay": (spec_of(ours).decode("ascii"), named)})
+        if not known:
+            _check_steps(ours, params)
+        digest = ours.steps(params.max_weight).digest
+        if digest != header.decay_digest:
+            found = (f"digest {digest.hex()}", f"digest {header.decay_digest.hex()}")
+            if header.decay:
+                refuse(f"decay has {found[1]}; the decay beside it has {found[0]}")
+            raise IncompatibleSketchError({"decay": found})
+        return ours
+    needed = {"decay": ("not given", f"needed, with digest {header.decay_digest.hex()}")}
+    if not header.decay:
+        raise IncompatibleSketchError(needed)
+    try:
+        said = json.loads(header.decay)
+    except (ValueError, RecursionError):
+        refuse(f"decay is {named!r}; expected JSON")
+    if not isinstance(said, dict):
+        refuse(f"decay is {named!r}; expected a JSON object")
+    # Tables are named by their digest; reading the values of a text may take minutes.
+    if said.get("kind") in ("expression", "fractions", "table"):
+        raise IncompatibleSketchError(needed)
+    try:
+        decay = integral.from_dict(said)
+        if spec_of(decay) != header.decay:
+            refuse(f"decay is {named!r}; expected it as {spec_of(decay).decode('ascii')!r}")
+        _check_steps(decay, params)
+        digest = decay.steps(params.max_weight).digest
+    except ParameterError as fault:
+        raise CorruptSketchError(f"decay: {fault}") from None
+    if digest != header.decay_digest:
+        refuse(f"decay has digest {digest.hex()}; the bytes say {header.decay_digest.hex()}")
+    return decay
+
+
+def _check_steps(decay: IntegralDecay, params: SketchParams) -> None:
+    """Refuse to compute a long step table that only the bytes ask for."""
+    bound = decay.step_bound(params.max_weight)
+    if bound > _MOST_NAMED_STEPS:
+        raise IncompatibleSketchError(
+            {"decay": ("params and decay not both given",
+                       f"needed: up to {bound} steps at max_weight {params.max_weight}")}
+        )  # fmt: skip
+
+
+def _check_law(state: IntegralState, *, check_plausible: bool) -> None:
+    """The law of the state (see :mod:`decaysketch.integral.state`), as far as rows can show it."""
+    params, watermarks = state.params, state.watermarks
+    capacity, top = params.capacity, params.levels
+    bag = IntegralRows.from_state(state)
+    if len(bag) < len(state):
+        refuse(
+            f"{len(state) - len(bag)} of {len(state)} rows expire at every level by its watermark; "
+            "expected none"
+        )
+    later, tied = bag.held_by_level()
+    # Building it may have compacted, which raises a watermark where there is more than that.
+    over = np.flatnonzero((later > capacity) | (bag.watermarks != watermarks))
+    if len(over):
+        level = int(over[0])
+        refuse(
+            f"more than {capacity} rows, the capacity, expire at level {level} later than its "
+            f"watermark {int(watermarks[level])}"
+        )
+    if watermarks[top] > state.clock:
+        weights = _WEIGHTS_OF_AN_ID if check_plausible else params.max_weight
+        most = observations_of_top_level(params, 0, weights)
+        if most <= capacity:
+            refuse(
+                f"level {top} has watermark {int(watermarks[top])}, yet at most {most} "
+                f"observations reach it; expected none at capacity {capacity}"
+            )
+    if check_plausible:
+        claims = np.flatnonzero(
+            (watermarks[:-1] > watermarks[1:]) & (tied <= capacity - later)[:-1]
+        )
+        for level in claims.tolist():
+            overflowing = capacity + 1 - int(later[level])
+            _check_plausible(state, level, overflowing, int(tied[level]))
+
+
+def _check_plausible(state: IntegralState, level: int, overflowing: int, tied: int) -> None:
+    """Refuse a watermark that claims too many observations nobody can see; see the module."""
+    from scipy.special import bdtr  # only where a watermark leaves something to doubt
+
+    prime = state.params.prime
+    chance = float(bdtr(tied, overflowing, (prime >> level + 1) / (prime >> level)))
+    if chance < _IMPLAUSIBLE:
+        refuse(
+            f"watermark {int(state.watermarks[level])} of level {level} claims that {overflowing} "
+            f"observations or more expire at that time, yet {tied} do at level {level + 1}: a "
+            f"chance of {chance:.1e}; expected at least {_IMPLAUSIBLE:.0e}"
+        )

@@ -1,0 +1,659 @@
+"""DecaySketch: duplicate-insensitive aggregates under any decay chosen at query time.
+
+What it keeps
+    For each of the levels 0..M, the most recent ``capacity`` distinct observations among those that
+    the level's hash selects; level ``i`` selects about ``2^-i`` of all units of weight. Each
+    observation is stored once. See ``state.py`` for the definition. Parameters with several copies
+    (independent hash functions) give as many of these; queries answer by their average or median.
+What it promises
+    The state, and its bytes, are a function of the parameters and of the set of observations that
+    were fed, by whichever paths: order, repetition, batching and the merge tree do not matter. The
+    relative standard error of a decayed sum is about ``1 / sqrt(capacity)``; every answer comes
+    with its interval. It holds about ``capacity (1 + log2(n / capacity) / 2)`` rows after ``n``
+    distinct observations, and never more than ``(M + 1) capacity``.
+Paper
+    Cormode, Tirthapura and Xu, "Time-decaying sketches for robust aggregation of sensor data",
+    sections 3.1, 3.2, 4.1 and 4.2. Departures: an observation is stored once instead of once for
+    each level; all ties at a cut are discarded together, without which the state would depend on
+    the order of arrival; ids are mixed before hashing (``hashing.py``); copies may disagree, then
+    the latest one represents the observation; estimates are stratified (``docs/estimators.md``).
+Limits
+    A sketch is not safe to use from two threads at once; a :meth:`~DecaySketch.snapshot` of it may
+    be read from any. Copies that a relay stamps with its own, later time look fresh: time an
+    observation at its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers import ensemble, query
+from decaysketch.answers.ensemble import Combine
+from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.sample import Sample
+from decaysketch.core.observations import Observations, check_integer_time, prepare
+from decaysketch.core.params import SketchParams, check_shrinks
+from decaysketch.core.pending import ENOUGH, PendingRows
+from decaysketch.core.plausible_times import span, told
+from decaysketch.core.view import Summarized
+from decaysketch.decay import Decay, none, window
+from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.querytime import wire
+from decaysketch.querytime.rows import RetainedRows
+from decaysketch.querytime.snapshot import Estimator, Snapshot
+from decaysketch.querytime.state import SketchState, params_of_copies
+from decaysketch.querytime.verdicts import verdicts_of
+
+__all__ = ["DecaySketch", "SketchStats"]
+
+_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class SketchStats:
+    """What a sketch took in and what it holds.
+
+    Attributes:
+        fed: rows given to :meth:`DecaySketch.update` of this object (copies, merges, pickles and
+            bytes start again at 0).
+        zero_weight: of these, rows of weight 0, which contribute nothing.
+        too_late: of these, rows refused because their time was after ``not_after``.
+        rows: observations held, by all copies together.
+        ids_with_several_weights: ids held with more than one weight. Identity is (id, weight), so
+            each counts as several observations; in most streams a message has one weight.
+        oldest, newest: earliest and latest time held, or None.
+        complete_since: for each level, the watermark (the latest of the copies'): everything later
+            that the level selects is held; None where nothing was discarded.
+        warnings: what makes answers less sure than they say, as far as it shows in what is held:
+            ids that fill their space, weights too unequal for counts and totals of old times.
+    """
+
+    fed: int
+    zero_weight: int
+    too_late: int
+    rows: int
+    ids_with_several_weights: int
+    oldest: int | None
+    newest: int | None
+    complete_since: tuple[int | None, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class DecaySketch(Summarized):
+    """A mergeable sketch of timestamped, weighted observations.
+
+    Args:
+        params: build parameters; every sketch of one stream shares them (capacity may differ).
+
+    Example:
+        >>> import decaysketch as ds
+        >>> sketch = ds.DecaySketch(ds.SketchParams(max_weight=1, id_bits=40))
+        >>> sketch.update([21.5, 22.0, 21.5], 1, [100, 160, 100], [7, 8, 7])
+        >>> round(sketch.count(ds.decay.window(3600), now=200).value)
+        2
+    """
+
+    def __init__(self, params: SketchParams) -> None:
+        self._set_rows([RetainedRows(params, copy) for copy in range(params.copies)])
+        self._fed = self._zero_weight = self._too_late = 0
+        self._snapshot: Snapshot | None = None  # of the rows as they are, once asked for
+        self._before: Snapshot | None = None  # the last one that queries have read
+        self._pending = PendingRows(params)
+        self._value_dtype = _FLOAT64 if params.value_type == "float64" else _INT64
+
+    def _set_rows(self, copies: Sequence[RetainedRows]) -> None:
+        self._rows, self._other_rows = copies[0], tuple(copies[1:])
+
+    @property
+    def _copies(self) -> tuple[RetainedRows, ...]:
+        return (self._rows, *self._other_rows)
+
+    @property
+    def params(self) -> SketchParams:
+        """Build parameters; ``params.capacity`` is the capacity in force."""
+        return self._rows.params
+
+    # ------------------------------------------------------------------------------------- update
+
+    def update(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+        *,
+        not_after: int | None = None,
+    ) -> None:
+        """Fold in observations: columns, or one observation as plain numbers.
+
+        Any order and any repetition, now or later, here or in a sketch that is merged with this
+        one, gives the same state.
+
+        Args:
+            values: numbers of the stream's ``value_type``; None (or masked) where missing.
+            weights: integers 0..max_weight; one number may serve a whole batch. Weight 0 is a
+                no-op. :func:`~decaysketch.scale_weights` turns real weights into these.
+            timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude.
+            ids: integers in ``[0, 2^id_bits)``; :func:`~decaysketch.observation_ids` makes them of
+                any key. Rows of equal (id, weight) are copies of one observation, represented by
+                the latest, the maximum by (timestamp, value).
+            not_after: refuse, and count, rows with a later timestamp: a clock that runs ahead
+                would hold its place in the sketch.
+
+        Raises:
+            ObservationError: the first row that is out of bounds, or columns of unequal length or
+                of a wrong type. Nothing of the batch was taken.
+            ParameterError: ``not_after`` is no integer.
+
+        Complexity: O(log max_weight) arithmetic steps for each row and copy, amortised.
+        """
+        if not_after is None and (gathered := self._pending.take(values, weights, timestamps, ids)):
+            if gathered >= ENOUGH:
+                self._flush()
+            return
+        self._update_columns(values, weights, timestamps, ids, not_after)
+
+    def _update_columns(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+        not_after: int | None,
+    ) -> None:
+        if not_after is None and self._admit_fast(values, weights, timestamps, ids):
+            return
+        batch = prepare(self.params, values, weights, timestamps, ids)
+        rows = len(batch.ids)
+        if not_after is not None:
+            check_integer_time("not_after", not_after)
+            in_time = batch.timestamps <= not_after
+            if not in_time.all():
+                self._too_late += rows - int(in_time.sum())
+                batch = Observations(*(column[in_time] for column in batch))
+        self._fed += rows
+        self._zero_weight += int((batch.weights == 0).sum())
+        for rows_of_copy in self._copies:
+            rows_of_copy.admit(batch)
+        self._outdate()
+
+    def _admit_fast(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> bool:
+        """Admit arrays that need no conversion; False, with nothing taken, for all others."""
+        if not (
+            type(ids) is type(timestamps) is type(weights) is type(values) is np.ndarray
+            and values.dtype == self._value_dtype
+            and ids.ndim == 1
+            and values.shape == weights.shape == timestamps.shape == ids.shape
+        ):
+            return False
+        zero_weight = self._admit_unchecked(values, weights, timestamps, ids)
+        if zero_weight < 0:
+            return False  # the slow path converts, or finds the row at fault
+        self._fed += len(ids)
+        self._zero_weight += zero_weight
+        return True
+
+    def _admit_unchecked(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> int:
+        """See ``RetainedRows.admit_unchecked``: what one copy takes, all of them take."""
+        zero_weight = self._rows.admit_unchecked(values, weights, timestamps, ids)
+        if zero_weight >= 0:
+            for rows in self._other_rows:
+                rows.admit_unchecked(values, weights, timestamps, ids)
+            self._outdate()
+        return zero_weight
+
+    def _flush(self) -> None:
+        """Fold in the single observations gathered so far; they were validated one by one."""
+        if self._pending:
+            columns = self._pending.columns()
+            zero_weight = self._admit_unchecked(*columns)
+            assert zero_weight == 0, "single observations are validated when they are given"
+            self._fed += len(columns[0])
+            self._pending.clear()  # last: should folding in fail, they can be folded in again
+
+    def verdicts(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+    ) -> npt.NDArray[np.int8]:
+        """What :meth:`update` with this batch would do with each row; nothing is changed.
+
+        Returns:
+            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row.
+
+        Raises:
+            ObservationError: as :meth:`update`.
+
+        Complexity: O(rows held + rows of the batch).
+        """
+        return verdicts_of(self.states(), prepare(self.params, values, weights, timestamps, ids))
+
+    # -------------------------------------------------------------------------------------- merge
+
+    def merge(self, *others: DecaySketch) -> None:
+        """Fold in everything that ``others`` saw; none of them is changed.
+
+        The state becomes the one that a single sketch fed with all inputs would have, with the
+        smallest of the capacities.
+
+        Raises:
+            IncompatibleSketchError: naming every parameter that differs; this sketch is unchanged.
+            TypeError: one of them is no sketch.
+
+        Complexity: amortised O(rows of the others).
+        """
+        self._absorb(others)
+
+    def _absorb(self, others: Sequence[DecaySketch]) -> None:
+        for other in others:
+            if not isinstance(other, DecaySketch):
+                raise TypeError(f"cannot merge a {type(other).__name__} into a DecaySketch")
+            if other.params.fingerprint != self.params.fingerprint:
+                raise IncompatibleSketchError(self.params.differences(other.params))
+        self._flush()
+        for other in others:
+            other._flush()
+        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
+        if capacity < self.params.capacity:
+            self._lower_capacity(capacity)
+        for rows, *theirs in zip(self._copies, *(other._copies for other in others), strict=True):
+            rows.absorb(theirs)
+        self._outdate()
+
+    @classmethod
+    def merged(cls, sketches: Sequence[DecaySketch]) -> DecaySketch:
+        """One or more sketches as one, in one pass; see :func:`decaysketch.merge`."""
+        merged = cls(sketches[0].params)
+        merged._absorb(sketches)
+        return merged
+
+    def __or__(self, other: DecaySketch) -> DecaySketch:
+        """A new sketch that holds what both saw; neither is changed."""
+        if not isinstance(other, DecaySketch):
+            return NotImplemented
+        return self.merged([self, other])
+
+    def resize(self, capacity: int) -> None:
+        """Shrink to a smaller capacity: the state that building with it would have given.
+
+        Raises:
+            ParameterError: a capacity larger than the present one; what was discarded is gone.
+        """
+        check_shrinks(capacity, self.params.capacity)
+        self._flush()
+        self._lower_capacity(capacity)
+        self._outdate()
+
+    def _lower_capacity(self, capacity: int) -> None:
+        for rows in self._copies:
+            rows.lower_capacity(capacity)
+
+    # --------------------------------------------------------------------------------- memory
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows, room for more included; snapshots of it come on top."""
+        return sum(rows.nbytes for rows in self._copies)
+
+    def trim(self) -> None:
+        """Give back what no row needs: room for more of them, and what was computed of earlier
+        snapshots. Changes no state. O(rows)."""
+        self._flush()
+        for rows in self._copies:
+            rows.trim()
+        self._snapshot = self._before = None
+
+    # --------------------------------------------------------------------------- state and bytes
+
+    def _outdate(self) -> None:
+        """The rows are others than those of the snapshot."""
+        if self._snapshot is not None:
+            if self._snapshot.was_read:
+                self._before = self._snapshot
+            self._snapshot = None
+
+    def snapshot(self) -> Snapshot:
+        """What is held now, immutable, to be read from any thread. O(rows) after a change, else
+        O(1)."""
+        self._flush()
+        if self._snapshot is None:
+            states = [rows.state() for rows in self._copies]
+            self._snapshot, self._before = Snapshot(states, before=self._before), None
+        return self._snapshot
+
+    def states(self) -> tuple[SketchState, ...]:
+        """The canonical state of each copy, in order. O(rows) after a change, else O(1)."""
+        return self.snapshot().states
+
+    def state(self, copy: int = 0) -> SketchState:
+        """The canonical state of one copy; see :meth:`states`.
+
+        Raises:
+            ParameterError: there is no copy of that number.
+        """
+        if (
+            isinstance(copy, bool)
+            or not isinstance(copy, int)
+            or not 0 <= copy < self.params.copies
+        ):
+            raise ParameterError(
+                f"copy is {copy!r}; expected an integer from 0 to {self.params.copies - 1}"
+            )
+        return self.states()[copy]
+
+    @classmethod
+    def from_state(cls, states: SketchState | Sequence[SketchState]) -> Self:
+        """A sketch that holds the states that :meth:`states` returned.
+
+        Args:
+            states: one for each copy, in order; a single one where there is one copy.
+
+        Raises:
+            ParameterError: not exactly the copies of one sketch.
+        """
+        given = (states,) if isinstance(states, SketchState) else tuple(states)
+        sketch = cls(params_of_copies(given))
+        sketch._set_rows([RetainedRows.from_state(state) for state in given])
+        sketch._snapshot = Snapshot(given)
+        return sketch
+
+    def to_bytes(self, *, embed_params: bool = True) -> bytes:
+        """Canonical bytes: equal states give equal bytes on every platform.
+
+        Args:
+            embed_params: False stores the parameters by their 8-byte fingerprint, for exchange
+                where both sides hold them.
+        """
+        return self.snapshot().to_bytes(embed_params=embed_params)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        blob: bytes | bytearray | memoryview,
+        *,
+        params: SketchParams | None = None,
+        id_key: bytes | None = None,
+    ) -> Self:
+        """Read a sketch; nothing in the bytes is trusted.
+
+        Args:
+            blob: what :meth:`to_bytes` wrote.
+            params: the stream's parameters; needed where the bytes hold only their fingerprint.
+            id_key: the secret id key, where the bytes were built with one and ``params`` is None.
+
+        Raises:
+            CorruptSketchError: bytes that no honest builder could have written.
+            IncompatibleSketchError: a sketch of other parameters than ``params``.
+            ParameterError: a secret id key is needed, or not the one whose check value is given.
+        """
+        return cls.from_state(wire.decode(blob, params=params, id_key=id_key))
+
+    def digest(self) -> str:
+        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
+        return self.snapshot().digest
+
+    def copy(self) -> DecaySketch:
+        """An independent sketch with the same state."""
+        return type(self).from_state(self.states())
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DecaySketch:
+        return self.copy()
+
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., DecaySketch], tuple[tuple[SketchState, ...]]]:
+        return type(self).from_state, (self.states(),)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same state under the same parameters."""
+        if not isinstance(other, DecaySketch):
+            return NotImplemented
+        return self.params == other.params and self.digest() == other.digest()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __len__(self) -> int:
+        """Observations held, by all copies together."""
+        return len(self.snapshot())
+
+    def stats(self) -> SketchStats:
+        """What was fed and what is held. O(rows)."""
+        snapshot = self.snapshot()
+        held = [state for state in snapshot.states if len(state)]
+        weights = np.int64(self.params.max_weight)
+        pairs = [np.empty(0, np.int64), *(s.ids * weights + (s.weights - 1) for s in held)]
+        ids = np.unique(np.concatenate(pairs)) // weights
+        return SketchStats(
+            fed=self._fed,
+            zero_weight=self._zero_weight,
+            too_late=self._too_late,
+            rows=len(snapshot),
+            ids_with_several_weights=len(np.unique(ids[1:][ids[1:] == ids[:-1]])),
+            oldest=min((int(state.times[-1]) for state in held), default=None),
+            newest=max((int(state.times[0]) for state in held), default=None),
+            complete_since=snapshot.complete_since,
+            warnings=_warnings(snapshot),
+        )
+
+    # -------------------------------------------------------------------------------------- query
+
+    def sample(self, decay: Decay, *, now: int, estimator: Estimator = "stratified") -> Sample:
+        """The weighted sample that every query reads; see :mod:`decaysketch.answers.sample`.
+
+        Args:
+            decay: weight of an observation as a function of its age ``now - timestamp``.
+            now: time of the query, in the stream's unit; may lie in the past. Observations with a
+                later timestamp are kept but not counted.
+            estimator: "stratified" (default), or "cohen-strauss", the paper's: larger variance
+                and several times slower; see ``docs/estimators.md``.
+
+        Raises:
+            UnanswerableQueryError: the sketch has discarded, at every level, observations that
+                the decay gives weight to.
+            ParameterError: ``now`` is no integer time, ``decay`` no decay, or another estimator.
+        """
+        return self.snapshot().sample(decay, now, estimator=estimator)
+
+    def _ask(
+        self, ask: Callable[[Sample], Estimate], decay: Decay, now: int, combine: Combine
+    ) -> Estimate:
+        return ensemble.estimate(self._samples(decay, now), ask, combine)
+
+    def _samples(self, decay: Decay, now: int) -> list[Sample]:
+        return self.snapshot().samples(decay, now)
+
+    def sum(
+        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate:
+        """Decayed sum of weights: the sum of ``w g(now - t)`` over the distinct observations.
+
+        Here and in every other query, ``combine`` says how several copies make one answer, and has
+        no effect where there is one: "average" reads the pooled sample (most accurate), "median"
+        takes the median of the copies' own answers (what the paper's guarantee is about); see
+        :mod:`decaysketch.answers.ensemble`.
+        """
+        return self._ask(lambda s: query.sum(s, confidence=confidence), decay, now, combine)
+
+    def count(
+        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate:
+        """Decayed number of distinct observations: the sum of ``g(now - t)``."""
+        return self._ask(lambda s: query.count(s, confidence=confidence), decay, now, combine)
+
+    @overload
+    def total(
+        self, decay: Decay, /, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate: ...
+
+    @overload
+    def total(
+        self,
+        function: query.Function,
+        decay: Decay,
+        /,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> Estimate: ...
+
+    def total(
+        self,
+        first: Decay | query.Function,
+        second: Decay | None = None,
+        /,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> Estimate:
+        """Decayed sum of values, ``total(decay, now=)``: the sum of ``v g(now - t)``.
+
+        ``total(function, decay, now=)`` sums ``function(v, w)``, any real function of the value
+        and weight columns, instead. Missing values are absent.
+        """
+        function, decay = (None, first) if second is None else (first, second)
+        if not isinstance(decay, Decay):
+            raise ParameterError(f"decay is {decay!r}; expected a Decay")
+        return self._ask(
+            lambda s: query.total(s, function, confidence=confidence),  # type: ignore[arg-type]
+            decay, now, combine,
+        )  # fmt: skip
+
+    def mean(
+        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate:
+        """Mean value, weighted by decayed weight; missing values are absent."""
+        return self._ask(lambda s: query.mean(s, confidence=confidence), decay, now, combine)
+
+    def variance(
+        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate:
+        """Variance of the values, weighted by decayed weight; missing values are absent."""
+        return self._ask(lambda s: query.variance(s, confidence=confidence), decay, now, combine)
+
+    @overload
+    def quantile(
+        self,
+        q: float,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> Estimate: ...
+
+    @overload
+    def quantile(
+        self,
+        q: Sequence[float],
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> list[Estimate]: ...
+
+    def quantile(
+        self,
+        q: float | Sequence[float],
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> Estimate | list[Estimate]:
+        """Decayed quantiles: the least value whose relative rank is ``q`` or more."""
+        ranks: Sequence[float] = [q] if np.ndim(q) == 0 else q  # type: ignore[list-item, assignment]
+        answers = ensemble.estimates(
+            self._samples(decay, now),
+            lambda s: query.quantile(s, ranks, confidence=confidence),
+            combine,
+        )
+        return answers[0] if np.ndim(q) == 0 else answers
+
+    def rank(
+        self,
+        value: float,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> Estimate:
+        """Relative rank: the share of decayed weight with a value of ``value`` or less."""
+        return self._ask(lambda s: query.rank(s, value, confidence=confidence), decay, now, combine)
+
+    def heavy_hitters(
+        self,
+        phi: float,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> list[query.HeavyHitter]:
+        """Values with more than the share ``phi`` of the decayed weight, heaviest first."""
+        samples = self._samples(decay, now)
+        return ensemble.heavy_hitters(samples, phi, confidence=confidence, combine=combine)
+
+    def selectivity(
+        self,
+        predicate: query.Predicate,
+        decay: Decay,
+        *,
+        now: int,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> Estimate:
+        """Share of the decayed weight for which ``predicate(v, w)`` holds."""
+        return self._ask(
+            lambda s: query.selectivity(s, predicate, confidence=confidence), decay, now, combine
+        )
+
+    def group_by(
+        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
+    ) -> list[query.Group]:
+        """Decayed sum of weights and count for each distinct value, heaviest first."""
+        samples = self._samples(decay, now)
+        return ensemble.group_by(samples, confidence=confidence, combine=combine)
+
+    # --------------------------------------------------------------------------------------- view
+
+    def _summary(self) -> dict[str, Any]:
+        stats, params = self.stats(), self.params
+        held = [mark is None for mark in stats.complete_since]
+        summary: dict[str, Any] = {"rows": f"{stats.rows:,}", "capacity": f"{params.capacity:,}"}
+        if stats.rows:
+            summary["times"] = span(params.time_unit, stats.oldest, stats.newest)
+        if not held[0]:
+            summary["exact after"] = told(params.time_unit, stats.complete_since[0])
+        summary["levels in use"] = held.index(True) + 1 if any(held) else len(held)
+        if params.copies > 1:
+            summary["copies"] = params.copies
+        summary["max_weight"] = params.max_weight
+        summary["id_bits"] = params.id_bits
+        summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
+        return summary
+
+
+def _warnings(snapshot: Snapshot) -> tuple[str, ...]:
+    """Of a sketch: what a count of all that it can answer for says."""
+    times = [int(state.times[0]) for state in snapshot.states if len(state)]
+    exact, *_, since = snapshot.complete_since
+    if not times or exact is None:
+        return ()  # nothing was discarded
+    newest = max(*times, exact)
+    if since is not None and since >= newest:
+        return ()  # nothing can be answered
+    decay = none() if since is None else window(newest - since - 1)
+    return query.warnings(snapshot.samples(decay, newest))

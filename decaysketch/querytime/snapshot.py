@@ -1,0 +1,131 @@
+"""What a sketch held at one moment, to be read from any thread.
+
+A :class:`Snapshot` keeps the states of all copies and, once a query asked for them, the parts of a
+sample that depend on the states alone (bands, hits). Nothing in it changes after that but what was
+not yet computed, so it may be shared by threads while the sketch goes on taking observations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import repeat
+from typing import Literal, get_args
+
+import numpy as np
+
+from decaysketch.answers.bands import Bands
+from decaysketch.answers.sample import Sample, pool
+from decaysketch.core.params import SketchParams
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.decay import Decay
+from decaysketch.errors import ParameterError
+from decaysketch.querytime import cohen_strauss, stratified, wire
+from decaysketch.querytime.state import SketchState, digest_of
+
+__all__ = ["Estimator", "Snapshot"]
+
+Estimator = Literal["stratified", "cohen-strauss"]
+
+
+class _Copy:
+    """One state, with what of its samples is worth keeping between queries."""
+
+    def __init__(self, state: SketchState, before: _Copy | None) -> None:
+        self.state = state
+        self._earlier = None if before is None else before.known
+
+    @cached_property
+    def bands(self) -> Bands:
+        earlier, self._earlier = self._earlier, None
+        return stratified.bands_of(self.state, earlier=earlier)
+
+    @property
+    def known(self) -> tuple[SketchState, Bands] | None:
+        """The latest state whose bands were asked for: this one, or one before."""
+        if "bands" in self.__dict__:
+            return self.state, self.bands
+        return self._earlier
+
+    @cached_property
+    def ladder(self) -> cohen_strauss.Ladder:
+        return cohen_strauss.ladder_of(self.state, bands=self.bands)
+
+    def sample(self, decay: Decay, now: int, estimator: Estimator) -> Sample:
+        if estimator == "stratified":
+            return stratified.draw(self.state, decay, now, bands=self.bands)
+        return cohen_strauss.draw(self.state, decay, now, ladder=self.ladder)
+
+
+class Snapshot:
+    """An immutable sketch: the canonical states of its copies.
+
+    Args:
+        states: one for each copy, in order; at least one.
+        before: an earlier snapshot of the same sketch. What queries computed of its rows is not
+            computed again of those that are still there.
+    """
+
+    def __init__(self, states: Sequence[SketchState], *, before: Snapshot | None = None) -> None:
+        earlier = repeat(None) if before is None else before._copies
+        self._copies: tuple[_Copy, ...] = tuple(map(_Copy, states, earlier))
+
+    @property
+    def states(self) -> tuple[SketchState, ...]:
+        """One for each copy, in order."""
+        return tuple(copy.state for copy in self._copies)
+
+    @property
+    def params(self) -> SketchParams:
+        """Parameters, of which the capacity is the one in force."""
+        return self._copies[0].state.params
+
+    def __len__(self) -> int:
+        """Observations held, each as often as there are copies that hold it."""
+        return sum(len(copy.state) for copy in self._copies)
+
+    @property
+    def was_read(self) -> bool:
+        """Whether something was computed that a later snapshot can use."""
+        return any(copy.known is not None for copy in self._copies)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the states, in hex: equal for equal sketches. O(rows), once."""
+        return digest_of(self.states)
+
+    @property
+    def complete_since(self) -> tuple[int | None, ...]:
+        """For each level, the time later than which every copy holds everything that it selects;
+        None where nothing was discarded."""
+        latest = np.max([state.watermarks for state in self.states], axis=0)
+        return tuple(None if mark == NO_WATERMARK else mark for mark in latest.tolist())
+
+    def to_bytes(self, *, embed_params: bool = True) -> bytes:
+        """The sketch on the wire; see :func:`decaysketch.querytime.wire.encode`."""
+        return wire.encode(*self.states, embed_params=embed_params)
+
+    def samples(
+        self, decay: Decay, now: int, *, estimator: Estimator = "stratified"
+    ) -> list[Sample]:
+        """The weighted sample of each copy; arguments and errors as :meth:`sample`."""
+        if estimator not in get_args(Estimator):
+            raise ParameterError(
+                f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
+            )
+        return [copy.sample(decay, now, estimator) for copy in self._copies]
+
+    def sample(self, decay: Decay, now: int, *, estimator: Estimator = "stratified") -> Sample:
+        """The weighted sample that every query reads: the average of the copies' samples.
+
+        Args:
+            decay: weight of an observation as a function of its age ``now - timestamp``.
+            now: time of the query, in the stream's unit; may lie in the past.
+            estimator: "stratified" (default), or "cohen-strauss", the paper's.
+
+        Raises:
+            UnanswerableQueryError: observations that the decay gives weight to were discarded at
+                every level.
+            ParameterError: ``now`` is no integer time, ``decay`` no decay, or another estimator.
+        """
+        return pool(self.samples(decay, now, estimator=estimator))

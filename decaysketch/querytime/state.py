@@ -1,0 +1,107 @@
+"""The canonical state of a sketch: a stated function of its parameters and its observations.
+
+Let ``T_i`` be the distinct observations with an integer selected at level ``i`` (an observation's
+top level is the largest such ``i``), where copies with equal (id, weight) are one observation,
+represented by the latest: the maximum by (timestamp, value). With the capacity ``tau``,
+
+* ``watermarks[i]`` is the largest time ``T`` such that more than ``tau`` observations of top level
+  >= ``i`` have time >= ``T``; ``NO_WATERMARK`` where there is none: nothing was discarded.
+* An observation of top level ``l`` is kept if and only if its time exceeds ``watermarks[l]``.
+
+Then the rows of top level >= ``i`` later than ``watermarks[i]`` are exactly the sample ``S_i`` of
+the paper (Cormode, Tirthapura and Xu, section 4.1, with all ties at a cut discarded together), and
+each row is stored once. Being a function of the *set* of copies seen, the state does not depend on
+order, duplication, batching or the tree in which sketches were merged.
+
+Parameters with several copies (independent hash functions) have one such state for each of them;
+the observations are the same, the levels are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.params import SketchParams
+from decaysketch.errors import ParameterError
+
+__all__ = ["SketchState", "digest_of", "params_of_copies"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SketchState:
+    """Rows and watermarks in canonical order: time, then id, then weight, all descending.
+
+    Attributes:
+        params: parameters, of which the capacity is the one in force.
+        value_keys: int64[n]; see :mod:`decaysketch.core.observations`.
+        weights: int64[n], 1..max_weight.
+        times: int64[n].
+        ids: int64[n], as given (not mixed).
+        levels: int8[n], the top level of each row.
+        watermarks: int64[M + 1], non-increasing; ``NO_WATERMARK`` where nothing was discarded.
+        copy: the hash function that chose the levels, below ``params.copies``.
+
+    All arrays are read-only.
+    """
+
+    params: SketchParams
+    value_keys: Int64Array
+    weights: Int64Array
+    times: Int64Array
+    ids: Int64Array
+    levels: npt.NDArray[np.int8]
+    watermarks: Int64Array
+    copy: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("value_keys", "weights", "times", "ids", "levels", "watermarks"):
+            getattr(self, name).setflags(write=False)
+
+    def __reduce__(self) -> tuple[type[SketchState], tuple[Any, ...]]:
+        return type(self), tuple(getattr(self, field) for field in self.__dataclass_fields__)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def digest(self) -> str:
+        """SHA-256 of parameters, watermarks and rows, in hex; outlives versions of the wire."""
+        return digest_of([self])
+
+
+def digest_of(states: Sequence[SketchState]) -> str:
+    """SHA-256, in hex, of the states of all copies of a sketch: equal for equal sketches."""
+    params = states[0].params
+    digest = hashlib.sha256(params.fingerprint)
+    digest.update(params.capacity.to_bytes(8, "little"))
+    for s in states:
+        digest.update(len(s).to_bytes(8, "little"))
+        for column in (s.watermarks, s.times, s.ids, s.weights, s.value_keys):
+            digest.update(np.ascontiguousarray(column, "<i8").data)
+    return digest.hexdigest()
+
+
+def params_of_copies(states: Sequence[SketchState]) -> SketchParams:
+    """The parameters that the states of one sketch share.
+
+    Raises:
+        ParameterError: not exactly one state for each copy, in order.
+    """
+    found = [state.copy for state in states]
+    wanted = list(range(states[0].params.copies)) if states else [0]
+    if found != wanted:
+        raise ParameterError(f"states are of the copies {found}; expected those of {wanted}")
+    params = states[0].params
+    for state in states[1:]:
+        if state.params != params:
+            raise ParameterError(
+                f"copy {state.copy} has {state.params}, copy 0 has {params}; expected one sketch"
+            )
+    return params
