@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-ComputeRecipe = Callable[[Mapping[str, Any], bytes | None], Awaitable[Recipe[Any]]]
+ComputeRecipe = Callable[[Mapping[str, Any], bytes | None], Awaitable[Recipe]]
 
 MOST_OPERATIONS = 1 << 16
 """Operations that the decay of a new stream may take to compute, where it is a text: about half a
@@ -358,7 +358,7 @@ class Aggregator:
             raise StreamConflictError(name, different)
         return stream, False
 
-    async def _compute_recipe(self, form: Mapping[str, Any], id_key: bytes | None) -> Recipe[Any]:
+    async def _compute_recipe(self, form: Mapping[str, Any], id_key: bytes | None) -> Recipe:
         return await self.compute(recipe_of_form, form, id_key)
 
     async def delete(self, name: str) -> None:
@@ -658,7 +658,7 @@ def recipe_of_form(
     form: Mapping[str, Any],
     id_key: bytes | None,
     meanwhile: Callable[[], None] = lambda: None,
-) -> Recipe[Any]:
+) -> Recipe:
     """The recipe of a form, keyed by a secret if there is one; a sketch can be built with it.
 
     Args:

@@ -311,7 +311,7 @@ def snapshot_of(sketch: Sketch, *, given_up: bool = False) -> Snapshot:
     return snapshot
 
 
-def join(recipe: Recipe[Any], snapshots: Iterable[Snapshot]) -> Snapshot:
+def join(recipe: Recipe, snapshots: Iterable[Snapshot]) -> Snapshot:
     """Everything that any of them saw; the smallest of their capacities. At least one."""
     merged = recipe.empty()
     for each in snapshots:  # one after the other: each is as large as its sketch once more
@@ -319,6 +319,6 @@ def join(recipe: Recipe[Any], snapshots: Iterable[Snapshot]) -> Snapshot:
     return snapshot_of(merged)
 
 
-def fixed_decay(recipe: Recipe[Any]) -> IntegralDecay | None:
+def fixed_decay(recipe: Recipe) -> IntegralDecay | None:
     """The decay of every query, where that is fixed."""
     return recipe.decay if isinstance(recipe, IntegralRecipe) else None

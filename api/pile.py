@@ -36,7 +36,7 @@ class Pile:
     """
 
     def __init__(
-        self, recipe: Recipe[Any], memory: Memory | None = None, tally: Tally | None = None
+        self, recipe: Recipe, memory: Memory | None = None, tally: Tally | None = None
     ) -> None:
         self._sketch = recipe.empty()
         self._snapshot: Snapshot | None = None  # of the sketch, until it grows or room is needed

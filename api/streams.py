@@ -70,7 +70,7 @@ class Stream:
         self.row = row
         self.id = row.id
         self.name = row.name
-        self.recipe: Recipe[Any] = recipe_from_dict(dict(row.recipe), id_key=row.id_key)
+        self.recipe: Recipe = recipe_from_dict(dict(row.recipe), id_key=row.id_key)
         self._memory = memory or Memory()
         self._tally = Tally(self._memory.resident)
         self._tally.change(table_rows(self.recipe))
@@ -439,7 +439,7 @@ class Streams:
         return self._by_id.get(stream_id)
 
 
-def table_rows(recipe: Recipe[Any]) -> int:
+def table_rows(recipe: Recipe) -> int:
     """What the tables of the decay of a stream take, as rows: its steps, and as much again of what
     is computed from them."""
     if not isinstance(recipe, IntegralRecipe):

@@ -27,7 +27,7 @@ def _run_all() -> None:
     params = SketchParams(max_weight=2, id_bits=8, capacity=8)
     values, numbers = [1.0, 2.0], [1, 2]
     element: dict[str, Any] = {"sequence": numbers, "source": "warm-up"}
-    examples: list[tuple[Recipe[Any], list[Any], dict[str, Any]]] = [
+    examples: list[tuple[Recipe, list[Any], dict[str, Any]]] = [
         (recipe_of(params), [values, numbers, numbers, numbers], {}),
         (recipe_of(params, decay.integral.window(5)), [values, numbers, numbers, numbers], {}),
         (recipe_of(SumParams(max_sum=100, capacity=8)), [numbers, numbers], element),

@@ -13,6 +13,7 @@ Start at :class:`DecaySketch`; decays are made by :mod:`decaysketch.decay`.
 from decaysketch import asyncwindow, decay, families, minhit
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Sample
+from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core import hashing
 from decaysketch.core.observations import observation_ids, scale_weights
 from decaysketch.core.params import SketchParams
@@ -31,7 +32,6 @@ from decaysketch.integral.sketch import IntegralDecaySketch, IntegralStats
 from decaysketch.integral.state import IntegralState
 from decaysketch.querytime import wire
 from decaysketch.querytime.sketch import DecaySketch, SketchStats
-from decaysketch.querytime.snapshot import Snapshot
 from decaysketch.querytime.state import SketchState
 
 __all__ = [

@@ -75,7 +75,7 @@ class Tally:
 
 
 @cache
-def recipes() -> dict[str, Recipe[Any]]:
+def recipes() -> dict[str, Recipe]:
     """A stream of each family; one more with two hash functions."""
     params = SketchParams(max_weight=9, id_bits=16, capacity=16)
     twice = SketchParams(max_weight=9, id_bits=16, capacity=8, copies=2, value_type="int64")
@@ -203,7 +203,7 @@ _DAMAGES: Final[list[Callable[[random.Random, bytearray], None]]] = [
 # ------------------------------------------------------------------------------- in this process
 
 
-def _decode(recipe: Recipe[Any], body: bytes) -> str:
+def _decode(recipe: Recipe, body: bytes) -> str:
     """The outcome; an AssertionError if something that is taken is not sound."""
     try:
         sketch = recipe.decode(body)

@@ -45,7 +45,7 @@ _MERGED_APART = 64  # more sketches than these are merged in parts, and then the
 _PARTS = 16
 
 
-def common_recipe(tables: Sequence[SketchTable]) -> Recipe[Any]:
+def common_recipe(tables: Sequence[SketchTable]) -> Recipe:
     """What all tables were built by; with the smallest of their capacities.
 
     Raises:

@@ -101,7 +101,7 @@ def sources_of(
 def publish(
     poster: Poster,
     sources: Mapping[str, Sequence[StoredSketch]],
-    recipe: Recipe[Any],
+    recipe: Recipe,
     *,
     verify: bool = True,
     replacing: bool = False,

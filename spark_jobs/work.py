@@ -64,7 +64,7 @@ def build(
     session: SparkSession,
     spec: BuildSpec,
     out: Path,
-    recipe: Recipe[Any],
+    recipe: Recipe,
     *,
     overwrite: bool = False,
     count_copies: bool = True,
@@ -169,7 +169,7 @@ class _Part:
         self,
         session: SparkSession,
         spec: BuildSpec,
-        recipe: Recipe[Any],
+        recipe: Recipe,
         part: Input,
         count_copies: bool,
     ) -> None:
@@ -268,7 +268,7 @@ def _observed(rows: DataFrame, *sums: str) -> tuple[DataFrame, Observation]:
     return rows.observe(observation, *map(expr, sums)), observation
 
 
-def each_row_counts(spec: BuildSpec, recipe: Recipe[Any]) -> bool:
+def each_row_counts(spec: BuildSpec, recipe: Recipe) -> bool:
     """Whether every row that is taken is an observation: rows of weight 0, or none to sum, are not.
 
     How many those are is not counted, and so neither is how many rows are copies.
@@ -282,7 +282,7 @@ def _doubts(unit: str, oldest: int | None, newest: int | None) -> list[str]:
 
 
 def _notes(
-    spec: BuildSpec, recipe: Recipe[Any], parts: Mapping[str, Mapping[str, Any]], started: float
+    spec: BuildSpec, recipe: Recipe, parts: Mapping[str, Mapping[str, Any]], started: float
 ) -> dict[str, Any]:
     """What a table says of its build; sums over all parts, and each by itself."""
 

@@ -353,7 +353,7 @@ BY_NUMBER = ColumnMapping(
     value="value",
     time_unit="us",
 )
-RECIPES: dict[str, tuple[Recipe[Any], ColumnMapping]] = {
+RECIPES: dict[str, tuple[Recipe, ColumnMapping]] = {
     "decay": (recipe_of(PARAMS), MAPPING),
     "integral": (
         recipe_of(INTEGRAL, ds.decay.integral.exponential(half_life=60_000_000)),
@@ -482,7 +482,7 @@ class TestFamilies:
 BY_TABLE = "integral, by a table"
 
 
-def other_name(recipe: Recipe[Any]) -> str:
+def other_name(recipe: Recipe) -> str:
     return next(name for name, (known, _) in RECIPES.items() if known is recipe)
 
 

@@ -26,7 +26,7 @@ from decaysketch.querytime import many as _many
 PARAMS = ds.SketchParams(max_weight=7, id_bits=40, capacity=6, seed=3)
 OBSERVATIONS = ColumnMapping(time="time", ids=("id",), value="value", weight="weight")
 ELEMENTS = ColumnMapping(time="time", source="id", sequence="number", value="weight")
-RECIPES: dict[str, tuple[Recipe[Any], ColumnMapping]] = {
+RECIPES: dict[str, tuple[Recipe, ColumnMapping]] = {
     "decay": (recipe_of(PARAMS), OBSERVATIONS),
     "decay, integers": (recipe_of(replace(PARAMS, value_type="int64")), OBSERVATIONS),
     "decay, two copies": (recipe_of(replace(PARAMS, copies=2)), OBSERVATIONS),
@@ -61,7 +61,7 @@ def table_of(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def by_hand(recipe: Recipe[Any], rows: list[dict[str, Any]], keys: list[str]) -> dict[Any, Any]:
+def by_hand(recipe: Recipe, rows: list[dict[str, Any]], keys: list[str]) -> dict[Any, Any]:
     """A sketch for each key, row by row, with nothing of `batch` in it."""
     found: dict[Any, Any] = {}
     for row in rows:
@@ -287,7 +287,7 @@ def sealed(blob: bytearray) -> bytes:
 
 
 class TestPartitionMerger:
-    def partials(self, rows: int = 300, recipe: Recipe[Any] | None = None) -> pa.Table:
+    def partials(self, rows: int = 300, recipe: Recipe | None = None) -> pa.Table:
         parts = []
         for seed in range(4):
             builder = KeyedBuilder(recipe or PARAMS, OBSERVATIONS, ["box"])

@@ -27,6 +27,7 @@ LAYERS = [
     ["decaysketch.decay"],
     ["decaysketch.codec", "decaysketch.minhit"],
     ["decaysketch.answers"],
+    ["decaysketch.contract"],
     ["decaysketch.querytime", "decaysketch.integral", "decaysketch.asyncwindow"],
     ["decaysketch.families"],
     ["decaysketch.batch", "decaysketch.client"],

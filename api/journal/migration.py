@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -76,8 +75,8 @@ def _now(table: sa.Table) -> str:
     return table.name.removesuffix("_before")
 
 
-def _move_streams(connection: sa.Connection) -> dict[int, Recipe[Any]]:
-    recipes: dict[int, Recipe[Any]] = {}
+def _move_streams(connection: sa.Connection) -> dict[int, Recipe]:
+    recipes: dict[int, Recipe] = {}
     for row in connection.execute(sa.select(_streams).order_by(_streams.c.id)).all():
         form = json.loads(row.params)
         try:
@@ -100,7 +99,7 @@ def _move_streams(connection: sa.Connection) -> dict[int, Recipe[Any]]:
     return recipes
 
 
-def _move_journal(connection: sa.Connection, recipes: dict[int, Recipe[Any]]) -> None:
+def _move_journal(connection: sa.Connection, recipes: dict[int, Recipe]) -> None:
     last = 0
     page = (
         sa.select(_journal)

@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from api.budget import Memory
 from api.errors import Fault, IncompatibleStreamsError, InvalidRequestError
@@ -17,7 +16,7 @@ from decaysketch.families import Recipe
 __all__ = ["Joins", "common_recipe"]
 
 
-def common_recipe(streams: Sequence[Stream]) -> Recipe[Any]:
+def common_recipe(streams: Sequence[Stream]) -> Recipe:
     """What the sketches of all streams share, but for the capacity.
 
     Raises:
@@ -28,7 +27,7 @@ def common_recipe(streams: Sequence[Stream]) -> Recipe[Any]:
     for other in others:
         if different := first.recipe.differences(other.recipe):
             raise IncompatibleStreamsError(first.name, other.name, different)
-    recipe: Recipe[Any] = min((each.recipe for each in streams), key=lambda r: r.params.capacity)
+    recipe: Recipe = min((each.recipe for each in streams), key=lambda r: r.params.capacity)
     return recipe
 
 

@@ -187,7 +187,7 @@ def _at_most(field: str, given: int, what: str, most: int) -> None:
 
 
 def _check_aggregates(
-    names: Sequence[str], recipe: Recipe[Any], queries: Sequence[AnyQuery]
+    names: Sequence[str], recipe: Recipe, queries: Sequence[AnyQuery]
 ) -> None:
     known = AGGREGATES[recipe.family]
     unknown = {i: each.aggregate for i, each in enumerate(queries) if each.aggregate not in known}
@@ -196,7 +196,7 @@ def _check_aggregates(
 
 
 def _decays(
-    recipe: Recipe[Any],
+    recipe: Recipe,
     queries: Sequence[AnyQuery],
     read: Mapping[str, Decay | ParameterError],
 ) -> tuple[Decay | None, ...]:
@@ -240,7 +240,7 @@ def _decay_faults(
 
 
 def _now(
-    recipe: Recipe[Any], snapshot: Snapshot, queries: Sequence[AnyQuery], clock_ns: int
+    recipe: Recipe, snapshot: Snapshot, queries: Sequence[AnyQuery], clock_ns: int
 ) -> int | None:
     """The time of queries that name none, if there are such."""
     unnamed = [i for i, each in enumerate(queries) if each.now is None and each.points is None]

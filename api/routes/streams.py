@@ -89,7 +89,7 @@ async def put_stream(
     questions: Turns = http.app.state.questions
     caller, pauses = asker(http), Pauses()
 
-    async def compute_recipe(form: Mapping[str, Any], id_key: bytes | None) -> Recipe[Any]:
+    async def compute_recipe(form: Mapping[str, Any], id_key: bytes | None) -> Recipe:
         if chosen.family != "integral":
             return await aggregator.compute(recipe_of_form, form, id_key)
         with decays.asked(caller) as compute:

@@ -27,13 +27,20 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from decaysketch.core import hashing
-from decaysketch.core.params import MAX_CAPACITY, BuildParams, check_integer, check_time_unit
+from decaysketch.core.params import (
+    MAX_CAPACITY,
+    BuildParams,
+    Option,
+    check_integer,
+    check_time_unit,
+)
 from decaysketch.errors import ParameterError
 
 __all__ = [
     "MAX_BOUND",
     "MAX_CAPACITY",
     "MAX_WINDOW",
+    "OPTIONS",
     "AsyncParams",
     "MedianParams",
     "Mode",
@@ -333,3 +340,52 @@ def _capacity(wanted: float, epsilon: float, delta: float, mode: Mode) -> int:
             f"{MAX_CAPACITY}: allow a larger error{hint}"
         )
     return capacity
+
+
+_CAPACITY = Option(name="capacity", type=int, doc="Elements kept for each level.", example=2000)
+_SHARED = (
+    Option(
+        name="max_window",
+        type=int,
+        default=None,
+        optional=True,
+        doc="Largest width of a window; null for any.",
+    ),
+    Option(name="seed", type=int, default=0, doc="Fixes the coins; up to 64 bits."),
+    Option(name="time_unit", type=str, default="s", doc="Unit of times and ages."),
+)
+
+#: The parameters of each kind.
+OPTIONS = {
+    "sum": (
+        Option(
+            name="max_sum", type=int, doc="Upper bound on the sum of any window.", example=10**6
+        ),
+        _CAPACITY,
+        *_SHARED,
+        Option(
+            name="eager_from_level",
+            type=int,
+            default=None,
+            optional=True,
+            doc="L of the paper's section 2.5.",
+        ),
+    ),
+    "median": (
+        Option(
+            name="max_count",
+            type=int,
+            doc="Upper bound on the number of elements of any window.",
+            example=10**6,
+        ),
+        _CAPACITY,
+        *_SHARED,
+        Option(
+            name="value_type",
+            type=str,
+            default="float64",
+            choices=get_args(ValueType),
+            doc="What values are kept as.",
+        ),
+    ),
+}

@@ -22,6 +22,7 @@ from decaysketch.asyncwindow import _kernels
 from decaysketch.asyncwindow.params import MedianParams, SumParams
 from decaysketch.asyncwindow.state import NO_CLOCK, WindowState, floor_of
 from decaysketch.core._sort_kernels import MAX_ROWS, TABLE_FULL
+from decaysketch.core.arrays import read_only
 from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import ParameterError
@@ -130,6 +131,16 @@ class RetainedElements:
         rows._rows = rows._kept = len(state)
         return rows
 
+    @classmethod
+    def frozen(cls, state: WindowState) -> Self:
+        """Rows of a state without a copy of them: to be absorbed by others, not to be changed."""
+        rows = cls(state.params)
+        rows.clock = state.clock
+        rows._marks[:] = state.watermarks
+        rows._bag = Columns(state.value_keys, state.times, state.keys, state.levels)
+        rows._rows = rows._kept = len(state)
+        return rows
+
     def __len__(self) -> int:
         self.compact()
         return self._rows
@@ -233,8 +244,9 @@ class RetainedElements:
                     f"{len(self._bag.keys)}: take a smaller capacity"
                 )
             self._rows = _kernels.append_later(
-                *bag._bag, bag._rows, self._marks, *self._bag, self._rows
-            )
+                *(read_only(column) for column in bag._bag), bag._rows, self._marks, *self._bag,
+                self._rows,
+            )  # fmt: skip
             self._dirty = True
             incoming -= bag._rows
 

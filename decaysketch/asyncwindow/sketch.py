@@ -43,7 +43,9 @@ from decaysketch.asyncwindow import coins, estimators, selection, wire
 from decaysketch.asyncwindow.estimators import Estimator, Strata
 from decaysketch.asyncwindow.params import MedianParams, SumParams
 from decaysketch.asyncwindow.rows import RetainedElements
+from decaysketch.asyncwindow.snapshot import WindowSnapshot
 from decaysketch.asyncwindow.state import NO_CLOCK, WindowState
+from decaysketch.contract.sketch import Sketch
 from decaysketch.core.observations import (
     MISSING_KEY,
     TIME_LIMIT,
@@ -56,7 +58,6 @@ from decaysketch.core.observations import (
 from decaysketch.core.params import check_shrinks
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.verdicts import Identified, compare
-from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
 from decaysketch.errors import IncompatibleSketchError, ObservationError, ParameterError
@@ -107,7 +108,7 @@ class WindowStats:
     complete_since: tuple[int | None, ...]
 
 
-class Sampler(Summarized, Generic[P]):
+class Sampler(Sketch, Generic[P]):
     """What both samplers have; use :class:`SumSampler` or :class:`MedianSampler`."""
 
     _params_type: ClassVar[type[Any]]
@@ -391,8 +392,9 @@ class Sampler(Summarized, Generic[P]):
 
     # -------------------------------------------------------------------------------------- merge
 
-    def merge(self, *others: Self) -> None:
-        """Fold in everything that ``others`` saw; none of them is changed (Union, section 4).
+    def merge(self, *others: Self | WindowSnapshot) -> None:
+        """Fold in everything that ``others``, or what they are snapshots of, saw; none of them is
+        changed (Union, section 4).
 
         The state becomes the one that a single sampler fed with all inputs would have, with the
         smallest of the capacities and the latest of the clocks. An element that several were fed
@@ -406,21 +408,20 @@ class Sampler(Summarized, Generic[P]):
         """
         self._absorb(others)
 
-    def _absorb(self, others: Sequence[Self]) -> None:
+    def _absorb(self, others: Sequence[Self | WindowSnapshot]) -> None:
         for other in others:
-            if type(other) is not type(self):
+            ours = isinstance(other, WindowSnapshot) and type(other.params) is type(self.params)
+            if type(other) is not type(self) and not ours:
                 raise TypeError(
                     f"cannot merge a {type(other).__name__} into a {type(self).__name__}"
                 )
             if other.params.fingerprint != self.params.fingerprint:
                 raise IncompatibleSketchError(self.params.differences(other.params))
         self._flush()
-        for other in others:
-            other._flush()
         capacity = min((other.params.capacity for other in others), default=self.params.capacity)
         if capacity < self.params.capacity:
             self._rows.lower_capacity(capacity)
-        self._rows.absorb(other._rows for other in others if other is not self)
+        self._rows.absorb(_rows_of(other) for other in others if other is not self)
         self._changed()
 
     def __or__(self, other: Self) -> Self:
@@ -460,6 +461,10 @@ class Sampler(Summarized, Generic[P]):
         """The canonical state, copied out. O(rows)."""
         self._flush()
         return self._rows.state()
+
+    def snapshot(self) -> WindowSnapshot:
+        """What is held now, immutable, to be read from any thread. O(rows)."""
+        return WindowSnapshot(self.state(), type(self).from_state)
 
     @classmethod
     def from_state(
@@ -810,6 +815,14 @@ class MedianSampler(Sampler[MedianParams]):
         """Decayed count for each distinct value (its ``sum`` is the same: elements weigh 1), most
         frequent first; ``limit`` gives only so many."""
         return query.group_by(self.sample(decay, now=now), limit=limit, confidence=confidence)
+
+
+def _rows_of(held: Any) -> RetainedElements:
+    if isinstance(held, WindowSnapshot):
+        return RetainedElements.frozen(held.state)
+    held._flush()
+    rows: RetainedElements = held._rows
+    return rows
 
 
 def merge(samplers: Iterable[S]) -> S:

@@ -38,7 +38,7 @@ __all__ = [
     "warm_up",
 ]
 
-BuiltWith = Params | Recipe[Any]
+BuiltWith = Params | Recipe
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _ROWS_AT_A_TIME = 1 << 18  # rows read from a file before they are folded in
@@ -390,7 +390,7 @@ def warm_up(*built_with: BuiltWith) -> None:
         recipe = replace(recipe, params=recipe.params.with_capacity(4))  # type: ignore[type-var]
         columns = {"row": rows, "key": rows // 16, "box": rows % 2}
         table = pa.table({**columns, "value": np.ones(64, recipe.params.value_type)})
-        [sketch] = sketches_by_key(table, recipe, mapping).values()
+        (sketch,) = sketches_by_key(table, recipe, mapping).values()
         merge_blobs([sketch.to_bytes(), sketch.to_bytes()], recipe=recipe)
         for keys in (["key"], ["key", "box"]):
             partials = list(partial_builder(recipe, mapping, keys)(iter(table.to_batches())))

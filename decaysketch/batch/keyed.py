@@ -27,7 +27,7 @@ from decaysketch.querytime.sketch import DecaySketch
 __all__ = ["RESULT_FIELDS", "KeyedBuilder", "key_fields", "sketches_by_key"]
 
 Key = tuple[Any, ...]
-BuiltWith = Params | Recipe[Any]
+BuiltWith = Params | Recipe
 S = TypeVar("S", bound=Sketch)
 Int64Array = npt.NDArray[np.int64]
 
@@ -367,9 +367,9 @@ def sketches_by_key(
 
 @overload
 def sketches_by_key(
-    table: pa.Table | pa.RecordBatch, params: Recipe[S], mapping: ColumnMapping,
+    table: pa.Table | pa.RecordBatch, params: Recipe, mapping: ColumnMapping,
     keys: Sequence[str] = ..., *, now: int | None = ...,
-) -> dict[Key, S]: ...  # fmt: skip
+) -> dict[Key, Any]: ...  # fmt: skip
 
 
 def sketches_by_key(

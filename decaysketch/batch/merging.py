@@ -30,7 +30,7 @@ _BYTES_AT_A_TIME = 1 << 24  # bytes of sketches decoded at once, together
 
 
 def merge_blobs(
-    blobs: Iterable[bytes], *, recipe: Recipe[Any] | None = None, id_key: bytes | None = None
+    blobs: Iterable[bytes], *, recipe: Recipe | None = None, id_key: bytes | None = None
 ) -> bytes:
     """Merge sketches that are bytes, of any one family; at most 64 are decoded at a time.
 
@@ -63,7 +63,7 @@ def _merged(blobs: Iterable[bytes], decode: Decode) -> Sketch | None:
     return merged
 
 
-def _decode_by(recipe: Recipe[Any] | None) -> Decode:
+def _decode_by(recipe: Recipe | None) -> Decode:
     return families.decode if recipe is None else recipe.decode
 
 
@@ -82,7 +82,7 @@ def _counts_of(batch: pa.RecordBatch | pa.Table, name: str) -> Int64Array:
 # ------------------------------------------------------------------------------------- many keys
 
 
-def partition_merger(keys: Sequence[str] = (), recipe: Recipe[Any] | None = None) -> BatchFunction:
+def partition_merger(keys: Sequence[str] = (), recipe: Recipe | None = None) -> BatchFunction:
     """A function from partial sketches in the order of their keys to one sketch for each key.
 
     Streaming: what is held is one batch, and of a key with very many partial sketches some dozens.
@@ -147,7 +147,7 @@ def _run_starts(table: pa.Table, names: Sequence[str]) -> Int64Array:
 class _RunMerger:
     """Merges runs of rows of one key each."""
 
-    def __init__(self, recipe: Recipe[Any] | None) -> None:
+    def __init__(self, recipe: Recipe | None) -> None:
         self._decode = _decode_by(recipe)
         self._params: SketchParams | None = None  # of sketches that can be merged together
         self._looked = False

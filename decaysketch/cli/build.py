@@ -122,7 +122,7 @@ def build(
             "time_unit": time_unit, "value_type": value_type, "max_sum": max_sum,
             "max_count": max_count, "max_window": max_window,
         }  # fmt: skip
-        recipe: Recipe[Any]
+        recipe: Recipe
         if from_server is not None:
             if any(v is not None for v in (family, params, decay, *options.values())):
                 raise CommandError("--from-server gives all parameters; give no others")

@@ -75,7 +75,7 @@ def recipe_from_options(
     id_key: bytes | None,
     options: Mapping[str, Any],
     defaults: Mapping[str, Any],
-) -> Recipe[Any]:
+) -> Recipe:
     """The recipe of a family.
 
     Args:
@@ -121,7 +121,7 @@ def recipe_from_options(
 
 
 def mapping_from_options(
-    recipe: Recipe[Any],
+    recipe: Recipe,
     *,
     ids: str,
     source: str,
@@ -183,7 +183,7 @@ def api_client(url: str, key_file: Path | None, timeout_s: float) -> httpx2.Clie
     return httpx2.Client(base_url=url, headers=headers, timeout=timeout_s)
 
 
-def recipe_from_server(client: httpx2.Client, stream: str, id_key: bytes | None) -> Recipe[Any]:
+def recipe_from_server(client: httpx2.Client, stream: str, id_key: bytes | None) -> Recipe:
     """What a stream of an aggregator is built with."""
     try:
         answer = client.get(f"/v1/streams/{quote(stream, safe='')}")

@@ -214,7 +214,8 @@ def _time(sketch: Sketch, text: str) -> int:
             return int(text)
         except ValueError:
             raise CommandError(f"--now is {text!r}; expected an integer or latest") from None
-    times = [sketch.stats().newest, getattr(sketch, "clock", None)]
+    held = sketch.snapshot()
+    times = [held.newest, held.clock]
     known = [time for time in times if time is not None]
     if not known:
         raise CommandError("the sketch holds nothing, so there is no latest time; give --now")

@@ -78,7 +78,7 @@ class Core:
         policy: Policy,
         *,
         numbered: bool = False,
-        recipe: Recipe[Any] | None = None,
+        recipe: Recipe | None = None,
         id_key: bytes | None = None,
         on_event: Callable[[Event], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -94,7 +94,7 @@ class Core:
         self._backoff = Backoff(policy.backoff_s, policy.max_backoff_s, randomness)
         self._disk_backoff = Backoff(policy.backoff_s, policy.max_backoff_s, randomness)
         self._not_before = self._told_not_before = self._disk_not_before = 0.0
-        self._found: Recipe[Any] | None = None  # of the stream, where it is not ours any more
+        self._found: Recipe | None = None  # of the stream, where it is not ours any more
         self._looked = False  # at the stream, and it is ours
         self._paused: str | None = None
         self._last_error: str | None = None
@@ -112,7 +112,7 @@ class Core:
         return self.store.known
 
     @property
-    def recipe(self) -> Recipe[Any]:
+    def recipe(self) -> Recipe:
         """What the stream is built with.
 
         Raises:

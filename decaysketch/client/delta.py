@@ -37,7 +37,7 @@ class Delta:
     next: int | None = None
 
     @classmethod
-    def empty(cls, recipe: Recipe[Any], source: str, next_number: int | None) -> Delta:
+    def empty(cls, recipe: Recipe, source: str, next_number: int | None) -> Delta:
         """Of nothing; ``next_number`` where the sensor numbers its elements."""
         if next_number is None:
             return cls(recipe.empty())

@@ -189,7 +189,7 @@ def recover(
     card = _checked_card(folder)
     spool = Spool(folder, lambda said: _log.warning("%s: %s", folder, said))
     try:
-        recipe: Recipe[Any] | None = (
+        recipe: Recipe | None = (
             recipe_in(spool, id_key)
             if card is None
             else recipe_from_dict(card["recipe"], id_key=id_key)

@@ -95,7 +95,7 @@ class Receipt:
     token: str
 
 
-def joined(blobs: Sequence[bytes], recipe: Recipe[Any]) -> Any:
+def joined(blobs: Sequence[bytes], recipe: Recipe) -> Any:
     """The sketch that a source of a stream holds once these were posted to it.
 
     Args:
@@ -166,7 +166,7 @@ class Poster:
 
     # ------------------------------------------------------------------------------- the stream
 
-    def create_stream(self, recipe: Recipe[Any]) -> dict[str, Any]:
+    def create_stream(self, recipe: Recipe) -> dict[str, Any]:
         """Create the stream of a recipe, or find it there with the same one; its state.
 
         Raises:
@@ -184,7 +184,7 @@ class Poster:
         """
         return self._fields("GET", self._path, {"name": self.stream}, params={"sources": 0})
 
-    def recipe(self) -> Recipe[Any]:
+    def recipe(self) -> Recipe:
         """What the stream's sketches are built by.
 
         Raises:
@@ -326,7 +326,7 @@ class Poster:
             )
         return answer.body, digest
 
-    def check(self, source: str, sketch: Any, recipe: Recipe[Any], token: str = "") -> Held:
+    def check(self, source: str, sketch: Any, recipe: Recipe, token: str = "") -> Held:
         """Whether the aggregator holds a sketch of a source.
 
         Args:

@@ -52,7 +52,7 @@ class _Face:
         spool: str | os.PathLike[str],
         api_key: str | None = None,
         numbered: bool = False,
-        recipe: Recipe[Any] | None = None,
+        recipe: Recipe | None = None,
         id_key: bytes | None = None,
         flush_rows: int = Policy.flush_rows,
         flush_bytes: int = Policy.flush_bytes,
@@ -130,7 +130,7 @@ class _Face:
         raise NotImplementedError
 
     @property
-    def recipe(self) -> Recipe[Any]:
+    def recipe(self) -> Recipe:
         """What the stream is built with; its ``params`` are what ``ds.observation_ids`` needs.
 
         Raises:

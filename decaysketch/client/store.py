@@ -65,7 +65,7 @@ class Store:
         policy: Policy,
         *,
         numbered: bool,
-        recipe: Recipe[Any] | None,
+        recipe: Recipe | None,
         id_key: bytes | None,
         clock: Callable[[], float],
         note: Callable[[Any, str], None],
@@ -75,7 +75,7 @@ class Store:
         self.aggregator_clock = AggregatorClock()
         self.closed = False
         self._clock, self._note = clock, note
-        self._recipe: Recipe[Any] | None = None
+        self._recipe: Recipe | None = None
         self._bytes_per_row = _FIRST_GUESS_BYTES
         self._open: Delta | None = None
         self._late: Delta | None = None  # fresh no more, and not yet on disk
@@ -97,7 +97,7 @@ class Store:
         self.repaired += (what,)
         self._note("damaged", what)
 
-    def _read_card(self, recipe: Recipe[Any] | None, id_key: bytes | None) -> None:
+    def _read_card(self, recipe: Recipe | None, id_key: bytes | None) -> None:
         before = len(self.repaired)
         card = self.spool.read_card()
         if card is not None:
@@ -119,7 +119,7 @@ class Store:
         if recipe is not None:
             self.begin(recipe)
 
-    def _without_card(self, recipe: Recipe[Any] | None, id_key: bytes | None) -> Recipe[Any] | None:
+    def _without_card(self, recipe: Recipe | None, id_key: bytes | None) -> Recipe | None:
         """What can be known of a spool whose card and its copy are lost."""
         where = "given by the program"
         if recipe is None:
@@ -138,7 +138,7 @@ class Store:
         )
         return recipe
 
-    def begin(self, recipe: Recipe[Any]) -> None:
+    def begin(self, recipe: Recipe) -> None:
         """Build by this recipe from now on; what an earlier process left is made deltas.
 
         Raises:
@@ -162,7 +162,7 @@ class Store:
         self._fresh = self._empty(recipe)
         self._recipe = recipe
 
-    def _recovered(self, recipe: Recipe[Any]) -> list[Delta]:
+    def _recovered(self, recipe: Recipe) -> list[Delta]:
         """What the log holds, and no delta does."""
         records, gaps = self.spool.read_log()
         for gap in gaps:
@@ -197,7 +197,7 @@ class Store:
             parts.append(part)
         return [part for part in parts if part.interval is None or part.rows]
 
-    def _write_card(self, recipe: Recipe[Any]) -> None:
+    def _write_card(self, recipe: Recipe) -> None:
         self.spool.write_card(
             {
                 "stream": self.stream,
@@ -213,7 +213,7 @@ class Store:
         if self._carded < interval.next:
             self._write_card(self.waiting.recipe)
 
-    def _empty(self, recipe: Recipe[Any]) -> Delta:
+    def _empty(self, recipe: Recipe) -> Delta:
         return Delta.empty(recipe, self.source, self._next if self.numbered else None)
 
     @property
@@ -222,7 +222,7 @@ class Store:
         return self._recipe is not None
 
     @property
-    def recipe(self) -> Recipe[Any]:
+    def recipe(self) -> Recipe:
         """What the stream is built with.
 
         Raises:
@@ -285,7 +285,7 @@ class Store:
                 "nothing of the update was taken"
             )
 
-    def _check_form(self, recipe: Recipe[Any], arguments: dict[str, Any], elements: bool) -> None:
+    def _check_form(self, recipe: Recipe, arguments: dict[str, Any], elements: bool) -> None:
         sampler = recipe.family in ("sum", "median")
         if sampler != elements:
             raise ClientError(
@@ -391,7 +391,7 @@ class Store:
         if delta.interval is not None:
             self._sealed = max(self._sealed, delta.interval.next)
 
-    def adopt(self, recipe: Recipe[Any]) -> int:
+    def adopt(self, recipe: Recipe) -> int:
         """Build by another recipe; what was not sent is set aside. How many deltas.
 
         Updates wait meanwhile, so that each is wholly of the one recipe or of the other.
@@ -432,7 +432,7 @@ class Store:
                 self.spool.close()
 
 
-def recipe_in(spool: Spool, id_key: bytes | None) -> Recipe[Any] | None:
+def recipe_in(spool: Spool, id_key: bytes | None) -> Recipe | None:
     """What the newest sketch of a spool that tells it says that its stream is built with."""
     for blob in _blobs(spool):
         try:
@@ -451,7 +451,7 @@ def _blobs(spool: Spool) -> Iterator[bytes]:
         yield record.blob
 
 
-def differences(ours: Recipe[Any], theirs: Recipe[Any]) -> dict[str, tuple[Any, Any]]:
+def differences(ours: Recipe, theirs: Recipe) -> dict[str, tuple[Any, Any]]:
     """What keeps sketches of ours out of a stream of theirs: a smaller capacity as well."""
     fields = ours.differences(theirs)
     if not fields and ours.params.capacity < theirs.params.capacity:

@@ -36,7 +36,7 @@ class Waiting:
         seals: how many were sealed.
     """
 
-    recipe: Recipe[Any]
+    recipe: Recipe
 
     def __init__(
         self,

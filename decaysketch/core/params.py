@@ -34,6 +34,7 @@ __all__ = [
     "MAX_COPIES",
     "MAX_ID_BITS",
     "MAX_WEIGHT",
+    "OPTIONS",
     "BuildParams",
     "SketchParams",
     "check_integer",
@@ -53,6 +54,20 @@ class BuildParams(ABC):
     """What frozen parameters of every family of sketches have in common; dataclasses derive."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    capacity: int
+    seed: int
+    time_unit: str
+
+    @property
+    @abstractmethod
+    def value_type(self) -> ValueType:
+        """What values are kept as."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> bytes:
+        """Digest that agrees exactly when two sketches may be merged (capacity is not in it)."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -330,3 +345,51 @@ def check_shrinks(capacity: object, present: int) -> None:
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ParameterError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One parameter, as it may be given by name.
+
+    Attributes:
+        name: as in the parameters' ``to_dict()``.
+        type: int, or str.
+        default: where it is left out; ``...`` where it may not be.
+        choices: of a text; none: any.
+        optional: whether null is a value of it.
+        doc: a sentence.
+        example: a value for documents.
+    """
+
+    name: str
+    type: type[int] | type[str]
+    doc: str
+    default: Any = ...
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+    example: Any = None
+
+
+#: The parameters of :class:`SketchParams`, but for the secret.
+OPTIONS = (
+    Option(name="max_weight", type=int, doc="Largest weight of an observation.", example=999),
+    Option(name="id_bits", type=int, default=40, doc="Ids are integers below 2^id_bits."),
+    Option(name="capacity", type=int, default=24_000, doc="Observations kept for each level."),
+    Option(name="copies", type=int, default=1, doc="Independent hash functions."),
+    Option(name="seed", type=int, default=0, doc="Fixes the hash function; up to 64 bits."),
+    Option(name="time_unit", type=str, default="s", doc="Unit of times and ages."),
+    Option(
+        name="value_type",
+        type=str,
+        default="float64",
+        choices=get_args(ValueType),
+        doc="What values are kept as.",
+    ),
+    Option(
+        name="id_mix",
+        type=str,
+        default="keyed",
+        choices=get_args(IdMix),
+        doc="Whether ids are mixed before they are hashed.",
+    ),
+)

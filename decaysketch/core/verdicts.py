@@ -19,13 +19,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core import _verdict_kernels as kernels
 from decaysketch.core._sort_kernels import MAX_ROWS
+from decaysketch.core.arrays import read_only
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -36,7 +37,6 @@ __all__ = [
     "VerdictCounts",
     "compare",
     "count_replacing",
-    "read_only",
 ]
 
 Int64Array = npt.NDArray[np.int64]
@@ -170,10 +170,3 @@ def _hashes(rows: Identified) -> npt.NDArray[np.uint64]:
 def _among(shared: npt.NDArray[np.uint64], hashed: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
     places = np.minimum(np.searchsorted(shared, hashed), len(shared) - 1)
     return np.flatnonzero(shared[places] == hashed)
-
-
-def read_only(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A contiguous view: one kernel signature, whoever owns the memory."""
-    view = np.ascontiguousarray(column).view()
-    view.setflags(write=False)
-    return view

@@ -39,17 +39,18 @@ import numpy.typing as npt
 from decaysketch.answers import query
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Sample
+from decaysketch.contract.sketch import Sketch
 from decaysketch.core.observations import Observations, check_integer_time, check_time, prepare
 from decaysketch.core.params import SketchParams, check_shrinks
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.verdicts import Identified, compare
-from decaysketch.core.view import Summarized
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.integral import wire
 from decaysketch.integral.rows import IntegralRows
 from decaysketch.integral.sampling import Estimator, draw
+from decaysketch.integral.snapshot import IntegralSnapshot
 from decaysketch.integral.state import NO_CLOCK, IntegralState, spec_of
 
 __all__ = ["IntegralDecaySketch", "IntegralStats"]
@@ -85,7 +86,7 @@ class IntegralStats:
     warnings: tuple[str, ...] = ()
 
 
-class IntegralDecaySketch(Summarized):
+class IntegralDecaySketch(Sketch):
     """A mergeable sketch of timestamped, weighted observations for one integral decay.
 
     Args:
@@ -248,8 +249,9 @@ class IntegralDecaySketch(Summarized):
 
     # -------------------------------------------------------------------------------------- merge
 
-    def merge(self, *others: IntegralDecaySketch) -> None:
-        """Fold in everything that ``others`` saw, and their clocks; none of them is changed.
+    def merge(self, *others: IntegralDecaySketch | IntegralSnapshot) -> None:
+        """Fold in everything that ``others``, or what they are snapshots of, saw, and their clocks;
+        none of them is changed.
 
         The state becomes the one that a single sketch fed with all inputs, and told all clocks,
         would have, with the smallest of the capacities.
@@ -263,9 +265,9 @@ class IntegralDecaySketch(Summarized):
         """
         self._absorb(others)
 
-    def _absorb(self, others: Sequence[IntegralDecaySketch]) -> None:
+    def _absorb(self, others: Sequence[IntegralDecaySketch | IntegralSnapshot]) -> None:
         for other in others:
-            if not isinstance(other, IntegralDecaySketch):
+            if not isinstance(other, IntegralDecaySketch | IntegralSnapshot):
                 raise TypeError(
                     f"cannot merge a {type(other).__name__} into an IntegralDecaySketch"
                 )
@@ -275,12 +277,10 @@ class IntegralDecaySketch(Summarized):
             if differences:
                 raise IncompatibleSketchError(differences)
         self._flush()
-        for other in others:
-            other._flush()
         capacity = min((other.params.capacity for other in others), default=self.params.capacity)
         if capacity < self.params.capacity:
             self._rows.lower_capacity(capacity)
-        self._rows.absorb([other._rows for other in others])
+        self._rows.absorb(map(_rows_of, others))
         self._forget_answers()
 
     @classmethod
@@ -337,6 +337,10 @@ class IntegralDecaySketch(Summarized):
         sketch._rows = IntegralRows.from_state(state)
         sketch._state = state
         return sketch
+
+    def snapshot(self) -> IntegralSnapshot:
+        """What is held now, immutable, to be read from any thread; as :meth:`state`."""
+        return IntegralSnapshot(self.state(), type(self).from_state)
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
         """Canonical bytes: equal states give equal bytes on every platform.
@@ -525,3 +529,10 @@ class IntegralDecaySketch(Summarized):
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
         return summary
+
+
+def _rows_of(held: IntegralDecaySketch | IntegralSnapshot) -> IntegralRows:
+    if isinstance(held, IntegralSnapshot):
+        return IntegralRows.from_state(held.state)
+    held._flush()
+    return held._rows

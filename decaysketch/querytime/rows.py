@@ -21,6 +21,7 @@ import numpy.typing as npt
 from numba import types
 
 from decaysketch.core._sort_kernels import MAX_ROWS, TABLE_FULL, sort_by_time
+from decaysketch.core.arrays import read_only
 from decaysketch.core.observations import TIME_LIMIT, Observations
 from decaysketch.core.params import SketchParams
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -173,6 +174,15 @@ class RetainedRows:
         rows._rows = rows._kept = len(state)
         return rows
 
+    @classmethod
+    def frozen(cls, state: SketchState) -> Self:
+        """Rows of a state without a copy of them: to be absorbed by others, not to be changed."""
+        rows = cls(state.params, state.copy)
+        rows._marks[:] = state.watermarks
+        rows._bag = _Columns(state.value_keys, state.weights, state.times, state.ids, state.levels)
+        rows._rows = rows._kept = len(state)
+        return rows
+
     def __len__(self) -> int:
         self.compact()
         return self._rows
@@ -263,7 +273,12 @@ class RetainedRows:
                 )
             _scratch.reserve(bag._rows)
             self._rows = _kernels.append_later(
-                *bag._bag, bag._rows, self._marks, _scratch.order, *self._bag, self._rows
+                *(read_only(column) for column in bag._bag),
+                bag._rows,
+                self._marks,
+                _scratch.order,
+                *self._bag,
+                self._rows,
             )
             self._dirty = True
             incoming -= bag._rows

@@ -36,16 +36,16 @@ from decaysketch.answers import ensemble, query
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Sample
+from decaysketch.contract.sketch import Sketch
 from decaysketch.core.observations import Observations, check_integer_time, prepare
 from decaysketch.core.params import SketchParams, check_shrinks
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
-from decaysketch.core.view import Summarized
 from decaysketch.decay import Decay, none, window
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.querytime import wire
 from decaysketch.querytime.rows import RetainedRows
-from decaysketch.querytime.snapshot import Estimator, Snapshot
+from decaysketch.querytime.snapshot import Estimator, QueryTimeSnapshot
 from decaysketch.querytime.state import SketchState, params_of_copies
 from decaysketch.querytime.verdicts import verdicts_of
 
@@ -84,7 +84,7 @@ class SketchStats:
     warnings: tuple[str, ...] = ()
 
 
-class DecaySketch(Summarized):
+class DecaySketch(Sketch):
     """A mergeable sketch of timestamped, weighted observations.
 
     Args:
@@ -101,8 +101,8 @@ class DecaySketch(Summarized):
     def __init__(self, params: SketchParams) -> None:
         self._set_rows([RetainedRows(params, copy) for copy in range(params.copies)])
         self._fed = self._zero_weight = self._too_late = 0
-        self._snapshot: Snapshot | None = None  # of the rows as they are, once asked for
-        self._before: Snapshot | None = None  # the last one that queries have read
+        self._snapshot: QueryTimeSnapshot | None = None  # of the rows as they are, once asked for
+        self._before: QueryTimeSnapshot | None = None  # the last one that queries have read
         self._pending = PendingRows(params)
         self._value_dtype = _FLOAT64 if params.value_type == "float64" else _INT64
 
@@ -237,8 +237,8 @@ class DecaySketch(Summarized):
 
     # -------------------------------------------------------------------------------------- merge
 
-    def merge(self, *others: DecaySketch) -> None:
-        """Fold in everything that ``others`` saw; none of them is changed.
+    def merge(self, *others: DecaySketch | QueryTimeSnapshot) -> None:
+        """Fold in everything that ``others``, or what they are snapshots of, saw; none is changed.
 
         The state becomes the one that a single sketch fed with all inputs would have, with the
         smallest of the capacities.
@@ -251,19 +251,17 @@ class DecaySketch(Summarized):
         """
         self._absorb(others)
 
-    def _absorb(self, others: Sequence[DecaySketch]) -> None:
+    def _absorb(self, others: Sequence[DecaySketch | QueryTimeSnapshot]) -> None:
         for other in others:
-            if not isinstance(other, DecaySketch):
+            if not isinstance(other, DecaySketch | QueryTimeSnapshot):
                 raise TypeError(f"cannot merge a {type(other).__name__} into a DecaySketch")
             if other.params.fingerprint != self.params.fingerprint:
                 raise IncompatibleSketchError(self.params.differences(other.params))
         self._flush()
-        for other in others:
-            other._flush()
         capacity = min((other.params.capacity for other in others), default=self.params.capacity)
         if capacity < self.params.capacity:
             self._lower_capacity(capacity)
-        for rows, *theirs in zip(self._copies, *(other._copies for other in others), strict=True):
+        for rows, *theirs in zip(self._copies, *map(_rows_of, others), strict=True):
             rows.absorb(theirs)
         self._outdate()
 
@@ -319,13 +317,14 @@ class DecaySketch(Summarized):
                 self._before = self._snapshot
             self._snapshot = None
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> QueryTimeSnapshot:
         """What is held now, immutable, to be read from any thread. O(rows) after a change, else
         O(1)."""
         self._flush()
         if self._snapshot is None:
             states = [rows.state() for rows in self._copies]
-            self._snapshot, self._before = Snapshot(states, before=self._before), None
+            self._snapshot = QueryTimeSnapshot(states, type(self).from_state, before=self._before)
+            self._before = None
         return self._snapshot
 
     def states(self) -> tuple[SketchState, ...]:
@@ -361,7 +360,7 @@ class DecaySketch(Summarized):
         given = (states,) if isinstance(states, SketchState) else tuple(states)
         sketch = cls(params_of_copies(given))
         sketch._set_rows([RetainedRows.from_state(state) for state in given])
-        sketch._snapshot = Snapshot(given)
+        sketch._snapshot = QueryTimeSnapshot(given, cls.from_state)
         return sketch
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
@@ -646,7 +645,14 @@ class DecaySketch(Summarized):
         return summary
 
 
-def _warnings(snapshot: Snapshot) -> tuple[str, ...]:
+def _rows_of(held: DecaySketch | QueryTimeSnapshot) -> Sequence[RetainedRows]:
+    if isinstance(held, QueryTimeSnapshot):
+        return [RetainedRows.frozen(state) for state in held.states]
+    held._flush()
+    return held._copies
+
+
+def _warnings(snapshot: QueryTimeSnapshot) -> tuple[str, ...]:
     """Of a sketch: what a count of all that it can answer for says."""
     times = [int(state.times[0]) for state in snapshot.states if len(state)]
     exact, *_, since = snapshot.complete_since

@@ -1,29 +1,31 @@
 """What a sketch held at one moment, to be read from any thread.
 
-A :class:`Snapshot` keeps the states of all copies and, once a query asked for them, the parts of a
-sample that depend on the states alone (bands, hits). Nothing in it changes after that but what was
-not yet computed, so it may be shared by threads while the sketch goes on taking observations.
+A :class:`QueryTimeSnapshot` keeps the states of all copies and, once a query asked for them, the
+parts of a sample that depend on the states alone (bands, hits). Nothing in it changes after that
+but what was not yet computed, so it may be shared by threads while the sketch goes on taking
+observations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import repeat
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from decaysketch.answers.bands import Bands
 from decaysketch.answers.sample import Sample, pool
+from decaysketch.contract.snapshot import Snapshot, marks_of
 from decaysketch.core.params import SketchParams
-from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import cohen_strauss, stratified, wire
 from decaysketch.querytime.state import SketchState, digest_of
 
-__all__ = ["Estimator", "Snapshot"]
+__all__ = ["Estimator", "QueryTimeSnapshot"]
 
 Estimator = Literal["stratified", "cohen-strauss"]
 
@@ -57,16 +59,24 @@ class _Copy:
         return cohen_strauss.draw(self.state, decay, now, ladder=self.ladder)
 
 
-class Snapshot:
-    """An immutable sketch: the canonical states of its copies.
+class QueryTimeSnapshot(Snapshot):
+    """An immutable :class:`~decaysketch.DecaySketch`: the canonical states of its copies.
 
     Args:
         states: one for each copy, in order; at least one.
+        thaw: makes a sketch of them.
         before: an earlier snapshot of the same sketch. What queries computed of its rows is not
             computed again of those that are still there.
     """
 
-    def __init__(self, states: Sequence[SketchState], *, before: Snapshot | None = None) -> None:
+    def __init__(
+        self,
+        states: Sequence[SketchState],
+        thaw: Callable[[Sequence[SketchState]], Any],
+        *,
+        before: QueryTimeSnapshot | None = None,
+    ) -> None:
+        self._thaw = thaw
         earlier = repeat(None) if before is None else before._copies
         self._copies: tuple[_Copy, ...] = tuple(map(_Copy, states, earlier))
 
@@ -98,21 +108,37 @@ class Snapshot:
     def complete_since(self) -> tuple[int | None, ...]:
         """For each level, the time later than which every copy holds everything that it selects;
         None where nothing was discarded."""
-        latest = np.max([state.watermarks for state in self.states], axis=0)
-        return tuple(None if mark == NO_WATERMARK else mark for mark in latest.tolist())
+        return marks_of(np.max([state.watermarks for state in self.states], axis=0))
+
+    @property
+    def newest(self) -> int | None:
+        return max((int(s.times[0]) for s in self.states if len(s)), default=None)
+
+    @property
+    def oldest(self) -> int | None:
+        return min((int(s.times[-1]) for s in self.states if len(s)), default=None)
+
+    @property
+    def identified(self) -> Identified:
+        state = self.states[0]
+        return Identified(state.ids, state.weights, state.times, state.value_keys)
+
+    def thaw(self) -> Any:
+        return self._thaw(self.states)
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
         """The sketch on the wire; see :func:`decaysketch.querytime.wire.encode`."""
         return wire.encode(*self.states, embed_params=embed_params)
 
     def samples(
-        self, decay: Decay, now: int, *, estimator: Estimator = "stratified"
+        self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified"
     ) -> list[Sample]:
         """The weighted sample of each copy; arguments and errors as :meth:`sample`."""
         if estimator not in get_args(Estimator):
             raise ParameterError(
                 f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
             )
+        assert decay is not None, "chosen by each query"
         return [copy.sample(decay, now, estimator) for copy in self._copies]
 
     def sample(self, decay: Decay, now: int, *, estimator: Estimator = "stratified") -> Sample:

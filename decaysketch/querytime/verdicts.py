@@ -16,6 +16,7 @@ import numpy.typing as npt
 from decaysketch import minhit
 from decaysketch.core import _verdict_kernels as kernels
 from decaysketch.core._sort_kernels import sort_by_time
+from decaysketch.core.arrays import read_only
 from decaysketch.core.observations import Observations
 from decaysketch.core.verdicts import (
     Batch,
@@ -23,7 +24,6 @@ from decaysketch.core.verdicts import (
     Verdict,
     VerdictArray,
     VerdictCounts,
-    read_only,
 )
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.querytime.state import SketchState

@@ -48,7 +48,7 @@ BUILT = pa.struct(
 
 def build_by_name(
     function: str,
-    streams: Mapping[str, Recipe[Any]],
+    streams: Mapping[str, Recipe],
     batches: Iterator[Arrays],
     refused: Literal["raise", "count"] = "raise",
 ) -> Any:
@@ -61,7 +61,7 @@ def build_by_name(
         batches: of ``stream, value, weight, time, id, ...``.
         refused: "raise" for a row that is refused, or "count" them.
     """
-    recipe: Recipe[Any] | None = None
+    recipe: Recipe | None = None
     said: str | None = None
 
     def others() -> Iterator[Arrays]:
@@ -94,7 +94,7 @@ def build_by_name(
     return None
 
 
-def _recipe(function: str, streams: Mapping[str, Recipe[Any]], text: str) -> Recipe[Any]:
+def _recipe(function: str, streams: Mapping[str, Recipe], text: str) -> Recipe:
     if text in streams:
         return streams[text]
     try:
@@ -115,7 +115,7 @@ def _as_tuple(columns: Any) -> Arrays:
 
 
 def build(
-    function: str, recipe: Recipe[Any], now: int | None, batches: Iterator[Arrays]
+    function: str, recipe: Recipe, now: int | None, batches: Iterator[Arrays]
 ) -> bytes | None:
     """The sketch of one group of rows.
 
@@ -133,7 +133,7 @@ def build(
 
 
 def build_counted(
-    function: str, recipe: Recipe[Any], now: int | None, batches: Iterator[Arrays]
+    function: str, recipe: Recipe, now: int | None, batches: Iterator[Arrays]
 ) -> dict[str, Any] | None:
     """As :func:`build`, without the rows that are refused: fields of :data:`BUILT`.
 
@@ -144,7 +144,7 @@ def build_counted(
 
 
 def _built(
-    function: str, recipe: Recipe[Any], now: int | None, batches: Iterator[Arrays],
+    function: str, recipe: Recipe, now: int | None, batches: Iterator[Arrays],
     refused: Literal["raise", "count"],
 ) -> dict[str, Any] | None:  # fmt: skip
     builder: KeyedBuilder | None = None
@@ -190,7 +190,7 @@ def _advice(fault: DecaySketchError) -> str:
     return ""
 
 
-def _named(function: str, recipe: Recipe[Any], columns: Arrays) -> tuple[list[str], list[pa.Array]]:
+def _named(function: str, recipe: Recipe, columns: Arrays) -> tuple[list[str], list[pa.Array]]:
     """The columns that say something, with names; NULL in place of a column says nothing."""
     if len(columns) <= len(_LEADING):
         raise FunctionError(
@@ -215,14 +215,14 @@ def _named(function: str, recipe: Recipe[Any], columns: Arrays) -> tuple[list[st
     return list(named), list(named.values())
 
 
-def _mapping(recipe: Recipe[Any], names: Sequence[str]) -> ColumnMapping:
+def _mapping(recipe: Recipe, names: Sequence[str]) -> ColumnMapping:
     present = {name: name for name in ("value", "weight", "source", "sequence") if name in names}
     return ColumnMapping(
         time="time", ids=tuple(name for name in names if name.startswith("id")), **present
     )
 
 
-def merge(function: str, recipes: Sequence[Recipe[Any]], batches: Iterator[Any]) -> bytes | None:
+def merge(function: str, recipes: Sequence[Recipe], batches: Iterator[Any]) -> bytes | None:
     """The merge of the sketches of one group; NULLs are passed over.
 
     Raises:

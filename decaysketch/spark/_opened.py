@@ -41,7 +41,8 @@ class OpenedSketch:
     @property
     def time_unit(self) -> str:
         """Unit of its times."""
-        return self.sketch.params.time_unit
+        unit: str = self.sketch.params.time_unit
+        return unit
 
     @property
     def has_fixed_decay(self) -> bool:
@@ -71,7 +72,7 @@ class OpenedSketch:
         return self._samples[asked]
 
 
-def decoded(blob: bytes, recipes: Iterable[Recipe[Any]]) -> Sketch:
+def decoded(blob: bytes, recipes: Iterable[Recipe]) -> Sketch:
     """Read a sketch; nothing in the bytes is trusted.
 
     Args:
@@ -115,7 +116,7 @@ class Shelf:
     def __len__(self) -> int:
         return len(self._opened)
 
-    def open(self, blob: bytes, recipes: Iterable[Recipe[Any]]) -> OpenedSketch:
+    def open(self, blob: bytes, recipes: Iterable[Recipe]) -> OpenedSketch:
         """A sketch that is kept, or is read now; see :func:`decoded`."""
         name = hashlib.blake2b(blob, digest_size=16).digest()
         if (found := self._opened.get(name)) is not None:
@@ -131,6 +132,6 @@ class Shelf:
 _shelf = Shelf()
 
 
-def opened(blob: bytes, recipes: Iterable[Recipe[Any]]) -> OpenedSketch:
+def opened(blob: bytes, recipes: Iterable[Recipe]) -> OpenedSketch:
     """A sketch of this process's shelf."""
     return _shelf.open(blob, recipes)

@@ -39,7 +39,7 @@ __all__ = [
     "unite",
 ]
 
-Recipes = Sequence[Recipe[Any]]
+Recipes = Sequence[Recipe]
 
 _CONFIDENCE = 0.95
 _ESTIMATE = (
@@ -162,7 +162,7 @@ def _bound(
 def _check_asked(sketch: OpenedSketch, question: Question, decay: str | None) -> None:
     if not hasattr(sketch.sketch, question.method):
         recipe = families.FAMILIES
-        family = next(n for n, r in recipe.items() if isinstance(sketch.sketch, r.sketch_type))
+        family = next(n for n, r in recipe.items() if isinstance(sketch.sketch, r.sketch))
         raise ParameterError(f"a sketch of the family {family!r} has no {question.method}")
     if sketch.has_fixed_decay and decay is not None:
         raise ParameterError(

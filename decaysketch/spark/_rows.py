@@ -242,7 +242,7 @@ def order_of(table: pa.Table, by: Sequence[str]) -> pa.Array:
     return pc.sort_indices(table.select(list(by)), keys)
 
 
-def merged(table: pa.Table, by: Sequence[str], recipe: Recipe[Any]) -> pa.Table:
+def merged(table: pa.Table, by: Sequence[str], recipe: Recipe) -> pa.Table:
     """One row a key, in the memory of this process."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, key in enumerate(keys_of(table, by)):

@@ -93,7 +93,7 @@ def decay_of(text: str, time_unit: str) -> Decay:
 
 
 @lru_cache(maxsize=64)
-def recipe_of_text(text: str) -> Recipe[Any]:
+def recipe_of_text(text: str) -> Recipe:
     """What a sketch is built with, from JSON: the parameters of a ``DecaySketch``, or
     ``{"family": ..., "params": {...}}``, for an integral decay with ``"decay": {...}``.
 

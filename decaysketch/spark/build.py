@@ -126,7 +126,7 @@ def sketch_table(
 
 
 def merge_table(
-    table: DataFrame, by: Sequence[str], recipe: Recipe[Any], *, salts: int = 1
+    table: DataFrame, by: Sequence[str], recipe: Recipe, *, salts: int = 1
 ) -> DataFrame:
     """One sketch for each key of a table of sketches: the same columns, counts added up; lazy.
 

@@ -75,7 +75,7 @@ __all__ = [
     "sketch_union",
 ]
 
-BuiltWith = Params | Recipe[Any]
+BuiltWith = Params | Recipe
 Function: TypeAlias = "Callable[..., Column]"
 
 
@@ -338,16 +338,14 @@ def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None
 # are functions of importable modules, which workers import.
 
 
-def _question_udf(called: str, recipes: Sequence[Recipe[Any]]) -> Function:
+def _question_udf(called: str, recipes: Sequence[Recipe]) -> Function:
     def ask(*columns: pa.Array, **named: pa.Array) -> pa.Array:
         return _questions.answer(called, recipes, columns, named)
 
     return _udf(ask, called, _questions.answer_type(called))
 
 
-def _build_udf(
-    recipe: Recipe[Any], now: int | None, refused: Literal["raise", "count"]
-) -> Function:
+def _build_udf(recipe: Recipe, now: int | None, refused: Literal["raise", "count"]) -> Function:
     if refused == "raise":
 
         def sketch_build(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
@@ -362,7 +360,7 @@ def _build_udf(
 
 
 def _build_by_name_udf(
-    streams: Mapping[str, Recipe[Any]], refused: Literal["raise", "count"]
+    streams: Mapping[str, Recipe], refused: Literal["raise", "count"]
 ) -> Function:
     if refused == "raise":
 
@@ -385,21 +383,21 @@ def _struct(built: dict[str, Any] | None) -> Any:
     return pa.scalar(built, _aggregates.BUILT)
 
 
-def _merge_udf(recipes: Sequence[Recipe[Any]]) -> Function:
+def _merge_udf(recipes: Sequence[Recipe]) -> Function:
     def sketch_merge(batches: Iterator[pa.Array]) -> Any:
         return _aggregates.merge("sketch_merge", recipes, batches)
 
     return _udf(sketch_merge, "sketch_merge", pa.binary())
 
 
-def _union_udf(recipes: Sequence[Recipe[Any]]) -> Function:
+def _union_udf(recipes: Sequence[Recipe]) -> Function:
     def sketch_union(*columns: pa.Array) -> pa.Array:
         return _questions.unite("sketch_union", recipes, columns)
 
     return _udf(sketch_union, "sketch_union", pa.binary())
 
 
-def _info_udf(recipes: Sequence[Recipe[Any]]) -> Function:
+def _info_udf(recipes: Sequence[Recipe]) -> Function:
     def sketch_info(sketch: pa.Array) -> pa.Array:
         return _questions.describe("sketch_info", recipes, sketch)
 
@@ -419,7 +417,7 @@ def _udf(function: Callable[..., Any], name: str, returns: pa.DataType) -> Funct
 # ---------------------------------------------------------------------------------------- literals
 
 
-def _recipes(streams: Iterable[BuiltWith]) -> tuple[Recipe[Any], ...]:
+def _recipes(streams: Iterable[BuiltWith]) -> tuple[Recipe, ...]:
     return tuple(recipe_of(stream) for stream in streams)
 
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from decaysketch.batch import BuiltWith, ColumnMapping, RowFilter
 from decaysketch.decay.integral import IntegralDecay
@@ -116,7 +116,7 @@ def sketch_batches(
 @dataclass(frozen=True)
 class _Merger:
     path: str
-    recipe: Recipe[Any]
+    recipe: Recipe
     by: tuple[str, ...]
     query: str | None
     also: tuple[BatchSink, ...]
@@ -151,7 +151,7 @@ class _Merger:
 
 def merge_rows(
     path: str | os.PathLike[str],
-    recipe: Recipe[Any],
+    recipe: Recipe,
     by: Sequence[str] = (),
     *,
     query: str | None = None,

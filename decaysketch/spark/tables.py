@@ -158,7 +158,7 @@ class SketchTable:
     def create(
         cls,
         path: str | os.PathLike[str],
-        recipe: Recipe[Any],
+        recipe: Recipe,
         by: Sequence[str] = (),
         *,
         keep: int = 2,
@@ -185,7 +185,7 @@ class SketchTable:
         cls,
         path: str | os.PathLike[str],
         rows: Rows | Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
-        recipe: Recipe[Any],
+        recipe: Recipe,
         by: Sequence[str] = (),
         *,
         overwrite: bool = False,
@@ -216,7 +216,7 @@ class SketchTable:
         path: str | os.PathLike[str],
         parts: Mapping[str, tuple[Rows, Mapping[str, Any] | None]],
         manifest: Manifest,
-        recipe: Recipe[Any],
+        recipe: Recipe,
         notes: Notes | None,
         overwrite: bool,
         filesystem: fs.FileSystem | None,
@@ -246,7 +246,7 @@ class SketchTable:
         return self.manifest.by
 
     @property
-    def recipe(self) -> Recipe[Any]:
+    def recipe(self) -> Recipe:
         """What the sketches were built by.
 
         Raises:

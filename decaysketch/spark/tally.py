@@ -61,13 +61,8 @@ class Tally(NamedTuple):
 
 def tally_of(sketch: Sketch) -> Tally:
     """How many observations a sketch holds and was fed. O(1) where nothing was discarded."""
-    if isinstance(sketch, DecaySketch):
-        times = [state.times for state in sketch.snapshot().states if len(state)]
-    else:
-        times = [state.times for state in (sketch.state(),) if len(state)]
-    oldest = min((int(each[-1]) for each in times), default=None)
-    newest = max((int(each[0]) for each in times), default=None)
-    return _counted(sketch)._replace(oldest=oldest, newest=newest)
+    held = sketch.snapshot()
+    return _counted(sketch)._replace(oldest=held.oldest, newest=held.newest)
 
 
 def _counted(sketch: Sketch) -> Tally:
@@ -99,7 +94,7 @@ def _estimated(sketch: Any, held: int, times: list[Any]) -> Tally:
 
 
 def tallying(
-    recipe: Recipe[Any],
+    recipe: Recipe,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function from batches of rows of sketches to the same with :data:`TALLY_FIELDS`."""
 

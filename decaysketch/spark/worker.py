@@ -33,7 +33,7 @@ __all__ = ["session_settings", "share_kernel_cache"]
 
 FAMILIES_VARIABLE = "DECAYSKETCH_WARM_FAMILIES"
 
-BuiltWith = Params | Recipe[Any]
+BuiltWith = Params | Recipe
 
 _LOCK_NAME = ".decaysketch.lock"
 _sharing = threading.Lock()

@@ -61,7 +61,7 @@ class Kind(ABC):
     """One family with parameters."""
 
     name: str
-    recipe: Recipe[Any]
+    recipe: Recipe
     numbered = False
 
     def observe(self, draw: Random, number: int, now: int) -> Observation:

@@ -39,7 +39,7 @@ MAPPING = ColumnMapping(
 PARAMS = ds.SketchParams(max_weight=1, id_bits=48, capacity=40, seed=9, time_unit="us")
 RESULT_NAMES = [field.name for field in RESULT_FIELDS]
 REAL_LOGS = ("ble_set2", "lorawan_tourperret", "ooo_umts_d1", "wifi_two_receivers")
-KINDS: dict[str, tuple[Recipe[Any], ColumnMapping]] = {
+KINDS: dict[str, tuple[Recipe, ColumnMapping]] = {
     "integral": (recipe_of(PARAMS, ds.decay.integral.exponential(half_life=10**9)), MAPPING),
     "sum": (
         recipe_of(SumParams(max_sum=10**6, capacity=30, seed=3, time_unit="us")),

@@ -162,7 +162,7 @@ class TestPrograms:
             assert told.startswith("error: ["), told
 
 
-FAMILIES: dict[str, tuple[Recipe[Any], ColumnMapping, list[object]]] = {
+FAMILIES: dict[str, tuple[Recipe, ColumnMapping, list[object]]] = {
     "integral": (
         recipe_of(
             ds.SketchParams(max_weight=7, id_bits=40, capacity=50, time_unit="us"),

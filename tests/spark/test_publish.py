@@ -48,7 +48,7 @@ RECIPE = recipe_of(PARAMS)
 def stored(
     path: Path,
     log: pa.Table,
-    recipe: Recipe[Any] = RECIPE,
+    recipe: Recipe = RECIPE,
     by: Sequence[str] = ("path",),
     mapping: ColumnMapping = MAPPING,
 ) -> SketchTable:
@@ -105,7 +105,7 @@ class TestWithTheAggregator:
         ],
         ids=["integral", "sum", "median"],
     )
-    def test_any_family(self, tmp_path: Path, recipe: Recipe[Any], value: str) -> None:
+    def test_any_family(self, tmp_path: Path, recipe: Recipe, value: str) -> None:
         mapping = replace(MAPPING, value=value, source="source", sequence="msg")
         log = delivery_log(900)
         sources = sources_of(stored(tmp_path / "t", log, recipe, mapping=mapping))
@@ -333,7 +333,7 @@ class Holding(Poster):
     def digests(self, sources: Iterable[str]) -> dict[str, str]:
         return self.told
 
-    def check(self, source: str, sketch: Any, recipe: Recipe[Any], token: str = "") -> Held:
+    def check(self, source: str, sketch: Any, recipe: Recipe, token: str = "") -> Held:
         return "missing"
 
 

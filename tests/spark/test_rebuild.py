@@ -46,7 +46,7 @@ def blobs(table: SketchTable) -> dict[tuple[Any, ...], bytes]:
     return {sketch.key: sketch.blob for sketch in table.sketches()}
 
 
-def expected(*parts: pa.Table, recipe: Recipe[Any] = RECIPE) -> dict[tuple[Any, ...], bytes]:
+def expected(*parts: pa.Table, recipe: Recipe = RECIPE) -> dict[tuple[Any, ...], bytes]:
     log = pa.concat_tables(parts)
     mapping = dataclasses.replace(MAPPING, source="source", sequence="msg")
     if recipe.family in ("sum", "median"):
@@ -148,7 +148,7 @@ class TestRebuild:
     )
     def test_other_families(
         self, session: SparkSession, tmp_path: Path, parts: dict[str, pa.Table],
-        recipe: Recipe[Any],
+        recipe: Recipe,
     ) -> None:  # fmt: skip
         log = write(tmp_path / "log", a=parts["a"], b=parts["b"])
         spec = spec_of(log)

@@ -40,7 +40,7 @@ MAPPING = ColumnMapping(
 )  # fmt: skip
 
 
-def built(*logs: pa.Table, by: Iterable[str] = ("path",), recipe: Recipe[Any] = RECIPE) -> pa.Table:
+def built(*logs: pa.Table, by: Iterable[str] = ("path",), recipe: Recipe = RECIPE) -> pa.Table:
     """One row a key of all logs together, in order of keys."""
     builder = KeyedBuilder(recipe, MAPPING, tuple(by))
     for log in logs:

@@ -19,8 +19,8 @@ from wire.reference import Bits, put_column, put_frame, varint, with_checksum
 from wire.states import MISSING, columns_of, decode_one, state_of, state_of_columns, web_log
 
 from decaysketch.core.params import SketchParams
-from decaysketch.core.top_level import observations_of_top_level
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
+from decaysketch.minhit._top_level import observations_of_top_level
 from decaysketch.querytime import wire
 from decaysketch.querytime.state import SketchState
 

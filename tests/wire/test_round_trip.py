@@ -20,8 +20,8 @@ from wire.states import MISSING, columns_of, decode_one, state_of, state_of_colu
 from decaysketch import DecaySketch, minhit
 from decaysketch.core.observations import encode_values
 from decaysketch.core.params import SketchParams
-from decaysketch.core.top_level import observations_of_top_level
 from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.minhit._top_level import observations_of_top_level
 from decaysketch.querytime import wire
 from decaysketch.querytime.state import SketchState
 

@@ -1,0 +1,49 @@
+"""A sampler as it was at one moment."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from decaysketch.answers.sample import Sample
+from decaysketch.asyncwindow import estimators, wire
+from decaysketch.asyncwindow.state import WindowState
+from decaysketch.contract.snapshot import OneState, marks_of
+from decaysketch.core.verdicts import Identified
+from decaysketch.decay import Decay
+
+__all__ = ["WindowSnapshot"]
+
+
+class WindowSnapshot(OneState):
+    """An immutable :class:`~decaysketch.asyncwindow.SumSampler` or ``MedianSampler``."""
+
+    state: WindowState
+
+    @property
+    def complete_since(self) -> tuple[int | None, ...]:
+        return marks_of(self.state.complete_since)
+
+    @property
+    def horizon(self) -> int | None:
+        """All of it, in the largest window."""
+        return self.state.params.max_window
+
+    @property
+    def identified(self) -> Identified:
+        """The value is part of the identity in a sum alone."""
+        state = self.state
+        second = state.value_keys if state.params.weighted else np.zeros(len(state), np.int64)
+        return Identified(state.keys.view(np.int64), second, state.times, state.value_keys)
+
+    @cached_property
+    def _strata(self) -> estimators.Strata:
+        return estimators.strata_of(self.state)
+
+    def to_bytes(self) -> bytes:
+        return wire.encode(self.state)
+
+    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
+        assert decay is not None, "chosen by each query"
+        return [estimators.stratified(self.state, decay, now, strata=self._strata)]

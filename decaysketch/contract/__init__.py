@@ -1,0 +1,1 @@
+"""What a family hands in, and all that others know of it."""

@@ -1,0 +1,160 @@
+"""The contract of a family: what a kind of sketch hands in, and all that others know of it.
+
+A *family* is a kind of sketch with a name and a byte of its own on the wire. It is one folder,
+which ends in a :class:`Family`, and one line in :mod:`decaysketch.families`. Whoever builds,
+merges, moves or asks sketches (batch jobs, clients, Spark, an aggregator) reads the values here and
+never asks which family it is:
+
+* ``input``: by what rows are known and what they carry: column mappings, ingest, SQL, clients;
+* ``options``: the parameters, one by one: HTTP models, command-line options, documents;
+* ``questions``: what its sketches answer: requests, SQL functions, the page;
+* ``promises``: which laws its merge keeps, and so how its sketches may be delivered;
+* ``example``: a recipe of little cost: warm-up, laws, golden files, hostile bytes.
+
+A :class:`~decaysketch.contract.recipe.Recipe` is what all sketches of one stream share: family,
+parameters and, where the decay is fixed when a sketch is built, the decay. A
+:class:`~decaysketch.contract.snapshot.Snapshot` is one sketch as it was at one moment: immutable,
+to be read from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from decaysketch.codec.fields import family_number
+from decaysketch.core.params import Option
+from decaysketch.errors import CorruptSketchError
+
+if TYPE_CHECKING:
+    from decaysketch.contract.recipe import Recipe
+
+__all__ = [
+    "FAMILIES",
+    "OF_VALUES",
+    "Blob",
+    "Family",
+    "Head",
+    "Input",
+    "Promises",
+    "family_of",
+]
+
+Blob = bytes | bytearray | memoryview
+
+#: Every family, by name; :mod:`decaysketch.families` lists them.
+FAMILIES: dict[str, Family] = {}
+
+#: Questions that need nothing but values and decayed weights.
+OF_VALUES = frozenset(
+    {
+        "count", "heavy_hitters", "mean", "median", "quantile", "rank", "selectivity", "total",
+        "variance",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What the rows of a family's sketches are.
+
+    Attributes:
+        named_by: "ids", which the columns that identify an observation are hashed to; or
+            "sequence", the number that a source gave it.
+        value: whether a row without a value is an observation all the same.
+        value_bound: the parameter that values, integers from 0, do not exceed; None: values are
+            numbers of the stream's ``value_type``.
+        weight_bound: the parameter that weights do not exceed; None: rows have no weight.
+        clock: whether a sketch is told times, by which it forgets.
+        decay: whether a query chooses the decay, or it is fixed when a sketch is built.
+    """
+
+    named_by: Literal["ids", "sequence"]
+    value: Literal["optional", "required"]
+    value_bound: str | None = None
+    weight_bound: str | None = None
+    clock: bool
+    decay: Literal["query", "fixed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """Which laws a family's merge keeps, whatever the order, the repetition and the tree.
+
+    Attributes:
+        idempotent: what was merged before changes nothing when it is merged again. Without it a
+            sketch must be delivered exactly once, which nobody here promises.
+        canonical: equal sets of observations give equal bytes.
+        lossless: a merge holds what a single sketch of all would hold.
+    """
+
+    idempotent: bool
+    canonical: bool
+    lossless: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a reader knows of a sketch before it decodes a row: what it would take.
+
+    Attributes:
+        family: name of the kind of sketch.
+        capacity: rows kept for each level.
+        rows: of each copy, in order.
+    """
+
+    family: str
+    capacity: int
+    rows: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """Rows of all copies together."""
+        return sum(self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A kind of sketch; see the module.
+
+    Attributes:
+        name: in JSON.
+        number: its byte on the wire.
+        sketch: class of the sketches.
+        params: class of their parameters.
+        recipe: class of the recipes.
+        peek: head of a sketch, from its bytes.
+        input, options, questions, promises, example: see the module.
+        row_cost: what a row takes in memory while it is held, in rows of the query-time sketch.
+        release_scratch: gives back the working memory of the calling thread.
+    """
+
+    name: str
+    number: int
+    sketch: type[Any]
+    params: type[Any]
+    recipe: type[Recipe]
+    peek: Callable[[Blob], Head]
+    input: Input
+    options: tuple[Option, ...]
+    questions: frozenset[str]
+    promises: Promises
+    example: Recipe
+    row_cost: int = 1
+    release_scratch: Callable[[], None] = lambda: None
+
+
+def family_of(blob: Blob) -> str:
+    """Name of the family that bytes say they are of. O(1): nothing else of them is checked.
+
+    Raises:
+        CorruptSketchError: they are of no family of this release.
+        TypeError: not bytes at all.
+    """
+    number = family_number(blob)
+    for family in FAMILIES.values():
+        if family.number == number:
+            return family.name
+    known = ", ".join(f"{family.number} ({family.name})" for family in FAMILIES.values())
+    raise CorruptSketchError(f"family {number}; expected one of {known}")

@@ -1,0 +1,118 @@
+"""What all sketches of one stream share: family, parameters and, where it is fixed, a decay."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from decaysketch.contract.family import Blob, family_of
+from decaysketch.contract.sketch import Sketch
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.errors import IncompatibleSketchError, ParameterError
+
+__all__ = ["Recipe", "refuse_decay", "take_fields"]
+
+
+class Recipe(ABC):
+    """What all sketches of one stream share; :func:`decaysketch.families.recipe_of` makes one.
+
+    A value; picklable.
+
+    Attributes:
+        family: name of the kind of sketch, a key of :data:`decaysketch.families.FAMILIES`.
+        sketch_type: class of the sketches.
+        params_type: class of their parameters.
+        params: their parameters.
+        decay: of every query, where that is fixed.
+    """
+
+    family: ClassVar[str]
+    sketch_type: ClassVar[type[Any]]
+    params_type: ClassVar[type[Any]]
+
+    params: Any
+    decay: IntegralDecay | None = None
+
+    @abstractmethod
+    def empty(self, now: int | None = None) -> Sketch:
+        """A sketch that has seen nothing, told the time ``now`` where that is given.
+
+        Raises:
+            ParameterError: the parameters do not suit the family, or ``now`` is no time or given to
+                a sketch without a clock.
+        """
+
+    def decode(self, blob: Blob) -> Sketch:
+        """Read a sketch of this stream; nothing in the bytes is trusted.
+
+        Raises:
+            CorruptSketchError: bytes that no honest builder could have written.
+            IncompatibleSketchError: a sketch of another stream, or of another family.
+        """
+        found = family_of(blob)
+        if found != self.family:
+            raise IncompatibleSketchError({"family": (self.family, found)})
+        return self.read(blob, params=self.params, decay=self.decay, id_key=None)
+
+    @classmethod
+    @abstractmethod
+    def read(
+        cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
+    ) -> Sketch:
+        """Read a sketch of this family; see :func:`decaysketch.families.decode`."""
+
+    @classmethod
+    @abstractmethod
+    def merge(cls, sketches: Sequence[Any]) -> Sketch:
+        """Merge one or more sketches of this family; none of them is changed."""
+
+    @classmethod
+    @abstractmethod
+    def parse(
+        cls, form: Mapping[str, Any], *, id_key: bytes | None, table: IntegralDecay | None
+    ) -> Self:
+        """A recipe of this family from its JSON form; see
+        :func:`decaysketch.families.recipe_from_dict`."""
+
+    @classmethod
+    def built_with(cls, params: Any, decay: IntegralDecay | None) -> Self | None:
+        """The recipe that parameters, and a decay where one is fixed, stand for; None where they
+        are those of another family."""
+        if type(params) is not cls.params_type or decay is not None:
+            return None
+        return cls(params)  # type: ignore[call-arg]  # a dataclass of the parameters alone
+
+    @classmethod
+    def normal_form(
+        cls, form: Mapping[str, Any], *, id_key: bytes | None, read_decay: bool
+    ) -> dict[str, Any]:
+        """See :func:`decaysketch.families.normal_form`."""
+        return cls.parse(form, id_key=id_key, table=None).to_dict()
+
+    def differences(self, other: Recipe) -> dict[str, tuple[Any, Any]]:
+        """All that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
+        if self.family != other.family:
+            return {"family": (self.family, other.family)}
+        differences: dict[str, tuple[Any, Any]] = self.params.differences(other.params)
+        return differences
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form; see :func:`decaysketch.families.recipe_from_dict`. Secrets and tables
+        are not in it."""
+        return {"family": self.family, "params": self.params.to_dict()}
+
+
+def refuse_decay(decay: IntegralDecay | None) -> None:
+    """For families whose decay is chosen at query time."""
+    if decay is not None:
+        raise IncompatibleSketchError({"decay": (decay, "none, it is chosen at query time")})
+
+
+def take_fields(form: Mapping[str, Any], *names: str) -> None:
+    """Refuse a JSON form that has not exactly these fields, each an object."""
+    if unknown := sorted(form.keys() - {"family", *names}):
+        raise ParameterError(f"unknown field {unknown[0]!r}; known are {sorted(names)}")
+    for name in names:
+        if not isinstance(form.get(name), Mapping):
+            raise ParameterError(f"{name} is {form.get(name)!r}; expected an object of fields")

@@ -1,0 +1,146 @@
+"""One sketch as it was at one moment: what may be read of any family's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.sample import Sample
+from decaysketch.core.verdicts import Identified
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.decay import Decay
+
+__all__ = ["OneState", "Snapshot", "marks_of"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class Snapshot(ABC):
+    """One sketch as it was at one moment. Immutable; to be read from any thread."""
+
+    @property
+    @abstractmethod
+    def params(self) -> Any:
+        """Parameters, of which the capacity is the one in force."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Rows held."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 of the state, in hex: equal for equal sketches. O(rows), once."""
+
+    @property
+    @abstractmethod
+    def complete_since(self) -> tuple[int | None, ...]:
+        """For each level, the time that tells what it still answers for; None: everything."""
+
+    @property
+    def clock(self) -> int | None:
+        """The latest time that the sketch was told; None where there is none."""
+        return None
+
+    @property
+    @abstractmethod
+    def newest(self) -> int | None:
+        """The latest time of a row; None where there are none."""
+
+    @property
+    @abstractmethod
+    def oldest(self) -> int | None:
+        """The earliest time of a row; None where there are none."""
+
+    @property
+    def reach(self) -> int:
+        """How far past the time of an observation a watermark may lie."""
+        return 0
+
+    @property
+    def horizon(self) -> int | None:
+        """In how long a clock makes it forget half or more of what an observation weighed; None
+        where it forgets nothing by a clock."""
+        return None
+
+    @property
+    @abstractmethod
+    def identified(self) -> Identified:
+        """Its rows by identity, each at most once; of several hash functions those of one."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The sketch on the wire."""
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Length on the wire: written once to be counted, however often it is asked for."""
+        return len(self.to_bytes())
+
+    @abstractmethod
+    def thaw(self) -> Any:
+        """A sketch of its own with this state."""
+
+    @abstractmethod
+    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
+        """The weighted sample of each hash function, which every question is answered from.
+
+        Args:
+            decay: chosen by the query; None where the stream's is fixed.
+            now: time of the query.
+
+        Raises:
+            UnanswerableQueryError: what has weight then was discarded at every level, or the time
+                lies before the clock of a fixed decay.
+            ParameterError: a decay that reaches further back than the sketch was built for.
+        """
+
+
+class OneState(Snapshot):
+    """Of a sketch of one state, with a clock.
+
+    Args:
+        state: rows by time, latest first; watermarks, clock and parameters.
+        thaw: makes a sketch of it.
+    """
+
+    def __init__(self, state: Any, thaw: Callable[[Any], Any]) -> None:
+        self.state = state
+        self._thaw = thaw
+
+    @property
+    def params(self) -> Any:
+        return self.state.params
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    @cached_property
+    def digest(self) -> str:
+        digest: str = self.state.digest()
+        return digest
+
+    @property
+    def clock(self) -> int | None:
+        return None if self.state.clock == NO_WATERMARK else int(self.state.clock)
+
+    @property
+    def newest(self) -> int | None:
+        return int(self.state.times[0]) if len(self.state) else None
+
+    @property
+    def oldest(self) -> int | None:
+        return int(self.state.times[-1]) if len(self.state) else None
+
+    def thaw(self) -> Any:
+        return self._thaw(self.state)
+
+
+def marks_of(column: Int64Array) -> tuple[int | None, ...]:
+    """Watermarks as numbers; None where nothing was discarded."""
+    return tuple(None if mark == NO_WATERMARK else mark for mark in column.tolist())

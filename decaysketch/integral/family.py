@@ -1,0 +1,104 @@
+"""The family ``integral``: sketches of one integral decay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from decaysketch.contract.family import OF_VALUES, Blob, Family, Head, Input, Promises
+from decaysketch.contract.recipe import Recipe, take_fields
+from decaysketch.core.params import OPTIONS, SketchParams
+from decaysketch.decay import integral
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.integral import rows, wire
+from decaysketch.integral.sketch import IntegralDecaySketch
+from decaysketch.integral.state import spec_of
+
+__all__ = ["FAMILY", "IntegralRecipe"]
+
+
+@dataclass(frozen=True)
+class IntegralRecipe(Recipe):
+    """Sketches of one integral decay."""
+
+    family = "integral"
+    sketch_type = IntegralDecaySketch
+    params_type = SketchParams
+
+    params: SketchParams
+    decay: IntegralDecay
+
+    def empty(self, now: int | None = None) -> IntegralDecaySketch:
+        sketch = IntegralDecaySketch(self.params, self.decay)
+        if now is not None:
+            sketch.advance(now)
+        return sketch
+
+    @classmethod
+    def read(
+        cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
+    ) -> IntegralDecaySketch:
+        return IntegralDecaySketch.from_bytes(blob, params=params, decay=decay, id_key=id_key)
+
+    @classmethod
+    def merge(cls, sketches: Sequence[IntegralDecaySketch]) -> IntegralDecaySketch:
+        return IntegralDecaySketch.merged(sketches)
+
+    @classmethod
+    def parse(
+        cls, form: Mapping[str, Any], *, id_key: bytes | None, table: IntegralDecay | None
+    ) -> Self:
+        take_fields(form, "params", "decay")
+        params = SketchParams.from_dict(form["params"], id_key=id_key)
+        return cls(params, integral.from_dict(form["decay"], table=table))
+
+    @classmethod
+    def built_with(cls, params: Any, decay: IntegralDecay | None) -> Self | None:
+        if type(params) is not SketchParams or decay is None:
+            return None
+        return cls(params, decay)
+
+    @classmethod
+    def normal_form(
+        cls, form: Mapping[str, Any], *, id_key: bytes | None, read_decay: bool
+    ) -> dict[str, Any]:
+        take_fields(form, "params", "decay")
+        params = SketchParams.from_dict(form["params"], id_key=id_key)
+        decay = integral.normal_form(form["decay"]) if read_decay else dict(form["decay"])
+        return {"family": cls.family, "params": params.to_dict(), "decay": decay}
+
+    def differences(self, other: Recipe) -> dict[str, tuple[Any, Any]]:
+        differences = super().differences(other)
+        if isinstance(other, IntegralRecipe) and spec_of(self.decay) != spec_of(other.decay):
+            differences["decay"] = (self.decay, other.decay)
+        return differences
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "decay": self.decay.to_dict()}
+
+
+def _peek(blob: Blob) -> Head:
+    header = wire.peek(blob)
+    return Head(IntegralRecipe.family, header.capacity, (header.rows,))
+
+
+FAMILY = Family(
+    name=IntegralRecipe.family,
+    number=wire.FAMILY,
+    sketch=IntegralDecaySketch,
+    params=SketchParams,
+    recipe=IntegralRecipe,
+    peek=_peek,
+    input=Input(
+        named_by="ids", value="optional", weight_bound="max_weight", clock=True, decay="fixed"
+    ),
+    options=OPTIONS,
+    questions=OF_VALUES | {"group_by", "sum"},
+    promises=Promises(idempotent=True, canonical=True, lossless=True),
+    example=IntegralRecipe(
+        SketchParams(max_weight=9, capacity=8), integral.exponential(half_life=60)
+    ),
+    row_cost=4,  # with its events
+    release_scratch=rows.release_scratch,
+)

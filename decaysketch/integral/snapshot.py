@@ -1,0 +1,55 @@
+"""A sketch of one integral decay as it was at one moment."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decaysketch.answers.sample import Sample
+from decaysketch.contract.snapshot import OneState, marks_of
+from decaysketch.core.verdicts import Identified
+from decaysketch.decay import Decay
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.integral import sampling, wire
+from decaysketch.integral.state import IntegralState
+
+__all__ = ["IntegralSnapshot"]
+
+
+class IntegralSnapshot(OneState):
+    """An immutable :class:`~decaysketch.IntegralDecaySketch`."""
+
+    state: IntegralState
+
+    @property
+    def decay(self) -> IntegralDecay:
+        """What an observation weighs at an age."""
+        return self.state.decay
+
+    @property
+    def complete_since(self) -> tuple[int | None, ...]:
+        """For each level, the earliest time of a query that it answers; None: any."""
+        return marks_of(self.state.watermarks)
+
+    @property
+    def reach(self) -> int:
+        """Watermarks are times of expiry."""
+        return int(self.state.decay.steps(self.state.params.max_weight).ages[-1])
+
+    @property
+    def horizon(self) -> int:
+        """Of an observation of the largest weight."""
+        largest = self.state.params.max_weight
+        table = self.state.decay.steps(largest)
+        half = table.at(np.array([largest]), np.array([0])) // 2
+        return int(self.state.decay.expiry_ages([largest], half, largest)[0])
+
+    @property
+    def identified(self) -> Identified:
+        state = self.state
+        return Identified(state.ids, state.weights, state.times, state.value_keys)
+
+    def to_bytes(self) -> bytes:
+        return wire.encode(self.state)
+
+    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
+        return [sampling.draw(self.state, now)]

@@ -1,0 +1,74 @@
+"""The family ``decay``: sketches whose decay is chosen at query time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from decaysketch.contract.family import OF_VALUES, Blob, Family, Head, Input, Promises
+from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
+from decaysketch.core.params import OPTIONS, SketchParams
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.errors import ParameterError
+from decaysketch.querytime import rows, wire
+from decaysketch.querytime.sketch import DecaySketch
+
+__all__ = ["FAMILY", "DecayRecipe"]
+
+
+@dataclass(frozen=True)
+class DecayRecipe(Recipe):
+    """Sketches whose decay is chosen at query time."""
+
+    family = "decay"
+    sketch_type = DecaySketch
+    params_type = SketchParams
+
+    params: SketchParams
+
+    def empty(self, now: int | None = None) -> DecaySketch:
+        if now is not None:
+            raise ParameterError(f"now is {now!r}; expected None: a DecaySketch has no clock")
+        return DecaySketch(self.params)
+
+    @classmethod
+    def read(
+        cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
+    ) -> DecaySketch:
+        refuse_decay(decay)
+        return DecaySketch.from_bytes(blob, params=params, id_key=id_key)
+
+    @classmethod
+    def merge(cls, sketches: Sequence[DecaySketch]) -> DecaySketch:
+        return DecaySketch.merged(sketches)
+
+    @classmethod
+    def parse(
+        cls, form: Mapping[str, Any], *, id_key: bytes | None, table: IntegralDecay | None
+    ) -> Self:
+        take_fields(form, "params")
+        return cls(SketchParams.from_dict(form["params"], id_key=id_key))
+
+
+def _peek(blob: Blob) -> Head:
+    header = wire.peek(blob)
+    return Head(DecayRecipe.family, header.capacity, tuple(copy.rows for copy in header.copies))
+
+
+FAMILY = Family(
+    name=DecayRecipe.family,
+    number=wire.FAMILY,
+    sketch=DecaySketch,
+    params=SketchParams,
+    recipe=DecayRecipe,
+    peek=_peek,
+    input=Input(
+        named_by="ids", value="optional", weight_bound="max_weight", clock=False, decay="query"
+    ),
+    options=OPTIONS,
+    questions=OF_VALUES | {"group_by", "sum"},
+    promises=Promises(idempotent=True, canonical=True, lossless=True),
+    example=DecayRecipe(SketchParams(max_weight=99, capacity=8)),
+    release_scratch=rows.release_scratch,
+)
