@@ -83,7 +83,7 @@ class Names:
         return content
 
 
-def digest(content: bytes) -> dict[str, Any]:
+def digest(content: bytes | bytearray) -> dict[str, Any]:
     """What stands for bytes."""
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 

@@ -6,7 +6,7 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -79,17 +79,12 @@ def _presented(found: Any) -> Any:
     if isinstance(found, ds.Estimate):
         return found.to_dict()
     if is_dataclass(found) and not isinstance(found, type):
-        return {name: _presented(value) for name, value in vars_of(found).items()}
+        return {each.name: _presented(getattr(found, each.name)) for each in fields(found)}
     if isinstance(found, tuple) and hasattr(found, "_asdict"):
         return {name: _presented(value) for name, value in found._asdict().items()}
     if isinstance(found, (list, tuple)):
         return [_presented(each) for each in found]
     return found
-
-
-def vars_of(found: Any) -> dict[str, Any]:
-    """Fields of a dataclass that may have slots."""
-    return {name: getattr(found, name) for name in found.__dataclass_fields__}
 
 
 # ----------------------------------------------------------------------------------------- answers
@@ -263,12 +258,12 @@ def _refusals() -> Iterator[tuple[str, Callable[[], Any]]]:
         lambda: ds.merge([STREAMS["sum"].build(0), STREAMS["median"].build(0)]),
     )
     yield "merge refuses nothing", lambda: ds.merge([])
-    for case, fields in {
+    for case, given in {
         "weight": {"max_weight": 0}, "ids": {"max_weight": 1, "id_bits": 99},
         "capacity": {"max_weight": 1, "capacity": 0}, "seed": {"max_weight": 1, "seed": -1},
         "copies": {"max_weight": 1, "copies": 0}, "type": {"max_weight": 1, "value_type": "text"},
     }.items():  # fmt: skip
-        yield f"params refuse {case}", lambda fields=fields: ds.SketchParams(**fields)
+        yield f"params refuse {case}", lambda given=given: ds.SketchParams(**given)
     yield "params of sums refuse", lambda: SumParams(max_sum=0, capacity=1)
     yield "params of medians refuse", lambda: MedianParams(max_count=10, capacity=0)
     for case, make in {

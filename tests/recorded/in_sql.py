@@ -72,7 +72,7 @@ _REFUSED = (
 def record(session: SparkSession) -> list[Entry]:
     """All of them, in a handful of queries."""
     fixed = recipe_of(PARAMS, FIXED)
-    streams = {"recorded": PARAMS, "recorded_fixed": fixed, "recorded_sums": SUMS}
+    streams: dict[str, Any] = {"recorded": PARAMS, "recorded_fixed": fixed, "recorded_sums": SUMS}
     register(session, streams | {"recorded_medians": MEDIANS})
     pairs = {name: (stream.build(0), stream.build(1, 150)) for name, stream in STREAMS.items()}
     row = [bytearray((one | two).to_bytes()) for one, two in pairs.values()]

@@ -183,6 +183,7 @@ def _files() -> Iterator[dict[str, bytes]]:
         found = sorted(path for path in Path().rglob("*") if path.is_file())
         return {path.as_posix(): path.read_bytes() for path in found}
 
-    before, changed = there(), {}
+    before = there()
+    changed: dict[str, bytes] = {}
     yield changed
     changed |= {name: blob for name, blob in there().items() if before.get(name) != blob}

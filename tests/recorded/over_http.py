@@ -343,7 +343,7 @@ def sketches(talk: Talk) -> None:
             len(blob).to_bytes(4, "little") + blob for blob in (s.to_bytes() for s in several)
         )
         path = f"/v1/streams/{name}/sketches"
-        send = {"params": {"source": "a"}, "media": SKETCHES}
+        send: dict[str, Any] = {"params": {"source": "a"}, "media": SKETCHES}
         talk(f"{name}: several", "POST", path, body=framed, **send)
         talk(f"{name}: several, cut", "POST", path, body=framed[:-1], **send)
         talk(f"{name}: several, none", "POST", path, body=b"", **send)
