@@ -30,6 +30,7 @@ from decaysketch.asyncwindow import retained as elements
 from decaysketch.asyncwindow.params import AsyncParams
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay
+from decaysketch.decay.read import fields_of
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.integral import rows
 from decaysketch.integral.sketch import IntegralDecaySketch
@@ -250,7 +251,8 @@ class IntegralRecipe(Recipe[IntegralDecaySketch]):
     ) -> Self:
         _take_fields(form, "params", "decay")
         params = SketchParams.from_dict(form["params"], id_key=id_key)
-        return cls(params, integral.from_dict(form["decay"], table=table))
+        decay = fields_of(form["decay"], params.time_unit, fixed=True)
+        return cls(params, integral.from_dict(decay, table=table))
 
     def differences(self, other: Recipe[Any]) -> dict[str, tuple[Any, Any]]:
         differences = super().differences(other)
@@ -346,11 +348,11 @@ def _refuse_decay(decay: IntegralDecay | None) -> None:
 
 
 def _take_fields(form: Mapping[str, Any], *names: str) -> None:
-    """Refuse a JSON form that has not exactly these fields, each an object."""
+    """Refuse a JSON form that has not exactly these fields, each an object, a decay also a text."""
     if unknown := sorted(form.keys() - {"family", *names}):
         raise ParameterError(f"unknown field {unknown[0]!r}; known are {sorted(names)}")
     for name in names:
-        if not isinstance(form.get(name), Mapping):
+        if not isinstance(form.get(name), (Mapping, str) if name == "decay" else Mapping):
             raise ParameterError(f"{name} is {form.get(name)!r}; expected an object of fields")
 
 
@@ -390,8 +392,8 @@ def recipe_from_dict(
     """Inverse of :meth:`Recipe.to_dict`.
 
     Args:
-        form: ``{"family": ..., "params": {...}}``, for an integral decay with ``"decay": {...}``.
-            Without a family: "decay".
+        form: ``{"family": ..., "params": {...}}``, for an integral decay with ``"decay"``, a
+            dictionary or a text (:mod:`decaysketch.decay.read`). Without a family: "decay".
         id_key: the secret, where the parameters are keyed by one.
         table: the decay, where it is a table: the form has only its digest.
 
@@ -423,7 +425,9 @@ def normal_form(
         return recipe_from_dict(form, id_key=id_key).to_dict()
     _take_fields(form, "params", "decay")
     params = SketchParams.from_dict(form["params"], id_key=id_key)
-    decay = integral.normal_form(form["decay"]) if read_decay else dict(form["decay"])
+    decay = fields_of(form["decay"], params.time_unit, fixed=True)
+    if read_decay:
+        decay = integral.normal_form(decay)
     return {"family": IntegralRecipe.family, "params": params.to_dict(), "decay": decay}
 
 

@@ -28,7 +28,7 @@ LAYERS = [
         "decaysketch.compiling",
     ],
     ["decaysketch.distinct"],
-    ["decaysketch.predicate", "decaysketch.time_units"],
+    ["decaysketch.text", "decaysketch.time_units"],
     ["decaysketch.hashing", "decaysketch.sizing", "decaysketch.plausible_times"],
     ["decaysketch.params", "decaysketch.decay"],
     ["decaysketch.observations", "decaysketch.minhit"],

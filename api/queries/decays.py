@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from api.schemas import RequestModel
 from decaysketch import decay as decays
-from decaysketch.decay.parse import MAX_TEXT
+from decaysketch.decay.terms import MAX_TEXT
 
 __all__ = [
     "MOST_STEPS",

@@ -41,8 +41,8 @@ from decaysketch import ensemble, query
 from decaysketch.ensemble import Combine
 from decaysketch.estimate import Estimate
 from decaysketch.observations import TIME_LIMIT
-from decaysketch.predicate import MAX_OPERATIONS, MAX_TEXT, Predicate
 from decaysketch.sample import Sample
+from decaysketch.text.predicate import MAX_OPERATIONS, MAX_TEXT, Predicate
 
 __all__ = [
     "MOST_QUERIES",

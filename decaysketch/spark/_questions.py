@@ -20,11 +20,11 @@ from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.estimate import Estimate
 from decaysketch.families import Recipe
-from decaysketch.predicate import Predicate
 from decaysketch.query import HeavyHitter
 from decaysketch.sample import Sample
 from decaysketch.spark._opened import OpenedSketch, decoded, opened
 from decaysketch.spark._texts import decay_of
+from decaysketch.text.predicate import Predicate
 from decaysketch.time_units import NANOSECONDS
 
 __all__ = [
