@@ -203,8 +203,10 @@ def parse_decay(text: str, time_unit: str) -> Decay:
     Raises:
         ParameterError: no decay.
     """
-    if old := _OLD_DECAY.fullmatch(text):
-        spelled = f"{old[1]}({old[2]})"
-        warn(f"--decay {text!r} is an old spelling and will not be read much longer: {spelled!r}")
-        text = spelled
-    return decays.parse(text, time_unit)
+    old = _OLD_DECAY.fullmatch(text)
+    if old is None:
+        return decays.parse(text, time_unit)
+    spelled = f"{old[1]}({old[2]})"
+    decay = decays.parse(spelled, time_unit)
+    warn(f"--decay {text!r} is an old spelling and will not be read much longer: {spelled!r}")
+    return decay

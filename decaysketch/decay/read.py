@@ -103,7 +103,7 @@ def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Decay:
         >>> parse("exponential(half_life=15min)", "s")
         exponential(half_life=900)
         >>> parse("1/(1 + x/60)")
-        expression('1/(x/60 + 1)')
+        expression('1/(1 + x/60)')
     """
     try:
         return from_dict(fields_of(text, time_unit))
