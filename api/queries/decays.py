@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeGuard
 
 from pydantic import (
     Discriminator,
@@ -179,7 +179,7 @@ def decay_asked(asked: DecayModel | str, time_unit: str | None) -> decays.Decay:
     return decays.parse(asked, time_unit) if isinstance(asked, str) else asked.to_library()
 
 
-def is_expression(asked: DecayModel | str | None) -> bool:
+def is_expression(asked: DecayModel | str | None) -> TypeGuard[ExpressionDecay | str]:
     """Whether it may take a twentieth of a second to read; told at a glance."""
     if isinstance(asked, str):
         return kind_of(asked) in (None, "expression")

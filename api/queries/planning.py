@@ -98,10 +98,9 @@ class Texts:
         self.request = request
         self.read: dict[DecayModel | str, Decay | ParameterError] = {}
         self._time_unit = time_unit
-        self._unread = {
-            each.decay
-            for each in request.queries
-            if isinstance(each.decay, str) or is_expression(each.decay)
+        asked = (each.decay for each in request.queries)
+        self._unread: set[DecayModel | str] = {
+            each for each in asked if isinstance(each, str) or is_expression(each)
         }
 
     def work(self, turn_s: float) -> bool:

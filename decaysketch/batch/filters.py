@@ -8,7 +8,6 @@ table, and on whole row groups of a file by their statistics.
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,14 +34,6 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<=": pc.less_equal,
     ">": pc.greater,
     ">=": pc.greater_equal,
-}
-_PLAIN: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
 }
 _NULL_TESTS = ("is null", "is not null")
 _MOST_COMPARISONS = 100
@@ -144,8 +135,8 @@ def _compare(column: pa.ChunkedArray, comparison: Comparison) -> pa.ChunkedArray
     if pa.types.is_integer(kind) and isinstance(value, int):
         limits = np.iinfo(kind.to_pandas_dtype())
         if not limits.min <= value <= limits.max:  # every entry stands on the same side of it
-            always = _PLAIN[comparison.op](0, value)
-            return pc.and_(column.is_valid(), pa.scalar(always))
+            always = _COMPARE[comparison.op](0, 1 if value > 0 else -1)
+            return pc.and_(column.is_valid(), always)
     try:
         if isinstance(value, float) and pa.types.is_integer(kind) and np.isfinite(value):
             # x < 1.5 is x < 2: integers and floats compare in Arrow up to 2^53 alone
@@ -258,12 +249,12 @@ _TOKEN = re.compile(
     rf"""(?P<number>[+-]?{NUMBER}(?![\w.]))
     | (?P<text>'(?:[^']|'')*')
     | (?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)
+    | (?P<keyword>(?i:and|is|not|null|true|false)(?![\w.]))
     | (?P<word>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
     | (?P<op><=|>=|<>|!=|==|=|<|>)""",
     re.VERBOSE,
 )
 _SAME = {"<>": "!=", "==": "="}
-_WORDS = ("and", "is", "not", "null", "true", "false")
 _LONGEST_TEXT = 10_000
 
 
@@ -280,7 +271,7 @@ def parse_where(text: str) -> tuple[Comparison, ...]:
     tokens = Tokens(_TOKEN, "where", text, _LONGEST_TEXT, _MOST_COMPARISONS, "comparisons")
     comparisons = [_comparison(tokens)]
     while not tokens.take("end"):
-        tokens.want("AND or the end", "word", "and")
+        tokens.want("AND or the end", "keyword", "and")
         comparisons.append(_comparison(tokens))
     return tuple(comparisons)
 
@@ -290,13 +281,11 @@ def _comparison(tokens: Tokens) -> Comparison:
     if quoted := tokens.take("quoted"):
         quote = quoted.text[0]
         column = quoted.text[1:-1].replace(2 * quote, quote)
-    elif tokens.next.text.lower() not in _WORDS:
-        column = tokens.want("a column", "word").text
     else:
-        raise tokens.unexpected("a column")
-    if tokens.take("word", "is"):
-        negated = tokens.take("word", "not")
-        tokens.want("NULL" if negated else "NULL or NOT NULL", "word", "null")
+        column = tokens.want("a column", "word").text
+    if tokens.take("keyword", "is"):
+        negated = tokens.take("keyword", "not")
+        tokens.want("NULL" if negated else "NULL or NOT NULL", "keyword", "null")
         return Comparison(column, "is not null" if negated else "is null")
     op = tokens.want("one of = != < <= > >= or IS", "op").text
     value: Constant
@@ -305,6 +294,6 @@ def _comparison(tokens: Tokens) -> Comparison:
     elif quoted := tokens.take("text"):
         value = quoted.text[1:-1].replace("''", "'")
     else:
-        word = tokens.want("a number, 'text', true or false", "word", "true", "false")
+        word = tokens.want("a number, 'text', true or false", "keyword", "true", "false")
         value = word.text.lower() == "true"
     return Comparison(column, _SAME.get(op, op), value)

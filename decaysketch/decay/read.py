@@ -23,14 +23,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
-from decaysketch.decay.functions import (
-    Decay,
-    exponential,
-    none,
-    piecewise,
-    polynomial,
-    window,
-)
+from decaysketch.decay import functions
+from decaysketch.decay.functions import Decay
 from decaysketch.decay.symbolic import expression
 from decaysketch.errors import ParameterError
 from decaysketch.text.grammar import NUMBER, Token, Tokens, json_object, shortened
@@ -76,11 +70,11 @@ class Kind(NamedTuple):
 
 
 _KINDS = {
-    "window": Kind(window, ("width",)),
-    "exponential": Kind(exponential, (), ("rate", "half_life")),
-    "polynomial": Kind(polynomial, ("exponent",), ("scale",)),
-    "none": Kind(none),
-    "piecewise": Kind(piecewise, ("steps",), ("beyond",)),
+    "window": Kind(functions.window, ("width",)),
+    "exponential": Kind(functions.exponential, (), ("rate", "half_life")),
+    "polynomial": Kind(functions.polynomial, ("exponent",), ("scale",)),
+    "none": Kind(functions.none),
+    "piecewise": Kind(functions.piecewise, ("steps",), ("beyond",)),
     "expression": Kind(expression, ("text",)),
 }
 
@@ -215,21 +209,17 @@ class _Call(NamedTuple):
     def _parameter(self, fields: dict[str, Any], places: list[str]) -> None:
         if name := self.tokens.take("word"):
             self.tokens.want("= and a value", "sign", "=")
-            parameter = name.text
-        elif places:
-            parameter = places.pop(0)
-        else:
+        elif not places:
             raise self.tokens.unexpected("name=value")
+        parameter = name.text if name else places.pop(0)
         if parameter in fields:
             raise self.tokens.unexpected(f"{parameter} once")
-        fields[parameter] = self._value(parameter)
-
-    def _value(self, parameter: str) -> Any:
-        if parameter == "steps":
-            return self._steps()
         if quoted := self.tokens.take("text"):
-            return quoted.text[1:-1]
-        return self._number(has_unit=parameter in _TIMES)
+            fields[parameter] = quoted.text[1:-1]
+        elif parameter == "steps":
+            fields[parameter] = self._steps()
+        else:
+            fields[parameter] = self._number(has_unit=parameter in _TIMES)
 
     def _steps(self) -> list[list[Any]]:
         steps: list[list[Any]] = []
@@ -269,7 +259,7 @@ class _Call(NamedTuple):
             return int(length)
         if self.fixed:
             return f"{length.numerator}/{length.denominator}"
-        decimal = float(length) if length < _LONGEST else 0.0
+        decimal = float(length) if abs(length) < _LONGEST else 0.0
         if Fraction(repr(decimal)) != length:
             raise self.tokens.refusal(
                 number.at,

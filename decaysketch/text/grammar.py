@@ -287,8 +287,7 @@ def json_object(name: str, text: str, max_text: int) -> dict[str, Any]:
     Raises:
         ParameterError: it is too long, no JSON, nested too deep, or no object.
     """
-    if len(text) > max_text:
-        raise ParameterError(f"{name} has {len(text)} characters; expected at most {max_text}")
+    Text(name, text, max_text, 0)
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as fault:

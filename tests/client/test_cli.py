@@ -427,7 +427,7 @@ def test_query_as_a_table_marks_what_is_exact(built: Path) -> None:
         (["selectivity:__import__('os')"], "aggregate"),
         (["sum", "--now", "noon"], "--now is 'noon'; expected an integer or latest"),
         (["sum", "--decay", "window(60"], "the decay has its end at character 9"),
-        (["sum", "--decay", "window:width=x"], "the decay has 'x' at character 13; expected a number"),
+        (["sum", "--decay", "window:width=x"], "'x' at character 13; expected a number"),
         (["sum", "--decay", "rot:rate=1"], "decay 'rot(rate=1)' is none of window, exponential"),
         (["sum", "--decay-expression", "x"], "x"),
         (["sum", "--confidence", "2"], "confidence is 2"),
