@@ -5,6 +5,7 @@ Each family reads the options that are its own; one of another family is refused
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,6 @@ from decaysketch.batch import ColumnMapping
 from decaysketch.cli.output import CommandError, warn
 from decaysketch.client.access import bearer, plain_url
 from decaysketch.decay import Decay
-from decaysketch.decay.read import kind_of
 from decaysketch.families import FAMILIES, Recipe, recipe_from_dict
 from decaysketch.text.grammar import json_object
 
@@ -159,9 +159,11 @@ def _option(name: str) -> str:
 
 def _decay_text(given: str) -> str:
     """Of ``--decay``: a spelling of a decay, or what is in the file of that name."""
-    if given.lstrip().startswith("{") or kind_of(given) or not Path(given).is_file():
-        return given
-    return Path(given).read_text(encoding="utf-8")
+    if os.path.isfile(given):  # noqa: PTH113 - Path raises where a text is too long for a name
+        return Path(given).read_text(encoding="utf-8")
+    if given.endswith(".json"):
+        raise CommandError(f"--decay is {given!r}; expected a decay, or a file that holds one")
+    return given
 
 
 def api_client(url: str, key_file: Path | None, timeout_s: float) -> httpx2.Client:
