@@ -11,9 +11,10 @@ and Spark.
 =========================================================  =======================================
 
 A number without a unit is in the stream's time unit; one with a unit (``ns us ms s min m h d``) is
-converted exactly, or refused. ``str(decay)`` is a spelling of the decay: what reads it gets an
-equal one. Fixed decays (:mod:`decaysketch.decay.integral`) are spelled alike: ``halving(10)``,
-``exponential(half_life="1/3")``, ``expression("max(w - x, 0)", max_weight=9)``.
+converted exactly, or refused. ``str(decay)`` is a spelling of the decay, if it is not longer than
+:data:`MAX_TEXT`: what reads it gets an equal one. Fixed decays (:mod:`decaysketch.decay.integral`)
+are spelled alike: ``halving(10)``, ``exponential(half_life="1/3")``,
+``expression("max(w - x, 0)", max_weight=9)``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from decaysketch.decay import functions
 from decaysketch.decay.functions import Decay
@@ -31,8 +32,6 @@ from decaysketch.text.grammar import NUMBER, Token, Tokens, json_object, shorten
 from decaysketch.time_units import NANOSECONDS
 
 __all__ = ["MAX_TEXT", "Kind", "built", "fields_of", "from_dict", "kind_of", "parse"]
-
-D = TypeVar("D")
 
 MAX_TEXT = 20_000
 """Characters of a text."""
