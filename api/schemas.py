@@ -13,17 +13,29 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import Header, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    RootModel,
+    Tag,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from decaysketch import SketchParams
 from decaysketch.asyncwindow import AsyncParams, MedianParams, SumParams
 
 __all__ = [
+    "FIELDS",
     "SOURCE",
     "STREAM",
+    "TEXT",
     "AfterHeader",
     "DecayStream",
+    "DecayText",
     "HashedStream",
     "Health",
     "IntegralStream",
@@ -44,12 +56,31 @@ __all__ = [
     "StreamSummary",
     "SumStream",
     "SumStreamParams",
+    "text_or_fields",
 ]
 
 _LARGEST_NUMBER = (1 << 63) - 1
 _UNKNOWN_NAMED = 3
 STREAM = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 SOURCE = r"^[^\x00-\x1f\x7f-\x9f]{1,200}$"
+
+FIELDS, TEXT = "as fields", "as text"  # of a decay; no name of a field has a space
+DecayText = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=2000,
+        description="`none`, `window(1h)`, `exponential(half_life=15min)`, `polynomial(1, "
+        "scale=10s)`, `piecewise([(1min, 1), (1h, 0.5)])`, `1/(1 + log(1 + x/60))`. Numbers "
+        "without a unit are in the stream's `time_unit`; others are converted to it exactly.",
+    ),
+]
+
+
+def text_or_fields(decay: object) -> str:
+    """The tag of what a decay is spelled as."""
+    return TEXT if isinstance(decay, str) else FIELDS
+
 
 StreamName = Annotated[
     str,
@@ -220,12 +251,16 @@ class IntegralStream(HashedStream):
 
     family: Literal["integral"]
     params: StreamParams
-    decay: dict[str, Any] = Field(
-        max_length=10,
+    decay: Annotated[
+        Annotated[dict[str, Any], Field(max_length=10), Tag(FIELDS)]
+        | Annotated[DecayText, Tag(TEXT)],
+        Discriminator(text_or_fields),
+    ] = Field(
         description="As an integral decay's `to_dict()`: `window` with `width`; `exponential` with "
         "`half_life` or `rate`; `polynomial` with `exponent`, `scale`; `halving` with `period`; "
-        '`expression` with `text`, `max_weight`. A number may be a fraction in quotes, `"1/3"`.',
-        examples=[{"kind": "exponential", "half_life": 3600}],
+        '`expression` with `text`, `max_weight`. A number may be a fraction in quotes, `"1/3"`. '
+        "Or as a text, `exponential(half_life=15min)`.",
+        examples=[{"kind": "exponential", "half_life": 3600}, "exponential(half_life=1h)"],
     )
 
 

@@ -99,8 +99,8 @@ def recipe_from_dict(
     """Inverse of :meth:`Recipe.to_dict`.
 
     Args:
-        form: ``{"family": ..., "params": {...}}``, for an integral decay with ``"decay": {...}``.
-            Without a family: "decay".
+        form: ``{"family": ..., "params": {...}}``, for an integral decay with ``"decay"``, a
+            dictionary or a text (:mod:`decaysketch.decay.read`). Without a family: "decay".
         id_key: the secret, where the parameters are keyed by one.
         table: the decay, where it is a table: the form has only its digest.
 

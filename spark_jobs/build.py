@@ -11,7 +11,7 @@ tables of ranges of time that overlap merge (``spark_jobs.merge``) to the table 
 ``--family`` says which kind of sketch (see :mod:`decaysketch.families`):
 
     --family decay                                           any decay, chosen at query time
-    --family integral --decay '{"kind": "halving", ...}'     one decay, any integral one
+    --family integral --decay 'halving(10min)'               one decay, any integral one
     --family sum --max-sum N [--max-window W]                sums over any recent window
     --family median --max-count N [--max-window W]           quantiles over any recent window
 
@@ -116,8 +116,8 @@ def main(
     decay: Annotated[
         str | None,
         typer.Option(
-            help="For the family integral: the decay as JSON, such as "
-            '\'{"kind": "exponential", "half_life": 3600}\', or a file that holds it.'
+            help="For the family integral: the decay, such as 'exponential(half_life=15min)', "
+            "'floor(w / (1 + x/60))' or JSON; or a file that holds it."
         ),
     ] = None,
     now: Annotated[

@@ -192,6 +192,23 @@ class TestParse:
         with pytest.raises(ds.ParameterError, match="where"):
             parse_where(text)
 
+    def test_a_refusal_names_the_place_and_what_may_stand_there(self) -> None:
+        for text, named in {
+            "x = 1 or y = 2": "where has 'or' at character 6; expected AND or the end",
+            " x = y": "where has 'y' at character 5; expected a number, 'text', true or false",
+            "x = 1 and": "where has its end at character 9; expected a column",
+            "x = 'a": 'where has "\'a" at character 4; expected a word, number or sign',
+            "x = " + "9" * 5_000: "expected at most 400 digits",
+            "x = 1e99999": "expected at most 400 digits, and 3 of an exponent",
+        }.items():
+            with pytest.raises(ds.ParameterError) as refused:
+                parse_where(text)
+            assert named in str(refused.value)
+
+    def test_a_word_may_begin_as_one_of_the_language(self) -> None:
+        text = "android = 1 and is_valid = true and null.x is not null"
+        assert [each.column for each in parse_where(text)] == ["android", "is_valid", "null.x"]
+
     def test_length_is_bounded(self) -> None:
         with pytest.raises(ds.ParameterError, match="characters"):
             parse_where("x = 1 " * 5_000)

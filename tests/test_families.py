@@ -121,6 +121,15 @@ class TestIntegralDecays:
         with pytest.raises(ds.IncompatibleSketchError, match="decay"):
             recipe.decode(fed(other).to_bytes())
 
+    def test_a_decay_may_be_a_text_in_units(self) -> None:
+        recipe = RECIPES["integral"]
+        for text in ("halving(1min)", str(HALVING), '{"kind": "halving", "period": 60}'):
+            form = recipe.to_dict() | {"decay": text}
+            assert recipe_from_dict(form) == recipe
+            assert families.normal_form(form) == recipe.to_dict()
+        with pytest.raises(ds.ParameterError, match="'parsec' at character 10; expected a unit"):
+            recipe_from_dict(recipe.to_dict() | {"decay": "halving(1 parsec)"})
+
     def test_a_table_is_given_apart(self) -> None:
         recipe = recipe_of(PARAMS, TABLE)
         blob = fed(recipe).to_bytes()

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = [
     ["decaysketch.errors"],
     ["decaysketch.core"],
-    ["decaysketch.predicate"],
+    ["decaysketch.text"],
     ["decaysketch.decay"],
     ["decaysketch.codec", "decaysketch.minhit"],
     ["decaysketch.answers"],

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import decaysketch as ds
 from decaysketch.errors import ParameterError
-from decaysketch.predicate import MAX_DEPTH, MAX_OPERATIONS, MAX_TEXT, Predicate
+from decaysketch.text.predicate import MAX_DEPTH, MAX_OPERATIONS, MAX_TEXT, Predicate
 
 # --------------------------------------------------------------------- meaning, by plain Python
 

@@ -2,23 +2,33 @@
 
 Their domains are the library's business: each model builds the library's decay, and what that
 refuses is reported at the place in the request. Those of a few numbers are built while the request
-is read. To check a long list of steps takes 2 ms, to read and check the text of an expression
-50 ms, so that is done later, where it holds up nobody else and once for all that are equal
-(``planning``, and the route of curves).
+is read, and that is the decay that is asked. To check a long list of steps takes 2 ms, to read and
+check the text of an expression 50 ms, so that is done later, where it holds up nobody else and once
+for all that are equal (``planning``, and the route of curves). So are decays that are spelled as a
+text, for their units are the stream's.
 """
 
 from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeGuard
 
-from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from api.schemas import RequestModel
+from api.schemas import FIELDS, TEXT, DecayText, RequestModel, text_or_fields
 from decaysketch import decay as decays
-from decaysketch.decay.parse import MAX_TEXT
+from decaysketch.decay.read import kind_of
+from decaysketch.decay.terms import MAX_TEXT
 
 __all__ = [
     "MOST_STEPS",
@@ -28,6 +38,8 @@ __all__ = [
     "ExpressionDecay",
     "NonNegative",
     "Positive",
+    "decay_asked",
+    "is_expression",
 ]
 
 MOST_STEPS = 1000
@@ -61,14 +73,23 @@ class DecayModel(RequestModel):
         Raises:
             ParameterError: a field is outside its domain.
         """
-        return decays.from_dict(self.model_dump(exclude_none=True))
+        return decays.from_dict(self.fields())
+
+    def fields(self) -> dict[str, Any]:
+        """As the library's ``to_dict`` says it."""
+        return {name: value for name, value in self if value is not None}
 
 
 class _CheckedDecay(DecayModel):
+    _decay: decays.Decay = PrivateAttr()
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        self.to_library()
+        self._decay = super().to_library()
         return self
+
+    def to_library(self) -> decays.Decay:
+        return self._decay
 
 
 class WindowDecay(_CheckedDecay):
@@ -127,6 +148,39 @@ class ExpressionDecay(DecayModel):
 
 
 AnyDecay = Annotated[
-    WindowDecay | ExponentialDecay | PolynomialDecay | NoDecay | PiecewiseDecay | ExpressionDecay,
-    Field(discriminator="kind", description="How the weight of an observation falls with its age."),
+    Annotated[
+        Annotated[
+            WindowDecay
+            | ExponentialDecay
+            | PolynomialDecay
+            | NoDecay
+            | PiecewiseDecay
+            | ExpressionDecay,
+            Field(discriminator="kind"),
+        ],
+        Tag(FIELDS),
+    ]
+    | Annotated[DecayText, Tag(TEXT)],
+    Discriminator(text_or_fields),
+    Field(description="How the weight of an observation falls with its age."),
 ]
+
+
+def decay_asked(asked: DecayModel | str, time_unit: str | None) -> decays.Decay:
+    """The library's decay.
+
+    Args:
+        asked: an :data:`AnyDecay`.
+        time_unit: of the stream, in which a text is read; None: it may have no units.
+
+    Raises:
+        ParameterError: it is none.
+    """
+    return decays.parse(asked, time_unit) if isinstance(asked, str) else asked.to_library()
+
+
+def is_expression(asked: DecayModel | str | None) -> TypeGuard[ExpressionDecay | str]:
+    """Whether it may take a twentieth of a second to read; told at a glance."""
+    if isinstance(asked, str):
+        return kind_of(asked) in (None, "expression")
+    return isinstance(asked, ExpressionDecay)

@@ -90,7 +90,7 @@ class Desk:
         streams = [await self._aggregator.find(name) for name in names]
         turns = self._turns.asked(asker) if counted else nullcontext(self._turns.by(asker))
         with turns as compute:
-            texts = Texts(request, self._settings)
+            texts = Texts(request, self._settings, streams[0].recipe.params.time_unit)
             now_ns = clock.now_ns()
             while (begun := await compute(self._begin, streams, texts, now_ns, known)) is None:
                 if await left():

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from api.clock import now_in
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
 from api.families import AGGREGATES, Snapshot, fixed_decay
 from api.queries.caching import etag
-from api.queries.decays import DecayModel, ExpressionDecay, PiecewiseDecay
+from api.queries.decays import DecayModel, PiecewiseDecay, decay_asked, is_expression
 from api.queries.groups import Joins, common_recipe
 from api.queries.requests import AnyQuery, GroupRequest, QueryRequest, SelectivityQuery
 from api.settings import Settings
 from api.streams import Stream
 from decaysketch.core.observations import TIME_LIMIT
-from decaysketch.decay import Decay
+from decaysketch.decay import Decay, integral
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.decay.read import fields_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
 
@@ -36,7 +37,7 @@ MAX_ESTIMATES = 20_000
 MAX_STEPS = 5000
 """Steps of all decays of one request together."""
 
-_WHEN = {"decay", "now", "times"}
+_WHEN = {"now", "times"}
 
 
 @dataclass(frozen=True)
@@ -73,51 +74,58 @@ class Plan:
 
 
 class Texts:
-    """The expressions of a request, read one after the other: each may take a twentieth of a
-    second, and holds the interpreter's lock.
+    """The expressions and other texts of a request, read one after the other: each may take a
+    twentieth of a second, and holds the interpreter's lock.
 
     Args:
         request: what is asked.
         settings: the limits.
+        time_unit: of the streams that are asked.
 
     Attributes:
         request: it.
-        read: by the decay as JSON, what it is; or why it is none.
+        read: by the decay as it was asked, what it is; or why it is none.
 
     Raises:
         InvalidRequestError: the request is beyond a limit.
     """
 
-    def __init__(self, request: QueryRequest | GroupRequest, settings: Settings) -> None:
+    def __init__(
+        self, request: QueryRequest | GroupRequest, settings: Settings, time_unit: str
+    ) -> None:
         _check_limits(request, settings)
         self.request = request
-        self.read: dict[str, Decay | ParameterError] = {}
-        self._unread = {
-            _text_of(each.decay): each.decay
-            for each in request.queries
-            if isinstance(each.decay, ExpressionDecay)
+        self.read: dict[DecayModel | str, Decay | ParameterError] = {}
+        self._time_unit = time_unit
+        asked = (each.decay for each in request.queries)
+        self._unread: set[DecayModel | str] = {
+            each for each in asked if isinstance(each, str) or is_expression(each)
         }
 
     def work(self, turn_s: float) -> bool:
         """Read for about so long; whether all are read."""
         end = time.monotonic() + turn_s
         while self._unread:
-            text, decay = self._unread.popitem()
-            self.read[text] = _read(decay)
+            asked = self._unread.pop()
+            try:
+                self.read[asked] = decay_asked(asked, self._time_unit)
+            except ParameterError as error:
+                self.read[asked] = error
             if time.monotonic() > end:
                 break
         return not self._unread
 
+    def decay(self, asked: DecayModel | str) -> Decay:
+        """What a query asks for.
 
-def _text_of(decay: DecayModel) -> str:
-    return decay.model_dump_json()
-
-
-def _read(decay: DecayModel) -> Decay | ParameterError:
-    try:
-        return decay.to_library()
-    except ParameterError as error:
-        return error
+        Raises:
+            ParameterError: it is no decay.
+        """
+        if not isinstance(asked, str) and not is_expression(asked):
+            return asked.to_library()
+        if isinstance(found := self.read[asked], ParameterError):
+            raise found
+        return found
 
 
 def plan(
@@ -145,12 +153,16 @@ def plan(
     recipe = common_recipe(streams)
     names = tuple(stream.name for stream in streams)
     _check_aggregates(names, recipe, request.queries)
-    chosen = _decays(recipe, request.queries, texts.read)
+    chosen = _decays(recipe, texts)
     snapshot = joins.snapshot(streams, request.sources)
     now = _now(recipe, snapshot, request.queries, clock_ns)
-    queries = [each.model_dump(mode="json") for each in request.queries]
+    queries = [each.model_dump(mode="json", exclude={"decay"}) for each in request.queries]
     tag = etag(
-        type(request).__name__, json.dumps(names), snapshot.digest, json.dumps(queries), str(now)
+        type(request).__name__,
+        json.dumps(names),
+        snapshot.digest,
+        json.dumps([*zip(map(str, chosen), queries, strict=True)]),
+        str(now),
     )
     questions = tuple(
         json.dumps({name: each[name] for name in each.keys() - _WHEN}, sort_keys=True)
@@ -172,7 +184,7 @@ def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> N
     _at_most("queries", estimates, "estimates to give", MAX_ESTIMATES)
     steps = sum(len(each.decay.steps) for each in queries if isinstance(each.decay, PiecewiseDecay))
     _at_most("queries", steps, "steps of decays", MAX_STEPS)
-    texts = {each.decay.text for each in queries if isinstance(each.decay, ExpressionDecay)}
+    texts = {each.decay for each in queries if is_expression(each.decay)}
     predicates = {each.predicate for each in queries if isinstance(each, SelectivityQuery)}
     expressions = len(texts) + len(predicates - {None})
     _at_most("queries", expressions, "different expressions", settings.max_expressions)
@@ -186,38 +198,28 @@ def _at_most(field: str, given: int, what: str, most: int) -> None:
         )
 
 
-def _check_aggregates(
-    names: Sequence[str], recipe: Recipe, queries: Sequence[AnyQuery]
-) -> None:
+def _check_aggregates(names: Sequence[str], recipe: Recipe, queries: Sequence[AnyQuery]) -> None:
     known = AGGREGATES[recipe.family]
     unknown = {i: each.aggregate for i, each in enumerate(queries) if each.aggregate not in known}
     if unknown:
         raise UnsupportedAggregateError(names[0], recipe.family, known, unknown)
 
 
-def _decays(
-    recipe: Recipe,
-    queries: Sequence[AnyQuery],
-    read: Mapping[str, Decay | ParameterError],
-) -> tuple[Decay | None, ...]:
+def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
     """The decay of each query, each where it is the query that chooses, and predicates read."""
-    decay = fixed_decay(recipe)
-    fixed = None if decay is None else decay.to_dict()
+    fixed = fixed_decay(recipe)
     faults: list[Fault] = []
     chosen: list[Decay | None] = []
-    built = dict(read)
-    for position, each in enumerate(queries):
+    for position, each in enumerate(texts.request.queries):
         field = f"queries[{position}].decay"
         chosen.append(None)
-        faults += _decay_faults(fixed, field, each.decay)
         try:
-            if fixed is None and each.decay is not None:
-                text = _text_of(each.decay)
-                if text not in built:
-                    built[text] = _read(each.decay)
-                if isinstance(found := built[text], ParameterError):
-                    raise found
-                chosen[-1] = found
+            if fixed is not None:
+                faults += _faults_beside(fixed, field, each.decay, recipe.params.time_unit)
+            elif each.decay is None:
+                faults.append(Fault(field=field, reason="missing"))
+            else:
+                chosen[-1] = texts.decay(each.decay)
             if isinstance(each, SelectivityQuery):
                 field = f"queries[{position}].predicate"
                 _ = each.holds
@@ -228,15 +230,21 @@ def _decays(
     return tuple(chosen)
 
 
-def _decay_faults(
-    fixed: Mapping[str, Any] | None, field: str, asked: DecayModel | None
+def _faults_beside(
+    fixed: IntegralDecay, field: str, asked: DecayModel | str | None, time_unit: str
 ) -> Iterator[Fault]:
-    if fixed is None:
-        if asked is None:
-            yield Fault(field=field, reason="missing")
-    elif asked is not None and (given := asked.model_dump(exclude_none=True)) != fixed:
+    """What is wrong with a decay that is asked for where it is fixed, and need not be."""
+    if asked is None:
+        return
+    if isinstance(asked, str):
+        given = fields_of(asked, time_unit, fixed=True)
+        if given["kind"] != "expression":  # whose normal form takes a while
+            given = integral.normal_form(given)
+    else:
+        given = asked.fields()
+    if given != (kept := fixed.to_dict()):
         reason = "the decay of this stream is fixed, and another one: leave it out"
-        yield Fault(field=field, reason=reason, value=str(given), expected=str(fixed))
+        yield Fault(field=field, reason=reason, value=str(given), expected=str(kept))
 
 
 def _now(

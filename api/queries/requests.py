@@ -42,7 +42,7 @@ from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Sample
 from decaysketch.core.observations import TIME_LIMIT
-from decaysketch.predicate import MAX_OPERATIONS, MAX_TEXT, Predicate
+from decaysketch.text.predicate import MAX_OPERATIONS, MAX_TEXT, Predicate
 
 __all__ = [
     "MOST_QUERIES",

@@ -13,7 +13,7 @@ from api.access.guard import reads
 from api.errors import Fault, InvalidRequestError
 from api.json_body import JsonRoute
 from api.queries import asked_in_body, body_described
-from api.queries.decays import AnyDecay, NonNegative
+from api.queries.decays import AnyDecay, NonNegative, decay_asked
 from api.routes.common import TheQuestions, json_only, problems
 from api.schemas import RequestModel
 from decaysketch.decay import Expression
@@ -49,6 +49,9 @@ class CurveRequest(RequestModel):
 
     decay: AnyDecay
     ages: Ages
+    time_unit: str | None = Field(
+        default=None, max_length=100, description="Of the ages, for a decay with units."
+    )
 
 
 class CurveResponse(BaseModel):
@@ -82,7 +85,7 @@ async def post_curve(
 
 def _curve(request: CurveRequest) -> CurveResponse:
     try:
-        decay = request.decay.to_library()
+        decay = decay_asked(request.decay, request.time_unit)
         ages = np.linspace(request.ages.start, request.ages.stop, request.ages.points)
         weights = decay(ages)
     except ParameterError as error:
@@ -90,7 +93,7 @@ def _curve(request: CurveRequest) -> CurveResponse:
             f"decay: {error}", [Fault(field="decay", reason=str(error))]
         ) from None
     return CurveResponse(
-        text=decay.text if isinstance(decay, Expression) else repr(decay),
+        text=decay.text if isinstance(decay, Expression) else str(decay),
         ages=ages.tolist(),
         weights=weights.tolist(),
     )

@@ -8,7 +8,6 @@ table, and on whole row groups of a file by their statistics.
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 
 from decaysketch.core.observations import check_integer_time
 from decaysketch.errors import ParameterError
+from decaysketch.text.grammar import NUMBER, Tokens
 
 __all__ = ["ColumnStatistics", "Comparison", "RowFilter", "parse_where"]
 
@@ -34,14 +34,6 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<=": pc.less_equal,
     ">": pc.greater,
     ">=": pc.greater_equal,
-}
-_PLAIN: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
 }
 _NULL_TESTS = ("is null", "is not null")
 _MOST_COMPARISONS = 100
@@ -143,8 +135,8 @@ def _compare(column: pa.ChunkedArray, comparison: Comparison) -> pa.ChunkedArray
     if pa.types.is_integer(kind) and isinstance(value, int):
         limits = np.iinfo(kind.to_pandas_dtype())
         if not limits.min <= value <= limits.max:  # every entry stands on the same side of it
-            always = _PLAIN[comparison.op](0, value)
-            return pc.and_(column.is_valid(), pa.scalar(always))
+            always = _COMPARE[comparison.op](0, 1 if value > 0 else -1)
+            return pc.and_(column.is_valid(), always)
     try:
         if isinstance(value, float) and pa.types.is_integer(kind) and np.isfinite(value):
             # x < 1.5 is x < 2: integers and floats compare in Arrow up to 2^53 alone
@@ -254,13 +246,12 @@ class RowFilter:
 # ------------------------------------------------------------------------------------------- text
 
 _TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<number>[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?))(?![\w.])
+    rf"""(?P<number>[+-]?{NUMBER}(?![\w.]))
     | (?P<text>'(?:[^']|'')*')
     | (?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)
+    | (?P<keyword>(?i:and|is|not|null|true|false)(?![\w.]))
     | (?P<word>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
-    | (?P<op><=|>=|<>|!=|==|=|<|>)
-    )""",
+    | (?P<op><=|>=|<>|!=|==|=|<|>)""",
     re.VERBOSE,
 )
 _SAME = {"<>": "!=", "==": "="}
@@ -277,81 +268,32 @@ def parse_where(text: str) -> tuple[Comparison, ...]:
     Raises:
         ParameterError: anything else, naming the place.
     """
-    if len(text) > _LONGEST_TEXT:
-        raise ParameterError(f"where has {len(text)} characters; at most {_LONGEST_TEXT}")
-    tokens = _tokens(text)
-    comparisons: list[Comparison] = []
-    at = 0
-    while True:
-        comparison, at = _comparison(text, tokens, at)
-        comparisons.append(comparison)
-        if len(comparisons) > _MOST_COMPARISONS:
-            raise ParameterError(f"where has more than {_MOST_COMPARISONS} comparisons")
-        if at == len(tokens) - 1:
-            return tuple(comparisons)
-        if tokens[at].word != "and":
-            _expected(text, tokens[at], "AND or the end")
-        at += 1
+    tokens = Tokens(_TOKEN, "where", text, _LONGEST_TEXT, _MOST_COMPARISONS, "comparisons")
+    comparisons = [_comparison(tokens)]
+    while not tokens.take("end"):
+        tokens.want("AND or the end", "keyword", "and")
+        comparisons.append(_comparison(tokens))
+    return tuple(comparisons)
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    position: int
-
-    @property
-    def word(self) -> str:
-        return self.text.lower() if self.kind == "word" else ""
-
-
-def _tokens(text: str) -> list[_Token]:
-    tokens = []
-    position, end = 0, len(text.rstrip())
-    while position < end:
-        found = _TOKEN.match(text, position)
-        if found is None or found.lastgroup is None:
-            start = position + len(text[position:]) - len(text[position:].lstrip())
-            raise ParameterError(
-                f"where: {text[start : start + 20]!r} at {start} is not understood"
-            )
-        tokens.append(_Token(found.lastgroup, found[found.lastgroup], found.start(found.lastgroup)))
-        position = found.end()
-    return [*tokens, _Token("end", "", end)]
-
-
-def _comparison(text: str, tokens: list[_Token], at: int) -> tuple[Comparison, int]:
-    token = tokens[at]
-    if token.kind == "quoted":
-        quote = token.text[0]
-        column = token.text[1:-1].replace(2 * quote, quote)
-    elif token.kind == "word" and token.word not in ("and", "is", "not", "null", "true", "false"):
-        column = token.text
+def _comparison(tokens: Tokens) -> Comparison:
+    tokens.count()
+    if quoted := tokens.take("quoted"):
+        quote = quoted.text[0]
+        column = quoted.text[1:-1].replace(2 * quote, quote)
     else:
-        _expected(text, token, "a column")
-    follows = tokens[at + 1]
-    if follows.word == "is":
-        words = [t.word for t in tokens[at + 2 : at + 4]]
-        if words[:1] == ["null"]:
-            return Comparison(column, "is null"), at + 3
-        if words == ["not", "null"]:
-            return Comparison(column, "is not null"), at + 4
-        _expected(text, tokens[at + 2], "NULL or NOT NULL")
-    if follows.kind != "op":
-        _expected(text, follows, "one of = != < <= > >= or IS")
-    constant = tokens[at + 2]
+        column = tokens.want("a column", "word").text
+    if tokens.take("keyword", "is"):
+        negated = tokens.take("keyword", "not")
+        tokens.want("NULL" if negated else "NULL or NOT NULL", "keyword", "null")
+        return Comparison(column, "is not null" if negated else "is null")
+    op = tokens.want("one of = != < <= > >= or IS", "op").text
     value: Constant
-    if constant.kind == "number":
-        whole = re.fullmatch(r"[+-]?\d+", constant.text)
-        value = int(constant.text) if whole else float(constant.text)
-    elif constant.kind == "text":
-        value = constant.text[1:-1].replace("''", "'")
-    elif constant.word in ("true", "false"):
-        value = constant.word == "true"
+    if number := tokens.take("number"):
+        value = number.number
+    elif quoted := tokens.take("text"):
+        value = quoted.text[1:-1].replace("''", "'")
     else:
-        _expected(text, constant, "a number, 'text', true or false")
-    return Comparison(column, _SAME.get(follows.text, follows.text), value), at + 3
-
-
-def _expected(text: str, token: _Token, what: str) -> Any:
-    found = repr(token.text) if token.text else "the end"
-    raise ParameterError(f"where: {found} at {token.position} of {text!r}; expected {what}")
+        word = tokens.want("a number, 'text', true or false", "keyword", "true", "false")
+        value = word.text.lower() == "true"
+    return Comparison(column, _SAME.get(op, op), value)

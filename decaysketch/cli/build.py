@@ -90,7 +90,10 @@ def build(
     ] = None,
     decay: Annotated[
         str | None,
-        typer.Option(help="Family integral: the decay as JSON, or a file that holds it."),
+        typer.Option(
+            help="Family integral: the decay, such as 'exponential(half_life=15min)', "
+            "'floor(w / (1 + x/60))' or JSON; or a file that holds it."
+        ),
     ] = None,
     max_weight: Annotated[int | None, typer.Option(help="Largest weight.")] = None,
     id_bits: Annotated[int | None, typer.Option(help="Ids are below 2^id_bits.")] = None,

@@ -5,7 +5,8 @@ Each family reads the options that are its own; one of another family is refused
 
 from __future__ import annotations
 
-import json
+import os.path
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,10 +17,11 @@ import typer
 
 from decaysketch import decay as decays
 from decaysketch.batch import ColumnMapping
-from decaysketch.cli.output import CommandError
+from decaysketch.cli.output import CommandError, warn
 from decaysketch.client.access import bearer, plain_url
 from decaysketch.decay import Decay
 from decaysketch.families import FAMILIES, Recipe, recipe_from_dict
+from decaysketch.text.grammar import json_object
 
 __all__ = [
     "ApiKeyFile",
@@ -50,6 +52,8 @@ _PARAMS = {
     "sum": ("max_sum", "max_window", "capacity", "seed", "time_unit"),
     "median": ("max_count", "max_window", "capacity", "seed", "time_unit", "value_type"),
 }
+_OLD_DECAY = re.compile(r"\s*([a-z]+):([^(){}]*)")
+_LONGEST_FILE = 1 << 20  # characters of a file of parameters
 _SAMPLED = ("sum", "median")  # families whose elements are named by source and sequence
 
 
@@ -82,7 +86,8 @@ def recipe_from_options(
         family: its name; None: the one that the file says, or else "decay".
         params_file: JSON, either parameters or ``{"family", "params", "decay"}``; None: they are in
             ``options``.
-        decay: an integral decay as JSON, or the path of a file of it, for the family integral.
+        decay: an integral decay in any spelling (:mod:`decaysketch.decay.read`), or the path of a
+            file that holds one, for the family integral.
         id_key: the stream's secret, where it has one.
         options: every parameter of any family; None where not given.
         defaults: what holds of parameters that were not given, in families that have them.
@@ -97,7 +102,7 @@ def recipe_from_options(
     if params_file is not None:
         if given:
             raise CommandError(f"{_option(next(iter(given)))} has no use beside --params")
-        form = _json_object(params_file.read_text(encoding="utf-8"), str(params_file))
+        form = json_object(str(params_file), params_file.read_text(encoding="utf-8"), _LONGEST_FILE)
         if "params" not in form:
             form = {"family": family or "decay", "params": form}
         elif family not in (None, form.get("family", "decay")):
@@ -116,7 +121,9 @@ def recipe_from_options(
     if decay is not None:
         if "decay" in form:
             raise CommandError(f"--decay has no use: {params_file} has the decay")
-        form["decay"] = _decay_form(decay)
+        if form["family"] != "integral":
+            raise CommandError(f"--decay has no use for the family {form['family']}")
+        form["decay"] = _decay_text(decay)
     return recipe_from_dict(form, id_key=id_key)
 
 
@@ -150,22 +157,13 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _decay_form(text: str) -> dict[str, Any]:
-    if text.lstrip().startswith("{"):
-        return _json_object(text, "--decay")
-    if not Path(text).is_file():
-        raise CommandError(f"--decay is {text!r}; expected JSON, or a file that holds it")
-    return _json_object(Path(text).read_text(encoding="utf-8"), text)
-
-
-def _json_object(text: str, place: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(text)
-    except ValueError as fault:
-        raise CommandError(f"{place} is not JSON: {fault}") from None
-    if not isinstance(fields, dict):
-        raise CommandError(f"{place} is {fields!r}; expected an object")
-    return fields
+def _decay_text(given: str) -> str:
+    """Of ``--decay``: a spelling of a decay, or what is in the file of that name."""
+    if os.path.isfile(given):  # noqa: PTH113 - Path raises where a text is too long for a name
+        return Path(given).read_text(encoding="utf-8")
+    if given.endswith(".json"):
+        raise CommandError(f"--decay is {given!r}; expected a decay, or a file that holds one")
+    return given
 
 
 def api_client(url: str, key_file: Path | None, timeout_s: float) -> httpx2.Client:
@@ -200,30 +198,17 @@ def recipe_from_server(client: httpx2.Client, stream: str, id_key: bytes | None)
     return recipe_from_dict(form, id_key=id_key)
 
 
-def parse_decay(text: str) -> Decay:
-    """``exponential:half_life=3600``, ``none``, or JSON as an aggregator takes it.
+def parse_decay(text: str, time_unit: str) -> Decay:
+    """See :func:`decaysketch.decay.parse`. ``exponential:half_life=3600`` is read for one release
+    more, with a warning.
 
     Raises:
-        CommandError: neither of them.
-        ParameterError: a decay outside its domain.
+        ParameterError: no decay.
     """
-    if text.lstrip().startswith("{"):
-        return decays.from_dict(_json_object(text, "--decay"))
-    kind, _, listed = text.partition(":")
-    fields: dict[str, Any] = {"kind": kind.strip()}
-    for part in filter(None, listed.split(",")):
-        name, equals, value = part.partition("=")
-        try:
-            fields[name.strip()] = _number(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise CommandError(f"--decay {text!r}: {part!r} is not name=number")
-    return decays.from_dict(fields)
-
-
-def _number(text: str) -> int | float:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    old = _OLD_DECAY.fullmatch(text)
+    if old is None:
+        return decays.parse(text, time_unit)
+    spelled = f"{old[1]}({old[2]})"
+    decay = decays.parse(spelled, time_unit)
+    warn(f"--decay {text!r} is an old spelling and will not be read much longer: {spelled!r}")
+    return decay

@@ -29,7 +29,7 @@ from decaysketch.cli.output import (
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
 from decaysketch.core.plausible_times import dated, doubt, doubts_of_query, told
 from decaysketch.families import Sketch
-from decaysketch.predicate import Predicate
+from decaysketch.text.predicate import Predicate
 
 __all__ = ["inspect", "merge", "query"]
 
@@ -149,8 +149,8 @@ def query(
     decay: Annotated[
         list[str] | None,
         typer.Option(
-            help="none, window:width=60, exponential:half_life=3600, "
-            "polynomial:exponent=1,scale=60, or JSON. May be given several times."
+            help="none, window(10min), exponential(half_life=1h), polynomial(1, scale=60), "
+            "'1/(1 + x/60)', or JSON. May be given several times."
         ),
     ] = None,
     decay_expression: Annotated[
@@ -167,7 +167,7 @@ def query(
     with reporting_errors():
         opened = _open(sketch, read_id_key(id_key_file))
         chosen: list[tuple[str, tuple[Any, ...]]] = [
-            (text, (parse_decay(text),)) for text in decay or ()
+            (text, (parse_decay(text, opened.params.time_unit),)) for text in decay or ()
         ]
         chosen += [(text, (decays.expression(text),)) for text in decay_expression or ()]
         if hasattr(opened, "decay"):

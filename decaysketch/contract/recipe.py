@@ -110,9 +110,9 @@ def refuse_decay(decay: IntegralDecay | None) -> None:
 
 
 def take_fields(form: Mapping[str, Any], *names: str) -> None:
-    """Refuse a JSON form that has not exactly these fields, each an object."""
+    """Refuse a JSON form that has not exactly these fields, each an object, a decay also a text."""
     if unknown := sorted(form.keys() - {"family", *names}):
         raise ParameterError(f"unknown field {unknown[0]!r}; known are {sorted(names)}")
     for name in names:
-        if not isinstance(form.get(name), Mapping):
+        if not isinstance(form.get(name), (Mapping, str) if name == "decay" else Mapping):
             raise ParameterError(f"{name} is {form.get(name)!r}; expected an object of fields")

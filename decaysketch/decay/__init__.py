@@ -16,9 +16,11 @@ kept, so nothing can overflow, however old a stream is.
 ========================================  ======================================================
 
 Decays are values: frozen, hashable, comparable, and JSON-ready by :meth:`Decay.to_dict` and
-:func:`from_dict`. Another decay is a subclass of :class:`Decay`.
+:func:`from_dict`. ``str`` of one is a text that :func:`parse` reads; how else a decay is spelled,
+with units such as ``window(1h)``: :mod:`decaysketch.decay.read`. Another decay is a subclass of
+:class:`Decay`.
 
-What a text may say, and how it is kept from doing harm: :mod:`decaysketch.decay.parse`. How it is
+What a text may say, and how it is kept from doing harm: :mod:`decaysketch.decay.terms`. How it is
 checked to be a decay: :mod:`decaysketch.decay.symbolic`. Decays that are fixed when a sketch is
 built, and may depend on the weight in other ways, are in :mod:`decaysketch.decay.integral`.
 """
@@ -37,7 +39,7 @@ from decaysketch.decay.functions import (
     polynomial,
     window,
 )
-from decaysketch.decay.kinds import from_dict
+from decaysketch.decay.read import from_dict, parse
 from decaysketch.decay.symbolic import Expression, expression
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "from_dict",
     "integral",
     "none",
+    "parse",
     "piecewise",
     "polynomial",
     "window",

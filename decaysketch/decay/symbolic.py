@@ -1,6 +1,6 @@
 """A decay from a text, and what can be found out about it.
 
-``expression("1/(1 + log(1 + x/60))")`` is read by :mod:`~decaysketch.decay.parse`, checked to be a
+``expression("1/(1 + log(1 + x/60))")`` is read by :mod:`~decaysketch.decay.terms`, checked to be a
 decay, and evaluated column by column. A text in the weight w as well, f(w, x), is taken if it is
 w g(x) (decomposable decay, Cormode, Tirthapura and Xu, definition 1.3), found by collecting the
 powers of w.
@@ -12,7 +12,7 @@ were looked at, and ``verified`` is ``"grid"``: a rise between two of them is po
 clipped to [0, g(0)] and never infinite or NaN; beside that, they fall up to the rounding of their
 arithmetic. Integer ages beyond 2^53 are rounded to floats.
 
-Reading, proof and grid take time bounded by the limits of :mod:`~decaysketch.decay.parse`; nothing
+Reading, proof and grid take time bounded by the limits of :mod:`~decaysketch.decay.terms`; nothing
 is solved, simplified or integrated. sympy is imported with the first expression.
 """
 
@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.decay.functions import Decay, Float64Array
-from decaysketch.decay.parse import MAX_TEXT, parse
+from decaysketch.decay.terms import MAX_TEXT, term_of
 from decaysketch.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def expression(text: str) -> Expression:
 
     Args:
         text: g in the age x, finite, >= 0 and non-increasing at every x >= 0, or w times such a g.
-            What may be said: :mod:`~decaysketch.decay.parse`.
+            What may be said: :mod:`~decaysketch.decay.terms`.
 
     Raises:
         ParameterError: a text that cannot be read, is not w g(x), or whose g is no decay; the
@@ -122,13 +122,13 @@ def decompose(term: Term) -> Term | None:
     """``g``, if a term is ``w * g`` and g does not depend on w; None if that is not found.
 
     Args:
-        term: what :func:`~decaysketch.decay.parse.parse` gives for the names w and x.
+        term: what :func:`~decaysketch.decay.terms.term_of` gives for the names w and x.
 
     Returns:
         g in x alone, for w > 0; 0 for 0. Linear in the size of the term.
 
     Example:
-        >>> decompose(parse("w*exp(-x) + sqrt(4*w**2 * x)", ("w", "x")))
+        >>> decompose(term_of("w*exp(-x) + sqrt(4*w**2 * x)", ("w", "x")))
         sqrt(4*x) + exp(-x)
     """
     degree, rest = _powers_of_w(term) or (None, None)
@@ -188,10 +188,10 @@ def inverse(g: Term) -> Term | None:
     ``1/(1 + log(1 + x/60))``; what it finds is tried on numbers.
 
     Args:
-        g: what :func:`~decaysketch.decay.parse.parse` gives for the name x.
+        g: what :func:`~decaysketch.decay.terms.term_of` gives for the name x.
 
     Example:
-        >>> inverse(parse("exp(-x/60)"))
+        >>> inverse(term_of("exp(-x/60)"))
         -60*log(y)
     """
     import sympy
@@ -269,7 +269,7 @@ def _check(text: str) -> _Checked:
     from decaysketch.decay import normal, shape
     from decaysketch.decay.evaluate import evaluator
 
-    term = parse(text, ("w", "x"))
+    term = term_of(text, ("w", "x"))
     if normal.symbol("w") in term.free_symbols:
         if (g := decompose(term)) is None:
             raise ParameterError(

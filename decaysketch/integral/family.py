@@ -11,6 +11,7 @@ from decaysketch.contract.recipe import Recipe, take_fields
 from decaysketch.core.params import OPTIONS, SketchParams
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay
+from decaysketch.decay.read import fields_of
 from decaysketch.integral import rows, wire
 from decaysketch.integral.sketch import IntegralDecaySketch
 from decaysketch.integral.state import spec_of
@@ -51,7 +52,8 @@ class IntegralRecipe(Recipe):
     ) -> Self:
         take_fields(form, "params", "decay")
         params = SketchParams.from_dict(form["params"], id_key=id_key)
-        return cls(params, integral.from_dict(form["decay"], table=table))
+        decay = fields_of(form["decay"], params.time_unit, fixed=True)
+        return cls(params, integral.from_dict(decay, table=table))
 
     @classmethod
     def built_with(cls, params: Any, decay: IntegralDecay | None) -> Self | None:
@@ -65,7 +67,9 @@ class IntegralRecipe(Recipe):
     ) -> dict[str, Any]:
         take_fields(form, "params", "decay")
         params = SketchParams.from_dict(form["params"], id_key=id_key)
-        decay = integral.normal_form(form["decay"]) if read_decay else dict(form["decay"])
+        decay = fields_of(form["decay"], params.time_unit, fixed=True)
+        if read_decay:
+            decay = integral.normal_form(decay)
         return {"family": cls.family, "params": params.to_dict(), "decay": decay}
 
     def differences(self, other: Recipe) -> dict[str, tuple[Any, Any]]:

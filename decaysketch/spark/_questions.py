@@ -24,9 +24,9 @@ from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.families import Recipe
-from decaysketch.predicate import Predicate
 from decaysketch.spark._opened import OpenedSketch, decoded, opened
 from decaysketch.spark._texts import decay_of
+from decaysketch.text.predicate import Predicate
 
 __all__ = [
     "INFO",

@@ -125,7 +125,7 @@ _ARGUMENT = {
     "q": "\n        argument: a rank from 0 to 1; for several, a list of them.",
     "value": "\n        argument: a value.",
     "phi": "\n        argument: a share, at least 0 and below 1.",
-    "predicate": "\n        argument: a text over v and w; see :mod:`decaysketch.predicate`.",
+    "predicate": "\n        argument: a text over v and w; see :mod:`decaysketch.text.predicate`.",
 }
 
 

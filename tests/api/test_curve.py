@@ -44,6 +44,16 @@ def test_it_is_the_library_s(client: TestClient, chosen: dict[str, Any], text: s
         assert decay.expression(content["text"]) == expected
 
 
+def test_it_may_be_a_text(client: TestClient) -> None:
+    body = {"decay": "window(1min)", "ages": {"stop": 600}}
+    expected = curve(client, {"kind": "window", "width": 60_000}).json()
+    assert client.post(URL, json=body | {"time_unit": "ms"}).json() == expected
+    assert client.post(URL, json=body | {"decay": "window(60000)"}).json() == expected
+    (fault,) = problem(client.post(URL, json=body), 422, "invalid-request")["errors"]
+    assert fault["field"] == "decay"
+    assert "'min' at character 8; expected no unit" in fault["reason"]
+
+
 def test_ages_are_chosen(client: TestClient) -> None:
     chosen = {"kind": "window", "width": 7.5}
     content = curve(client, chosen, start=5, stop=10, points=3).json()
@@ -58,10 +68,10 @@ def test_ages_are_chosen(client: TestClient) -> None:
     [
         ({"kind": "expression", "text": "x"}, "rises"),
         ({"kind": "expression", "text": "1 - x"}, "expected a weight >= 0"),
-        ({"kind": "expression", "text": "exit()"}, "names 'exit'"),
+        ({"kind": "expression", "text": "exit()"}, "has 'exit' at character 0"),
         ({"kind": "expression", "text": "1 +"}, "cannot be read"),
         ({"kind": "expression", "text": "9**9**9**9"}, "expected at most 256"),
-        ({"kind": "expression", "text": "v > 1"}, "names 'v'"),
+        ({"kind": "expression", "text": "v > 1"}, "has 'v' at character 0"),
         ({"kind": "window", "width": -1}, "width is -1"),
         ({"kind": "polynomial", "exponent": 0}, "exponent is 0"),
         ({"kind": "piecewise", "steps": [[1, 1], [2, 2]]}, "steps[1] weight is 2"),

@@ -235,12 +235,19 @@ def test_a_fixed_decay_is_not_asked_for(client: TestClient) -> None:
     same = {"kind": "exponential", "half_life": 900}
     answers = client.post(QUERY, json={"queries": [query, query | {"decay": same}]}).json()
     assert [each["estimate"] for each in answers["answers"]] == [sketch.sum(now=NOW).to_dict()] * 2
-    other = {"kind": "exponential", "half_life": 901}
-    refused = client.post(QUERY, json={"queries": [query, query | {"decay": other}]})
+    again = client.post(
+        QUERY, json={"queries": [query | {"decay": "exponential(half_life=15min)"}]}
+    )
+    assert again.json()["answers"] == answers["answers"][:1]
+    for other in ({"kind": "exponential", "half_life": 901}, "exponential(half_life=901)"):
+        refused = client.post(QUERY, json={"queries": [query, query | {"decay": other}]})
+        (fault,) = problem(refused, 422, "invalid-request")["errors"]
+        assert fault["field"] == "queries[1].decay"
+        assert "901" in fault["value"]
+        assert "900" in fault["expected"]
+    refused = client.post(QUERY, json={"queries": [query | {"decay": "window(1 parsec)"}]})
     (fault,) = problem(refused, 422, "invalid-request")["errors"]
-    assert fault["field"] == "queries[1].decay"
-    assert "901" in fault["value"]
-    assert "900" in fault["expected"]
+    assert "'parsec' at character 9" in fault["reason"]
 
 
 def test_times_before_the_clock_are_not_answered(client: TestClient) -> None:
@@ -288,6 +295,17 @@ def test_a_stream_of_another_decay_exists(client: TestClient) -> None:
     assert [fault["field"] for fault in content["errors"]] == ["decay"]
 
 
+def test_a_fixed_decay_may_be_a_text(client: TestClient) -> None:
+    body = {"family": "integral", "params": P, "decay": "exponential(half_life=15min)"}
+    kept = {"kind": "exponential", "half_life": 900}
+    assert client.put("/v1/streams/s", json=body).json()["decay"] == kept
+    for again in (body, body | {"decay": kept}):
+        assert client.put("/v1/streams/s", json=again).status_code == 200
+    units = P | {"time_unit": "ms"}
+    created = client.put("/v1/streams/ms", json=body | {"params": units}).json()
+    assert created["decay"] == {"kind": "exponential", "half_life": 900_000}
+
+
 P = {"max_weight": 9}
 S = {"max_sum": 100, "capacity": 10}
 
@@ -301,7 +319,8 @@ S = {"max_sum": 100, "capacity": 10}
         ({"params": P, "decay": {"kind": "none"}}, "body", "family is 'decay'"),
         ({"family": "sum", "params": S, "decay": {}}, "body", "family is 'sum'"),
         ({"family": "integral", "params": P}, "decay", "missing"),
-        ({"family": "integral", "params": P, "decay": "none"}, "decay", "valid dictionary"),
+        ({"family": "integral", "params": P, "decay": 5}, "decay", "valid dictionary"),
+        ({"family": "integral", "params": P, "decay": ""}, "decay", "at least 1"),
         ({"family": "integral", "decay": {"kind": "halving"}}, "params", "missing"),
         ({"family": "sum", "params": {"capacity": 1}}, "params.max_sum", "missing"),
         ({"family": "sum", "params": S | {"max_sum": 0}}, "params", "max_sum is 0"),
@@ -326,6 +345,10 @@ def test_creations_outside_their_domain(
         (P, {}, "kind is None"),
         (P, {"kind": ["window"]}, "kind is ['window']"),
         (P, {"kind": "none"}, "kind is 'none'"),
+        (P, "none", "kind is 'none'"),
+        (P, "window(1", "the decay has its end at character 8; expected a comma or )"),
+        (P, "window(1ms)", "width is Fraction(1, 1000)"),
+        (P, "eval(w)", "'eval' at character 0; expected one of w, x"),
         (P, {"kind": "window", "width": -1}, "width is -1"),
         (P, {"kind": "window", "width": 1, "colour": 2}, "'colour'"),
         (P, {"kind": "exponential", "rate": "x"}, "rate is 'x'"),

@@ -241,6 +241,60 @@ def test_what_was_discarded_is_not_answered_with_zero(client: TestClient) -> Non
 # ------------------------------------------------------------------------------ malformed requests
 
 
+def test_a_decay_may_be_a_text_in_place_of_fields(ask: Ask, merged: DecaySketch) -> None:
+    chosen = [decay.from_dict(fields) for fields in DECAYS]
+    asked = [{"aggregate": "sum", "decay": fields, "now": NOW} for fields in DECAYS]
+    first = ask(*asked)
+    for spell in (str, lambda each: json.dumps(each.to_dict())):
+        spelled = [
+            query | {"decay": spell(each)} for query, each in zip(asked, chosen, strict=True)
+        ]
+        again = ask(*spelled)
+        assert again.json() == first.json()
+        assert again.headers["etag"] == first.headers["etag"]
+    for text, expected in (("window(10min)", 600), ("window(500ms)", 0.5)):
+        answer = ask({"aggregate": "sum", "decay": text, "now": NOW}).json()["answers"][0]
+        assert same(answer["estimate"], merged.sum(decay.window(expected), now=NOW))
+
+
+def test_a_decay_is_read_once_and_written_once(
+    ask: Ask, merged: DecaySketch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def counted(name: str, of: Callable[[decay.Decay], Any]) -> Callable[[decay.Decay], Any]:
+        def call(self: decay.Decay) -> Any:
+            done.append(name)
+            return of(self)
+
+        return call
+
+    for name in ("__post_init__", "__repr__", "to_dict"):
+        monkeypatch.setattr(decay.Window, name, counted(name, getattr(decay.Window, name)))
+    for chosen in ({"kind": "window", "width": 601}, "window(603)"):
+        done.clear()
+        assert ask({"aggregate": "sum", "decay": chosen, "now": NOW}).status_code == 200
+        assert done == ["__post_init__", "__repr__"]
+
+
+def test_texts_of_decays_count_as_expressions_where_they_are(
+    start: Callable[..., TestClient],
+) -> None:
+    client = start(max_expressions=2)
+    client.put("/v1/streams/s", json={"params": PARAMS.to_dict()})
+
+    def ask(*texts: Any) -> Response:
+        asked = [{"aggregate": "sum", "now": NOW, "decay": text} for text in texts]
+        return client.post("/v1/streams/s/query", json={"queries": asked})
+
+    named = [f"window({k}min)" for k in range(5)]
+    assert ask(*named, "exp(-x)", 'expression("exp(-x/2)")').status_code == 200
+    for third in ('{"kind": "none"}', "exp(-x/3)", {"kind": "expression", "text": "1"}):
+        refused = ask(*named, "exp(-x)", 'expression("exp(-x/2)")', third)
+        (fault,) = problem(refused, 422, "invalid-request")["errors"]
+        assert "3 different expressions" in fault["reason"]
+
+
 def with_decay(**fields: Any) -> dict[str, Any]:
     return {"aggregate": "sum", "now": 1, "decay": fields}
 
@@ -258,7 +312,14 @@ GOOD: dict[str, Any] = {"aggregate": "sum", "decay": {"kind": "none"}, "now": 1}
         (None, "", "valid dictionary"),
         ({"aggregate": "sum", "now": 1}, "decay", "missing"),
         (GOOD | {"decay": None}, "decay", "missing"),
-        (GOOD | {"decay": "none"}, "decay", "valid dictionary"),
+        (GOOD | {"decay": 5}, "decay", "valid dictionary"),
+        (GOOD | {"decay": ""}, "decay", "at least 1"),
+        (GOOD | {"decay": "x" * 2001}, "decay", "at most 2000"),
+        (GOOD | {"decay": "window(-1)"}, "decay", "width is -1; expected"),
+        (GOOD | {"decay": "window(1 parsec)"}, "decay", "'parsec' at character 9; expected"),
+        (GOOD | {"decay": "window(1min"}, "decay", "its end at character 11; expected"),
+        (GOOD | {"decay": "1 - x"}, "decay", "expected a weight >= 0"),
+        (GOOD | {"decay": '{"kind": "halving"}'}, "decay", "kind is 'halving'"),
         (with_decay(), "decay.kind", "missing"),
         (with_decay(kind="gaussian"), "decay.kind", "'polynomial'"),
         (with_decay(kind="window"), "decay.width", "missing"),
@@ -289,8 +350,8 @@ GOOD: dict[str, Any] = {"aggregate": "sum", "decay": {"kind": "none"}, "now": 1}
         (with_decay(kind="expression", text="1 - x"), "decay", "expected a weight >= 0"),
         (with_decay(kind="expression", text="w**2"), "decay", "not found to be w * g(x)"),
         (with_decay(kind="expression", text="9**9**9**9"), "decay", "expected at most 256"),
-        (with_decay(kind="expression", text="exit()"), "decay", "names 'exit'"),
-        (with_decay(kind="expression", text="x.real"), "decay", "names 'real'"),
+        (with_decay(kind="expression", text="exit()"), "decay", "'exit' at character 0"),
+        (with_decay(kind="expression", text="x.real"), "decay", "'real' at character 2"),
         (with_decay(kind="expression", text="\x00"), "decay", "at character 0"),
         (GOOD | {"now": 1.0}, "now", "valid integer"),
         (GOOD | {"now": "1"}, "now", "valid integer"),

@@ -121,7 +121,7 @@ def test_times_of_another_unit_are_warned_of_wherever_they_are_met(tmp_path: Pat
     for command in (("inspect", out), ("merge", out, "--out", tmp_path / "b.sketch")):
         result = run(*command)
         assert "holds times that are hardly in s" in result.stderr
-    result = run("query", out, "count", "--decay", "window:width=60", "--now", 1_700_000_099)
+    result = run("query", out, "count", "--decay", "window(60)", "--now", 1_700_000_099)
     assert "the sketch holds times that are hardly in s" in result.stderr
 
 
@@ -130,7 +130,7 @@ def test_questions_of_another_unit_are_warned_of(tmp_path: Path) -> None:
     result = run("build", source, "--out", out, "--time-column", "event_us", *OPTIONS)
     assert "warning" not in result.stderr  # whatever the name says: they are dates in seconds
     assert "2023-11-14 22:13:20 UTC" in run("inspect", out).stdout
-    asked = ("query", out, "count", "--decay", "window:width=60")
+    asked = ("query", out, "count", "--decay", "window(60)")
     result = run(*asked)
     assert "warning" not in result.stderr
     assert "2023-11-14" in result.stdout
@@ -260,7 +260,7 @@ def test_a_file_of_parameters_is_not_contradicted(tmp_path: Path) -> None:
 
 def test_other_families(tmp_path: Path) -> None:
     path, out = write(log(), tmp_path / "log.parquet"), tmp_path / "x.sketch"
-    fixed = '{"kind": "window", "width": 900}'
+    fixed = "window(15min)"
     run(
         "build",
         path,
@@ -286,7 +286,7 @@ def test_other_families(tmp_path: Path) -> None:
     median = MedianParams(max_count=10**6, max_window=5000, capacity=100)
     [sampler] = sketches_by_key(log(), median, elements).values()
     assert out.read_bytes() == sampler.to_bytes()
-    [answer] = run_json("query", out, "median", "--decay", "window:width=900", "--now", 4900)[
+    [answer] = run_json("query", out, "median", "--decay", "window(15min)", "--now", 4900)[
         "answers"
     ]
     truth = sampler.quantile(0.5, ds.decay.window(900), now=4900)
@@ -313,8 +313,11 @@ def test_other_families(tmp_path: Path) -> None:
         (["--family", "x"], "--family is 'x'; expected one of decay, integral, sum, median"),
         (["--family", "median"], "capacity is missing"),
         (["--max-weight", "5"], "weight[0] is 9; expected 0 to 5 (max_weight)"),
-        (["--decay", "{"], "--decay is not JSON"),
-        (["--decay", "3"], "--decay is '3'; expected JSON, or a file that holds it"),
+        (["--decay", "none"], "--decay has no use for the family decay"),
+        (["--family", "integral", "--decay", "{"], "decay '{' is not JSON"),
+        (["--family", "integral", "--decay", "no.json"], "'no.json'; expected a decay, or a file"),
+        (["--family", "integral", "--decay", "w+" * 300], "characters; expected at most 500"),
+        (["--family", "integral", "--decay", "window(5 parsec)"], "'parsec' at character 9"),
         (["--capacity", "0"], "capacity is 0"),
         (["--from-server", "http://127.0.0.1:1", "s"], "--from-server gives all parameters"),
     ],
@@ -345,7 +348,7 @@ def test_query_answers_as_the_library_does(built: Path) -> None:
     decay, now = ds.decay.exponential(half_life=3600), 4_800
     answers = run_json(
         "query", built, "sum", "count", "total", "mean", "variance", "median", "quantile:0.5,0.9",
-        "rank:20", "selectivity:v > 20 and w >= 2", "--decay", "exponential:half_life=3600",
+        "rank:20", "selectivity:v > 20 and w >= 2", "--decay", "exponential(half_life=1h)",
         "--now", now, "--confidence", 0.9,
     )["answers"]  # fmt: skip
     options: dict[str, Any] = {"now": now, "confidence": 0.9}
@@ -367,7 +370,7 @@ def test_query_answers_as_the_library_does(built: Path) -> None:
 
 def test_query_under_several_decays(built: Path) -> None:
     sketch = ds.DecaySketch.from_bytes(built.read_bytes())
-    given = ["none", "window:width=60", '{"kind": "polynomial", "exponent": 1.5, "scale": 60}']
+    given = ["none", "window(1min)", '{"kind": "polynomial", "exponent": 1.5, "scale": 60}']
     arguments = [part for text in given for part in ("--decay", text)]
     result = run_json("query", built, "count", *arguments, "--decay-expression", "1/(1 + x/60)")
     newest = sketch.stats().newest
@@ -380,6 +383,17 @@ def test_query_under_several_decays(built: Path) -> None:
         sketch.count(decay, now=newest).value for decay in decays
     ]
     assert [each["decay"] for each in result["answers"]] == [*given, "1/(1 + x/60)"]
+
+
+def test_the_old_spelling_of_a_decay_is_read_with_a_warning(built: Path) -> None:
+    old, new = "polynomial:exponent=1,scale=60", "polynomial(exponent=1,scale=60)"
+    result = run("query", built, "count", "--decay", old, "--json")
+    assert result.stderr.count("old spelling") == 1
+    assert new in result.stderr
+    [answer] = json.loads(result.stdout)["answers"]
+    again = run("query", built, "count", "--decay", new, "--json")
+    assert "warning" not in again.stderr
+    assert json.loads(again.stdout)["answers"] == [answer | {"decay": new}]
 
 
 def test_query_by_value(built: Path) -> None:
@@ -399,7 +413,7 @@ def test_query_by_value(built: Path) -> None:
 
 
 def test_query_as_a_table_marks_what_is_exact(built: Path) -> None:
-    lines = run("query", built, "count", "--decay", "window:width=5").stdout.splitlines()
+    lines = run("query", built, "count", "--decay", "window(5)").stdout.splitlines()
     [row] = [line for line in lines if line.startswith("│ count")]
     assert "yes" in row
     assert any("95 % intervals" in line for line in lines)
@@ -413,8 +427,9 @@ def test_query_as_a_table_marks_what_is_exact(built: Path) -> None:
         (["rank:x"], "aggregate 'rank:x': could not convert string to float"),
         (["selectivity:__import__('os')"], "aggregate"),
         (["sum", "--now", "noon"], "--now is 'noon'; expected an integer or latest"),
-        (["sum", "--decay", "window:60"], "--decay 'window:60': '60' is not name=number"),
-        (["sum", "--decay", "rot:rate=1"], "kind"),
+        (["sum", "--decay", "window(60"], "the decay has its end at character 9"),
+        (["sum", "--decay", "window:width=x"], "'x' at character 13; expected a number"),
+        (["sum", "--decay", "rot:rate=1"], "decay 'rot(rate=1)' is none of window, exponential"),
         (["sum", "--decay-expression", "x"], "x"),
         (["sum", "--confidence", "2"], "confidence is 2"),
     ],

@@ -13,7 +13,7 @@ import pytest
 
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay, _evaluate, _exact
-from decaysketch.decay.parse import parse
+from decaysketch.decay.terms import term_of
 from decaysketch.errors import ParameterError
 
 DIGITS = mpmath.MPContext()
@@ -206,7 +206,7 @@ def test_an_operation_that_takes_long_counts_for_more(monkeypatch: pytest.Monkey
 
 def test_a_root_of_a_long_fraction_counts_for_more() -> None:
     """It is found by bisection, in milliseconds where the fraction has thousands of bits."""
-    root = _evaluate.compiled(parse("((1 + x)**60 + 1)**(1/3)"))
+    root = _evaluate.compiled(term_of("((1 + x)**60 + 1)**(1/3)"))
     with integral.at_most(1 << 18) as short:
         root(0, 5, 128)
     with integral.at_most(1 << 18) as long:
@@ -302,7 +302,7 @@ class TestEvaluation:
     def test_enclosures_hold_the_value(
         self, text: str, oracle: Callable[[int], mpmath.mpf]
     ) -> None:
-        evaluate = _evaluate.compiled(parse(text, ("w", "x")))
+        evaluate = _evaluate.compiled(term_of(text, ("w", "x")))
         for x in (0, 1, 2, 7, 49, 343, 1000):
             for bits in (96, 256):
                 value, expected = evaluate(0, x, bits), oracle(x)
@@ -326,7 +326,7 @@ class TestEvaluation:
         ],
     )
     def test_rational_values_stay_fractions(self, text: str, x: int, value: Fraction) -> None:
-        assert _evaluate.compiled(parse(text, ("w", "x")))(0, x, 64) == value
+        assert _evaluate.compiled(term_of(text, ("w", "x")))(0, x, 64) == value
 
     @pytest.mark.parametrize(
         ("text", "x", "message"),
@@ -339,4 +339,4 @@ class TestEvaluation:
     )
     def test_undefined_values_are_errors(self, text: str, x: int, message: str) -> None:
         with pytest.raises(ParameterError, match=message):
-            _evaluate.compiled(parse(text, ("w", "x")))(0, x, 64)
+            _evaluate.compiled(term_of(text, ("w", "x")))(0, x, 64)

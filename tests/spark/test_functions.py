@@ -21,12 +21,13 @@ import pytest
 import decaysketch as ds
 from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.decay.read import MAX_TEXT
 from decaysketch.errors import ParameterError
 from decaysketch.families import recipe_of
 from decaysketch.spark import _aggregates, _opened, _questions, functions, register
 from decaysketch.spark import functions as F  # noqa: N812
 from decaysketch.spark._questions import INFO, QUESTIONS, FunctionError
-from decaysketch.spark._texts import MAX_TEXT, decay_of, recipe_of_text
+from decaysketch.spark._texts import decay_of, recipe_of_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +106,7 @@ class TestDecayTexts:
         assert decay_of("window(1h)", "us") == ds.decay.window(3_600_000_000)
         assert decay_of("window(90s)", "min") == ds.decay.window(1.5)
         with pytest.raises(
-            ParameterError, match="cannot be converted to the stream's unit 'ticks'"
+            ParameterError, match="that can be converted to the stream's unit 'ticks'"
         ):
             decay_of("window(1h)", "ticks")
 

@@ -46,6 +46,7 @@ from decaysketch.decay.integral._listed import Fractions, Halving, Table, Window
 from decaysketch.decay.integral._smooth import Exponential, Polynomial
 from decaysketch.decay.integral._steps import MAX_AGE, MAX_STEPS, MAX_WEIGHT, StepTable
 from decaysketch.decay.integral._work import Allowance, at_most
+from decaysketch.decay.read import Kind, built, fields_of
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "function",
     "halving",
     "normal_form",
+    "parse",
     "polynomial",
     "table",
     "window",
@@ -215,7 +217,7 @@ def expression(text: str, *, max_weight: int | None = None) -> Expression | Expr
 
     Args:
         text: ``floor(w g(x))``, or any other text whose values are integers. What may be said:
-            :mod:`decaysketch.decay.parse`.
+            :mod:`decaysketch.decay.terms`.
         max_weight: largest weight; needed where the text is not ``floor(w g(x))`` with a g that is
             proved to be a decay. Then the values of all weights are tabulated, to the first age at
             which the text is 0 for max_weight; it is 0 from there on.
@@ -234,15 +236,32 @@ def expression(text: str, *, max_weight: int | None = None) -> Expression | Expr
     return _expression(text, max_weight, _MAX_CELLS)
 
 
-_KINDS: dict[str, tuple[Callable[..., IntegralDecay], tuple[str, ...], tuple[str, ...]]] = {
-    # kind: (constructor, required fields, optional fields)
-    "exponential": (exponential, (), ("half_life", "rate")),
-    "expression": (expression, ("text",), ("max_weight",)),
-    "halving": (halving, (), ("period",)),
-    "polynomial": (polynomial, ("exponent",), ("scale",)),
-    "window": (window, ("width",), ()),
+_KINDS = {
+    "exponential": Kind(exponential, (), ("half_life", "rate")),
+    "expression": Kind(expression, ("text",), ("max_weight",)),
+    "halving": Kind(halving, (), ("period",)),
+    "polynomial": Kind(polynomial, ("exponent",), ("scale",)),
+    "window": Kind(window, ("width",)),
 }
 _GIVEN_APART = ("fractions", "table")  # too large for a header: named by their digest
+
+
+def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> IntegralDecay:
+    """The integral decay that a text, or a dictionary, spells: :mod:`decaysketch.decay.read`.
+
+    Args:
+        text: such as ``"exponential(half_life=15min)"``, ``"floor(w / (1 + x/60))"``, JSON, or
+            ``str`` of an integral decay, but for tables and fractions, which no text names.
+        time_unit: of the stream; None: the text may have no units.
+
+    Raises:
+        ParameterError: as :func:`decaysketch.decay.parse`, and :func:`from_dict`.
+
+    Example:
+        >>> parse("halving(10min)", "s")
+        integral.halving(600)
+    """
+    return from_dict(fields_of(text, time_unit, fixed=True))
 
 
 def from_dict(fields: Mapping[str, Any], *, table: IntegralDecay | None = None) -> IntegralDecay:
@@ -261,34 +280,22 @@ def from_dict(fields: Mapping[str, Any], *, table: IntegralDecay | None = None) 
         >>> from_dict({"kind": "polynomial", "exponent": 0.5, "scale": 60})
         integral.polynomial(0.5, scale=60)
     """
-    remaining = dict(fields)
-    kind = remaining.pop("kind", None)
+    kind = fields.get("kind")
     if kind in _GIVEN_APART:
         if table is None:
             raise ParameterError(f"decay {kind!r} is named by its digest; give the decay as table")
         if table.to_dict() != dict(fields):
             raise ParameterError(f"table is {table.to_dict()}; expected {dict(fields)}")
         return table
-    if not isinstance(kind, str) or kind not in _KINDS:
-        known = ", ".join(sorted([*_KINDS, *_GIVEN_APART]))
-        raise ParameterError(f"kind is {kind!r}; expected one of {known}")
-    make, required, optional = _KINDS[kind]
-    if unknown := sorted(map(str, remaining.keys() - {*required, *optional})):
-        raise ParameterError(
-            f"unknown field {unknown[0]!r} of decay {kind!r}; "
-            f"known are {sorted((*required, *optional))}"
-        )
-    if missing := [name for name in required if name not in remaining]:
-        raise ParameterError(f"{missing[0]} of decay {kind!r} is missing")
-    for name, value in remaining.items():
-        if (
-            kind != "expression"
-            and isinstance(value, str)
-            and (match := _RATIONAL.fullmatch(value))
-            and int(match[2])
-        ):
-            remaining[name] = Fraction(int(match[1]), int(match[2]))
-    return make(**remaining)
+    if kind != "expression":
+        fields = {name: _rational(value) for name, value in fields.items()}
+    decay: IntegralDecay = built(fields, _KINDS, _GIVEN_APART)
+    return decay
+
+
+def _rational(value: Any) -> Any:
+    match = _RATIONAL.fullmatch(value) if isinstance(value, str) else None
+    return Fraction(int(match[1]), int(match[2])) if match and int(match[2]) else value
 
 
 def normal_form(fields: Mapping[str, Any]) -> dict[str, Any]:

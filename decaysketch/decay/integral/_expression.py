@@ -24,7 +24,7 @@ from decaysketch.decay.integral import _exact, _work
 from decaysketch.decay.integral._base import Decomposable, check_integer, check_last_age
 from decaysketch.decay.integral._listed import Table, check_table
 from decaysketch.decay.integral._steps import MAX_AGE, StepTable
-from decaysketch.decay.parse import parse
+from decaysketch.decay.terms import term_of
 from decaysketch.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class _Read:
 
 @lru_cache(maxsize=64)
 def _read(text: str) -> _Read:
-    term = parse(text, ("w", "x"))
+    term = term_of(text, ("w", "x"))
     # sympy, imported with the first text
     import sympy  # type: ignore[import-untyped]
 
@@ -291,7 +291,7 @@ def _read(text: str) -> _Read:
     normal = text_of(term)
     if normal != text:
         try:
-            parse(normal, ("w", "x"))
+            term_of(normal, ("w", "x"))
         except ParameterError as fault:  # what is written could not be read again
             raise ParameterError(
                 f"the expression {text!r} is {normal!r} in normal form, which is refused: {fault}"

@@ -1,9 +1,8 @@
 """Predicates over value and weight, from a text: ``v > 3 and w >= 2``.
 
-Texts arrive over networks. A text is never executed: it is held against a list of characters and of
-words, Python's grammar is read without running it (``ast.parse``), and of the tree that this gives
-only the nodes listed here are taken, each as an operation on NumPy columns. Length, depth, the
-number of operations, digits and exponents are limited, so time and memory are too.
+Texts arrive over networks, and are read by :mod:`decaysketch.text.grammar`: never executed. Of the
+tree that it gives only the nodes listed here are taken, each as an operation on NumPy columns. The
+number of operations and exponents are limited beside length and depth, so time and memory are too.
 
 =======================================  =========================================================
 ``v``, ``w``, decimal numbers            the value and the weight of an observation
@@ -29,22 +28,15 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.errors import ParameterError
+from decaysketch.text.grammar import MAX_DEPTH, MAX_TEXT, Formula
 
 __all__ = ["MAX_DEPTH", "MAX_EXPONENT", "MAX_OPERATIONS", "MAX_TEXT", "Predicate"]
-
-MAX_TEXT = 500
-"""Characters of a text."""
-
-MAX_DEPTH = 50
-"""Operations within operations."""
 
 MAX_OPERATIONS = 64
 """Operations of a text: each is a pass over the columns."""
@@ -52,10 +44,6 @@ MAX_OPERATIONS = 64
 MAX_EXPONENT = 64
 """Magnitude of an exponent."""
 
-_MAX_DIGITS = 78  # as in the texts of decays
-_UNLISTED = re.compile(r"[^0-9A-Za-z.+\-*/%(),<>=! ]")
-_NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_WORD = re.compile(r"[A-Za-z][0-9A-Za-z]*")
 _WORDS = ("v", "w", "and", "or", "not", "abs", "min", "max")
 
 Float64Array = npt.NDArray[np.float64]
@@ -156,68 +144,21 @@ _EXTREMES: dict[str, Callable[[Number, Number], Number]] = {"max": np.maximum, "
 # ----------------------------------------------------------------------------------------- reading
 
 
-class _Reader:
+class _Reader(Formula):
     """Python's tree, node by node, as functions of columns."""
 
     def __init__(self, text: str) -> None:
-        if not isinstance(text, str):
-            raise ParameterError(f"the predicate is of type {type(text).__name__}; expected a text")
-        if len(text) > MAX_TEXT:
-            raise ParameterError(
-                f"the predicate has {len(text)} characters; expected at most {MAX_TEXT}"
-            )
-        self.before = len(text) - len(text.lstrip(" "))
-        self.text = text.strip(" ")
-        self.operations = 0
-        if not self.text:
-            raise ParameterError("the predicate is empty")
+        super().__init__("the predicate", text, _WORDS, MAX_OPERATIONS)
 
     def whole(self) -> _Condition:
-        self._check_words()
-        try:
-            body = ast.parse(self.text, mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            reason, place = "too deep", ""
-            if isinstance(error, SyntaxError):
-                reason = error.msg
-                place = f" at character {self.before + (error.offset or len(self.text) + 1) - 1}"
-            raise ParameterError(
-                f"the predicate {self.text!r} cannot be read{place}: {reason}"
-            ) from None
-        return self._condition(body, MAX_DEPTH)
-
-    def _check_words(self) -> None:
-        """Characters and words, before Python's own reader sees them.
-
-        It warns of numbers that run into words, and reads 0x10, 1_0 and 1j as numbers.
-        """
-        text, at = self.text, 0
-        if bad := _UNLISTED.search(text):
-            raise ParameterError(
-                f"the predicate has {bad.group()!r} at character {self.before + bad.start()}; "
-                "expected letters, digits, spaces and + - * / % ( ) , . < > = !"
-            )
-        while at < len(text):
-            start = at
-            if number := _NUMBER.match(text, at):
-                at = number.end()
-                if at < len(text) and (text[at].isalnum() or text[at] == "."):
-                    raise self._refusal(
-                        start, repr(text[start : at + 1]), "a decimal number, then an operator"
-                    )
-            elif word := _WORD.match(text, at):
-                at = word.end()
-                if word.group() not in _WORDS:
-                    raise self._refusal(start, repr(word.group()), f"one of {', '.join(_WORDS)}")
-            else:
-                at += 1
+        return self._condition(self.tree(), MAX_DEPTH)
 
     def _condition(self, node: ast.expr, depth: int) -> _Condition:
         """A truth value, at most ``depth`` operations deep."""
-        self._enter(node, depth)
+        self.enter(node, depth)
         match node:
             case ast.BoolOp(op=operator, values=parts):
-                self._count(len(parts) - 2)
+                self.count(len(parts) - 2)
                 conditions = [self._condition(part, depth - 1) for part in parts]
                 join = np.logical_and if isinstance(operator, ast.And) else np.logical_or
                 return lambda columns: _folded(join, [each(columns) for each in conditions])
@@ -226,13 +167,13 @@ class _Reader:
                 return lambda columns: np.logical_not(negated(columns))
             case ast.Compare():
                 return self._comparison(node, depth - 1)
-        raise self._unexpected(node, "a truth value, such as a comparison")
+        raise self.unexpected(node, "a truth value, such as a comparison")
 
     def _comparison(self, node: ast.Compare, depth: int) -> _Condition:
-        self._count(len(node.ops) - 1)
+        self.count(len(node.ops) - 1)
         for operator in node.ops:
             if type(operator) not in _RELATIONS:
-                raise self._unexpected(node, "a comparison by <, <=, >, >=, == or !=")
+                raise self.unexpected(node, "a comparison by <, <=, >, >=, == or !=")
         parts = [node.left, *node.comparators]
         sides = [self._side(part, depth) for part in parts]
         relations = [_RELATIONS[type(operator)] for operator in node.ops]
@@ -250,21 +191,21 @@ class _Reader:
             case ast.Name(id=("v" | "w") as name):
                 return lambda columns: columns.exact[name]
             case ast.Constant(value=int() as whole) if not isinstance(whole, bool):
-                self._literal(node)
+                self.number(node)
                 return lambda _columns: whole
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as whole)) if (
                 not isinstance(whole, bool)
             ):
-                self._literal(node.operand)
+                self.number(node.operand)
                 return lambda _columns: -whole
         return self._number(node, depth)
 
     def _number(self, node: ast.expr, depth: int) -> _Arithmetic:
         """A number, at most ``depth`` operations deep."""
-        self._enter(node, depth)
+        self.enter(node, depth)
         match node:
             case ast.Constant():
-                number = self._literal(node)
+                number = float(self.number(node))
                 return lambda _columns: number
             case ast.Name(id=("v" | "w") as name):
                 return lambda columns: columns.floats[name]
@@ -286,57 +227,22 @@ class _Reader:
             case ast.Call(func=ast.Name(id=name), args=[_, *_] as parts, keywords=[]) if (
                 name in _EXTREMES
             ):
-                self._count(len(parts) - 2)
+                self.count(len(parts) - 2)
                 join, operands = _EXTREMES[name], [self._number(each, depth - 1) for each in parts]
                 return lambda columns: _folded(join, [each(columns) for each in operands])
-        raise self._unexpected(node, "a number, v, w, arithmetic, abs of one number, min or max")
+        raise self.unexpected(node, "a number, v, w, arithmetic, abs of one number, min or max")
 
     def _exponent(self, node: ast.expr) -> float:
         sign, digits = 1.0, node
         while isinstance(digits, ast.UnaryOp) and isinstance(digits.op, (ast.USub, ast.UAdd)):
             sign = -sign if isinstance(digits.op, ast.USub) else sign
             digits = digits.operand
-        number = self._literal(digits) if isinstance(digits, ast.Constant) else math.inf
+        number = float(self.number(digits)) if isinstance(digits, ast.Constant) else math.inf
         if number > MAX_EXPONENT:
-            raise self._unexpected(
+            raise self.unexpected(
                 node, f"an exponent that is a number from -{MAX_EXPONENT} to {MAX_EXPONENT}"
             )
         return sign * number
-
-    def _literal(self, node: ast.expr) -> float:
-        source = self._source(node)
-        if _NUMBER.fullmatch(source) is None:
-            raise self._unexpected(node, "a decimal number")
-        digits, _, power = source.lower().partition("e")
-        if len(digits) > _MAX_DIGITS or len(power) > 4 or not math.isfinite(float(source)):
-            raise self._unexpected(node, f"a number of at most {_MAX_DIGITS} digits, below 1e308")
-        return float(source)
-
-    def _enter(self, node: ast.expr, depth: int) -> None:
-        if depth < 0:
-            raise self._refusal(
-                node.col_offset, f"more than {MAX_DEPTH} operations within each other", "fewer"
-            )
-        if not isinstance(node, (ast.Constant, ast.Name)):
-            self._count(1)
-
-    def _count(self, operations: int) -> None:
-        self.operations += operations
-        if self.operations > MAX_OPERATIONS:
-            raise ParameterError(
-                f"the predicate has more than {MAX_OPERATIONS} operations; expected at most that"
-            )
-
-    def _source(self, node: ast.expr) -> str:
-        return ast.get_source_segment(self.text, node) or ""
-
-    def _unexpected(self, node: ast.expr, expected: str) -> ParameterError:
-        return self._refusal(node.col_offset, repr(self._source(node)), expected)
-
-    def _refusal(self, at: int, found: str, expected: str) -> ParameterError:
-        return ParameterError(
-            f"the predicate has {found} at character {self.before + at}; expected {expected}"
-        )
 
 
 def _folded(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:

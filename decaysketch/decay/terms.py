@@ -1,10 +1,8 @@
 """Text to term: what an expression may say, and nothing else.
 
-Texts arrive over networks. A text is never executed, by no ``eval``, and no library's own parser of
-expressions sees it. It is held against a list of characters, then against a list of words; then
-Python's grammar is read without running it (``ast.parse``), and of the tree that this gives only
-the nodes listed here are taken. Length, depth, digits and powers are limited, so time and memory
-are too.
+Texts arrive over networks, and are read by :mod:`decaysketch.text.grammar`: never executed. Of the
+tree that it gives only the nodes listed here are taken. Powers are limited beside length, depth and
+digits, so time and memory are too.
 
 =====================================  ============================================================
 ``x`` (the age), numbers, ``e, pi``    numbers in decimals, ``0.25`` or ``1e-3``, are kept exactly
@@ -14,34 +12,22 @@ are too.
 ``where(condition, then, otherwise)``  the condition is one comparison: ``<  <=  >  >=``
 =====================================  ============================================================
 
-:func:`parse` keeps the meaning of the text as a whole; whether it is a decay is decided by
+:func:`term_of` keeps the meaning of the text as a whole; whether it is a decay is decided by
 :mod:`decaysketch.decay.symbolic`.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from decaysketch.errors import ParameterError
+from decaysketch.text.grammar import MAX_DEPTH, MAX_DIGITS, MAX_TEXT, Formula
 
 if TYPE_CHECKING:
     from decaysketch.decay.normal import Term
 
-__all__ = ["MAX_DEPTH", "MAX_TEXT", "parse"]
-
-MAX_TEXT = 500
-"""Characters of a text."""
-
-MAX_DEPTH = 50
-"""Operations within operations."""
-
-_UNLISTED = re.compile(r"[^0-9A-Za-z.+\-*/%(),<>=! ]")
-_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d+))?")
-_WORD = re.compile(r"[A-Za-z][0-9A-Za-z]*")
-_MAX_DIGITS = 78  # 2^256 has as many
+__all__ = ["MAX_DEPTH", "MAX_TEXT", "term_of"]
 
 _FUNCTIONS = {  # least and largest number of arguments
     "ceil": (1, 1),
@@ -62,7 +48,7 @@ _OPERATORS: dict[type[ast.operator], str] = {
 _RELATIONS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 
-def parse(text: str, names: Sequence[str] = ("x",)) -> Term:
+def term_of(text: str, names: Sequence[str] = ("x",)) -> Term:
     """A text as a term: a sympy expression in normal form, numbers exact.
 
     Args:
@@ -79,77 +65,30 @@ def parse(text: str, names: Sequence[str] = ("x",)) -> Term:
     Complexity: O(length * depth).
 
     Example:
-        >>> parse("2 * x / 120 + 1")
+        >>> term_of("2 * x / 120 + 1")
         x/60 + 1
     """
-    if not isinstance(text, str):
-        raise ParameterError(f"the expression is of type {type(text).__name__}; expected a text")
-    if len(text) > MAX_TEXT:
-        raise ParameterError(
-            f"the expression has {len(text)} characters; expected at most {MAX_TEXT}"
-        )
-    text = text.strip(" ")
-    if not text:
-        raise ParameterError("the expression is empty")
-    _check_characters(text, names)
-    try:
-        body = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else "too deep"
-        raise ParameterError(f"the expression {text!r} cannot be read: {reason}") from None
-    return _Reader(text, names).read(body, MAX_DEPTH)
+    reader = _Reader(text, names)
+    return reader.read(reader.tree(), MAX_DEPTH)
 
 
-def _check_characters(text: str, names: Sequence[str]) -> None:
-    """Characters and words, before Python's own reader sees them.
-
-    It warns of numbers that run into words, and reads 0x10, 1_0 and 1j as numbers.
-    """
-    if bad := _UNLISTED.search(text):
-        raise ParameterError(
-            f"the expression has {bad.group()!r} at character {bad.start()}; expected letters, "
-            "digits, spaces and + - * / ( ) , . < > ="
-        )
-    at = 0
-    while at < len(text):
-        if number := _NUMBER.match(text, at):
-            at = number.end()
-            if at < len(text) and (text[at].isalnum() or text[at] == "."):
-                raise ParameterError(
-                    f"the expression has {text[number.start() : at + 1]!r} at character "
-                    f"{number.start()}; expected a decimal number, then an operator"
-                )
-        elif word := _WORD.match(text, at):
-            at = word.end()
-            if word.group() not in {*names, "e", "pi", *_FUNCTIONS}:
-                raise ParameterError(
-                    f"the expression names {word.group()!r}; known are "
-                    f"{', '.join([*names, 'e', 'pi', *sorted(_FUNCTIONS)])}"
-                )
-        else:
-            at += 1
-
-
-class _Reader:
+class _Reader(Formula):
     """Python's tree, node by node, as a term."""
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
+        super().__init__("the expression", text, [*names, "e", "pi", *_FUNCTIONS])
         from decaysketch.decay import normal  # brings sympy
 
         self.normal = normal
-        self.text = text
         self.leaves = {"e": normal.exp(normal.number(1)), "pi": normal.pi()}
         self.leaves |= {name: normal.symbol(name) for name in names}
 
     def read(self, node: ast.expr, depth: int) -> Term:
         """One node and what is under it, at most ``depth`` operations deep."""
-        if depth < 0:
-            raise ParameterError(
-                f"the expression nests more than {MAX_DEPTH} operations; expected at most that"
-            )
+        self.enter(node, depth)
         match node:
             case ast.Constant():
-                return self._number(node)
+                return self._exact(node)
             case ast.Name(id=name) if name in self.leaves:
                 return self.leaves[name]
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -170,10 +109,10 @@ class _Reader:
                 left, right = self.read(node.left, depth - 1), self.read(node.right, depth - 1)
                 return getattr(self.normal, _OPERATORS[type(operator)])(left, right)
             case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
-                return self._call(name, node.args, depth - 1)
-        raise ParameterError(
-            f"the expression has {self._source(node)}; expected numbers, variables, "
-            f"+ - * / // **, and calls of {', '.join(sorted(_FUNCTIONS))}"
+                return self._call(node, name, depth - 1)
+        raise self.unexpected(
+            node,
+            f"numbers, variables, + - * / // **, and calls of {', '.join(_FUNCTIONS)}",
         )
 
     def _chain(
@@ -191,28 +130,22 @@ class _Reader:
             node = node.left
         return inverted, [*others, self.read(node, depth)]
 
-    def _number(self, node: ast.Constant) -> Term:
-        # The text of the number, not the float that Python reads it as: 0.1 is a tenth.
-        found = _NUMBER.fullmatch(self._source(node).strip("'"))
-        if found is None:
-            raise ParameterError(f"the expression has {self._source(node)}; expected a number")
-        digits, power = found[1], found[2] or "0"
+    def _exact(self, node: ast.Constant) -> Term:
+        digits, _, power = self.number(node).lower().partition("e")
         whole, _, part = digits.partition(".")
-        shift = int(power) - len(part)
-        if len(digits) > _MAX_DIGITS or abs(shift) > _MAX_DIGITS:
-            raise ParameterError(
-                f"the expression has the number {self._source(node)}; expected at most "
-                f"{_MAX_DIGITS} digits on either side of the point"
+        shift = int(power or "0") - len(part)
+        if abs(shift) > MAX_DIGITS:
+            raise self.unexpected(
+                node, f"a number of at most {MAX_DIGITS} digits on either side of the point"
             )
         return self.normal.number(int(whole + part) * 10 ** max(shift, 0), 10 ** max(-shift, 0))
 
-    def _call(self, name: str, arguments: list[ast.expr], depth: int) -> Term:
+    def _call(self, node: ast.Call, name: str, depth: int) -> Term:
+        arguments = node.args
         least, most = _FUNCTIONS[name]
         if not least <= len(arguments) <= most:
             wanted = f"{least}" if least == most else f"{least} or more"
-            raise ParameterError(
-                f"the expression gives {name} {len(arguments)} arguments; expected {wanted}"
-            )
+            raise self.unexpected(node, f"{name} of {wanted}")
         if name == "where":
             condition = self._condition(arguments[0], depth)
             return self.normal.where(condition, *(self.read(each, depth) for each in arguments[1:]))
@@ -227,10 +160,4 @@ class _Reader:
                 return self.normal.compare(
                     self.read(left, depth), _RELATIONS[type(relation)], self.read(right, depth)
                 )
-        raise ParameterError(
-            f"the expression has the condition {self._source(node)}; expected one comparison "
-            "by <, <=, > or >="
-        )
-
-    def _source(self, node: ast.expr) -> str:
-        return repr(ast.get_source_segment(self.text, node))
+        raise self.unexpected(node, "one comparison by <, <=, > or >=")

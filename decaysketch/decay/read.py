@@ -1,0 +1,268 @@
+"""Every spelling of a decay, units included: the one reader for Python, SQL, the command line, HTTP
+and Spark.
+
+=========================================================  =======================================
+``none``, ``window(3600)``, ``window(width=1h)``           a kind, its parameters by place or name
+``exponential(half_life=15min)``, ``exponential(rate=2)``  a length of time may have a unit
+``polynomial(1, scale=10s)``
+``piecewise([(1min, 1), (1h, 0.5)], beyond=0.1)``          pairs of an age and a weight
+``expression("1/(1 + x/60)")``, ``1/(1 + x/60)``           what a formula says of the age ``x``
+``{"kind": "window", "width": 3600}``                      JSON, as :meth:`Decay.to_dict` gives it
+=========================================================  =======================================
+
+A number without a unit is in the stream's time unit; one with a unit (``ns us ms s min m h d``) is
+converted exactly, or refused. ``str(decay)`` is a spelling of the decay, if it is not longer than
+:data:`MAX_TEXT`: what reads it gets an equal one. Fixed decays (:mod:`decaysketch.decay.integral`)
+are spelled alike: ``halving(10)``, ``exponential(half_life="1/3")``,
+``expression("max(w - x, 0)", max_weight=9)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.decay import functions
+from decaysketch.decay.functions import Decay
+from decaysketch.decay.symbolic import expression
+from decaysketch.errors import ParameterError
+from decaysketch.text.grammar import NUMBER, Token, Tokens, json_object, shortened
+
+__all__ = ["MAX_TEXT", "Kind", "built", "fields_of", "from_dict", "kind_of", "parse"]
+
+MAX_TEXT = 20_000
+"""Characters of a text."""
+
+_MAX_VALUES = 4096  # of a text, with those of steps
+
+# Of every kind that a text may name, the parameters that may be given by place.
+_PLACED = {
+    "window": ("width",),
+    "exponential": (),
+    "polynomial": ("exponent", "scale"),
+    "none": (),
+    "piecewise": ("steps", "beyond"),
+    "expression": ("text",),
+    "halving": ("period",),
+}
+_TIMES = {"width", "half_life", "scale", "period"}  # parameters that may have a unit
+_LONGEST = 10**300  # time units, beyond every stream
+_KIND = re.compile(r"\s*(?:integral\.)?([a-z]+)\s*(?:\(|$)")
+_TOKEN = re.compile(
+    rf"""(?P<number>[+-]?{NUMBER})
+    | (?P<text>'[^']*'|"[^"]*")
+    | (?P<word>[A-Za-z_]+(?:\.[A-Za-z_]+)*)
+    | (?P<sign>[()\[\],=])""",
+    re.VERBOSE,
+)
+
+
+class Kind(NamedTuple):
+    """What makes decays of a kind, and its fields in JSON."""
+
+    make: Callable[..., Any]
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+_KINDS = {
+    "window": Kind(functions.window, ("width",)),
+    "exponential": Kind(functions.exponential, (), ("rate", "half_life")),
+    "polynomial": Kind(functions.polynomial, ("exponent",), ("scale",)),
+    "none": Kind(functions.none),
+    "piecewise": Kind(functions.piecewise, ("steps",), ("beyond",)),
+    "expression": Kind(expression, ("text",)),
+}
+
+
+def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Decay:
+    """The decay that a text, or a dictionary, spells; the table of this module shows how.
+
+    Args:
+        text: of at most :data:`MAX_TEXT` characters; or what :meth:`Decay.to_dict` gave.
+        time_unit: of the stream that will be asked; None: the text may have no units.
+
+    Raises:
+        ParameterError: none of these spellings, a length of time that is no number of the stream's
+            units, or a decay outside its domain. The message names the place and what may stand
+            there.
+
+    Complexity: O(characters); the text of an expression see :mod:`decaysketch.decay.symbolic`.
+
+    Example:
+        >>> parse("exponential(half_life=15min)", "s")
+        exponential(half_life=900)
+        >>> parse("1/(1 + x/60)")
+        expression('1/(1 + x/60)')
+    """
+    try:
+        return from_dict(fields_of(text, time_unit))
+    except ParameterError as fault:
+        if isinstance(text, str) and kind_of(text) is None and not _is_json(text):
+            raise ParameterError(
+                f"decay {shortened(text)} is none of {', '.join(_KINDS)}, and as an expression: "
+                f"{fault}"
+            ) from None
+        raise
+
+
+def from_dict(fields: Mapping[str, Any]) -> Decay:
+    """Inverse of :meth:`Decay.to_dict`.
+
+    Raises:
+        ParameterError: an unknown kind or field, a missing field, or a field outside its domain;
+            the message names it.
+
+    Example:
+        >>> from_dict({"kind": "exponential", "half_life": 60})
+        exponential(half_life=60)
+    """
+    decay: Decay = built(fields, _KINDS)
+    return decay
+
+
+def built(fields: Mapping[str, Any], kinds: Mapping[str, Kind], apart: tuple[str, ...] = ()) -> Any:
+    """The decay of a kind from its fields.
+
+    Args:
+        kinds: those that there are.
+        apart: more of them, that are not made here.
+
+    Raises:
+        ParameterError: an unknown kind or field, or a missing one.
+    """
+    remaining = dict(fields)
+    kind = remaining.pop("kind", None)
+    if not isinstance(kind, str) or kind not in kinds:
+        raise ParameterError(
+            f"kind is {kind!r}; expected one of {', '.join(sorted([*kinds, *apart]))}"
+        )
+    make, required, optional = kinds[kind]
+    if unknown := sorted(map(str, remaining.keys() - {*required, *optional})):
+        raise ParameterError(
+            f"unknown field {unknown[0]!r} of decay {kind!r}; "
+            f"known are {sorted((*required, *optional))}"
+        )
+    if missing := [name for name in required if name not in remaining]:
+        raise ParameterError(f"{missing[0]} of decay {kind!r} is missing")
+    return make(**remaining)
+
+
+def kind_of(text: str) -> str | None:
+    """The kind that a text names, at a glance; None for JSON and for the text of an expression."""
+    found = _KIND.match(text)
+    return found[1] if found and found[1] in _PLACED else None
+
+
+def fields_of(
+    text: str | Mapping[str, Any], time_unit: str | None, *, fixed: bool = False
+) -> dict[str, Any]:
+    """What a text spells, as a dictionary with a ``kind``, its lengths of time in one unit.
+
+    Args:
+        text, time_unit: see :func:`parse`.
+        fixed: for an integral decay: a part of a time unit becomes an exact fraction, ``"1/3"``.
+
+    Raises:
+        ParameterError: see :func:`parse`. Names of fields, and domains, are not looked at.
+    """
+    if isinstance(text, Mapping):
+        return dict(text)
+    if isinstance(text, str):
+        if _is_json(text):
+            return json_object("decay", text, MAX_TEXT)
+        if kind_of(text) is None:
+            return {"kind": "expression", "text": text.strip()}
+    tokens = Tokens(_TOKEN, "the decay", text, MAX_TEXT, _MAX_VALUES, "values")
+    return _Call(tokens, time_unit, fixed).fields()
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip().startswith("{")
+
+
+class _Call(NamedTuple):
+    """A kind with its parameters, as tokens."""
+
+    tokens: Tokens
+    time_unit: str | None
+    fixed: bool
+
+    def fields(self) -> dict[str, Any]:
+        prefixed = [f"integral.{kind}" for kind in _PLACED] if self.fixed else []
+        word = self.tokens.want(f"one of {', '.join(_PLACED)}", "word", *_PLACED, *prefixed)
+        kind = word.text.removeprefix("integral.")
+        fields: dict[str, Any] = {"kind": kind}
+        if self.tokens.take("sign", "(") and not self.tokens.take("sign", ")"):
+            places = list(_PLACED[kind])
+            self._parameter(fields, places)
+            while not self.tokens.take("sign", ")"):
+                self.tokens.want("a comma or )", "sign", ",")
+                self._parameter(fields, places)
+        self.tokens.want("the end", "end")
+        return fields
+
+    def _parameter(self, fields: dict[str, Any], places: list[str]) -> None:
+        if name := self.tokens.take("word"):
+            self.tokens.want("= and a value", "sign", "=")
+        elif not places:
+            raise self.tokens.unexpected("name=value")
+        parameter = name.text if name else places.pop(0)
+        if parameter in fields:
+            raise self.tokens.unexpected(f"{parameter} once")
+        if quoted := self.tokens.take("text"):
+            fields[parameter] = quoted.text[1:-1]
+        elif parameter == "steps":
+            fields[parameter] = self._steps()
+        else:
+            fields[parameter] = self._number(has_unit=parameter in _TIMES)
+
+    def _steps(self) -> list[list[Any]]:
+        steps: list[list[Any]] = []
+        self.tokens.want("[", "sign", "[")
+        while not self.tokens.take("sign", "]"):
+            if steps:
+                self.tokens.want("a comma or ]", "sign", ",")
+            opened = self.tokens.want("a pair (age, weight)", "sign", "(", "[").text
+            close = ")" if opened == "(" else "]"
+            age = self._number(has_unit=True)
+            self.tokens.want("a comma", "sign", ",")
+            steps.append([age, self._number(has_unit=False)])
+            self.tokens.want(close, "sign", close)
+        return steps
+
+    def _number(self, *, has_unit: bool) -> int | float | str:
+        self.tokens.count()
+        number = self.tokens.want("a number", "number")
+        if self.tokens.next.kind != "word":
+            return number.number
+        if not has_unit:
+            raise self.tokens.unexpected("a number without a unit")
+        return self._length(number)
+
+    def _length(self, number: Token) -> int | float | str:
+        """A length of time in the stream's unit, as an integer where it is one."""
+        if self.time_unit is None:
+            raise self.tokens.unexpected("no unit, for the stream's is not known here")
+        if self.tokens.next.text not in NANOSECONDS or self.time_unit not in NANOSECONDS:
+            raise self.tokens.unexpected(
+                f"a unit that can be converted to the stream's unit {self.time_unit!r}; "
+                f"known are {', '.join(NANOSECONDS)}"
+            )
+        unit = self.tokens.want("a unit", "word").text
+        length = Fraction(number.text) * NANOSECONDS[unit] / NANOSECONDS[self.time_unit]
+        if length.denominator == 1:
+            return int(length)
+        if self.fixed:
+            return f"{length.numerator}/{length.denominator}"
+        decimal = float(length) if abs(length) < _LONGEST else 0.0
+        if Fraction(repr(decimal)) != length:
+            raise self.tokens.refusal(
+                number.at,
+                repr(number.text + unit),
+                f"a decimal number of the stream's unit {self.time_unit!r}; it is {length} of them",
+            )
+        return decimal

@@ -1,0 +1,303 @@
+"""The one guarded door for texts of others: decays, predicates, filters.
+
+Texts arrive over networks, from whoever may ask a question. None is executed, by no ``eval``, and
+no library's own parser of expressions sees one. There are three ways in:
+
+- :class:`Formula`, for arithmetic: the text is held against a list of characters and of words, then
+  Python's grammar is read without running it (``ast.parse``). Of the tree that this gives, a reader
+  takes the nodes that it lists and refuses all others.
+- :class:`Tokens`, for what is no arithmetic: words, numbers, quoted texts and signs in a row, and a
+  place among them. A reader goes forward and never back.
+- :func:`json_object`.
+
+Limited are the characters, before anything else is looked at; the operations within operations,
+and all operations; the digits of a number. So time and memory are at most proportional to the
+characters, times the depth. A refusal has one form, the text, what was found where, and what is
+allowed there: ``the predicate has 'q' at character 6; expected one of v, w``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from decaysketch.errors import ParameterError
+
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_DIGITS",
+    "MAX_TEXT",
+    "NUMBER",
+    "Formula",
+    "Text",
+    "Token",
+    "Tokens",
+    "json_object",
+    "shortened",
+]
+
+MAX_TEXT = 500
+"""Characters of a formula."""
+
+MAX_DEPTH = 50
+"""Operations within operations of a formula."""
+
+MAX_DIGITS = 78
+"""Digits of a number of a formula; 2^256 has as many."""
+
+NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+"""Regular expression of a decimal number without a sign."""
+
+_NUMBER = re.compile(NUMBER)
+_UNLISTED = re.compile(r"[^0-9A-Za-z.+\-*/%(),<>=! ]")
+_WORD = re.compile(r"[A-Za-z][0-9A-Za-z]*")
+_SHORT = re.compile(r"[^eE]{1,400}(?:[eE][+-]?[0-9]{1,3})?")  # every float, and 10^308 in full
+
+
+class Text:
+    """A text that is neither too long nor empty, and what may still be done with it.
+
+    Args:
+        name: how refusals call it, "the predicate".
+        text: anything.
+        max_text: characters.
+        budget: so many ``units`` may be counted.
+        units: what is counted.
+    """
+
+    def __init__(
+        self, name: str, text: object, max_text: int, budget: int, units: str = "operations"
+    ) -> None:
+        if not isinstance(text, str):
+            raise ParameterError(f"{name} is of type {type(text).__name__}; expected a text")
+        if len(text) > max_text:
+            raise ParameterError(f"{name} has {len(text)} characters; expected at most {max_text}")
+        if not text.strip():
+            raise ParameterError(f"{name} is empty")
+        self.name = name
+        self.text = text
+        self._budget, self._left, self._units = budget, budget, units
+
+    def count(self, units: int = 1) -> None:
+        """Take from the budget.
+
+        Raises:
+            ParameterError: it is used up.
+        """
+        self._left -= units
+        if self._left < 0:
+            raise ParameterError(
+                f"{self.name} has more than {self._budget} {self._units}; expected at most that"
+            )
+
+    def refusal(self, at: int, found: str, expected: str) -> ParameterError:
+        """What is wrong at a character, and what may stand there."""
+        return ParameterError(f"{self.name} has {found} at character {at}; expected {expected}")
+
+
+class Formula(Text):
+    """Arithmetic as Python's tree, for a reader that says which nodes mean something.
+
+    Args:
+        name, text: see :class:`Text`; of at most :data:`MAX_TEXT` characters.
+        words: that it may have.
+        max_operations: of all.
+    """
+
+    def __init__(
+        self, name: str, text: object, words: Sequence[str], max_operations: int = MAX_TEXT
+    ) -> None:
+        super().__init__(name, text, MAX_TEXT, max_operations)
+        self._indent = len(self.text) - len(self.text.lstrip(" "))
+        self.text = self.text.strip(" ")
+        self._check_words(words)
+
+    def tree(self) -> ast.expr:
+        """The whole, not one node of which was looked at.
+
+        Raises:
+            ParameterError: it does not follow Python's grammar.
+        """
+        try:
+            return ast.parse(self.text, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            reason, place = "too deep", ""
+            if isinstance(error, SyntaxError):
+                reason = error.msg
+                place = f" at character {self._indent + (error.offset or len(self.text) + 1) - 1}"
+            raise ParameterError(
+                f"{self.name} {self.text!r} cannot be read{place}: {reason}"
+            ) from None
+
+    def enter(self, node: ast.expr, depth: int) -> None:
+        """Count a node before it is read; ``depth``: so many may be within each other from here.
+
+        Raises:
+            ParameterError: it is too deep, or one operation too many.
+        """
+        if depth < 0:
+            raise self.refusal(
+                node.col_offset, f"more than {MAX_DEPTH} operations within each other", "fewer"
+            )
+        if not isinstance(node, (ast.Constant, ast.Name)):
+            self.count()
+
+    def number(self, node: ast.expr) -> str:
+        """A decimal number as it was written, not the float that Python reads: 0.1 is a tenth.
+
+        Raises:
+            ParameterError: it is none, or one that is no float, or has too many digits.
+        """
+        source = self._source(node)
+        if _NUMBER.fullmatch(source) is None:
+            raise self.unexpected(node, "a decimal number")
+        digits, _, power = source.lower().partition("e")
+        if len(digits) > MAX_DIGITS or len(power) > 4 or not math.isfinite(float(source)):
+            raise self.unexpected(node, f"a number of at most {MAX_DIGITS} digits, below 1e308")
+        return source
+
+    def unexpected(self, node: ast.expr, expected: str) -> ParameterError:
+        """A node that is not read."""
+        return self.refusal(node.col_offset, repr(self._source(node)), expected)
+
+    def refusal(self, at: int, found: str, expected: str) -> ParameterError:
+        return super().refusal(self._indent + at, found, expected)
+
+    def _source(self, node: ast.expr) -> str:
+        return ast.get_source_segment(self.text, node) or ""
+
+    def _check_words(self, words: Sequence[str]) -> None:
+        """Characters and words, before Python's own reader sees them.
+
+        It warns of numbers that run into words, and reads 0x10, 1_0 and 1j as numbers.
+        """
+        text, at = self.text, 0
+        if bad := _UNLISTED.search(text):
+            raise self.refusal(
+                bad.start(),
+                repr(bad.group()),
+                "letters, digits, spaces and + - * / % ( ) , . < > = !",
+            )
+        while at < len(text):
+            start = at
+            if number := _NUMBER.match(text, at):
+                at = number.end()
+                if at < len(text) and (text[at].isalnum() or text[at] == "."):
+                    raise self.refusal(
+                        start, repr(text[start : at + 1]), "a decimal number, then an operator"
+                    )
+            elif word := _WORD.match(text, at):
+                at = word.end()
+                if word.group() not in words:
+                    raise self.refusal(start, repr(word.group()), f"one of {', '.join(words)}")
+            else:
+                at += 1
+
+
+class Token(NamedTuple):
+    """A word, number, quoted text or sign, and where it begins."""
+
+    kind: str  # the group of the pattern; "end" after the last
+    text: str
+    at: int
+
+    @property
+    def number(self) -> int | float:
+        """Of a number, an integer where it is written as one."""
+        return int(self.text) if self.text.lstrip("+-").isdigit() else float(self.text)
+
+
+class Tokens(Text):
+    """A text as tokens, and a place among them.
+
+    Args:
+        pattern: a named group for each kind of token, and no other; no alternative may begin as
+            another does.
+        name, text, max_text, budget, units: see :class:`Text`.
+
+    Complexity: O(characters).
+    """
+
+    def __init__(
+        self,
+        pattern: re.Pattern[str],
+        name: str,
+        text: object,
+        max_text: int,
+        budget: int,
+        units: str,
+    ) -> None:
+        super().__init__(name, text, max_text, budget, units)
+        self._listed: list[Token] = []
+        self._place = 0
+        at, end = 0, len(self.text.rstrip())
+        while at < end:
+            if self.text[at].isspace():
+                at += 1
+                continue
+            found = pattern.match(self.text, at)
+            if found is None or found.lastgroup is None:
+                raise self.refusal(at, repr(self.text[at : at + 20]), "a word, number or sign")
+            token = Token(found.lastgroup, found.group(), at)
+            if token.kind == "number" and not _SHORT.fullmatch(token.text):
+                raise self.refusal(
+                    at, shortened(token.text), "at most 400 digits, and 3 of an exponent"
+                )
+            self._listed.append(token)
+            at = found.end()
+        self._listed.append(Token("end", "", end))
+
+    @property
+    def next(self) -> Token:
+        """The one that is read next."""
+        return self._listed[self._place]
+
+    def take(self, kind: str, *texts: str) -> Token | None:
+        """The next one, if it is of a kind, and one of some texts, in any case, if there are any;
+        the place moves behind it."""
+        token = self.next
+        if token.kind != kind or (texts and token.text.lower() not in texts):
+            return None
+        self._place += kind != "end"
+        return token
+
+    def want(self, expected: str, kind: str, *texts: str) -> Token:
+        """As :meth:`take`; ``expected``: what a refusal says may stand there.
+
+        Raises:
+            ParameterError: it is another one.
+        """
+        if (token := self.take(kind, *texts)) is None:
+            raise self.unexpected(expected)
+        return token
+
+    def unexpected(self, expected: str) -> ParameterError:
+        """The next one is not what may stand there."""
+        found = repr(self.next.text) if self.next.text else "its end"
+        return self.refusal(self.next.at, found, expected)
+
+
+def json_object(name: str, text: str, max_text: int) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ParameterError: it is too long, no JSON, nested too deep, or no object.
+    """
+    Text(name, text, max_text, 0)
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        reason = fault if isinstance(fault, ValueError) else "nested too deep"
+        raise ParameterError(f"{name} {shortened(text)} is not JSON: {reason}") from None
+    if not isinstance(fields, dict):
+        raise ParameterError(f"{name} is {shortened(text)}; expected a JSON object")
+    return fields
+
+
+def shortened(text: str) -> str:
+    """A text as refusals show it."""
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")
