@@ -10,16 +10,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 
 import decaysketch
-from api import access, errors, logs, metrics, middleware, routes
-from api.aggregator import Aggregator, Limits
-from api.compute import Threads, pools
-from api.description import describe
+from api import access, errors, logs, routes
+from api.http import middleware
+from api.http.openapi import describe
 from api.journal.sql import SqlStorage
+from api.operations.signals import told_to_stop
+from api.operations.starting import Starting, tell_failure
+from api.operations.warmup import warm_up
+from api.service import metrics
+from api.service.aggregator import Aggregator, Limits
+from api.service.threads import Threads, pools
+from api.service.turns import turns_of
 from api.settings import Settings
-from api.starting import Starting, tell_failure
-from api.stopping import told_to_stop
-from api.turns import turns_of
-from api.warmup import warm_up
 
 __all__ = ["create_app"]
 

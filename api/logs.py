@@ -31,7 +31,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import schemas
-from api.request_id import REQUEST_ID
+from api.http.request_id import REQUEST_ID
 from api.settings import Settings
 
 __all__ = ["JsonFormatter", "RequestLog", "TextFormatter", "configure", "finish", "install"]

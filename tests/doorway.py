@@ -11,10 +11,11 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import PlainTextResponse
 
-from api import access, errors, middleware
-from api.access import Reads, Writes
-from api.json_body import JsonRoute
-from api.request_id import REQUEST_ID
+from api import access, errors
+from api.http import middleware
+from api.http.guard import Reads, Writes
+from api.http.json_body import JsonRoute
+from api.http.request_id import REQUEST_ID
 from api.routes import keys
 from api.settings import Settings
 

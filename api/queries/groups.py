@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from api.budget import Memory
 from api.errors import Fault, IncompatibleStreamsError, InvalidRequestError
 from api.families import Snapshot, join
-from api.streams import Stream
+from api.service.budget import Memory
+from api.service.streams import Stream
 from decaysketch.families import Recipe
 
 __all__ = ["Joins", "common_recipe"]

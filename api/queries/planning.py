@@ -14,15 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from api.clock import now_in
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
 from api.families import AGGREGATES, Snapshot, fixed_decay
 from api.queries.caching import etag
 from api.queries.decays import DecayModel, ExpressionDecay, PiecewiseDecay
 from api.queries.groups import Joins, common_recipe
 from api.queries.requests import AnyQuery, GroupRequest, QueryRequest, SelectivityQuery
+from api.service.clock import now_in
+from api.service.streams import Stream
 from api.settings import Settings
-from api.streams import Stream
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe

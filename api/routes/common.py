@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from api import schemas
-from api.access.asker import asker
-from api.aggregator import Aggregator
-from api.compute import Compute
 from api.errors import PROBLEM_JSON, UnsupportedMediaTypeError
+from api.http.asker import asker
+from api.service.aggregator import Aggregator
+from api.service.streams import Stream
+from api.service.threads import Compute
+from api.service.turns import Turns
 from api.settings import Settings
-from api.streams import Stream
-from api.turns import Turns
 
 __all__ = [
     "CLIENT_LEFT",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, Field
 
-from api.access.guard import Administers
+from api.access.cache import KeyRing
 from api.access.keys import (
     LABEL,
     LABEL_LENGTH,
@@ -24,7 +24,6 @@ from api.access.keys import (
     now_us,
     rotate,
 )
-from api.access.ring import KeyRing
 from api.errors import (
     Fault,
     ForbiddenError,
@@ -32,8 +31,9 @@ from api.errors import (
     KeyChangedError,
     UnknownKeyError,
 )
-from api.json_body import JsonRoute
-from api.queries import asked_in_body, body_described
+from api.http.guard import Administers
+from api.http.json_body import JsonRoute
+from api.http.reading import asked_in_body, body_described
 from api.routes.common import json_only, problems
 from api.schemas import RequestModel
 

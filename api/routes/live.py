@@ -21,11 +21,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Message, Send
 
 from api import schemas
-from api.access.asker import asker
-from api.access.guard import Reads
+from api.access.cache import KeyRing
 from api.access.keys import Caller
-from api.access.ring import KeyRing
 from api.errors import ServiceError, TooManyLiveClientsError, UnauthenticatedError, answer_to
+from api.http.asker import asker
+from api.http.guard import Reads
 from api.journal.model import StorageError
 from api.queries import Answers, Desk, QueryRequest
 from api.routes.common import CLIENT_LEFT, TheSettings, problems

@@ -10,18 +10,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 
 from api import schemas
-from api.access.asker import asker
-from api.access.guard import reads, reads_body_streams
-from api.json_body import JsonRoute
-from api.queries import (
-    Desk,
-    GroupRequest,
-    QueryRequest,
-    asked_in_body,
-    body_described,
-    is_known,
-    read_request,
-)
+from api.http.asker import asker
+from api.http.guard import reads, reads_body_streams
+from api.http.json_body import JsonRoute
+from api.http.reading import asked_in_body, body_described, read_request
+from api.queries import Desk, GroupRequest, QueryRequest, is_known
 from api.queries.answers import GroupResponse, QueryResponse
 from api.routes.common import CLIENT_LEFT, json_only, problems
 

@@ -15,11 +15,11 @@ from pydantic import BaseModel, Field
 
 import decaysketch
 from api import schemas
-from api.access.guard import watches
-from api.aggregator import Aggregator
 from api.errors import Problem, ProblemResponse
-from api.metrics import MEDIA_TYPE, Metrics
+from api.http.guard import watches
 from api.routes.common import TheAggregator, problems
+from api.service.aggregator import Aggregator
+from api.service.metrics import MEDIA_TYPE, Metrics
 
 __all__ = ["Readiness", "router"]
 
