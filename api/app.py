@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 
 import decaysketch
-from api import access, errors, logs, routes
-from api.http import middleware
+from api import access, logs, routes
+from api.http import middleware, problems
 from api.http.openapi import describe
 from api.journal.sql import SqlStorage
 from api.operations.signals import told_to_stop
@@ -99,7 +99,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     middleware.install(app, chosen)
     logs.install(app)
     app.add_middleware(Starting)
-    errors.install(app)
+    problems.install(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 

@@ -11,8 +11,8 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import PlainTextResponse
 
-from api import access, errors
-from api.http import middleware
+from api import access
+from api.http import middleware, problems
 from api.http.guard import Reads, Writes
 from api.http.json_body import JsonRoute
 from api.http.request_id import REQUEST_ID
@@ -65,6 +65,6 @@ def doorway(data: Path, **settings: Any) -> FastAPI:
     async def cached() -> PlainTextResponse:
         return PlainTextResponse("", headers={"Cache-Control": "max-age=60"})
 
-    errors.install(app)
+    problems.install(app)
     middleware.install(app, chosen)
     return app

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
-from api.errors import BodyTooLargeError, CorruptEncodingError
+from api.http.refusals import BodyTooLargeError, CorruptEncodingError
 
 if sys.version_info >= (3, 14):
     from compression import zstd

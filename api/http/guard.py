@@ -14,7 +14,8 @@ from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
 from api.access.keys import Caller, Role
-from api.errors import ForbiddenError, TooManyStreamsError, UnauthenticatedError
+from api.errors import TooManyStreamsError
+from api.http.refusals import ForbiddenError, UnauthenticatedError
 
 __all__ = [
     "Administers",

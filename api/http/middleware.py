@@ -30,12 +30,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api import errors
 from api.access.cache import KeyRing
 from api.access.rates import Rates, address_of
-from api.http import decompression
+from api.errors import ServiceError
+from api.http import decompression, refusals
 from api.http.head_requests import HeadRequests
 from api.http.pages import foreign_page, proxy_header
+from api.http.problems import answer_to
 from api.http.request_id import HEADER, REQUEST_ID, accepted_or_new
 from api.journal.model import StorageError
 from api.settings import Settings
@@ -121,7 +122,7 @@ class Envelope:
             await self.app(scope, receive, send_with_headers)
         except Exception as error:
             if not started:
-                await errors.answer_to(error)(scope, receive, send_with_headers)
+                await answer_to(error)(scope, receive, send_with_headers)
             raise  # for the log of the server
         finally:
             REQUEST_ID.reset(token)
@@ -150,8 +151,8 @@ class Entrance:
             return
         try:
             await self._admit(scope)
-        except (HTTPException, StorageError, errors.ServiceError) as error:
-            await errors.answer_to(error)(scope, receive, send)
+        except (HTTPException, StorageError, ServiceError) as error:
+            await answer_to(error)(scope, receive, send)
             return
 
         async def receive_from_the_known() -> Message:
@@ -159,7 +160,7 @@ class Entrance:
             if scope["state"]["caller"] is None and (
                 message.get("body") or message.get("more_body")
             ):
-                raise errors.UnauthenticatedError()
+                raise refusals.UnauthenticatedError()
             return message
 
         await self.app(scope, receive_from_the_known, send)
@@ -178,7 +179,7 @@ class Entrance:
         prefix = None if caller is None else caller.prefix
         bucket = f"key {prefix}" if prefix else address_of(client)
         if wait_s := self.rates.wait_s(bucket, time.monotonic()):
-            raise errors.TooManyRequestsError(self.rates.rate_per_s, wait_s)
+            raise refusals.TooManyRequestsError(self.rates.rate_per_s, wait_s)
 
     def _check_way(self, scope: Scope, headers: Headers) -> None:
         """Where no key is asked for: by what name the server was called, and who is in between.
@@ -203,11 +204,11 @@ class Entrance:
                     "refused; set DECAYSKETCH_AUTH=keys",
                     header[:100],
                 )
-            raise errors.ProxiedError(header)
+            raise refusals.ProxiedError(header)
         if (
             told := foreign_page(scope["method"], scope.get("scheme", "http"), headers)
         ) is not None:
-            raise errors.ForeignPageError(*told)
+            raise refusals.ForeignPageError(*told)
 
 
 class Body:
@@ -273,9 +274,9 @@ class Body:
         def begin() -> None:
             nonlocal pieces
             if not plain and coding not in decompression.CODINGS:
-                raise errors.UnsupportedEncodingError(coding)
+                raise refusals.UnsupportedEncodingError(coding)
             if declared.isdecimal() and int(declared) > limit_bytes:
-                raise errors.BodyTooLargeError(limit_bytes)
+                raise refusals.BodyTooLargeError(limit_bytes)
             if not plain:
                 pieces = decompression.inflate(sent.chunks(), coding, inflated_bytes)
 
@@ -283,7 +284,7 @@ class Body:
             nonlocal own_bytes
             is_alone = self.held_bytes == own_bytes
             if self.held_bytes + len(piece) > self.inflight_bytes and not is_alone:
-                raise errors.BodiesInFlightError(self.inflight_bytes)
+                raise refusals.BodiesInFlightError(self.inflight_bytes)
             own_bytes += len(piece)
             self.held_bytes += len(piece)
 
@@ -344,13 +345,13 @@ class _Sent:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            raise errors.SlowBodyError(self._timeout_s) from None
+            raise refusals.SlowBodyError(self._timeout_s) from None
         if message["type"] == "http.request":
             message.setdefault("body", b"")
             message.setdefault("more_body", False)
             self._taken_bytes += len(message["body"])
             if self._taken_bytes > self._limit_bytes:
-                raise errors.BodyTooLargeError(self._limit_bytes)
+                raise refusals.BodyTooLargeError(self._limit_bytes)
         return message
 
     async def chunks(self) -> AsyncIterator[bytes]:

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api.errors import PROBLEM_JSON, Problem
+from api.http.problems import PROBLEM_JSON, Problem
 from api.queries import GroupRequest, QueryRequest
 from api.routes.decays import CurveRequest
 from api.routes.keys import KeyCreation, KeyRotation

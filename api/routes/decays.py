@@ -12,9 +12,10 @@ from pydantic_core import PydanticCustomError
 from api.errors import Fault, InvalidRequestError
 from api.http.guard import reads
 from api.http.json_body import JsonRoute
+from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described
 from api.queries.decays import AnyDecay, NonNegative
-from api.routes.common import TheQuestions, json_only, problems
+from api.routes.common import TheQuestions, json_only
 from api.schemas import RequestModel
 from decaysketch.decay import Expression
 from decaysketch.errors import ParameterError

@@ -26,15 +26,16 @@ from api.access.keys import (
 )
 from api.errors import (
     Fault,
-    ForbiddenError,
     InvalidRequestError,
     KeyChangedError,
     UnknownKeyError,
 )
 from api.http.guard import Administers
 from api.http.json_body import JsonRoute
+from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described
-from api.routes.common import json_only, problems
+from api.http.refusals import ForbiddenError
+from api.routes.common import json_only
 from api.schemas import RequestModel
 
 __all__ = ["router"]

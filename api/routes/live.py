@@ -23,12 +23,14 @@ from starlette.types import Message, Send
 from api import schemas
 from api.access.cache import KeyRing
 from api.access.keys import Caller
-from api.errors import ServiceError, TooManyLiveClientsError, UnauthenticatedError, answer_to
+from api.errors import ServiceError
 from api.http.asker import asker
 from api.http.guard import Reads
+from api.http.problems import answer_to, problems
+from api.http.refusals import TooManyLiveClientsError, UnauthenticatedError
 from api.journal.model import StorageError
 from api.queries import Answers, Desk, QueryRequest
-from api.routes.common import CLIENT_LEFT, TheSettings, problems
+from api.routes.common import CLIENT_LEFT, TheSettings
 from api.routes.queries import AskedInUrl, TheDesk
 from decaysketch.errors import DecaySketchError
 

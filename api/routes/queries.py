@@ -13,10 +13,11 @@ from api import schemas
 from api.http.asker import asker
 from api.http.guard import reads, reads_body_streams
 from api.http.json_body import JsonRoute
+from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described, read_request
 from api.queries import Desk, GroupRequest, QueryRequest, is_known
 from api.queries.answers import GroupResponse, QueryResponse
-from api.routes.common import CLIENT_LEFT, json_only, problems
+from api.routes.common import CLIENT_LEFT, json_only
 
 __all__ = ["AskedInUrl", "TheDesk", "router"]
 

@@ -18,6 +18,7 @@ from api.errors import Fault, InvalidRequestError
 from api.http.asker import asker
 from api.http.guard import Reads, administers, creates, reads
 from api.http.json_body import JsonRoute
+from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described
 from api.ingest.doubts import doubts_of_sketches
 from api.ingest.intervals import interval_of
@@ -31,7 +32,6 @@ from api.routes.common import (
     TheQuestions,
     TheStream,
     json_only,
-    problems,
 )
 from api.service.aggregator import recipe_of_form
 from api.service.streams import SourceInfo, Stream

@@ -25,11 +25,11 @@ from service import LOCAL, OCTETS, problem
 from starlette.types import Message, Receive, Scope, Send
 from typer.testing import CliRunner
 
-from api import errors
 from api.access.rates import Rates, address_of
 from api.http import decompression, head_timeout
 from api.http.head_timeout import TimedProtocol
 from api.http.middleware import Body
+from api.http.refusals import BodiesInFlightError
 from api.operations.keys import keys as commands
 
 if sys.version_info >= (3, 14):
@@ -283,7 +283,7 @@ def test_bodies_at_a_time_are_bounded_and_given_back_on_every_path() -> None:
         second, leave_second = await held.begin(40, fails=True)
         assert held.body.held_bytes == 100
         refused, _ = await held.begin(1)
-        with pytest.raises(errors.BodiesInFlightError, match="more than 100 bytes together"):
+        with pytest.raises(BodiesInFlightError, match="more than 100 bytes together"):
             await refused
         leave_second.set()
         with pytest.raises(RuntimeError):
@@ -310,7 +310,7 @@ def test_bodies_at_a_time_are_bounded_and_given_back_on_every_path() -> None:
 def test_too_many_bodies_are_to_come_again(client: TestClient) -> None:
     @client.app.get("/held")  # type: ignore[attr-defined]
     async def held() -> None:
-        raise errors.BodiesInFlightError(7)
+        raise BodiesInFlightError(7)
 
     answer = client.get("/held")
     problem(answer, 429)

@@ -245,7 +245,7 @@ class TestAClockThatIsAhead:
                 continue
             with pytest.raises(ClockEarlyError) as early:
                 take(0)
-            wait_s = early.value.retry_after_s
+            wait_s = early.value.wait_s
             with pytest.raises(ClockEarlyError):
                 take(wait_s - 1)
             take(wait_s)
