@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 import decaysketch
 from api import access, logs, routes
-from api.http import middleware, problems
+from api.http import middleware, problems, request_log
 from api.http.openapi import describe
 from api.journal.sql import SqlStorage
 from api.operations.signals import told_to_stop
@@ -97,10 +97,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in routes.ROUTERS:
         app.include_router(router)
     middleware.install(app, chosen)
-    logs.install(app)
+    request_log.install(app)
     app.add_middleware(Starting)
     problems.install(app)
-    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    app.openapi = lambda: describe(app, routes.REQUESTS)  # type: ignore[method-assign]
     return app
 
 

@@ -15,7 +15,7 @@ from api import access
 from api.http import middleware, problems
 from api.http.guard import Reads, Writes
 from api.http.json_body import JsonRoute
-from api.http.request_id import REQUEST_ID
+from api.logs import REQUEST_ID
 from api.routes import keys
 from api.settings import Settings
 

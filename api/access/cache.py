@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from api.access.keys import ANYONE, Caller, KeyRow, Role, mint, now_us, prefix_of
 from api.access.store import KeyStore, SqlKeyStore
 from api.journal.model import StorageError
-from api.seldom import Seldom
+from api.logs import Seldom
 from api.settings import Settings
 
 __all__ = ["OUTAGE_S", "READ_S", "STALE_S", "KeyRing", "start"]

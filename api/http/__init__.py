@@ -3,6 +3,7 @@
 - ``head_timeout``, ``middleware``, ``head_requests``, ``decompression``: before the routes
 - ``guard``, ``asker``, ``pages``: who asks, and by what page or proxy
 - ``json_body``, ``reading``: bodies and URLs as requests
-- ``request_id``: the name of a request in the log
+- ``problems``, ``refusals``: every refusal as a problem, and what HTTP itself refuses
+- ``request_id``, ``request_log``: the name of a request, and its line in the log
 - ``openapi``: the description
 """

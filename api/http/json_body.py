@@ -1,13 +1,12 @@
 """JSON bodies: weighed before they are parsed, parsed beside the event loop, and once.
 
-The parser holds the interpreter's lock from the first byte to the last, and makes of three bytes,
-``{},``, an object of 64. So a text is weighed first: what it would become has about as many values
-as it has brackets and commas outside of texts, and to count those takes a nanosecond a byte and no
-memory. What has more of them than any sound request is refused unparsed.
+The parser holds the interpreter's lock from the first byte to the last. So a text is weighed first
+(:mod:`api.ingest.json_weight`), and what would become more than any sound request is refused
+unparsed.
 
 Routes of :class:`JsonRoute` have a request whose ``json()`` does that; whoever asks again (the
 guard that looks for streams, FastAPI, the reader of queries) is given what was parsed before. Raw
-observations are read elsewhere (``ingest``), row by row, and weighed there with :func:`parts`.
+observations are read elsewhere (``ingest``), row by row.
 """
 
 from __future__ import annotations
@@ -18,22 +17,20 @@ from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
 
-import numpy as np
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-__all__ = ["MOST_PARTS", "JsonRoute", "TooManyPartsError", "not_json", "parse", "parts"]
+from api.ingest.json_weight import parts
+
+__all__ = ["MOST_PARTS", "JsonRoute", "TooManyPartsError", "not_json", "parse"]
 
 MOST_PARTS = 100_000
 """Brackets and commas of a body. A request at every limit of its lists has 70,000: 20,000 shares of
 quantiles, 5,000 steps of decays, 2,000 queries of ten fields, 10,000 times, 1,000 sources."""
 
 _AT_ONCE_BYTES = 16 << 10  # parsed in 0.3 ms at worst: to hand it to a thread takes as long
-_MARKS = b"[{,"
-_QUOTE = b'"'
-_OTHERS = bytes(set(range(256)) - {*_MARKS, *_QUOTE})
 
 
 class TooManyPartsError(HTTPException):
@@ -44,26 +41,6 @@ class TooManyPartsError(HTTPException):
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"the body has {found} brackets and commas; at most {most} are read",
         )
-
-
-def parts(text: bytes, enough: int) -> int:
-    """Opening brackets and commas outside of the texts of a JSON text: it has no more values than
-    these and one. Where there are at most ``enough`` of them with those inside of texts, it is that
-    number. O(n) time and memory whatever the bytes are; of what the parser would not come to,
-    behind a fault, any number may be counted."""
-    found = text.count(b"[") + text.count(b"{") + text.count(b",")
-    if found <= enough or _QUOTE not in text:
-        return found
-    return _outside_of_texts(text)
-
-
-def _outside_of_texts(text: bytes) -> int:
-    """Marks behind an even number of quotes, once those that are escaped are out of the way."""
-    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
-    marks = np.frombuffer(plain, np.uint8)
-    quotes = marks == ord(_QUOTE)
-    inside = np.logical_xor.accumulate(quotes)
-    return int(np.count_nonzero(~(quotes | inside)))
 
 
 def parse(text: bytes, most_parts: int = MOST_PARTS) -> Any:

@@ -37,8 +37,9 @@ from api.http import decompression, refusals
 from api.http.head_requests import HeadRequests
 from api.http.pages import foreign_page, proxy_header
 from api.http.problems import answer_to
-from api.http.request_id import HEADER, REQUEST_ID, accepted_or_new
+from api.http.request_id import HEADER, accepted_or_new
 from api.journal.model import StorageError
+from api.logs import REQUEST_ID
 from api.settings import Settings
 
 __all__ = ["Body", "Entrance", "Envelope", "install"]

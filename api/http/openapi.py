@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
 from api.http.problems import PROBLEM_JSON, Problem
-from api.queries import GroupRequest, QueryRequest
-from api.routes.decays import CurveRequest
-from api.routes.keys import KeyCreation, KeyRotation
-from api.schemas import StreamCreation
 
 __all__ = ["describe"]
 
@@ -30,20 +28,16 @@ _WITH_BODY = {
 }
 _ALWAYS = {"429": "Too many requests; `Retry-After` says when to ask again."}
 _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-_NAMED = (  # of no route's signature
-    Problem,
-    QueryRequest,
-    GroupRequest,
-    CurveRequest,
-    StreamCreation,
-    KeyCreation,
-    KeyRotation,
-)
 _UNCOUNTED = {"/healthz", "/readyz"}
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
-    """The description of ``app``, made once."""
+def describe(app: FastAPI, requests: Iterable[type[BaseModel]]) -> dict[str, Any]:
+    """The description of ``app``, made once.
+
+    Args:
+        app: the application, with all its routes.
+        requests: what routes read out of bodies themselves, so that no signature names it.
+    """
     if app.openapi_schema is None:
         schema = get_openapi(
             title=app.title,
@@ -54,7 +48,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
             routes=app.routes,
         )
         schemas = schema.setdefault("components", {}).setdefault("schemas", {})
-        for model in _NAMED:
+        named: list[type[BaseModel]] = [Problem, *requests]
+        for model in named:
             definition = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas.update(definition.pop("$defs", {}))
             schemas[model.__name__] = definition

@@ -66,7 +66,7 @@ from api.http.refusals import (
     shortened,
 )
 from api.journal.model import ReplayError, StorageError
-from api.seldom import Seldom
+from api.logs import Seldom
 from decaysketch.errors import (
     CorruptSketchError,
     DecaySketchError,

@@ -5,14 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-from contextvars import ContextVar
 
-__all__ = ["HEADER", "REQUEST_ID", "accepted_or_new"]
+__all__ = ["HEADER", "accepted_or_new"]
 
 HEADER = "X-Request-Id"
-
-REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""Set for as long as a request is served, in every task and thread that it starts."""
 
 # Unique, not secret: a draw from the system for each request would cost more than the log line.
 _PROCESS = secrets.token_hex(6)

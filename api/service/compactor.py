@@ -23,7 +23,7 @@ from api.journal.model import (
     Totals,
 )
 from api.journal.storage import Storage
-from api.seldom import Seldom
+from api.logs import Seldom
 from api.service.background import Background
 from api.service.follower import Follower
 from api.service.merging import Pile

@@ -28,7 +28,7 @@ from api.journal.model import (
     StorageError,
 )
 from api.journal.storage import Reader, Storage
-from api.seldom import Seldom
+from api.logs import Seldom
 from api.service.observer import Observer
 from api.service.streams import Stream, Streams
 from api.service.threads import Compute

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from api.journal.model import ReplayError, StorageError
 from api.journal.storage import Storage, Writer
-from api.seldom import Seldom
+from api.logs import Seldom
 from api.service.observer import Observer
 
 __all__ = ["Writability"]

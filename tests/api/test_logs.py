@@ -18,7 +18,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import logs
-from api.http.request_id import REQUEST_ID
+from api.http import request_log
+from api.logs import REQUEST_ID
 from api.service import metrics
 from api.settings import Settings
 
@@ -88,7 +89,7 @@ def _client(sink: io.StringIO, **chosen: Any) -> TestClient:
 
     metrics.install(app)
     app.add_middleware(Identify)
-    logs.install(app)
+    request_log.install(app)
     return TestClient(app, raise_server_exceptions=False)
 
 

@@ -19,9 +19,10 @@ from service import NOW, build, posted, problem
 
 from api.http import decompression
 from api.http.guard import Requires
-from api.http.json_body import MOST_PARTS, JsonRoute, TooManyPartsError, parse, parts
+from api.http.json_body import MOST_PARTS, JsonRoute, TooManyPartsError, parse
 from api.ingest import json_rows
 from api.ingest.columns import Form
+from api.ingest.json_weight import parts
 from decaysketch import SketchParams
 
 MIB = 1 << 20

@@ -23,7 +23,7 @@ from api.journal import log
 from api.journal.model import NewPost, StorageError, StreamRow
 from api.journal.sql import SqlStorage
 from api.journal.storage import Writer
-from api.seldom import Seldom
+from api.logs import Seldom
 from api.service.committer import Committer
 from api.service.metrics import Metrics
 from api.service.observer import Observer
