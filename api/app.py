@@ -17,8 +17,8 @@ from api.journal.sql import SqlStorage
 from api.operations.signals import told_to_stop
 from api.operations.starting import Starting, tell_failure
 from api.operations.warmup import warm_up
-from api.service import metrics
 from api.service.aggregator import Aggregator, Limits
+from api.service.metrics import Metrics
 from api.service.threads import Threads, pools
 from api.service.turns import turns_of
 from api.settings import Settings
@@ -93,7 +93,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.settings = chosen
-    metrics.install(app)
+    app.state.metrics = Metrics()
     for router in routes.ROUTERS:
         app.include_router(router)
     middleware.install(app, chosen)
@@ -123,7 +123,7 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     stack.push_async_callback(aggregator.close)
     keys = access.SqlKeyStore(settings.database_url)
     stack.push_async_callback(keys.close)
-    await access.start(app, settings, keys)
+    app.state.keys = await access.start(settings, keys)
     await aggregator.start()
     app.state.aggregator = aggregator
     _log.info("read %d streams from %s", len(aggregator.streams()), settings.place)

@@ -27,7 +27,7 @@ def doorway(data: Path, **settings: Any) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         store = access.SqlKeyStore(chosen.database_url)
-        await access.start(app, chosen, store)
+        app.state.keys = await access.start(chosen, store)
         yield
         await store.close()
 

@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from api.access.cache import KeyRing, start
+from api.access.cache import KeyCache, start
 from api.access.keys import Caller, Role
 from api.access.store import SqlKeyStore
 
-__all__ = ["Caller", "KeyRing", "Role", "SqlKeyStore", "start"]
+__all__ = ["Caller", "KeyCache", "Role", "SqlKeyStore", "start"]

@@ -12,15 +12,13 @@ import asyncio
 import logging
 import time
 
-from fastapi import FastAPI
-
 from api.access.keys import ANYONE, Caller, KeyRow, Role, mint, now_us, prefix_of
 from api.access.store import KeyStore, SqlKeyStore
 from api.journal.model import StorageError
 from api.logs import Seldom
 from api.settings import Settings
 
-__all__ = ["OUTAGE_S", "READ_S", "STALE_S", "KeyRing", "start"]
+__all__ = ["OUTAGE_S", "READ_S", "STALE_S", "KeyCache", "start"]
 
 STALE_S = 2.0
 OUTAGE_S = 60.0
@@ -31,8 +29,8 @@ _log = logging.getLogger("api.access")
 _NO_KEY, _ = mint(role=Role.READ, scope=(), now_us=0, expires_us=0)
 
 
-class KeyRing:
-    """Recognises callers.
+class KeyCache:
+    """Recognises callers by the keys in memory.
 
     Args:
         store: where the keys are.
@@ -136,7 +134,7 @@ class KeyRing:
         return time.monotonic() - self._read_at < OUTAGE_S
 
 
-async def start(app: FastAPI, settings: Settings, store: SqlKeyStore) -> KeyRing:
+async def start(settings: Settings, store: SqlKeyStore) -> KeyCache:
     """Open the keys of a database and decide, for as long as the application runs, whether a
     request needs one: where ``auth`` says so or, where it says nothing, beyond loopback and on
     loopback as soon as there is any key when the application starts."""
@@ -149,6 +147,4 @@ async def start(app: FastAPI, settings: Settings, store: SqlKeyStore) -> KeyRing
         _log.warning(
             "no key is asked for: whoever reaches %s can read, post and delete", settings.host
         )
-    ring = KeyRing(store, required=required)
-    app.state.keys = ring
-    return ring
+    return KeyCache(store, required=required)

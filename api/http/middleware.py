@@ -30,7 +30,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.access.cache import KeyRing
+from api.access.cache import KeyCache
 from api.access.rates import Rates, address_of
 from api.errors import ServiceError
 from api.http import decompression, refusals
@@ -168,7 +168,7 @@ class Entrance:
 
     async def _admit(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        keys: KeyRing = scope["app"].state.keys
+        keys: KeyCache = scope["app"].state.keys
         client = scope["client"][0] if scope.get("client") else "unknown"
         if not keys.required:
             self._check_way(scope, headers)

@@ -12,8 +12,8 @@
 
 from __future__ import annotations
 
-from api.queries.answering import Answers, Desk
+from api.queries.answering import Answerer, Answers
 from api.queries.caching import is_known
 from api.queries.requests import GroupRequest, QueryRequest
 
-__all__ = ["Answers", "Desk", "GroupRequest", "QueryRequest", "is_known"]
+__all__ = ["Answerer", "Answers", "GroupRequest", "QueryRequest", "is_known"]

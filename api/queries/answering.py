@@ -1,4 +1,4 @@
-"""Where requests are brought and answers fetched: what is known already is not computed again."""
+"""From a request to its answers: what the asker or the cache has is not computed again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from api.service.streams import Stream
 from api.service.turns import TURN_S, Turns
 from api.settings import Settings
 
-__all__ = ["Answers", "Desk"]
+__all__ = ["Answerer", "Answers"]
 
 _ANSWERS_BYTES = 64 << 20
 _JOINS_KEPT = 8
@@ -32,13 +32,13 @@ class Answers:
     body: bytes | None
 
 
-class Desk:
-    """Asks the streams of an aggregator.
+class Answerer:
+    """Answers requests to the streams of an aggregator.
 
     Args:
         aggregator: whose streams.
         settings: the limits.
-        metrics: told of every query that was answered.
+        metrics: count every query that was answered.
         turns: on threads for questions alone, so that none waits for the posts that came before it,
             nor behind many of somebody else.
     """
@@ -98,7 +98,7 @@ class Desk:
             planned, evaluation, body = begun
             if evaluation is None:
                 if body is not None:
-                    self.knew(request)
+                    self.hit(request)
                 return Answers(planned.tag, body)
             while body is None:
                 if await left():
@@ -109,8 +109,8 @@ class Desk:
             self._metrics.queried(each.aggregate, seconds, cached=False)
         return Answers(planned.tag, body)
 
-    def knew(self, request: QueryRequest | GroupRequest) -> None:
-        """Count queries whose answers did not have to be computed."""
+    def hit(self, request: QueryRequest | GroupRequest) -> None:
+        """Count the queries of a request as cache hits: here, or of the asker's own cache."""
         for each in request.queries:
             self._metrics.queried(each.aggregate, 0.0, cached=True)
 

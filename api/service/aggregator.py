@@ -38,11 +38,11 @@ from api.journal.model import Interval, NewPost, ReplayError, StorageError, Stre
 from api.journal.storage import Storage, Writer
 from api.service.admission import Admission, RowLimits, Scoped
 from api.service.background import Background, pause_s
-from api.service.budget import LARGE_ROWS, PILE_ROWS, Hold, Memory, give_back
+from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, give_back
 from api.service.committer import Committer, Outcome, Submission
 from api.service.compactor import Compactor
 from api.service.follower import Follower
-from api.service.merging import Pile
+from api.service.merging import MergeBuffer
 from api.service.observer import Observer
 from api.service.replacements import Replacements
 from api.service.streams import Stream, Streams, differences, table_rows
@@ -163,7 +163,7 @@ class Aggregator:
         self.memory = Memory(self._limits.rows.max_inflight_rows, self._limits.rows.max_read_rows)
         self._streams = Streams(self.memory)
         self._unfolded: dict[Stream, None] = {}  # an ordered set
-        self._unfoldable: dict[Pile, _Failing] = {}
+        self._unfoldable: dict[MergeBuffer, _Failing] = {}
         self._background = Background(self.observer)
         self._writability = Writability(storage, self.observer)
         self._grown = asyncio.Event()
@@ -327,7 +327,7 @@ class Aggregator:
                 )
             id_key = secrets.token_bytes(32) if secret_ids else None
             recipe = await (compute_recipe or self._compute_recipe)(form, id_key)
-            await self._admission.check_stream(name, PILE_ROWS + table_rows(recipe))
+            await self._admission.check_stream(name, BUFFER_ROWS + table_rows(recipe))
             row = StreamRow(
                 id=0,
                 name=name,
@@ -603,38 +603,38 @@ class Aggregator:
             if self._streams.by_id(stream.id) is not stream:  # deleted since
                 self._unfolded.pop(stream)
                 continue
-            for pile in list(stream.all_waiting() if crowded else stream.waiting()):
-                await self._fold_pile(stream, pile)
+            for buffer in list(stream.all_waiting() if crowded else stream.waiting()):
+                await self._fold_buffer(stream, buffer)
             if not stream.unmerged[0]:
                 self._unfolded.pop(stream, None)
         self._unfoldable = {  # of a source that was revoked since nothing is merged any more
-            pile: failing
-            for pile, failing in self._unfoldable.items()
+            buffer: failing
+            for buffer, failing in self._unfoldable.items()
             if self._streams.by_id(failing.stream.id) is failing.stream
-            and failing.stream.merges(pile)
+            and failing.stream.merges(buffer)
         }
         self._unfolded |= dict.fromkeys(each.stream for each in self._unfoldable.values())
         self._backlog_rows = sum(stream.unmerged[1] for stream in self._unfolded)
         self.observer.backlog(self.backlog)
 
-    async def _fold_pile(self, stream: Stream, pile: Pile) -> None:
+    async def _fold_buffer(self, stream: Stream, buffer: MergeBuffer) -> None:
         loop = asyncio.get_running_loop()
-        began, posts = loop.time(), pile.waiting
-        failing = self._unfoldable.get(pile)
+        began, posts = loop.time(), buffer.waiting
+        failing = self._unfoldable.get(buffer)
         if failing is not None and began < failing.not_before_s:
-            stream.postpone(pile)
+            stream.postpone(buffer)
             return
         try:
-            await self.compute_of(pile.work_rows)(pile.fold)
+            await self.compute_of(buffer.work_rows)(buffer.fold)
         except Exception as error:
-            stream.postpone(pile)
+            stream.postpone(buffer)
             times = 1 if failing is None else failing.times + 1
             wait_s = pause_s(times)
-            self._unfoldable[pile] = _Failing(stream, times, loop.time() + wait_s)
+            self._unfoldable[buffer] = _Failing(stream, times, loop.time() + wait_s)
             loop.call_later(wait_s, self._grown.set)
             self._background.failed("fold", error, f"{posts} posts of stream {stream.name!r}")
         else:
-            self._unfoldable.pop(pile, None)
+            self._unfoldable.pop(buffer, None)
             self.observer.folded(posts, loop.time() - began)
 
     async def _give_back(self) -> None:
@@ -647,7 +647,7 @@ class Aggregator:
 
 @dataclass(frozen=True, slots=True)
 class _Failing:
-    """A pile that could not be merged."""
+    """A buffer that could not be merged."""
 
     stream: Stream
     times: int  # in a row

@@ -29,7 +29,7 @@ class Background:
     """Tasks of one event loop.
 
     Args:
-        observer: told of each failure.
+        observer: listens to failures.
     """
 
     def __init__(self, observer: Observer) -> None:

@@ -26,10 +26,10 @@ from api.errors import RowsAskedError, RowsInFlightError
 from decaysketch.families import release_scratch
 
 __all__ = [
+    "BUFFER_ROWS",
     "INTEGRAL_ROWS",
     "LARGE_ROWS",
     "PART_ROWS",
-    "PILE_ROWS",
     "ROW_BYTES",
     "Flight",
     "Hold",
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 ROW_BYTES = 33  # value, weight, time and id of 8 bytes each, and a level
-PILE_ROWS = 256  # what a merged sketch takes besides its rows, as rows
+BUFFER_ROWS = 256  # what a merged sketch takes besides its rows, as rows
 PART_ROWS = 192  # what a sketch that waits takes besides its rows
 INTEGRAL_ROWS = 4  # a row of an integral decay, with its events, before they are counted
 LARGE_ROWS = 1 << 18  # from here on merges are made one at a time

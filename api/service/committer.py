@@ -70,7 +70,7 @@ class Committer:
 
     Args:
         storage: written to.
-        writability: told of what is committed and what cannot be.
+        writability: listens to what is committed and what cannot be.
         now_us: the clock.
         committed: told the outcome of each submission, before it is acknowledged.
         refresh: reads the catalog; gives its number.
@@ -79,7 +79,7 @@ class Committer:
         queue_posts, queue_bytes: who comes when so much waits is sent away; who is taken before may
             go beyond. Requests of many posts are held against half of ``queue_posts`` of their own,
             so that they take nobody's place who brings one.
-        observer: told of each transaction.
+        observer: listens to transactions.
     """
 
     def __init__(

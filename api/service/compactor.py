@@ -26,7 +26,7 @@ from api.journal.storage import Storage
 from api.logs import Seldom
 from api.service.background import Background
 from api.service.follower import Follower
-from api.service.merging import Pile
+from api.service.merging import MergeBuffer
 from api.service.observer import Observer
 from api.service.streams import Stream, Streams
 from api.service.threads import Compute
@@ -48,8 +48,8 @@ class Compactor:
         streams: what is compacted.
         follower: says up to where the streams hold the journal.
         compute: runs the merging.
-        observer: told of each compaction.
-        background: told of what cannot be merged.
+        observer: listens to compactions.
+        background: counts what cannot be merged as its failures.
         most_rows, most_bytes: taken since the last compaction by anybody, to begin one.
     """
 
@@ -167,11 +167,11 @@ class Compactor:
 
 
 def _snapshot_row(
-    stream: Stream, source: str, pile: Pile, totals: Totals, generation: int, upto: int
+    stream: Stream, source: str, buffer: MergeBuffer, totals: Totals, generation: int, upto: int
 ) -> SnapshotRow:
-    """Of all rows up to ``upto``, and maybe of some that the pile was given since: these are joined
-    once more when they are read, which changes nothing."""
-    body = pile.to_bytes()
+    """Of all rows up to ``upto``, and maybe of some that were added since: these are joined once more
+    when they are read, which changes nothing."""
+    body = buffer.to_bytes()
     return SnapshotRow(
         stream_id=stream.id,
         source=source,

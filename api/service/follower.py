@@ -52,8 +52,8 @@ class Follower:
         storage: read from.
         streams: changed by nobody else.
         compute: runs the decoding.
-        observer: told of lags and reloads.
-        taken: told of each stream that something was added to, and of how many rows.
+        observer: listens to lags and reloads.
+        taken: called with each stream that something was added to, and how many rows.
         room: waits until what was taken is merged in so far that more may be taken.
         opening: opens streams, which may take seconds where a decay is to be computed: apart from
             what posts and questions wait for. At once if there is none.

@@ -1,4 +1,4 @@
-"""Sketches that are to be one: what is on top grows at once, and is merged in when there is time.
+"""A merge buffer: sketches are added at once, and merged into one when there is time.
 
 One sketch is kept and merged into in place, so merging costs what the newcomers hold and not what
 is there. An immutable snapshot of it, which costs a pass over everything and as much memory again,
@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from api.families import Snapshot, snapshot_of
-from api.service.budget import PART_ROWS, PILE_ROWS, ROW_BYTES, Memory, Tally
+from api.service.budget import BUFFER_ROWS, PART_ROWS, ROW_BYTES, Memory, Tally
 from decaysketch.families import Recipe
 
-__all__ = ["Pile"]
+__all__ = ["MergeBuffer"]
 
 _MANY_ROWS = 50_000
 _MANY_SKETCHES = 64
@@ -26,7 +26,7 @@ _ROOM_BYTES = 1 << 18  # that a sketch may have besides twice what it had when i
 _versions = itertools.count()
 
 
-class Pile:
+class MergeBuffer:
     """The join of everything added; nothing at first.
 
     Args:
@@ -42,20 +42,20 @@ class Pile:
         self._snapshot: Snapshot | None = None  # of the sketch, until it grows or room is needed
         self._summary: tuple[str, int] | None = None  # digest and rows of the sketch
         self._version = next(_versions)
-        self._waiting: list[Snapshot | Pile] = []
+        self._waiting: list[Snapshot | MergeBuffer] = []
         self._waiting_rows = 0
         self._memory = memory or Memory()
         self._tally = tally or Tally(self._memory.resident)
         self._trimmed_bytes = 0
-        self._sketch_rows = PILE_ROWS  # as counted
+        self._sketch_rows = BUFFER_ROWS  # as counted
         self._parts_rows = 0  # as counted, of what waits
         self._discarded = False
-        self._tally.change(PILE_ROWS)
+        self._tally.change(BUFFER_ROWS)
         self._adding = threading.Lock()  # held for a moment
         self._merging = threading.Lock()  # held for as long as a merge takes; after memory.merging
 
-    def add(self, part: Snapshot | Pile) -> None:
-        """Add a sketch, or all that another pile holds, to be merged in later."""
+    def add(self, part: Snapshot | MergeBuffer) -> None:
+        """Add a sketch, or all that another buffer holds, to be merged in later."""
         with self._adding:
             self._waiting.append(part)
             self._waiting_rows += _rows(part)
@@ -77,7 +77,7 @@ class Pile:
         return self._sketch_rows + self._parts_rows
 
     @property
-    def is_high(self) -> bool:
+    def is_large(self) -> bool:
         """Whether what waits takes much memory."""
         return self._waiting_rows >= _MANY_ROWS or len(self._waiting) >= _MANY_SKETCHES
 
@@ -126,7 +126,7 @@ class Pile:
             return self._summary
 
     def version(self) -> int:
-        """Another number whenever it holds something else, and of every pile."""
+        """Another number whenever it holds something else, and of every buffer."""
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             return self._version
@@ -181,8 +181,8 @@ class Pile:
         """Rows that a merge looks at."""
         with self._adding:
             parts = list(self._waiting)
-        piles = sum(part.counted_rows for part in parts if isinstance(part, Pile))
-        return self.counted_rows + piles
+        buffers = sum(part.counted_rows for part in parts if isinstance(part, MergeBuffer))
+        return self.counted_rows + buffers
 
     def _fold(self) -> None:
         with self._adding:
@@ -192,9 +192,11 @@ class Pile:
         self._memory.reading.gave_up(self)
         self._snapshot = self._summary = None
         self._version = next(_versions)
-        self._sketch.merge(*(part.to_merge() for part in parts if not isinstance(part, Pile)))
+        self._sketch.merge(
+            *(part.to_merge() for part in parts if not isinstance(part, MergeBuffer))
+        )
         for part in parts:
-            if isinstance(part, Pile):
+            if isinstance(part, MergeBuffer):
                 part.merge_into(self._sketch)
         if self._sketch.nbytes > 2 * self._trimmed_bytes + _ROOM_BYTES:
             self._trim()
@@ -202,13 +204,13 @@ class Pile:
             del self._waiting[: len(parts)]
             self._waiting_rows -= sum(map(_rows, parts))
             self._count(waiting=self._parts_rows - sum(map(_counted, parts)))
-            self._count(sketch=PILE_ROWS + -(-self._sketch.nbytes // ROW_BYTES))
+            self._count(sketch=BUFFER_ROWS + -(-self._sketch.nbytes // ROW_BYTES))
 
     def _trim(self) -> None:
         self._sketch.trim()
         self._trimmed_bytes = self._sketch.nbytes
         with self._adding:
-            self._count(sketch=PILE_ROWS + -(-self._sketch.nbytes // ROW_BYTES))
+            self._count(sketch=BUFFER_ROWS + -(-self._sketch.nbytes // ROW_BYTES))
 
     def _count(self, *, sketch: int | None = None, waiting: int | None = None) -> None:
         """What it holds by now, as rows; ``_adding`` is held."""
@@ -223,10 +225,10 @@ class Pile:
             self._parts_rows = waiting
 
 
-def _rows(part: Snapshot | Pile) -> int:
-    return 0 if isinstance(part, Pile) else len(part)
+def _rows(part: Snapshot | MergeBuffer) -> int:
+    return 0 if isinstance(part, MergeBuffer) else len(part)
 
 
-def _counted(part: Snapshot | Pile) -> int:
+def _counted(part: Snapshot | MergeBuffer) -> int:
     """As rows; a decoded sketch is held twice, as its rows and as its state."""
-    return 0 if isinstance(part, Pile) else 2 * len(part) + PART_ROWS
+    return 0 if isinstance(part, MergeBuffer) else 2 * len(part) + PART_ROWS

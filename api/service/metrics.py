@@ -19,7 +19,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fastapi import FastAPI
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -43,7 +42,6 @@ __all__ = [
     "STREAMS_LABELLED",
     "VERDICTS",
     "Metrics",
-    "install",
 ]
 
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -323,11 +321,6 @@ class Metrics(Observer):
             return _OTHER
         self._streams.add(name)
         return name
-
-
-def install(app: FastAPI) -> None:
-    """Give the application its own counters, as ``app.state.metrics``."""
-    app.state.metrics = Metrics()
 
 
 def _forget_the_dead(directory: Path) -> None:

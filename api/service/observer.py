@@ -1,4 +1,4 @@
-"""What happens inside, told to whoever counts it."""
+"""A listener to what happens inside: an event is a method."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["Observer"]
 
 
 class Observer:
-    """Is told; does nothing with it. Metrics override what they count."""
+    """A listener that ignores every event; ``Metrics`` overrides those that it counts."""
 
     def posted(self, stream: str, source: str, bodies: int, size: int, rows: int) -> None:
         """Sketches were acknowledged that the journal did not hold."""

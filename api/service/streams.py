@@ -25,8 +25,8 @@ from api.errors import (
 )
 from api.families import Snapshot, snapshot_of
 from api.journal.model import Revocation, Row, StreamRow, Totals
-from api.service.budget import PILE_ROWS, ROW_BYTES, Memory, Tally
-from api.service.merging import Pile
+from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory, Tally
+from api.service.merging import MergeBuffer
 from decaysketch.families import IntegralRecipe, Recipe, peek, recipe_from_dict
 
 __all__ = ["SourceInfo", "Stream", "Streams", "table_rows"]
@@ -36,7 +36,7 @@ _JOINS_KEPT = 16  # joins of some of the sources, as long as they are asked for
 
 @dataclass(slots=True)
 class _Source:
-    pile: Pile
+    buffer: MergeBuffer
     totals: Totals = field(default_factory=Totals)
     upto: int = 0  # its snapshot held the rows up to here
 
@@ -75,8 +75,8 @@ class Stream:
         self._tally = Tally(self._memory.resident)
         self._tally.change(table_rows(self.recipe))
         self._sources: dict[str, _Source] = {}
-        self._all = self._pile()
-        self._high: set[Pile] = set()  # of single sources, to be merged
+        self._all = self._new_buffer()
+        self._large: set[MergeBuffer] = set()  # of single sources, to be merged
         self._revoked: dict[str, Revocation] = {}
         self._partial_joins: dict[tuple[tuple[str, int], ...], _Join] = {}
         self._joining = threading.Lock()  # held for a moment
@@ -149,9 +149,9 @@ class Stream:
         gone = self._sources.pop(revocation.source, None) if unknown else None
         dropped = gone is not None
         if gone is not None:
-            if gone.pile is not self._all:
-                gone.pile.discard()
-            self._high.discard(gone.pile)
+            if gone.buffer is not self._all:
+                gone.buffer.discard()
+            self._large.discard(gone.buffer)
             self._join_again()
             with self._joining:
                 self._partial_joins.clear()
@@ -159,32 +159,32 @@ class Stream:
         return dropped
 
     def _add(self, source: _Source, sketch: Snapshot) -> None:
-        source.pile.add(sketch)
-        if source.pile is not self._all:
+        source.buffer.add(sketch)
+        if source.buffer is not self._all:
             self._all.add(sketch)
-            if source.pile.is_high:
-                self._high.add(source.pile)
+            if source.buffer.is_large:
+                self._large.add(source.buffer)
         self.generation += 1
 
     def _source(self, name: str) -> _Source:
         if name not in self._sources:
             # What a single source holds is what the stream holds.
-            pile = self._pile() if self._sources else self._all
+            buffer = self._new_buffer() if self._sources else self._all
             if len(self._sources) == 1:
                 self._join_again()
-            self._sources[name] = _Source(pile)
+            self._sources[name] = _Source(buffer)
         return self._sources[name]
 
     def _join_again(self) -> None:
-        """A pile of its own for the stream, of what its sources hold."""
-        if all(source.pile is not self._all for source in self._sources.values()):
+        """A buffer of its own for the stream, of what its sources hold."""
+        if all(source.buffer is not self._all for source in self._sources.values()):
             self._all.discard()
-        self._all = self._pile()
+        self._all = self._new_buffer()
         for source in self._sources.values():
-            self._all.add(source.pile)
+            self._all.add(source.buffer)
 
-    def _pile(self) -> Pile:
-        return Pile(self.recipe, self._memory, self._tally)
+    def _new_buffer(self) -> MergeBuffer:
+        return MergeBuffer(self.recipe, self._memory, self._tally)
 
     # ----------------------------------------------------------------------------------- memory
 
@@ -202,26 +202,26 @@ class Stream:
         """Rows of the merged sketch of a source and of the join of all, as they are counted; of a
         source that is the only one, it is the join."""
         entry = self._sources.get(source)
-        own = 0 if entry is None else entry.pile.counted_rows
+        own = 0 if entry is None else entry.buffer.counted_rows
         return own, 0 if entry is None and len(self._sources) == 1 else self._all.counted_rows
 
     def most_growth(self, source: str, rows: int) -> tuple[int, int]:
         """By how much these two grow at most if so many rows come from a source."""
         entry = self._sources.get(source)
         if entry is not None:
-            return rows, 0 if entry.pile is self._all else rows
+            return rows, 0 if entry.buffer is self._all else rows
         if not self._sources:
             return rows, 0
         # The first source is the join; with the second one the stream gets a sketch of its own.
         joined = self._all.counted_rows if len(self._sources) == 1 else 0
-        return rows + PILE_ROWS, rows + joined
+        return rows + BUFFER_ROWS, rows + joined
 
     def growth(self, source: str, posts: Sequence[Snapshot]) -> tuple[int, int]:
         """By how much they grow if these sketches come from a source. O(rows of both)."""
         entry = self._sources.get(source)
         rows = sum(map(len, posts))
-        own = self.most_growth(source, rows)[0] if entry is None else entry.pile.growth(posts)
-        if not self._sources or (entry is not None and entry.pile is self._all):
+        own = self.most_growth(source, rows)[0] if entry is None else entry.buffer.growth(posts)
+        if not self._sources or (entry is not None and entry.buffer is self._all):
             return own, 0
         joined = self._all.counted_rows if entry is None and len(self._sources) == 1 else 0
         return own, self._all.growth(posts) + joined
@@ -229,18 +229,18 @@ class Stream:
     def settle(self, source: str | None = None) -> None:
         """Merge what waits of a source and of the join, or of all; give back what no row needs."""
         entry = None if source is None else self._sources.get(source)
-        some = {self._all} if entry is None else {self._all, entry.pile}
-        for pile in self._piles() if source is None else some:
-            pile.settle()
+        some = {self._all} if entry is None else {self._all, entry.buffer}
+        for buffer in self._buffers() if source is None else some:
+            buffer.settle()
 
     def discard(self) -> None:
         """Count its rows no more: it was deleted."""
         self._tally.change(-table_rows(self.recipe))
-        for pile in self._piles():
-            pile.discard()
+        for buffer in self._buffers():
+            buffer.discard()
 
-    def _piles(self) -> set[Pile]:
-        return {self._all, *(source.pile for source in list(self._sources.values()))}
+    def _buffers(self) -> set[MergeBuffer]:
+        return {self._all, *(source.buffer for source in list(self._sources.values()))}
 
     # ---------------------------------------------------------------------------------- reading
 
@@ -267,28 +267,28 @@ class Stream:
         entries = {name: self._sources.get(name) for name in wanted}
         if unknown := [name for name, entry in entries.items() if entry is None]:
             raise UnknownSourceError(self.name, unknown)
-        piles = {name: entry.pile for name, entry in entries.items() if entry is not None}
-        if len(piles) == 1:
-            return piles[wanted[0]].merged()
-        return self._join_of(piles)
+        buffers = {name: entry.buffer for name, entry in entries.items() if entry is not None}
+        if len(buffers) == 1:
+            return buffers[wanted[0]].merged()
+        return self._join_of(buffers)
 
-    def _join_of(self, piles: Mapping[str, Pile]) -> Snapshot:
+    def _join_of(self, buffers: Mapping[str, MergeBuffer]) -> Snapshot:
         """The join of some of the sources; a few are kept, as long as there is room."""
         with self._making:
-            key = tuple((name, pile.version()) for name, pile in piles.items())
+            key = tuple((name, buffer.version()) for name, buffer in buffers.items())
             with self._joining:
                 kept = self._partial_joins.get(key)
             if kept is not None:
                 self._memory.reading.asked(kept)
                 return kept.sketch
-            rows = sum(pile.counted_rows for pile in piles.values())
+            rows = sum(buffer.counted_rows for buffer in buffers.values())
             most = self._memory.reading.limit
             joined = min(rows, self._all.counted_rows)
             self._memory.reading.make_room(min(joined, most))
             sketch = self.recipe.empty()
             with self._memory.merging(rows):
-                for pile in piles.values():
-                    pile.merge_into(sketch)
+                for buffer in buffers.values():
+                    buffer.merge_into(sketch)
                 snapshot = snapshot_of(sketch)
             del sketch
             kept = _Join(self._memory.reading.track(snapshot, len(snapshot)), key, self)
@@ -305,7 +305,7 @@ class Stream:
         for name in sorted(name for name in list(self._sources) if name > after)[:limit]:
             entry = self._sources.get(name)
             if entry is not None:
-                yield SourceInfo(name, *entry.pile.summary(), entry.totals)
+                yield SourceInfo(name, *entry.buffer.summary(), entry.totals)
 
     def totals(self) -> Totals:
         """Of all sources together."""
@@ -327,36 +327,36 @@ class Stream:
         """Those that have posted, in no order."""
         return list(self._sources)
 
-    def source(self, name: str) -> tuple[Pile, Totals] | None:
-        """What a source has posted, as of now; the pile may grow."""
+    def source(self, name: str) -> tuple[MergeBuffer, Totals] | None:
+        """What a source has posted, as of now; the buffer may grow."""
         entry = self._sources.get(name)
-        return None if entry is None else (entry.pile, entry.totals)
+        return None if entry is None else (entry.buffer, entry.totals)
 
     @property
     def unmerged(self) -> tuple[int, int]:
         """How many posts wait to be merged into the join, and how many rows they hold."""
         return self._all.waiting, self._all.waiting_rows
 
-    def waiting(self) -> Iterator[Pile]:
-        """Piles to be merged: the stream's own, and those of sources that have grown high since
+    def waiting(self) -> Iterator[MergeBuffer]:
+        """Buffers to be merged: the stream's own, and those of sources that have grown large since
         this was asked last."""
         if self._all.waiting:
             yield self._all
-        high, self._high = self._high, set()
-        yield from high
+        large, self._large = self._large, set()
+        yield from large
 
-    def merges(self, pile: Pile) -> bool:
+    def merges(self, buffer: MergeBuffer) -> bool:
         """Whether it is one of those that are merged here."""
-        return pile is self._all or any(each.pile is pile for each in self._sources.values())
+        return buffer is self._all or any(each.buffer is buffer for each in self._sources.values())
 
-    def postpone(self, pile: Pile) -> None:
+    def postpone(self, buffer: MergeBuffer) -> None:
         """Give it once more when it is asked what is to be merged."""
-        if pile is not self._all:
-            self._high.add(pile)
+        if buffer is not self._all:
+            self._large.add(buffer)
 
-    def all_waiting(self) -> Iterator[Pile]:
-        """Every pile of which something waits to be merged, high or not."""
-        yield from (pile for pile in self._piles() if pile.waiting)
+    def all_waiting(self) -> Iterator[MergeBuffer]:
+        """Every buffer of which something waits to be merged, large or not."""
+        yield from (buffer for buffer in self._buffers() if buffer.waiting)
 
 
 @dataclass(eq=False)

@@ -30,11 +30,12 @@ _MOST_BYTES = 16 * 1024 * 1024  # of a proof
 
 
 class Writability:
-    """Is told of the transactions of this process; proves what they leave open.
+    """Whether this process can write: by how its transactions end, which it listens to, and where
+    they leave it open by a proof.
 
     Args:
         storage: written to.
-        observer: told of each failure.
+        observer: listens to failures.
         clock: seconds, from any beginning.
     """
 

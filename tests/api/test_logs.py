@@ -87,7 +87,7 @@ def _client(sink: io.StringIO, **chosen: Any) -> TestClient:
 
         return StreamingResponse(parts())
 
-    metrics.install(app)
+    app.state.metrics = metrics.Metrics()
     app.add_middleware(Identify)
     request_log.install(app)
     return TestClient(app, raise_server_exceptions=False)

@@ -23,8 +23,8 @@ from fastapi.testclient import TestClient
 from service import LOCAL, problem
 from typer.testing import CliRunner
 
-from api.access import cache as rings
-from api.access.cache import KeyRing
+from api.access import cache as caches
+from api.access.cache import KeyCache
 from api.access.keys import ANYONE, Caller, KeyRow, Role, covers, mint, now_us, prefix_of, rotate
 from api.access.store import SqlKeyStore
 from api.journal.model import StorageError
@@ -173,32 +173,32 @@ class MemoryStore:
         return rows
 
 
-def ring_of(store: MemoryStore, *, required: bool = True) -> KeyRing:
-    return KeyRing(store, required=required)  # type: ignore[arg-type]
+def cache_of(store: MemoryStore, *, required: bool = True) -> KeyCache:
+    return KeyCache(store, required=required)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the ring takes for the time since some moment; only the test moves it."""
+    """What the cache takes for the time since some moment; only the test moves it."""
     now = [1000.0]
-    monkeypatch.setattr(rings, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(caches, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
 def test_a_revoked_key_is_refused_within_two_seconds(clock: list[float]) -> None:
     row, token = mint(role=Role.WRITE, scope=["a"], now_us=0)
     store = MemoryStore(row)
-    ring = ring_of(store)
+    cache = cache_of(store)
 
     async def scenario() -> None:
-        caller = await ring.recognise(token)
+        caller = await cache.recognise(token)
         assert caller == Caller(role=Role.WRITE, scope=("a",), prefix=row.prefix, digest=row.digest)
         store.rows.clear()
         clock[0] += 1.9
-        assert await ring.recognise(token) is not None
+        assert await cache.recognise(token) is not None
         assert store.reads == 1
         clock[0] += 0.2
-        assert await ring.recognise(token) is None
+        assert await cache.recognise(token) is None
         assert store.reads == 2
 
     asyncio.run(scenario())
@@ -209,23 +209,23 @@ def test_an_outage_is_bridged_for_a_minute_and_no_longer(
 ) -> None:
     row, token = mint(role=Role.READ, scope=["a"], now_us=0)
     store = MemoryStore(row)
-    ring = ring_of(store)
+    cache = cache_of(store)
 
     async def scenario() -> None:
-        await ring.recognise(token)
+        await cache.recognise(token)
         store.broken = True
         clock[0] += 59
-        assert await ring.recognise(token) is not None
-        assert await ring.recognise(token) is not None
+        assert await cache.recognise(token) is not None
+        assert await cache.recognise(token) is not None
         assert store.reads == 2  # not tried again at once
         clock[0] += 2
         for _ in range(3):
             with pytest.raises(StorageError):
-                await ring.recognise(token)
+                await cache.recognise(token)
         assert store.reads == 3
         store.broken = False
-        clock[0] += rings.STALE_S
-        assert await ring.recognise(token) is not None
+        clock[0] += caches.STALE_S
+        assert await cache.recognise(token) is not None
 
     asyncio.run(scenario())
     assert caplog.text.count("could not be read again") == 1
@@ -236,31 +236,31 @@ def test_a_silent_database_holds_nobody_up(
 ) -> None:
     """While one request waits for it the others go on with the keys known; once those are too old
     every one of them ends together with the first, whatever their number."""
-    monkeypatch.setattr(rings, "READ_S", 0.2)
+    monkeypatch.setattr(caches, "READ_S", 0.2)
     row, token = mint(role=Role.READ, scope=["a"], now_us=0)
     store = MemoryStore(row)
-    ring = ring_of(store)
+    cache = cache_of(store)
 
     async def scenario() -> None:
-        await ring.recognise(token)
+        await cache.recognise(token)
         store.answers.clear()
         clock[0] += 3
-        waiting = asyncio.create_task(ring.recognise(token))
+        waiting = asyncio.create_task(cache.recognise(token))
         while store.reads < 2:
             await asyncio.sleep(0)
         for _ in range(100):
-            assert await ring.recognise(token) is not None
+            assert await cache.recognise(token) is not None
         assert not waiting.done()
         assert await waiting is not None
-        clock[0] += rings.OUTAGE_S
+        clock[0] += caches.OUTAGE_S
         refused = await asyncio.gather(
-            *(ring.recognise(token) for _ in range(100)), return_exceptions=True
+            *(cache.recognise(token) for _ in range(100)), return_exceptions=True
         )
         assert [type(each) for each in refused] == [StorageError] * 100
         assert store.reads == 3
         store.answers.set()
-        clock[0] += rings.STALE_S
-        assert await ring.recognise(token) is not None
+        clock[0] += caches.STALE_S
+        assert await cache.recognise(token) is not None
 
     asyncio.run(scenario())
 
@@ -270,20 +270,20 @@ def test_a_reading_that_began_before_a_key_was_revoked_does_not_bring_it_back(
 ) -> None:
     row, token = mint(role=Role.READ, scope=["a"], now_us=0)
     store = MemoryStore(row)
-    ring = ring_of(store)
+    cache = cache_of(store)
 
     async def scenario() -> None:
         store.answers.clear()
-        earlier = asyncio.create_task(ring.recognise(token))
+        earlier = asyncio.create_task(cache.recognise(token))
         while store.reads < 1:
             await asyncio.sleep(0)
         store.rows.clear()
-        after_revoking = asyncio.create_task(ring.reload())
+        after_revoking = asyncio.create_task(cache.reload())
         for _ in range(5):
             await asyncio.sleep(0)
         store.answers.set()
         await asyncio.gather(earlier, after_revoking)
-        assert await ring.recognise(token) is None
+        assert await cache.recognise(token) is None
 
     asyncio.run(scenario())
 
@@ -310,49 +310,49 @@ def test_whether_a_caller_may_still_see_a_stream(
 ) -> None:
     row, token = mint(role=Role.READ, scope=["ward-*"], now_us=0)
     store = MemoryStore(row)
-    ring = ring_of(store)
+    cache = cache_of(store)
 
     async def scenario() -> bool:
-        caller = await ring.recognise(token)
+        caller = await cache.recognise(token)
         assert caller is not None
         changed = change(row)
         store.rows[:] = [] if changed is None else [changed]
-        clock[0] += rings.STALE_S
-        return await ring.still(caller, stream)
+        clock[0] += caches.STALE_S
+        return await cache.still(caller, stream)
 
     assert asyncio.run(scenario()) is expected
 
 
 def test_whoever_asks_where_no_key_is_needed_may_still(clock: list[float]) -> None:
-    assert asyncio.run(ring_of(MemoryStore(), required=False).still(ANYONE, "s"))
-    assert not asyncio.run(ring_of(MemoryStore(), required=True).still(ANYONE, "s"))
+    assert asyncio.run(cache_of(MemoryStore(), required=False).still(ANYONE, "s"))
+    assert not asyncio.run(cache_of(MemoryStore(), required=True).still(ANYONE, "s"))
 
 
 def test_nobody_may_still_once_the_keys_cannot_be_read(clock: list[float]) -> None:
     row, token = mint(role=Role.READ, scope=["*"], now_us=0)
     store = MemoryStore(row)
-    ring = ring_of(store)
+    cache = cache_of(store)
 
     async def scenario() -> None:
-        caller = await ring.recognise(token)
+        caller = await cache.recognise(token)
         assert caller is not None
         store.broken = True
-        clock[0] += rings.OUTAGE_S - 1
-        assert await ring.still(caller, "s")
-        clock[0] += rings.STALE_S
-        assert not await ring.still(caller, "s")
+        clock[0] += caches.OUTAGE_S - 1
+        assert await cache.still(caller, "s")
+        clock[0] += caches.STALE_S
+        assert not await cache.still(caller, "s")
 
     asyncio.run(scenario())
 
 
 def test_unknown_prefixes_and_no_keys_are_nobody(clock: list[float]) -> None:
     row, token = mint(role=Role.READ, scope=["a"], now_us=0)
-    ring = ring_of(MemoryStore(row))
+    cache = cache_of(MemoryStore(row))
     stranger = mint(role=Role.READ, scope=["a"], now_us=0)[1]
 
     async def scenario() -> None:
         for given in (None, "", "x", stranger, token[:-1], token + "A", token.upper()):
-            assert await ring.recognise(given) is None
+            assert await cache.recognise(given) is None
 
     asyncio.run(scenario())
 
@@ -449,26 +449,26 @@ def test_a_new_database_is_for_its_owner_alone(data: Path) -> None:
 
 def test_a_database_that_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is given up on in time, and connected to anew."""
-    monkeypatch.setattr(rings, "READ_S", 0.5)
+    monkeypatch.setattr(caches, "READ_S", 0.5)
     database = new_database("postgresql", tmp_path)
     row, token = mint(role=Role.READ, scope=["a"], now_us=7)
 
     async def scenario(store: SqlKeyStore) -> None:
         await store.put(row)
-        ring = KeyRing(store, required=True)
-        await ring.reload()
+        cache = KeyCache(store, required=True)
+        await cache.reload()
         stopped = postgres_server().processes()
         for process in stopped:
             os.kill(process, signal.SIGSTOP)
         try:
             with pytest.raises(StorageError, match=r"not read within 0\.5 s"):
                 async with asyncio.timeout(60):
-                    await ring.reload()
+                    await cache.reload()
         finally:
             for process in stopped:
                 os.kill(process, signal.SIGCONT)
-        await ring.reload()
-        assert await ring.recognise(token) is not None
+        await cache.reload()
+        assert await cache.recognise(token) is not None
 
     with_store(database.url, scenario)
 

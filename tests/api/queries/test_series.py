@@ -154,7 +154,7 @@ def test_a_series_is_computed_in_turns(
 
     original = Evaluation.work
     monkeypatch.setattr(Evaluation, "work", work)
-    monkeypatch.setattr(stream.app.state.desk, "_answers", AnswerCache(0))  # type: ignore[attr-defined]
+    monkeypatch.setattr(stream.app.state.answerer, "_answers", AnswerCache(0))  # type: ignore[attr-defined]
     assert answers(stream, query) == whole
     assert turns == [False] * 10 + [True]
 
@@ -325,7 +325,7 @@ def test_a_turn_may_end_after_any_query_and_equal_ones_are_answered_once(
     original, original_read = Evaluation.work, ScalarQuery.read
     monkeypatch.setattr(Evaluation, "work", work)
     monkeypatch.setattr(ScalarQuery, "read", read_it)
-    monkeypatch.setattr(stream.app.state.desk, "_answers", AnswerCache(0))  # type: ignore[attr-defined]
+    monkeypatch.setattr(stream.app.state.answerer, "_answers", AnswerCache(0))  # type: ignore[attr-defined]
     assert answers(stream, *queries) == whole
     assert turns == [False] * 6 + [True]
     assert read == [0.1, 0.2, 0.3]

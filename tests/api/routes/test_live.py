@@ -348,15 +348,15 @@ async def guarded(
     """An application that asks for keys, a client with one, and how to mint others."""
     app = create_app(Settings(data=str(data), auth="keys", **settings))
     async with app.router.lifespan_context(app):
-        ring = app.state.keys
+        cache = app.state.keys
 
         async def minted(role: Role = Role.READ, life_s: float = 3600) -> tuple[str, str]:
             now = time.time_ns() // 1000
             row, token = mint(
                 role=role, scope=["*"], now_us=now, expires_us=now + int(life_s * 1e6)
             )
-            await ring.store.put(row)
-            await ring.reload()
+            await cache.store.put(row)
+            await cache.reload()
             return row.prefix, f"Bearer {token}"
 
         _, token = await minted(Role.ADMIN)

@@ -18,7 +18,7 @@ from api.families import Snapshot
 from api.routes import decays, observations, streams
 from api.service import aggregator as core
 from api.service.budget import LARGE_ROWS
-from api.service.merging import Pile
+from api.service.merging import MergeBuffer
 from api.service.streams import Stream
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.decay.integral import _exact
@@ -211,7 +211,7 @@ class TestPostsThatTakeLong:
         self, client: TestClient, threads_of: Callable[[Any, str], list[str]]
     ) -> None:
         body = self._large(client)
-        decoded, folded = threads_of(Stream, "decode_post"), threads_of(Pile, "fold")
+        decoded, folded = threads_of(Stream, "decode_post"), threads_of(MergeBuffer, "fold")
         posted = client.post("/v1/streams/large/sketches?source=a", content=body, headers=OCTETS)
         assert posted.json()["sketches"][0]["rows"] == self.ROWS
         while client.app.state.aggregator.backlog:  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from api.service.background import Background
 from api.service.committer import Committer
 from api.service.compactor import Compactor
 from api.service.follower import Follower
-from api.service.merging import Pile
+from api.service.merging import MergeBuffer
 from api.service.metrics import Metrics
 from api.service.streams import Stream
 from api.service.threads import Threads
@@ -113,14 +113,14 @@ async def test_a_stream_that_cannot_be_folded_stays_in_the_backlog_and_holds_up_
     here = await aggregate()
     for name in ("broken", "sound"):
         await here.create(name, FORM)
-    broken, fold, planted = here.stream("broken"), Pile.fold, [True]
+    broken, fold, planted = here.stream("broken"), MergeBuffer.fold, [True]
 
-    def fold_others(self: Pile) -> None:
+    def fold_others(self: MergeBuffer) -> None:
         if planted and broken.merges(self):
             raise BugError("planted")
         fold(self)
 
-    monkeypatch.setattr(Pile, "fold", fold_others)
+    monkeypatch.setattr(MergeBuffer, "fold", fold_others)
     await post(here, "broken", 1)
     await until(lambda: failures(here, "fold") >= 2)
     for seed in (2, 3):
@@ -142,7 +142,7 @@ async def test_a_broken_stream_that_is_deleted_is_of_no_concern_any_more(
 ) -> None:
     here = await aggregate()
     await here.create("broken", FORM)
-    failing("fold", monkeypatch, Pile)
+    failing("fold", monkeypatch, MergeBuffer)
     await post(here, "broken", 1)
     await until(lambda: failures(here, "fold") >= 1)
     await here.delete("broken")

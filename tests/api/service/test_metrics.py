@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.service import metrics
+from api.app import create_app
 from api.service.metrics import STREAMS_LABELLED, Metrics
+from api.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 
@@ -95,12 +95,10 @@ def test_what_is_told_is_counted() -> None:
 
 
 def test_applications_do_not_share_counters() -> None:
-    one, other = FastAPI(), FastAPI()
-    metrics.install(one)
-    metrics.install(other)
-    one.state.metrics.reloaded()
-    assert scraped(one.state.metrics)["decaysketch_reloads_total",] == 1
-    assert scraped(other.state.metrics)["decaysketch_reloads_total",] == 0
+    one, other = (create_app(Settings()).state.metrics for _ in range(2))
+    one.reloaded()
+    assert scraped(one)["decaysketch_reloads_total",] == 1
+    assert scraped(other)["decaysketch_reloads_total",] == 0
 
 
 def test_labels_are_bounded() -> None:

@@ -544,9 +544,9 @@ def _as(client: TestClient, token: str) -> TestClient:
 
 def _key(client: TestClient, scope: str) -> str:
     row, token = mint(role=Role.WRITE, scope=[scope], now_us=0)
-    ring = client.app.state.keys  # type: ignore[attr-defined]
-    client.portal.call(ring.store.put, row)  # type: ignore[union-attr]
-    client.portal.call(ring.reload)  # type: ignore[union-attr]
+    cache = client.app.state.keys  # type: ignore[attr-defined]
+    client.portal.call(cache.store.put, row)  # type: ignore[union-attr]
+    client.portal.call(cache.reload)  # type: ignore[union-attr]
     return token
 
 
