@@ -136,7 +136,7 @@ class Aggregator:
         compute: runs what takes the processor long.
         now_us: the clock, in microseconds since 1970 UTC.
         limits: bounds.
-        observer: told what happens.
+        observer: listens to what happens.
         opening: opens streams that the database holds, whose decay may take seconds to compute; at
             once if not given.
         large: runs what takes long for its rows, one at a time, so that what takes a moment need

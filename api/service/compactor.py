@@ -169,8 +169,8 @@ class Compactor:
 def _snapshot_row(
     stream: Stream, source: str, buffer: MergeBuffer, totals: Totals, generation: int, upto: int
 ) -> SnapshotRow:
-    """Of all rows up to ``upto``, and maybe of some that were added since: these are joined once more
-    when they are read, which changes nothing."""
+    """Of all rows up to ``upto``, and maybe of some that were added since: these are joined once
+    more when they are read, which changes nothing."""
     body = buffer.to_bytes()
     return SnapshotRow(
         stream_id=stream.id,
