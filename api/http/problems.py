@@ -24,56 +24,13 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from api.errors import (
-    MOST_FAULTS,
-    BusyError,
-    CapacityTooSmallError,
-    ClockAheadError,
-    ClockEarlyError,
-    ClosingError,
-    Fault,
-    IncompatibleStreamsError,
-    IntervalConflictError,
-    InvalidRequestError,
-    KeyChangedError,
-    NoRoomError,
-    NotCaughtUpError,
-    NothingTakenError,
-    ObservationsOnlyError,
-    RevokedSourceError,
-    RowsAskedError,
-    RowsInFlightError,
-    ServiceError,
-    StaleTokenError,
-    StreamConflictError,
-    TokenBeyondError,
-    TooManyRowsError,
-    TooManySourcesError,
-    TooManyStreamsError,
-    TooMuchAskedError,
-    UnanswerableQueriesError,
-    UnknownIntervalError,
-    UnknownKeyError,
-    UnknownSourceError,
-    UnknownStreamError,
-    UnsupportedAggregateError,
-    differences,
-)
-from api.http.refusals import (
-    ForeignPageError,
-    ProxiedError,
-    UnsupportedMediaTypeError,
-    shortened,
-)
+from api import errors
+from api.errors import MOST_FAULTS, Fault, ServiceError, differences
+from api.http import refusals
+from api.http.refusals import shortened
 from api.journal.model import ReplayError, StorageError
 from api.logs import Seldom
-from decaysketch.errors import (
-    CorruptSketchError,
-    DecaySketchError,
-    IncompatibleSketchError,
-    ParameterError,
-    UnanswerableQueryError,
-)
+from decaysketch import errors as library
 
 __all__ = [
     "PROBLEM_JSON",
@@ -123,50 +80,62 @@ _UNWRITTEN = (
 
 # The table. The first class of an exception's own line of ancestors that is here decides.
 TABLE: dict[type[Exception], _Kind] = {
-    CorruptSketchError: _Kind(422, "corrupt-sketch", "The body is not a sound sketch"),
-    IncompatibleSketchError: _Kind(
+    errors.ObservationsOnlyError: _Kind(403, "observations-only", "The stream takes no sketches"),
+    refusals.ForeignPageError: _Kind(403, "foreign-page", "A page of another site may not ask"),
+    refusals.ProxiedError: _Kind(403, "behind-a-proxy", "Behind a proxy this server needs keys"),
+    errors.RevokedSourceError: _Kind(403, "revoked-source", "The source was revoked"),
+    errors.UnknownStreamError: _Kind(404, "unknown-stream", "No such stream"),
+    errors.UnknownKeyError: _Kind(404, "unknown-key", "No such key"),
+    errors.UnknownIntervalError: _Kind(404, "unknown-interval", "No such interval"),
+    errors.UnknownSourceError: _Kind(404, "unknown-source", "No such source"),
+    library.IncompatibleSketchError: _Kind(
         409, "incompatible-sketch", "The sketch was built with other parameters"
     ),
-    IncompatibleStreamsError: _Kind(409, "incompatible-streams", "The streams cannot be joined"),
-    CapacityTooSmallError: _Kind(
+    errors.IncompatibleStreamsError: _Kind(
+        409, "incompatible-streams", "The streams cannot be joined"
+    ),
+    errors.CapacityTooSmallError: _Kind(
         409, "capacity-too-small", "The sketch is coarser than the stream"
     ),
-    ClockAheadError: _Kind(422, "clock-ahead", "Times lie in the future"),
-    ClockEarlyError: _Kind(429, "clock-ahead", "The clock of the sketch is ahead of its time"),
-    ObservationsOnlyError: _Kind(403, "observations-only", "The stream takes no sketches"),
-    TooManyRowsError: _Kind(413, "too-many-rows", "Too many observations"),
-    IntervalConflictError: _Kind(409, "interval-conflict", "Numbers of this source came before"),
-    StreamConflictError: _Kind(409, "stream-exists", "The stream exists with other parameters"),
-    ParameterError: _Kind(422, "invalid-parameter", "A parameter is outside its domain"),
-    UnanswerableQueryError: _Kind(422, "unanswerable-query", "The sketch cannot answer this"),
-    UnanswerableQueriesError: _Kind(422, "unanswerable-query", "The sketch cannot answer this"),
-    UnsupportedAggregateError: _Kind(
+    errors.IntervalConflictError: _Kind(
+        409, "interval-conflict", "Numbers of this source came before"
+    ),
+    errors.StreamConflictError: _Kind(
+        409, "stream-exists", "The stream exists with other parameters"
+    ),
+    errors.StaleTokenError: _Kind(409, "stale-token", "The token is of a stream that is no more"),
+    errors.TokenBeyondError: _Kind(409, "unknown-token", "The journal has no such post"),
+    errors.TooManyStreamsError: _Kind(409, "too-many-streams", "No room for another stream"),
+    errors.KeyChangedError: _Kind(409, "key-changed", "The key was changed meanwhile"),
+    errors.TooManyRowsError: _Kind(413, "too-many-rows", "Too many observations"),
+    refusals.UnsupportedMediaTypeError: _Kind(
+        415, "unsupported-media-type", "Not a body this route takes"
+    ),
+    library.CorruptSketchError: _Kind(422, "corrupt-sketch", "The body is not a sound sketch"),
+    errors.ClockAheadError: _Kind(422, "clock-ahead", "Times lie in the future"),
+    library.ParameterError: _Kind(422, "invalid-parameter", "A parameter is outside its domain"),
+    library.UnanswerableQueryError: _Kind(
+        422, "unanswerable-query", "The sketch cannot answer this"
+    ),
+    errors.UnanswerableQueriesError: _Kind(
+        422, "unanswerable-query", "The sketch cannot answer this"
+    ),
+    errors.UnsupportedAggregateError: _Kind(
         422, "unsupported-aggregate", "The family of the stream does not answer this"
     ),
-    DecaySketchError: _Kind(422, "refused", "The library refuses the request"),
+    library.DecaySketchError: _Kind(422, "refused", "The library refuses the request"),
     RequestValidationError: _Kind(422, "invalid-request", "The request is malformed"),
-    InvalidRequestError: _Kind(422, "invalid-request", "The request is malformed"),
-    ForeignPageError: _Kind(403, "foreign-page", "A page of another site may not ask"),
-    ProxiedError: _Kind(403, "behind-a-proxy", "Behind a proxy this server needs keys"),
-    NothingTakenError: _Kind(422, "nothing-taken", "Every observation was refused"),
-    UnknownStreamError: _Kind(404, "unknown-stream", "No such stream"),
-    RevokedSourceError: _Kind(403, "revoked-source", "The source was revoked"),
-    StaleTokenError: _Kind(409, "stale-token", "The token is of a stream that is no more"),
-    RowsInFlightError: _Kind(429, "rows-in-flight", "Too many rows are being taken"),
-    RowsAskedError: _Kind(429, "rows-asked", "Too many rows are being looked at"),
-    NoRoomError: _Kind(507, "no-room", "No room for the rows of this post"),
-    TooManySourcesError: _Kind(507, "too-many-sources", "No room for another source"),
-    TooMuchAskedError: _Kind(429, "too-much-asked", "Too much is being worked at"),
-    TokenBeyondError: _Kind(409, "unknown-token", "The journal has no such post"),
-    BusyError: _Kind(429, "busy", "Too much waits to be written"),
-    ClosingError: _Kind(503, "stopping", "The server is stopping"),
-    NotCaughtUpError: _Kind(503, "not-caught-up", "The post has not arrived here yet"),
-    TooManyStreamsError: _Kind(409, "too-many-streams", "No room for another stream"),
-    UnknownKeyError: _Kind(404, "unknown-key", "No such key"),
-    KeyChangedError: _Kind(409, "key-changed", "The key was changed meanwhile"),
-    UnknownIntervalError: _Kind(404, "unknown-interval", "No such interval"),
-    UnknownSourceError: _Kind(404, "unknown-source", "No such source"),
-    UnsupportedMediaTypeError: _Kind(415, "unsupported-media-type", "Not a body this route takes"),
+    errors.InvalidRequestError: _Kind(422, "invalid-request", "The request is malformed"),
+    errors.NothingTakenError: _Kind(422, "nothing-taken", "Every observation was refused"),
+    errors.ClockEarlyError: _Kind(
+        429, "clock-ahead", "The clock of the sketch is ahead of its time"
+    ),
+    errors.RowsInFlightError: _Kind(429, "rows-in-flight", "Too many rows are being taken"),
+    errors.RowsAskedError: _Kind(429, "rows-asked", "Too many rows are being looked at"),
+    errors.TooMuchAskedError: _Kind(429, "too-much-asked", "Too much is being worked at"),
+    errors.BusyError: _Kind(429, "busy", "Too much waits to be written"),
+    errors.ClosingError: _Kind(503, "stopping", "The server is stopping"),
+    errors.NotCaughtUpError: _Kind(503, "not-caught-up", "The post has not arrived here yet"),
     ReplayError: _Kind(
         503,
         "journal-unreadable",
@@ -177,6 +146,8 @@ TABLE: dict[type[Exception], _Kind] = {
     sqlalchemy.exc.SQLAlchemyError: _Kind(
         503, "journal-unavailable", "The journal is out of reach", _UNWRITTEN
     ),
+    errors.NoRoomError: _Kind(507, "no-room", "No room for the rows of this post"),
+    errors.TooManySourcesError: _Kind(507, "too-many-sources", "No room for another source"),
 }
 
 _TRANSIENT = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
@@ -274,7 +245,7 @@ async def _handle(request: Request, error: Exception) -> ProblemResponse:
 def _count_refusal(request: Request, error: Exception, status: int) -> None:
     """Count a post that is refused for what it is, if there is a stream of that name."""
     kind = _kind_of(error)
-    if status not in _OF_THE_POST and not isinstance(error, ClockEarlyError):
+    if status not in _OF_THE_POST and not isinstance(error, errors.ClockEarlyError):
         return
     if kind is None and status == HTTPStatus.FORBIDDEN:
         return
@@ -324,7 +295,7 @@ def _known(
 
 def _retry_after(error: Exception) -> str:
     """In seconds."""
-    return str(error.wait_s if isinstance(error, ClockEarlyError) else 1)
+    return str(error.wait_s if isinstance(error, errors.ClockEarlyError) else 1)
 
 
 # ------------------------------------------------------------------------------- fields at fault
@@ -333,7 +304,7 @@ def _retry_after(error: Exception) -> str:
 def _faults(error: Exception) -> Iterable[Fault]:
     if isinstance(error, ServiceError):
         return error.faults
-    if isinstance(error, IncompatibleSketchError):
+    if isinstance(error, library.IncompatibleSketchError):
         return differences(error.fields, "differs from the stream's")
     if isinstance(error, RequestValidationError):
         return (_validation_fault(entry, error.body) for entry in error.errors())
