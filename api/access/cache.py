@@ -1,4 +1,4 @@
-"""The keys in memory, at most two seconds behind the store.
+"""A cache of the keys, at most two seconds behind the store.
 
 A key that any replica revokes is refused by every replica within ``STALE_S``. While the database
 cannot be read the keys known are taken for ``OUTAGE_S`` more, then every request is refused (503):

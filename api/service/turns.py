@@ -1,4 +1,4 @@
-"""Turns: who asks much does not keep waiting who asks little.
+"""A fair queue: who asks much does not keep waiting who asks little.
 
 Work that callers ask for is done in short pieces on a few threads. A piece is a turn; callers have
 theirs one after another, whoever came first and however much each of them asks for: between two

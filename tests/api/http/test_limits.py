@@ -64,7 +64,7 @@ def encoded(coding: str) -> dict[str, str]:
     return OCTETS | {"content-encoding": coding}
 
 
-# ------------------------------------------------------------------------------------- inflation
+# --------------------------------------------------------------------------------- decompression
 
 
 @pytest.mark.parametrize("coding", COMPRESS)
