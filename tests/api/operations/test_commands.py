@@ -206,15 +206,19 @@ def test_two_workers(server: Server, data: Path) -> None:
             for _ in range(20):
                 asked = {"connection": "close", "decaysketch-after": token}
                 assert merged(client, asked) == sketch
-            text = client.get("/metrics").text
+            # A request is counted once its answer has ended, which its client may see before that.
+            asked_for = 'method="GET",route="/v1/streams/{name}/sketch",status="200"'
+            counted = f"decaysketch_http_requests_total{{{asked_for}}} 21.0"
+            deadline = time.monotonic() + 60
+            while counted not in (text := client.get("/metrics").text):
+                assert time.monotonic() < deadline, text
+                time.sleep(0.05)
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(1800) == 0
     resident = [line for line in text.splitlines() if "resident_memory_bytes{" in line]
     assert len(resident) == 2
     assert 'decaysketch_posts_total{stream="s"} 2.0' in text
-    asked_for = 'method="GET",route="/v1/streams/{name}/sketch",status="200"'
-    assert f"decaysketch_http_requests_total{{{asked_for}}} 21.0" in text
     with TestClient(create_app(Settings(data=str(data))), base_url=LOCAL) as again:
         assert merged(again) == sketch
 
