@@ -8,11 +8,14 @@ apart by a ledger.
 
 This package holds no algorithm of sketches; it checks, stores and translates.
 
-- ``settings``, ``logs``, ``metrics``, ``backup``, ``stopping``: what an operator sees
+Its parts, each of which imports from those above it:
+
+- ``errors``, ``schemas``, ``families``: what is refused, what travels, kinds of sketches
 - ``journal``: what is on disk, and the transactions that change it
-- ``families``, ``pile``, ``streams``: the merged sketches, in memory
-- ``follower``, ``compactor``, ``aggregator``: keeping memory and disk together
+- ``settings``, ``logs``: what an operator chooses and reads
+- ``access``: who may do what
+- ``service``: streams in memory, kept together with the journal
 - ``ingest``, ``queries``: what is sent and asked, checked
-- ``access``, ``middleware``, ``errors``: who may, how much, and every refusal as a problem
-- ``routes``, ``page``, ``app``: HTTP
+- ``http``, ``routes``, ``page``: from a connection to an answer
+- ``operations``, ``app``: the process and its database looked after; all of it put together
 """

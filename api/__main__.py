@@ -20,17 +20,18 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 
-from api import backup as backups
-from api import logs, offline
-from api.access.cli import keys
+from api import logs
 from api.app import create_app
-from api.memory import memory_table
-from api.metrics import MULTIPROCESS_VARIABLE
-from api.orphan import end_with_parent
-from api.protocol import TimedProtocol
+from api.http.head_timeout import TimedProtocol
+from api.operations import backup as backups
+from api.operations import offline
+from api.operations.keys import keys
+from api.operations.orphan import end_with_parent
+from api.operations.starting import AddressError, check_address
+from api.operations.warmup import warm_up
+from api.service.memory import memory_table
+from api.service.metrics import MULTIPROCESS_VARIABLE
 from api.settings import ENV_PREFIX, Settings, SettingsError, settings_table
-from api.starting import AddressError, check_address
-from api.warmup import warm_up
 
 __all__ = ["application", "commands", "main"]
 

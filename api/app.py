@@ -10,16 +10,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 
 import decaysketch
-from api import access, errors, logs, metrics, middleware, routes
-from api.aggregator import Aggregator, Limits
-from api.compute import Threads, pools
-from api.description import describe
+from api import access, logs, routes
+from api.http import middleware, problems, request_log
+from api.http.openapi import describe
 from api.journal.sql import SqlStorage
+from api.operations.signals import told_to_stop
+from api.operations.starting import Starting, tell_failure
+from api.operations.warmup import warm_up
+from api.service.aggregator import Aggregator, Limits
+from api.service.metrics import Metrics
+from api.service.threads import Threads, pools
+from api.service.turns import turns_of
 from api.settings import Settings
-from api.starting import Starting, tell_failure
-from api.stopping import told_to_stop
-from api.turns import turns_of
-from api.warmup import warm_up
 
 __all__ = ["create_app"]
 
@@ -91,14 +93,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.settings = chosen
-    metrics.install(app)
+    app.state.metrics = Metrics()
     for router in routes.ROUTERS:
         app.include_router(router)
     middleware.install(app, chosen)
-    logs.install(app)
+    request_log.install(app)
     app.add_middleware(Starting)
-    errors.install(app)
-    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    problems.install(app)
+    app.openapi = lambda: describe(app, routes.REQUESTS)  # type: ignore[method-assign]
     return app
 
 
@@ -121,7 +123,7 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     stack.push_async_callback(aggregator.close)
     keys = access.SqlKeyStore(settings.database_url)
     stack.push_async_callback(keys.close)
-    await access.start(app, settings, keys)
+    app.state.keys = await access.start(settings, keys)
     await aggregator.start()
     app.state.aggregator = aggregator
     _log.info("read %d streams from %s", len(aggregator.streams()), settings.place)

@@ -1,10 +1,8 @@
 """What the process says: one line per event, as JSON or for a terminal.
 
-Every line of the process goes through one formatter, uvicorn's included. A request is one line,
-written when its answer has ended: id, method, template of the route (never the path, and never the
-query string), status, duration, bytes, the public prefix of the key, the stream if it has the form
-of a name. No body, no secret and no header is ever written, and the line is never long. Control
-characters are escaped, so that no text from outside can begin a line of its own.
+Every line of the process goes through one formatter, uvicorn's included, and has the id of the
+request that is being served. Control characters are escaped, so that no text from outside can begin
+a line of its own. What may go wrong many times a second is said once a minute.
 
 Lines are written by a thread of their own, those of a moment together. To write is to let go of the
 interpreter's lock, and to wait until the threads that decode hand it back: the event loop would
@@ -17,31 +15,24 @@ import atexit
 import json
 import logging
 import queue
-import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any, TextIO
 
-from fastapi import FastAPI
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from api import schemas
-from api.request_id import REQUEST_ID
 from api.settings import Settings
 
-__all__ = ["JsonFormatter", "RequestLog", "TextFormatter", "configure", "finish", "install"]
+__all__ = ["REQUEST_ID", "JsonFormatter", "Seldom", "TextFormatter", "configure", "finish"]
 
-_requests = logging.getLogger("api.requests")
-_QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds, for ever
-_OF_A_STREAM = "/v1/streams/{name}"
-_METHOD_LENGTH = 20
-_STREAM = re.compile(schemas.STREAM)
+REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""Set for as long as a request is served, in every task and thread that it starts."""
+
 _LINES_WAITING = 10_000
+_EVERY_S = 60.0
 _MOMENT_S = 0.02  # lines that come within it are written at once
 
 _json = json.JSONEncoder(default=str, separators=(",", ":")).encode
@@ -187,72 +178,34 @@ _lines: _Lines | None = None
 atexit.register(finish)
 
 
-def install(app: FastAPI) -> None:
-    """Write a line for every request, and count it; to be added last, outside everything else."""
-    app.add_middleware(RequestLog)
+class Seldom:
+    """Says something at once, and for a minute after it only counts how often it would have been
+    said again. The next line tells how often that was.
 
+    Args:
+        log: where it is said.
+        clock: seconds, from any beginning.
+    """
 
-class RequestLog:
-    """One line and one count per request, by ``app.state.metrics``."""
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._said_at = float("-inf")
+        self._unsaid = 0
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
+    def say(self, level: int, message: str, *arguments: object) -> None:
+        """Say it, unless something was said a moment ago."""
+        if self._clock() - self._said_at < _EVERY_S:
+            self._unsaid += 1
             return
-        began = time.perf_counter()
-        status, received_bytes, sent_bytes = 0, 0, 0
+        if self._unsaid:
+            message += " (and %d times more since the last such line)"
+            arguments = (*arguments, self._unsaid)
+        self._said_at, self._unsaid = self._clock(), 0
+        self._log.log(level, message, *arguments)
 
-        async def counting_receive() -> Message:
-            nonlocal received_bytes
-            message = await receive()
-            received_bytes += len(message.get("body", b""))
-            return message
-
-        async def counting_send(message: Message) -> None:
-            nonlocal status, sent_bytes
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            sent_bytes += len(message.get("body", b""))
-            await send(message)
-
-        try:
-            await self.app(scope, counting_receive, counting_send)
-        except Exception:
-            status = status or HTTPStatus.INTERNAL_SERVER_ERROR.value
-            raise
-        finally:
-            # Until its task has ended: the server may still have to say something.
-            REQUEST_ID.set(scope.get("state", {}).get("request_id"))
-            _record(scope, status, time.perf_counter() - began, received_bytes, sent_bytes)
-
-
-def _record(scope: Scope, status: int, seconds: float, received: int, sent: int) -> None:
-    """Status 0: the client was gone before there was an answer."""
-    route = getattr(scope.get("route"), "path", "")
-    scope["app"].state.metrics.requested(scope["method"], route, status, seconds, received, sent)
-    level = logging.DEBUG if route in _QUIET_ROUTES and status < 400 else logging.INFO
-    if not _requests.isEnabledFor(level):
-        return
-    caller = scope.get("state", {}).get("caller")
-    fields = {
-        "method": scope["method"][:_METHOD_LENGTH],
-        "route": route or None,
-        "status": status,
-        "duration_ms": round(1000 * seconds, 3),
-        "received_bytes": received,
-        "sent_bytes": sent,
-        "key": getattr(caller, "prefix", None),
-        "stream": _stream(route, scope.get("path_params", {})),
-    }
-    said = {name: value for name, value in fields.items() if value is not None}
-    _requests.log(level, "request", extra={"fields": said})
-
-
-def _stream(route: str, parameters: Mapping[str, Any]) -> str | None:
-    """The stream that the path names, if it can be one: anybody may ask for any path."""
-    name = parameters.get("name", "")
-    is_one = route.startswith(_OF_A_STREAM) and _STREAM.fullmatch(name)
-    return name if is_one else None
+    def over(self) -> int:
+        """It has passed: what comes next is said at once. How often it was not said."""
+        unsaid, self._unsaid = self._unsaid, 0
+        self._said_at = float("-inf")
+        return unsaid

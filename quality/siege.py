@@ -9,9 +9,9 @@ observations of 10 KB and asks small questions. At the end the process is killed
 over what the attack has left.
 
 Printed are what was sent, how it was answered, the most memory beside the bound that
-``api.memory`` computes from the settings, the worst answers that the others had, and what the start
-took. The status is 1 if memory passed the bound, an answer to the others took a second, or
-something was answered 500.
+``api.service.memory`` computes from the settings, the worst answers that the others had, and what
+the start took. The status is 1 if memory passed the bound, an answer to the others took a second,
+or something was answered 500.
 
 ``--attempts N`` sends N bodies drawn at random from the first kind instead: families, parameters,
 compressions, several sketches in one body, raw rows.
@@ -49,7 +49,7 @@ from rich.console import Console
 from rich.table import Table
 
 import decaysketch as ds
-from api.memory import bound_bytes
+from api.service.memory import bound_bytes
 from api.settings import Settings
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.families import recipe_of

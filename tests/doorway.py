@@ -11,10 +11,11 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import PlainTextResponse
 
-from api import access, errors, middleware
-from api.access import Reads, Writes
-from api.json_body import JsonRoute
-from api.request_id import REQUEST_ID
+from api import access
+from api.http import middleware, problems
+from api.http.guard import Reads, Writes
+from api.http.json_body import JsonRoute
+from api.logs import REQUEST_ID
 from api.routes import keys
 from api.settings import Settings
 
@@ -26,7 +27,7 @@ def doorway(data: Path, **settings: Any) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         store = access.SqlKeyStore(chosen.database_url)
-        await access.start(app, chosen, store)
+        app.state.keys = await access.start(chosen, store)
         yield
         await store.close()
 
@@ -64,6 +65,6 @@ def doorway(data: Path, **settings: Any) -> FastAPI:
     async def cached() -> PlainTextResponse:
         return PlainTextResponse("", headers={"Cache-Control": "max-age=60"})
 
-    errors.install(app)
+    problems.install(app)
     middleware.install(app, chosen)
     return app

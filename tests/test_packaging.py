@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -37,12 +38,30 @@ LAYERS = [
     ["demo", "benchmarks", "quality"],
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
+# The same within the aggregator, whose rooms stand as its first lines say.
+SERVICE_LAYERS = [
+    ["api.errors", "api.schemas", "api.families"],
+    ["api.journal"],
+    ["api.settings"],
+    ["api.logs"],
+    ["api.access", "api.service"],
+    ["api.ingest", "api.queries", "api.operations"],
+    ["api.http"],
+    ["api.routes"],
+    ["api.app"],
+    ["api.__main__"],
+]
+SERVICE_RANK = {name: rank for rank, row in enumerate(SERVICE_LAYERS) for name in row}
 PACKAGES = ["decaysketch", "api", "spark_jobs", "demo", "benchmarks"]
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for package in PACKAGES
     for path in (ROOT / package).rglob("*.py")
 )
+SERVICE = [module for module in MODULES if module.startswith("api.")]
+# Models say of routes where parameters stand; a start that fails speaks ASGI to the server.
+HTTP = {"api.http", "api.routes", "api.app", "api.__main__", "api.schemas"}
+HTTP_ALONE = {"api.operations.starting"}
 
 
 def source_of(module: str) -> Path:
@@ -65,11 +84,11 @@ def imports_of(module: str) -> set[str]:
     return found
 
 
-def layer(module: str) -> str | None:
-    """The longest entry of LAYERS that a module belongs to."""
+def layer(module: str, rank: Mapping[str, int] = RANK) -> str | None:
+    """The longest entry of the layers that a module belongs to."""
     parts = module.split(".")
     names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((name for name in names if name in RANK), None)
+    return next((name for name in names if name in rank), None)
 
 
 class TestImports:
@@ -83,6 +102,22 @@ class TestImports:
             assert target is None or target == own or RANK[target] < RANK[own], (
                 f"{module} imports {other}, which stands after it"
             )
+
+    @pytest.mark.parametrize("module", SERVICE)
+    def test_of_the_service_point_one_way(self, module: str) -> None:
+        own = layer(module, SERVICE_RANK)
+        assert own is not None, f"{module} has no place in SERVICE_LAYERS"
+        for other in imports_of(module):
+            target = layer(other, SERVICE_RANK)
+            assert target is None or target == own or SERVICE_RANK[target] < SERVICE_RANK[own], (
+                f"{module} imports {other}, which stands after it"
+            )
+
+    @pytest.mark.parametrize("module", SERVICE)
+    def test_of_http_are_where_http_is(self, module: str) -> None:
+        if module not in HTTP_ALONE and layer(module, SERVICE_RANK) not in HTTP:
+            outside = {name.partition(".")[0] for name in imports_of(module)}
+            assert not outside & {"fastapi", "starlette", "uvicorn"}, f"{module} knows of HTTP"
 
     @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("decaysketch")])
     def test_of_the_library_need_nothing_but_its_dependencies(self, module: str) -> None:

@@ -5,9 +5,9 @@ object has twice, and integers of any length, which are refused before they cost
 is guessed: a number in quotes, a fraction where an integer is meant or a field that nobody knows
 refuses its row.
 
-What a body would become is weighed before it is parsed (:mod:`api.json_body`), a document as a
-whole and lines one by one: an array in an array costs the parser ten times what a number does. Of
-rows that are refused no more is kept than somebody is told of.
+What a body would become is weighed before it is parsed (:mod:`api.ingest.json_weight`), a document
+as a whole and lines one by one: an array in an array costs the parser ten times what a number does.
+Of rows that are refused no more is kept than somebody is told of.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from api.ingest.columns import (
     Refusal,
     fault_of_key,
 )
-from api.json_body import parts
+from api.ingest.json_weight import parts
 
 __all__ = ["MAX_LINE_BYTES", "MAX_LINE_PARTS", "read_json", "read_lines"]
 

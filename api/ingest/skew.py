@@ -17,9 +17,9 @@ later one is missing from it, and answers would say that they are complete.
 
 from __future__ import annotations
 
-from api.clock import now_in
 from api.errors import ClockAheadError, ClockEarlyError
 from api.families import Snapshot
+from api.service.clock import now_in
 from decaysketch.core.time_units import NANOSECONDS
 
 __all__ = ["CLOCK_SHARE", "check_times", "clock_lead_s", "latest_time"]

@@ -3,7 +3,6 @@
 - ``model``: rows, as values
 - ``storage``: what is asked of a database, one statement at a time
 - ``log``: the transactions: append, compact, and changes of the catalog
-- ``committer``: posts that arrive together are committed together
 - ``sql``: SQLite and PostgreSQL
 - ``urls``: which databases there are
 

@@ -7,23 +7,13 @@
 - ``planning``: a request checked against the stream, its clock read, its answers named
 - ``evaluation``: its answers computed
 - ``caching``: answers that were given, and their names
-- ``reading`` / ``desk``: a request out of a URL; and the way from there to the answer
+- ``answering``: the way from a request to its answers
 """
 
 from __future__ import annotations
 
+from api.queries.answering import Answerer, Answers
 from api.queries.caching import is_known
-from api.queries.desk import Answers, Desk
-from api.queries.reading import asked_in_body, body_described, read_request
 from api.queries.requests import GroupRequest, QueryRequest
 
-__all__ = [
-    "Answers",
-    "Desk",
-    "GroupRequest",
-    "QueryRequest",
-    "asked_in_body",
-    "body_described",
-    "is_known",
-    "read_request",
-]
+__all__ = ["Answerer", "Answers", "GroupRequest", "QueryRequest", "is_known"]

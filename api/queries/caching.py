@@ -1,4 +1,4 @@
-"""Answers that were given, kept until they are the ones that were not used for longest.
+"""A cache of answers; the least recently used make room for others.
 
 An answer is a function of the sketch (its digest), of the queries and of the time they ask about;
 nothing else is in its name, and a name never comes to mean another answer. So nothing here is ever

@@ -7,10 +7,10 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from api.budget import Memory
 from api.errors import Fault, IncompatibleStreamsError, InvalidRequestError
 from api.families import Snapshot, join
-from api.streams import Stream
+from api.service.budget import Memory
+from api.service.streams import Stream
 from decaysketch.families import Recipe
 
 __all__ = ["Joins", "common_recipe"]

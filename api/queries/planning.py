@@ -13,15 +13,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from api.clock import now_in
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
 from api.families import AGGREGATES, Snapshot, fixed_decay
 from api.queries.caching import etag
 from api.queries.decays import DecayModel, PiecewiseDecay, decay_asked, is_expression
 from api.queries.groups import Joins, common_recipe
 from api.queries.requests import AnyQuery, GroupRequest, QueryRequest, SelectivityQuery
+from api.service.clock import now_in
+from api.service.streams import Stream
 from api.settings import Settings
-from api.streams import Stream
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay, integral
 from decaysketch.decay.integral import IntegralDecay

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
+from pydantic import BaseModel
 
+from api.queries import GroupRequest, QueryRequest
 from api.routes import (
     decays,
     keys,
@@ -16,8 +18,11 @@ from api.routes import (
     sketches,
     streams,
 )
+from api.routes.decays import CurveRequest
+from api.routes.keys import KeyCreation, KeyRotation
+from api.schemas import StreamCreation
 
-__all__ = ["ROUTERS", "TAGS"]
+__all__ = ["REQUESTS", "ROUTERS", "TAGS"]
 
 TAGS = [
     {"name": "streams", "description": "Parameters that the sketches of a stream share."},
@@ -42,4 +47,13 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         page,
         reference,
     )
+]
+
+REQUESTS: list[type[BaseModel]] = [  # which routes read out of bodies: in no route's signature
+    QueryRequest,
+    GroupRequest,
+    CurveRequest,
+    StreamCreation,
+    KeyCreation,
+    KeyRotation,
 ]

@@ -1,4 +1,4 @@
-"""What the routes share: their dependencies, media types and the description of refusals."""
+"""What the routes share: their dependencies, and media types."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from api import schemas
-from api.access.asker import asker
-from api.aggregator import Aggregator
-from api.compute import Compute
-from api.errors import PROBLEM_JSON, UnsupportedMediaTypeError
+from api.http.asker import asker
+from api.http.refusals import UnsupportedMediaTypeError
+from api.service.aggregator import Aggregator
+from api.service.streams import Stream
+from api.service.threads import Compute
+from api.service.turns import Turns
 from api.settings import Settings
-from api.streams import Stream
-from api.turns import Turns
 
 __all__ = [
     "CLIENT_LEFT",
@@ -26,7 +26,6 @@ __all__ = [
     "TheSettings",
     "TheStream",
     "json_only",
-    "problems",
     "require_media_type",
 ]
 
@@ -88,12 +87,3 @@ async def _stream(name: schemas.StreamName, aggregator: TheAggregator) -> Stream
 
 
 TheStream = Annotated[Stream, Depends(_stream)]
-
-
-def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
-    """``problems(s404="no such stream")``: what the description says of refusals."""
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {
-        int(status[1:]): {"description": text, "content": {PROBLEM_JSON: {"schema": schema}}}
-        for status, text in reasons.items()
-    }

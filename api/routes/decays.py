@@ -9,12 +9,13 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from api.access.guard import reads
 from api.errors import Fault, InvalidRequestError
-from api.json_body import JsonRoute
-from api.queries import asked_in_body, body_described
+from api.http.guard import reads
+from api.http.json_body import JsonRoute
+from api.http.problems import problems
+from api.http.reading import asked_in_body, body_described
 from api.queries.decays import AnyDecay, NonNegative, decay_asked
-from api.routes.common import TheQuestions, json_only, problems
+from api.routes.common import TheQuestions, json_only
 from api.schemas import RequestModel
 from decaysketch.decay import Expression
 from decaysketch.errors import ParameterError

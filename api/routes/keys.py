@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, Field
 
-from api.access.guard import Administers
+from api.access.cache import KeyCache
 from api.access.keys import (
     LABEL,
     LABEL_LENGTH,
@@ -24,17 +24,18 @@ from api.access.keys import (
     now_us,
     rotate,
 )
-from api.access.ring import KeyRing
 from api.errors import (
     Fault,
-    ForbiddenError,
     InvalidRequestError,
     KeyChangedError,
     UnknownKeyError,
 )
-from api.json_body import JsonRoute
-from api.queries import asked_in_body, body_described
-from api.routes.common import json_only, problems
+from api.http.guard import Administers
+from api.http.json_body import JsonRoute
+from api.http.problems import problems
+from api.http.reading import asked_in_body, body_described
+from api.http.refusals import ForbiddenError
+from api.routes.common import json_only
 from api.schemas import RequestModel
 
 __all__ = ["router"]
@@ -49,12 +50,12 @@ Prefix = Annotated[
 ScopeEntry = Annotated[str, Field(pattern=SCOPE_ENTRY)]
 
 
-async def _ring(request: Request) -> KeyRing:
-    ring: KeyRing = request.app.state.keys
-    return ring
+async def _cache(request: Request) -> KeyCache:
+    cache: KeyCache = request.app.state.keys
+    return cache
 
 
-TheKeys = Annotated[KeyRing, Depends(_ring)]
+TheKeys = Annotated[KeyCache, Depends(_cache)]
 
 
 class KeyCreation(RequestModel):
@@ -143,7 +144,7 @@ class KeyList(BaseModel):
 async def post_key(
     caller: Administers,
     creation: Annotated[KeyCreation, Depends(asked_in_body(KeyCreation))],
-    ring: TheKeys,
+    cache: TheKeys,
 ) -> NewKey:
     """The scope must be within that of the key that asks."""
     for entry in creation.scope:
@@ -162,16 +163,16 @@ async def post_key(
     except KeyFieldError as error:
         fault = Fault(field=error.field, reason=error.reason, value=error.value)
         raise InvalidRequestError(str(error), [fault]) from None
-    await ring.store.put(row)
-    await ring.reload()
-    return NewKey(key=token, **_fields(row, ring))
+    await cache.store.put(row)
+    await cache.reload()
+    return NewKey(key=token, **_fields(row, cache))
 
 
 @router.get("/v1/keys", summary="List the keys")
-async def list_keys(caller: Administers, ring: TheKeys) -> KeyList:
+async def list_keys(caller: Administers, cache: TheKeys) -> KeyList:
     """No secret is among them."""
-    rows = [row for row in await ring.rows() if _manages(caller, row)]
-    return KeyList(keys=[KeyState(**_fields(row, ring)) for row in rows])
+    rows = [row for row in await cache.rows() if _manages(caller, row)]
+    return KeyList(keys=[KeyState(**_fields(row, cache)) for row in rows])
 
 
 @router.delete(
@@ -183,11 +184,11 @@ async def list_keys(caller: Administers, ring: TheKeys) -> KeyList:
         s422="The prefix is not eight characters.",
     ),
 )
-async def delete_key(prefix: Prefix, caller: Administers, ring: TheKeys) -> None:
+async def delete_key(prefix: Prefix, caller: Administers, cache: TheKeys) -> None:
     """Refused from now on here, and within two seconds by every other replica."""
-    await _managed(prefix, caller, ring)
-    await ring.store.delete(prefix)
-    await ring.reload()
+    await _managed(prefix, caller, cache)
+    await cache.store.delete(prefix)
+    await cache.reload()
 
 
 @router.post(
@@ -207,29 +208,29 @@ async def rotate_key(
     prefix: Prefix,
     caller: Administers,
     rotation: Annotated[KeyRotation, Depends(asked_in_body(KeyRotation))],
-    ring: TheKeys,
+    cache: TheKeys,
 ) -> NewKey:
     """Role, scope and expiry stay. The secret before the last rotation is taken no longer."""
-    row = await _managed(prefix, caller, ring)
+    row = await _managed(prefix, caller, cache)
     changed, token = rotate(row, now_us(), rotation.grace_s * 1_000_000)
-    if not await ring.store.replace(row, changed):
+    if not await cache.store.replace(row, changed):
         raise KeyChangedError(prefix)
-    await ring.reload()
-    return NewKey(key=token, **_fields(changed, ring))
+    await cache.reload()
+    return NewKey(key=token, **_fields(changed, cache))
 
 
 def _manages(caller: Caller, row: KeyRow) -> bool:
     return all(covers(caller.scope, entry) for entry in row.scope)
 
 
-async def _managed(prefix: str, caller: Caller, ring: KeyRing) -> KeyRow:
-    for row in await ring.rows():
+async def _managed(prefix: str, caller: Caller, cache: KeyCache) -> KeyRow:
+    for row in await cache.rows():
         if row.prefix == prefix and _manages(caller, row):
             return row
     raise UnknownKeyError(prefix)
 
 
-def _fields(row: KeyRow, ring: KeyRing) -> dict[str, Any]:
+def _fields(row: KeyRow, cache: KeyCache) -> dict[str, Any]:
     return {
         "prefix": row.prefix,
         "label": row.label,
@@ -239,7 +240,7 @@ def _fields(row: KeyRow, ring: KeyRing) -> dict[str, Any]:
         "created": _utc(row.created_us),
         "expires": _utc(row.expires_us),
         "previous_secret_until": _utc(row.previous_until_us),
-        "last_used": _utc(ring.last_used_us(row.prefix)),
+        "last_used": _utc(cache.last_used_us(row.prefix)),
     }
 
 

@@ -21,15 +21,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Message, Send
 
 from api import schemas
-from api.access.asker import asker
-from api.access.guard import Reads
+from api.access.cache import KeyCache
 from api.access.keys import Caller
-from api.access.ring import KeyRing
-from api.errors import ServiceError, TooManyLiveClientsError, UnauthenticatedError, answer_to
+from api.errors import ServiceError
+from api.http.asker import asker
+from api.http.guard import Reads
+from api.http.problems import answer_to, problems
+from api.http.refusals import TooManyLiveClientsError, UnauthenticatedError
 from api.journal.model import StorageError
-from api.queries import Answers, Desk, QueryRequest
-from api.routes.common import CLIENT_LEFT, TheSettings, problems
-from api.routes.queries import AskedInUrl, TheDesk
+from api.queries import Answerer, Answers, QueryRequest
+from api.routes.common import CLIENT_LEFT, TheSettings
+from api.routes.queries import AskedInUrl, TheAnswerer
 from decaysketch.errors import DecaySketchError
 
 __all__ = ["router"]
@@ -124,7 +126,7 @@ class _LiveResponse(StreamingResponse):
 async def get_live(
     name: schemas.StreamName,
     request: AskedInUrl,
-    desk: TheDesk,
+    answerer: TheAnswerer,
     http: Request,
     caller: Reads,
     interval_s: Annotated[
@@ -136,7 +138,7 @@ async def get_live(
 ) -> Response:
     """The answers now, and again whenever they are others. Queries without `now` follow the clock
     of the server."""
-    answers = await desk.answer(
+    answers = await answerer.answer(
         [name],
         request,
         asker=asker(http),
@@ -146,7 +148,7 @@ async def get_live(
     if answers is None:
         return Response(status_code=CLIENT_LEFT)
     first = "" if answers.body is None else _event("answer", answers.body, answers.tag)
-    question = _Question(desk, name, request, http.app.state.keys, caller, asker(http))
+    question = _Question(answerer, name, request, http.app.state.keys, caller, asker(http))
     events = _events(question, interval_s, http.app.state.closing, sent=answers.tag, first=first)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return _LiveResponse(events, media_type="text/event-stream", headers=headers)
@@ -155,10 +157,10 @@ async def get_live(
 class _Question(NamedTuple):
     """What is asked again and again, and by whom."""
 
-    desk: Desk
+    answerer: Answerer
     name: str
     request: QueryRequest
-    keys: KeyRing
+    keys: KeyCache
     caller: Caller
     asker: str
 
@@ -166,7 +168,7 @@ class _Question(NamedTuple):
         """The answers as of now, without their body if it is what was sent."""
         if not await self.keys.still(self.caller, self.name):
             raise UnauthenticatedError
-        answers = await self.desk.answer(
+        answers = await self.answerer.answer(
             [self.name],
             self.request,
             asker=self.asker,

@@ -9,22 +9,17 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 
 from api import schemas
-from api.access.guard import writes
-from api.budget import Hold, Memory
-from api.errors import Fault, NothingTakenError, ProblemResponse, presentable, problem_of
+from api.errors import Fault, NothingTakenError
+from api.http.guard import writes
+from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
+from api.ingest.building import READERS, Reader, Taken, take
 from api.ingest.columns import REFUSALS_LISTED, Form, Refusal
 from api.ingest.doubts import doubts_of_columns
 from api.ingest.skew import latest_time
-from api.ingest.take import READERS, Reader, Taken, take
-from api.routes.common import (
-    TheAggregator,
-    TheSettings,
-    TheStream,
-    problems,
-    require_media_type,
-)
-from api.streams import Stream
+from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
+from api.service.budget import Hold, Memory
+from api.service.streams import Stream
 
 __all__ = ["router"]
 

@@ -10,37 +10,31 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 
 from api import schemas
-from api.access.asker import asker
-from api.access.guard import reads, reads_body_streams
-from api.json_body import JsonRoute
-from api.queries import (
-    Desk,
-    GroupRequest,
-    QueryRequest,
-    asked_in_body,
-    body_described,
-    is_known,
-    read_request,
-)
+from api.http.asker import asker
+from api.http.guard import reads, reads_body_streams
+from api.http.json_body import JsonRoute
+from api.http.problems import problems
+from api.http.reading import asked_in_body, body_described, read_request
+from api.queries import Answerer, GroupRequest, QueryRequest, is_known
 from api.queries.answers import GroupResponse, QueryResponse
-from api.routes.common import CLIENT_LEFT, json_only, problems
+from api.routes.common import CLIENT_LEFT, json_only
 
-__all__ = ["AskedInUrl", "TheDesk", "router"]
+__all__ = ["AskedInUrl", "TheAnswerer", "router"]
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
-    state.desk = Desk(state.aggregator, state.settings, state.metrics, state.questions)
+    state.answerer = Answerer(state.aggregator, state.settings, state.metrics, state.questions)
     yield
 
 
 router = APIRouter(lifespan=_lifespan, route_class=JsonRoute)
 
 
-async def _desk(request: Request) -> Desk:
-    desk: Desk = request.app.state.desk
-    return desk
+async def _answerer(request: Request) -> Answerer:
+    answerer: Answerer = request.app.state.answerer
+    return answerer
 
 
 async def _asked(
@@ -56,7 +50,7 @@ async def _asked(
     return read_request(request, QueryRequest)
 
 
-TheDesk = Annotated[Desk, Depends(_desk)]
+TheAnswerer = Annotated[Answerer, Depends(_answerer)]
 AskedInUrl = Annotated[QueryRequest, Depends(_asked)]
 AskedInBody = Annotated[QueryRequest, Depends(asked_in_body(QueryRequest))]
 GroupAskedInBody = Annotated[GroupRequest, Depends(asked_in_body(GroupRequest))]
@@ -100,7 +94,7 @@ _REFUSED = problems(
 async def post_query(
     name: schemas.StreamName,
     request: AskedInBody,
-    desk: TheDesk,
+    answerer: TheAnswerer,
     http: Request,
     after: After = None,
     if_none_match: IfNoneMatch = None,
@@ -108,7 +102,7 @@ async def post_query(
     """Any aggregate under any decay, at one time or at many; nothing has to be declared beforehand.
     All queries of a request are answered from one and the same sketch, in their order, or none
     is. The entity tag names sketch, queries and time."""
-    return await _respond(http, desk, [name], request, after, if_none_match)
+    return await _respond(http, answerer, [name], request, after, if_none_match)
 
 
 @router.get(
@@ -122,13 +116,13 @@ async def post_query(
 async def get_query(
     name: schemas.StreamName,
     request: AskedInUrl,
-    desk: TheDesk,
+    answerer: TheAnswerer,
     http: Request,
     after: After = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """The same questions and answers as by POST, for HTTP caches and links."""
-    return await _respond(http, desk, [name], request, after, if_none_match)
+    return await _respond(http, answerer, [name], request, after, if_none_match)
 
 
 @router.post(
@@ -149,19 +143,19 @@ async def get_query(
 )
 async def post_group_query(
     request: GroupAskedInBody,
-    desk: TheDesk,
+    answerer: TheAnswerer,
     http: Request,
     after: After = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Answers of the join of the streams, as if all had been posted to one: an observation that
     came to several of them counts once."""
-    return await _respond(http, desk, request.streams, request, after, if_none_match)
+    return await _respond(http, answerer, request.streams, request, after, if_none_match)
 
 
 async def _respond(
     http: Request,
-    desk: Desk,
+    answerer: Answerer,
     names: Sequence[str],
     request: QueryRequest | GroupRequest,
     after: str | None,
@@ -169,7 +163,7 @@ async def _respond(
 ) -> Response:
     if after is not None and request.after is None:
         request = request.model_copy(update={"after": after})
-    answers = await desk.answer(
+    answers = await answerer.answer(
         names,
         request,
         asker=asker(http),
@@ -180,6 +174,6 @@ async def _respond(
         return Response(status_code=CLIENT_LEFT)
     headers = {"ETag": answers.tag, "Cache-Control": "no-cache"}
     if answers.body is None:
-        desk.knew(request)
+        answerer.hit(request)
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(answers.body, media_type="application/json", headers=headers)

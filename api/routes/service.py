@@ -15,11 +15,11 @@ from pydantic import BaseModel, Field
 
 import decaysketch
 from api import schemas
-from api.access.guard import watches
-from api.aggregator import Aggregator
-from api.errors import Problem, ProblemResponse
-from api.metrics import MEDIA_TYPE, Metrics
-from api.routes.common import TheAggregator, problems
+from api.http.guard import watches
+from api.http.problems import plain_problem, problems
+from api.routes.common import TheAggregator
+from api.service.aggregator import Aggregator
+from api.service.metrics import MEDIA_TYPE, Metrics
 
 __all__ = ["Readiness", "router"]
 
@@ -95,15 +95,12 @@ async def readyz(request: Request, aggregator: TheAggregator) -> Response:
     content: dict[str, Any] = {"ready": not failed, "checks": checks}
     if not failed:
         return JSONResponse(content, headers=_FRESH)
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    problem = Problem(
-        type="about:blank",
-        title=status.phrase,
-        status=status,
-        detail=f"not passed: {', '.join(failed)}",
+    return plain_problem(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        f"not passed: {', '.join(failed)}",
+        {**_FRESH, "Retry-After": "1"},
+        content,
     )
-    content |= problem.model_dump(exclude_none=True)
-    return ProblemResponse(content, status, {**_FRESH, "Retry-After": "1"})
 
 
 @router.get(

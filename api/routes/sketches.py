@@ -10,19 +10,20 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request, Response
 
 from api import schemas
-from api.access.guard import reads, writes
-from api.aggregator import Aggregator, Incoming
-from api.budget import PART_ROWS, Hold, Memory
 from api.errors import InvalidRequestError
 from api.families import Snapshot
+from api.http.guard import reads, writes
+from api.http.problems import problems
 from api.ingest.doubts import doubts_of_sketches
 from api.ingest.intervals import check_interval, interval_of
 from api.ingest.skew import check_times
 from api.journal.model import Interval
 from api.queries import is_known
-from api.routes.common import TheAggregator, TheQuestions, problems, require_media_type
+from api.routes.common import TheAggregator, TheQuestions, require_media_type
+from api.service.aggregator import Aggregator, Incoming
+from api.service.budget import PART_ROWS, Hold, Memory
+from api.service.streams import Stream
 from api.settings import Settings
-from api.streams import Stream
 
 __all__ = ["router"]
 

@@ -13,17 +13,17 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from api import schemas
-from api.access.asker import asker
-from api.access.guard import Reads, administers, creates, reads
 from api.access.keys import Caller
-from api.aggregator import recipe_of_form
-from api.compute import Compute
 from api.errors import Fault, InvalidRequestError
+from api.http.asker import asker
+from api.http.guard import Reads, administers, creates, reads
+from api.http.json_body import JsonRoute
+from api.http.problems import problems
+from api.http.reading import asked_in_body, body_described
 from api.ingest.doubts import doubts_of_sketches
 from api.ingest.intervals import interval_of
 from api.ingest.skew import clock_lead_s
-from api.json_body import JsonRoute
-from api.queries import asked_in_body, body_described, is_known
+from api.queries import is_known
 from api.queries.caching import etag
 from api.routes.common import (
     CLIENT_LEFT,
@@ -32,10 +32,11 @@ from api.routes.common import (
     TheQuestions,
     TheStream,
     json_only,
-    problems,
 )
-from api.streams import SourceInfo, Stream
-from api.turns import LeftError, Pauses, Turns, in_turns
+from api.service.aggregator import recipe_of_form
+from api.service.streams import SourceInfo, Stream
+from api.service.threads import Compute
+from api.service.turns import LeftError, Pauses, Turns, in_turns
 from decaysketch.families import Recipe
 
 __all__ = ["router"]

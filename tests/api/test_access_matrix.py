@@ -14,10 +14,10 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from service import PARAMS, problem
 
-from api.access.guard import Requires
 from api.access.keys import Role, mint
 from api.access.store import SqlKeyStore
 from api.app import create_app
+from api.http.guard import Requires
 from api.settings import Settings
 
 # What each route is for. "open": for whoever asks; "all": a reader of every stream.

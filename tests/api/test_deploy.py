@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from api.__main__ import commands
-from api.metrics import Metrics
+from api.service.metrics import Metrics
 from api.settings import ENV_PREFIX, Settings, settings_table
 
 ROOT = Path(__file__).parents[2]

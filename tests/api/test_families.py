@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from service import NOW, OCTETS, PARAMS, build, posted, problem
 
 import decaysketch
-from api.follower import ReplayError
+from api.service.follower import ReplayError
 from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams
 from decaysketch.asyncwindow import AsyncParams, MedianSampler, SumSampler
 from decaysketch.decay import integral

@@ -17,8 +17,10 @@ from fastapi.testclient import TestClient
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api import logs, metrics
-from api.request_id import REQUEST_ID
+from api import logs
+from api.http import request_log
+from api.logs import REQUEST_ID
+from api.service import metrics
 from api.settings import Settings
 
 
@@ -64,7 +66,7 @@ def _client(sink: io.StringIO, **chosen: Any) -> TestClient:
 
     @app.post("/v1/streams/{name}/sketches")
     async def post(name: str, request: Request) -> dict[str, int]:
-        logging.getLogger("api.streams").info("decoding")
+        logging.getLogger("api.service.streams").info("decoding")
         return {"taken": len(await request.body())}
 
     @app.post("/assets/{name:path}")
@@ -85,9 +87,9 @@ def _client(sink: io.StringIO, **chosen: Any) -> TestClient:
 
         return StreamingResponse(parts())
 
-    metrics.install(app)
+    app.state.metrics = metrics.Metrics()
     app.add_middleware(Identify)
-    logs.install(app)
+    request_log.install(app)
     return TestClient(app, raise_server_exceptions=False)
 
 
@@ -247,7 +249,7 @@ def test_only_what_can_be_a_stream_is_written_as_one(
 def test_the_level(sink: io.StringIO) -> None:
     logs.configure(Settings(log_format="text", log_level="error"), sink)
     logging.getLogger("uvicorn.error").warning("not this")
-    logging.getLogger("api.streams").error("but this")
+    logging.getLogger("api.service.streams").error("but this")
     assert text(sink).count("\n") == 1
     assert text(sink).endswith("error   but this\n")
 

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from api import errors
+from api.http import problems
 from api.routes import page
 
 FOLDER = Path(page.__file__).parents[1] / "page"
@@ -25,7 +25,7 @@ OURS = [name for name in FILES if not name.startswith("vendor/")]
 def client() -> TestClient:
     app = FastAPI()
     app.include_router(page.router)
-    errors.install(app)
+    problems.install(app)
     return TestClient(app)
 
 

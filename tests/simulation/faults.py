@@ -17,13 +17,9 @@ from unittest import mock
 import numpy as np
 from simulation import database
 
-from api import compactor, follower
-from api.aggregator import Aggregator
 from api.errors import StaleTokenError
 from api.families import Snapshot
-from api.follower import Follower
 from api.journal import log
-from api.journal.committer import Committer, Submission
 from api.journal.log import Journaled
 from api.journal.model import (
     CatalogChangedError,
@@ -35,7 +31,11 @@ from api.journal.model import (
     SupersededError,
 )
 from api.journal.storage import Reader, Writer
-from api.streams import Stream
+from api.service import compactor, follower
+from api.service.aggregator import Aggregator
+from api.service.committer import Committer, Submission
+from api.service.follower import Follower
+from api.service.streams import Stream
 from decaysketch import DecaySketch
 from decaysketch.core.watermarks import NO_WATERMARK
 

@@ -38,9 +38,6 @@ from simulation.database import Client, Database, Event, Faults
 from simulation.loop import Loop
 from simulation.network import LONGEST_S, Link, NoAnswerError, Server, Weather
 
-from api import aggregator as service
-from api import compactor, follower
-from api.aggregator import Aggregator, Incoming, Limits, Receipt
 from api.errors import (
     BusyError,
     ClosingError,
@@ -52,10 +49,12 @@ from api.errors import (
     UnknownStreamError,
 )
 from api.families import Snapshot, join
-from api.follower import ReplayError
-from api.journal import committer
 from api.journal.model import StorageError
-from api.streams import Stream
+from api.service import aggregator as service
+from api.service import committer, compactor, follower
+from api.service.aggregator import Aggregator, Incoming, Limits, Receipt
+from api.service.follower import ReplayError
+from api.service.streams import Stream
 
 __all__ = ["Outcome", "ViolationError", "World", "run"]
 

@@ -1,0 +1,115 @@
+"""What each route asks of a caller: a role, and that the streams it names are in scope.
+
+A stream outside the scope of a key is refused (403) before anyone looks whether it exists: to who
+has no access, an unknown stream and a foreign one are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
+
+from api.access.keys import Caller, Role
+from api.errors import TooManyStreamsError
+from api.http.refusals import ForbiddenError, UnauthenticatedError
+
+__all__ = [
+    "Administers",
+    "Creates",
+    "Reads",
+    "Requires",
+    "Writes",
+    "administers",
+    "creates",
+    "reads",
+    "reads_body_streams",
+    "watches",
+    "writes",
+]
+
+_BEARER = HTTPBearer(
+    bearerFormat="ds_<prefix>_<secret>",
+    description="A key of this server. Not asked for where it runs with `auth` off.",
+)
+
+
+class Requires(SecurityBase):
+    """A dependency: the caller, who has this role and may see what the request names. In the
+    description of the service it is what asks for a key.
+
+    Args:
+        role: least role.
+        body_streams: the body names streams, as ``streams``.
+        every_stream: the answer tells of every stream, so the scope must hold them all.
+    """
+
+    def __init__(
+        self, role: Role, *, body_streams: bool = False, every_stream: bool = False
+    ) -> None:
+        self.model = _BEARER
+        self.scheme_name = "key"
+        self.role = role
+        self.body_streams = body_streams
+        self.every_stream = every_stream
+
+    async def __call__(self, request: Request) -> Caller:
+        caller: Caller | None = request.scope.get("state", {}).get("caller")
+        if caller is None:
+            raise UnauthenticatedError()
+        if not caller.role.includes(self.role):
+            raise ForbiddenError(f"this key has role {caller.role}; this needs {self.role}")
+        if self.every_stream and not caller.sees_all:
+            raise ForbiddenError("this tells of every stream; the scope of this key is smaller")
+        for name in await self._named(request):
+            if not caller.sees(name):
+                raise ForbiddenError(f"stream {name!r} is not in the scope of this key")
+        return caller
+
+    async def _named(self, request: Request) -> Iterable[str]:
+        if not self.body_streams:
+            name = request.path_params.get("name")
+            return [] if name is None else [name]
+        try:
+            body: Any = await request.json()  # of a JsonRoute, which reads it once
+        except ValueError:  # no JSON, which the route refuses
+            return ()
+        streams = body.get("streams") if isinstance(body, dict) else None
+        return (
+            {each for each in streams if isinstance(each, str)} if isinstance(streams, list) else ()
+        )
+
+
+class _Creation(Requires):
+    """Also: the key may have one more stream in its scope, unless this one exists.
+
+    Two that are created at the same moment are not told apart: it may be exceeded by as many.
+    """
+
+    async def __call__(self, request: Request) -> Caller:
+        caller = await super().__call__(request)
+        most = caller.max_streams
+        if most is not None:
+            names = [stream.name for stream in request.app.state.aggregator.streams()]
+            had = sum(map(caller.sees, names))
+            if had >= most and request.path_params["name"] not in names:
+                raise TooManyStreamsError(
+                    f"the scope of this key has {had} streams; it may have {most}"
+                )
+        return caller
+
+
+reads = Requires(Role.READ)
+reads_body_streams = Requires(Role.READ, body_streams=True)
+watches = Requires(Role.READ, every_stream=True)
+writes = Requires(Role.WRITE)
+creates = _Creation(Role.WRITE)
+administers = Requires(Role.ADMIN)
+
+Reads = Annotated[Caller, Depends(reads)]
+Writes = Annotated[Caller, Depends(writes)]
+Creates = Annotated[Caller, Depends(creates)]
+Administers = Annotated[Caller, Depends(administers)]

@@ -1,0 +1,398 @@
+"""What stands before the routes, outermost first.
+
+- ``HeadRequests``: HEAD is GET whose answer ends with its head.
+- ``Envelope``: every answer has the id of its request and the headers that tell browsers what they
+  may do with it, an error of our own included.
+- ``Entrance``: recognises the caller and counts its requests. The body of whom nobody knows is
+  refused with its first bytes. Where no key is asked for, neither a page of another site nor a
+  proxy gets in.
+- ``Body``: a body arrives within its time and is inflated within its bounds; the routes see the
+  plain bytes and never more of them than is allowed.
+
+A refusal of a body is raised where the body is read, so that a route which reads none is not
+concerned, and an unknown path stays a 404.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import re
+import time
+from collections.abc import AsyncIterator
+from email.message import Message as HeaderText
+from functools import lru_cache
+from http import HTTPStatus
+
+from fastapi import FastAPI
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.access.cache import KeyCache
+from api.access.rates import Rates, address_of
+from api.errors import ServiceError
+from api.http import decompression, refusals
+from api.http.head_requests import HeadRequests
+from api.http.pages import foreign_page, proxy_header
+from api.http.problems import answer_to
+from api.http.request_id import HEADER, accepted_or_new
+from api.journal.model import StorageError
+from api.logs import REQUEST_ID
+from api.settings import Settings
+
+__all__ = ["Body", "Entrance", "Envelope", "install"]
+
+_log = logging.getLogger("api.access")
+
+# Bodies that are read as they are, and of which routes.
+_BULK_TYPES = {
+    "application/octet-stream",
+    "application/vnd.apache.arrow.stream",
+    "application/vnd.decaysketch.sketches",
+    "application/x-ndjson",
+}
+_BULK_PATH = re.compile(r"/v1/streams/[^/]+/(?:sketches|observations)")
+_WITHOUT_BODY = {"GET"}  # and HEAD, which is GET by now
+_UNCOUNTED = {"/healthz", "/readyz"}
+_PORT = re.compile(r":[0-9]*$")
+_TEXTS_KEPT = 256  # values of headers that were read before: nearly every request has the same
+
+_SECURITY_HEADERS = Headers(
+    {
+        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+        "connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'none'",
+        "Cache-Control": "no-store",
+        "Cross-Origin-Embedder-Policy": "require-corp",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+).raw
+
+
+def install(app: FastAPI, settings: Settings) -> None:
+    """Put all of this before ``app``; what it still adds afterwards stands outside."""
+    app.add_middleware(
+        Body,
+        limit_bytes=settings.max_body_bytes,
+        inflated_bytes=settings.max_inflated_bytes,
+        json_bytes=settings.max_json_bytes,
+        inflight_bytes=settings.max_inflight_bytes,
+        timeout_s=settings.read_timeout_s,
+        query_bytes=settings.max_query_bytes,
+    )
+    app.add_middleware(
+        Entrance,
+        rates=Rates(settings.rate_per_s, settings.rate_burst),
+        local_names_only=settings.auth is None and settings.listens_on_loopback,
+    )
+    app.add_middleware(Envelope)
+    app.add_middleware(HeadRequests)
+
+
+class Envelope:
+    """The id of the request, and security headers where the answer has none of its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = accepted_or_new(Headers(scope=scope).get(HEADER))
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                headers[HEADER] = request_id
+                given = {name for name, _ in headers.raw}
+                headers.raw.extend(each for each in _SECURITY_HEADERS if each[0] not in given)
+            await send(message)
+
+        scope.setdefault("state", {})["request_id"] = request_id
+        token = REQUEST_ID.set(request_id)
+        try:
+            await self.app(scope, receive, send_with_headers)
+        except Exception as error:
+            if not started:
+                await answer_to(error)(scope, receive, send_with_headers)
+            raise  # for the log of the server
+        finally:
+            REQUEST_ID.reset(token)
+
+
+class Entrance:
+    """``scope["state"]["caller"]``: who asks, or None; and no more often than it may.
+
+    Args:
+        app: what stands behind; ``app.state.keys`` recognises callers.
+        rates: of each key, and of each address without one.
+        local_names_only: on a loopback server that asks for no key, a request must call it by a
+            name of this machine. A web page that points a name of its own at 127.0.0.1 could
+            otherwise read the answers.
+    """
+
+    def __init__(self, app: ASGIApp, rates: Rates, *, local_names_only: bool) -> None:
+        self.app = app
+        self.rates = rates
+        self.local_names_only = local_names_only
+        self._said_proxied = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            await self._admit(scope)
+        except (HTTPException, StorageError, ServiceError) as error:
+            await answer_to(error)(scope, receive, send)
+            return
+
+        async def receive_from_the_known() -> Message:
+            message = await receive()
+            if scope["state"]["caller"] is None and (
+                message.get("body") or message.get("more_body")
+            ):
+                raise refusals.UnauthenticatedError()
+            return message
+
+        await self.app(scope, receive_from_the_known, send)
+
+    async def _admit(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        keys: KeyCache = scope["app"].state.keys
+        client = scope["client"][0] if scope.get("client") else "unknown"
+        if not keys.required:
+            self._check_way(scope, headers)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        caller = await keys.recognise(token.strip() if scheme.lower() == "bearer" else None)
+        scope.setdefault("state", {})["caller"] = caller
+        if scope["path"] in _UNCOUNTED:
+            return
+        prefix = None if caller is None else caller.prefix
+        bucket = f"key {prefix}" if prefix else address_of(client)
+        if wait_s := self.rates.wait_s(bucket, time.monotonic()):
+            raise refusals.TooManyRequestsError(self.rates.rate_per_s, wait_s)
+
+    def _check_way(self, scope: Scope, headers: Headers) -> None:
+        """Where no key is asked for: by what name the server was called, and who is in between.
+
+        Raises:
+            HTTPException: by a name that is not of this machine.
+            ProxiedError: a proxy hands the request on.
+            ForeignPageError: a page of another site asks.
+        """
+        if self.local_names_only:
+            # Whoever the client is: a header may have said so.
+            name = headers.get("host", "")
+            if not _is_local(_PORT.sub("", name)):
+                raise HTTPException(
+                    HTTPStatus.MISDIRECTED_REQUEST, f"this server is not called {name[:100]!r}"
+                )
+        if (header := proxy_header(headers)) is not None:
+            if not self._said_proxied:
+                self._said_proxied = True
+                _log.warning(
+                    "a proxy in front (header %r) and no key asked for: what it hands on is "
+                    "refused; set DECAYSKETCH_AUTH=keys",
+                    header[:100],
+                )
+            raise refusals.ProxiedError(header)
+        if (
+            told := foreign_page(scope["method"], scope.get("scheme", "http"), headers)
+        ) is not None:
+            raise refusals.ForeignPageError(*told)
+
+
+class Body:
+    """Bounds the body in bytes as sent, in bytes as inflated, and in time; and the bodies of all
+    requests together in bytes.
+
+    A declared length is believed; without one the bytes are counted as they come. At most one
+    chunk of the server and one piece of ``decompression.PIECE_BYTES`` are held here. What a route
+    was given counts until its request has ended. A body that is alone is never too much, whatever
+    ``inflight_bytes`` is.
+
+    What comes with GET or HEAD means nothing and no route reads it: it is passed on as it is.
+
+    Args:
+        app: what stands behind.
+        limit_bytes: most bytes as sent.
+        inflated_bytes: most bytes once inflated.
+        json_bytes: most bytes, inflated, of observations that are not of one of the bulk media
+            types.
+        inflight_bytes: most bytes, inflated, of all bodies at a time.
+        timeout_s: from the first read to the last byte.
+        query_bytes: most bytes, inflated, of what any other route is sent, whatever it says to be.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limit_bytes: int,
+        inflated_bytes: int,
+        json_bytes: int,
+        inflight_bytes: int,
+        timeout_s: float,
+        query_bytes: int,
+    ) -> None:
+        self.app = app
+        self.limit_bytes = limit_bytes
+        self.inflated_bytes = inflated_bytes
+        self.json_bytes = json_bytes
+        self.inflight_bytes = inflight_bytes
+        self.timeout_s = timeout_s
+        self.query_bytes = query_bytes
+        self.held_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in _WITHOUT_BODY:
+            await self.app(scope, receive, send)
+            return
+        headers = MutableHeaders(scope=scope)
+        coding = ",".join(headers.getlist("content-encoding")).strip().lower()
+        plain = coding in ("", "identity")
+        inflated_bytes = self._most_inflated(scope["path"], headers.get("content-type", ""))
+        limit_bytes = min(self.limit_bytes, inflated_bytes) if plain else self.limit_bytes
+        declared = headers.get("content-length", "")
+        if not plain:
+            # What the routes see is the plain body.
+            del headers["content-encoding"]
+            del headers["content-length"]
+        sent = _Sent(receive, limit_bytes, self.timeout_s)
+        pieces: AsyncIterator[bytes] | None = None
+        received = False
+        own_bytes = 0
+
+        def begin() -> None:
+            nonlocal pieces
+            if not plain and coding not in decompression.CODINGS:
+                raise refusals.UnsupportedEncodingError(coding)
+            if declared.isdecimal() and int(declared) > limit_bytes:
+                raise refusals.BodyTooLargeError(limit_bytes)
+            if not plain:
+                pieces = decompression.inflate(sent.chunks(), coding, inflated_bytes)
+
+        def hold(piece: bytes) -> None:
+            nonlocal own_bytes
+            is_alone = self.held_bytes == own_bytes
+            if self.held_bytes + len(piece) > self.inflight_bytes and not is_alone:
+                raise refusals.BodiesInFlightError(self.inflight_bytes)
+            own_bytes += len(piece)
+            self.held_bytes += len(piece)
+
+        async def receive_within_bounds() -> Message:
+            nonlocal received
+            if received:
+                return await receive()
+            if not sent.begun:
+                begin()
+            message = await (sent.next() if pieces is None else _next(pieces))
+            if message["type"] == "http.request":
+                received = not message["more_body"]
+                if message["body"]:
+                    hold(message["body"])
+            return message
+
+        try:
+            await self.app(scope, receive_within_bounds, send)
+        finally:
+            self.held_bytes -= own_bytes
+
+    def _most_inflated(self, path: str, content_type: str) -> int:
+        """Bytes. The media type is what the sender says: it makes room only where such bodies are
+        taken."""
+        if not _BULK_PATH.fullmatch(path):
+            return min(self.query_bytes, self.json_bytes, self.inflated_bytes)
+        if _media_type(content_type) in _BULK_TYPES:
+            return self.inflated_bytes
+        return min(self.json_bytes, self.inflated_bytes)
+
+
+class _Sent:
+    """The body of one request as it was sent, bounded in bytes and in time.
+
+    Args:
+        receive: of the server.
+        limit_bytes: most bytes.
+        timeout_s: from the first read to the last byte.
+    """
+
+    def __init__(self, receive: Receive, limit_bytes: int, timeout_s: float) -> None:
+        self._receive = receive
+        self._limit_bytes = limit_bytes
+        self._timeout_s = timeout_s
+        self._taken_bytes = 0
+        self._deadline: float | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether any of it was asked for."""
+        return self._deadline is not None
+
+    async def next(self) -> Message:
+        """The next chunk, or that the client is gone."""
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._timeout_s
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise refusals.SlowBodyError(self._timeout_s) from None
+        if message["type"] == "http.request":
+            message.setdefault("body", b"")
+            message.setdefault("more_body", False)
+            self._taken_bytes += len(message["body"])
+            if self._taken_bytes > self._limit_bytes:
+                raise refusals.BodyTooLargeError(self._limit_bytes)
+        return message
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """All of them; raises _DisconnectedError if the client is gone."""
+        more = True
+        while more:
+            message = await self.next()
+            if message["type"] == "http.disconnect":
+                raise _DisconnectedError
+            more = message["more_body"]
+            if message["body"]:
+                yield message["body"]
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> Message:
+    """The next piece of an inflated body as the server would give it."""
+    try:
+        piece = await anext(pieces, None)
+    except _DisconnectedError:
+        return {"type": "http.disconnect"}
+    return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
+
+
+class _DisconnectedError(Exception):
+    """The client is gone."""
+
+
+@lru_cache(_TEXTS_KEPT)
+def _media_type(content_type: str) -> str:
+    text = HeaderText()
+    text["content-type"] = content_type
+    return text.get_content_type() if content_type else ""
+
+
+@lru_cache(_TEXTS_KEPT)
+def _is_local(name: str) -> bool:
+    """Whether a name, as a URL has it, is one of this machine that nobody else can give away."""
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,71 @@
+"""The OpenAPI description, with what every route may answer besides what it says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from api.http.problems import PROBLEM_JSON, Problem
+
+__all__ = ["describe"]
+
+_GUARDED = {
+    "401": "A key is needed, and none that is valid was given.",
+    "403": "The key has another role, or a stream is not in its scope. Where no key is asked for: "
+    "a page of another site asks, or a proxy hands the request on.",
+    "503": "The database is out of reach.",
+}
+_WITH_BODY = {
+    "400": "The body cannot be read as what it says it is.",
+    "408": "The body did not arrive in time.",
+    "413": "The body is too long, as sent or once inflated.",
+    "415": "The media type or the encoding of the body is not taken.",
+    "422": "The request is malformed.",
+}
+_ALWAYS = {"429": "Too many requests; `Retry-After` says when to ask again."}
+_PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_UNCOUNTED = {"/healthz", "/readyz"}
+
+
+def describe(app: FastAPI, requests: Iterable[type[BaseModel]]) -> dict[str, Any]:
+    """The description of ``app``, made once.
+
+    Args:
+        app: the application, with all its routes.
+        requests: what routes read out of bodies themselves, so that no signature names it.
+    """
+    if app.openapi_schema is None:
+        schema = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            license_info=app.license_info,
+            tags=app.openapi_tags,
+            routes=app.routes,
+        )
+        schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+        named: list[type[BaseModel]] = [Problem, *requests]
+        for model in named:
+            definition = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(definition.pop("$defs", {}))
+            schemas[model.__name__] = definition
+        for path, operations in schema["paths"].items():
+            for operation in operations.values():
+                _complete(path, operation)
+        app.openapi_schema = schema
+    return app.openapi_schema
+
+
+def _complete(path: str, operation: dict[str, Any]) -> None:
+    refusals = {} if path in _UNCOUNTED else dict(_ALWAYS)
+    if "security" in operation:
+        refusals |= _GUARDED
+    if "requestBody" in operation:
+        refusals |= _WITH_BODY
+    for status, text in refusals.items():
+        operation["responses"].setdefault(status, {"description": text, "content": _PROBLEM})
+    operation["responses"] = dict(sorted(operation["responses"].items()))

@@ -1,0 +1,374 @@
+"""Every refusal as an RFC 9457 problem, and the one table from exception to status.
+
+A problem says what was wrong in one sentence (``detail``) and, where fields are at fault, lists
+each with the reason, the value given and the value expected (``errors``). No stack trace, no file
+name and no text of the database driver ever leaves the process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import reprlib
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from itertools import islice
+from typing import Any, NamedTuple
+
+import sqlalchemy.exc
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from api import errors
+from api.errors import MOST_FAULTS, Fault, ServiceError, differences
+from api.http import refusals
+from api.http.refusals import shortened
+from api.journal.model import ReplayError, StorageError
+from api.logs import Seldom
+from decaysketch import errors as library
+
+__all__ = [
+    "PROBLEM_JSON",
+    "Problem",
+    "ProblemResponse",
+    "answer_to",
+    "install",
+    "plain_problem",
+    "presentable",
+    "problem_of",
+    "problems",
+]
+
+PROBLEM_JSON = "application/problem+json"
+
+_out_of_reach = Seldom(logging.getLogger(__name__))
+
+
+class Problem(BaseModel):
+    """An error, as RFC 9457 defines it. Nothing was changed by the request."""
+
+    type: str = Field(
+        description="Names the kind of problem; `about:blank` where the status says it all."
+    )
+    title: str = Field(description="The kind of problem, in words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What was wrong with this request.")
+    errors: list[Fault] | None = Field(default=None, description="Every field at fault.")
+
+
+class _Kind(NamedTuple):
+    """A kind of problem; ``detail`` in place of an exception's text that may not leave the process.
+
+    What is refused for now, 429 and 503, is answered with when to ask again (``_retry_after``).
+    """
+
+    status: int
+    slug: str
+    title: str
+    detail: str | None = None
+
+
+_UNWRITTEN = (
+    "the journal could not be read or written; nothing was acknowledged, and the same request may "
+    "be sent again"
+)
+
+# The table. The first class of an exception's own line of ancestors that is here decides.
+TABLE: dict[type[Exception], _Kind] = {
+    errors.ObservationsOnlyError: _Kind(403, "observations-only", "The stream takes no sketches"),
+    refusals.ForeignPageError: _Kind(403, "foreign-page", "A page of another site may not ask"),
+    refusals.ProxiedError: _Kind(403, "behind-a-proxy", "Behind a proxy this server needs keys"),
+    errors.RevokedSourceError: _Kind(403, "revoked-source", "The source was revoked"),
+    errors.UnknownStreamError: _Kind(404, "unknown-stream", "No such stream"),
+    errors.UnknownKeyError: _Kind(404, "unknown-key", "No such key"),
+    errors.UnknownIntervalError: _Kind(404, "unknown-interval", "No such interval"),
+    errors.UnknownSourceError: _Kind(404, "unknown-source", "No such source"),
+    library.IncompatibleSketchError: _Kind(
+        409, "incompatible-sketch", "The sketch was built with other parameters"
+    ),
+    errors.IncompatibleStreamsError: _Kind(
+        409, "incompatible-streams", "The streams cannot be joined"
+    ),
+    errors.CapacityTooSmallError: _Kind(
+        409, "capacity-too-small", "The sketch is coarser than the stream"
+    ),
+    errors.IntervalConflictError: _Kind(
+        409, "interval-conflict", "Numbers of this source came before"
+    ),
+    errors.StreamConflictError: _Kind(
+        409, "stream-exists", "The stream exists with other parameters"
+    ),
+    errors.StaleTokenError: _Kind(409, "stale-token", "The token is of a stream that is no more"),
+    errors.TokenBeyondError: _Kind(409, "unknown-token", "The journal has no such post"),
+    errors.TooManyStreamsError: _Kind(409, "too-many-streams", "No room for another stream"),
+    errors.KeyChangedError: _Kind(409, "key-changed", "The key was changed meanwhile"),
+    errors.TooManyRowsError: _Kind(413, "too-many-rows", "Too many observations"),
+    refusals.UnsupportedMediaTypeError: _Kind(
+        415, "unsupported-media-type", "Not a body this route takes"
+    ),
+    library.CorruptSketchError: _Kind(422, "corrupt-sketch", "The body is not a sound sketch"),
+    errors.ClockAheadError: _Kind(422, "clock-ahead", "Times lie in the future"),
+    library.ParameterError: _Kind(422, "invalid-parameter", "A parameter is outside its domain"),
+    library.UnanswerableQueryError: _Kind(
+        422, "unanswerable-query", "The sketch cannot answer this"
+    ),
+    errors.UnanswerableQueriesError: _Kind(
+        422, "unanswerable-query", "The sketch cannot answer this"
+    ),
+    errors.UnsupportedAggregateError: _Kind(
+        422, "unsupported-aggregate", "The family of the stream does not answer this"
+    ),
+    library.DecaySketchError: _Kind(422, "refused", "The library refuses the request"),
+    RequestValidationError: _Kind(422, "invalid-request", "The request is malformed"),
+    errors.InvalidRequestError: _Kind(422, "invalid-request", "The request is malformed"),
+    errors.NothingTakenError: _Kind(422, "nothing-taken", "Every observation was refused"),
+    errors.ClockEarlyError: _Kind(
+        429, "clock-ahead", "The clock of the sketch is ahead of its time"
+    ),
+    errors.RowsInFlightError: _Kind(429, "rows-in-flight", "Too many rows are being taken"),
+    errors.RowsAskedError: _Kind(429, "rows-asked", "Too many rows are being looked at"),
+    errors.TooMuchAskedError: _Kind(429, "too-much-asked", "Too much is being worked at"),
+    errors.BusyError: _Kind(429, "busy", "Too much waits to be written"),
+    errors.ClosingError: _Kind(503, "stopping", "The server is stopping"),
+    errors.NotCaughtUpError: _Kind(503, "not-caught-up", "The post has not arrived here yet"),
+    ReplayError: _Kind(
+        503,
+        "journal-unreadable",
+        "The journal cannot be read",
+        "the journal cannot be read; the log of the server says where",
+    ),
+    StorageError: _Kind(503, "journal-unavailable", "The journal is out of reach", _UNWRITTEN),
+    sqlalchemy.exc.SQLAlchemyError: _Kind(
+        503, "journal-unavailable", "The journal is out of reach", _UNWRITTEN
+    ),
+    errors.NoRoomError: _Kind(507, "no-room", "No room for the rows of this post"),
+    errors.TooManySourcesError: _Kind(507, "too-many-sources", "No room for another source"),
+}
+
+_TRANSIENT = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
+
+# Of what these refuse there is a count, by stream and reason.
+_POSTS = {"/v1/streams/{name}/sketches", "/v1/streams/{name}/observations"}
+# Neither who sends it nor when is at fault; 403 where the source was revoked.
+_OF_THE_POST = {
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.INSUFFICIENT_STORAGE,
+}
+
+
+class ProblemResponse(JSONResponse):
+    """A problem as JSON; ASCII only, because the values it quotes may not be valid Unicode."""
+
+    media_type = PROBLEM_JSON
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def problems(**reasons: str) -> dict[int | str, dict[str, Any]]:
+    """``problems(s404="no such stream")``: what the description says of refusals."""
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        int(status[1:]): {"description": text, "content": {PROBLEM_JSON: {"schema": schema}}}
+        for status, text in reasons.items()
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of ``app`` a problem."""
+    for exception in (*TABLE, HTTPException, Exception):
+        app.add_exception_handler(exception, _handle)
+
+
+def answer_to(error: Exception) -> ProblemResponse:
+    """The problem that ``error`` is, for what stands outside of the routes."""
+    if (kind := _kind_of(error)) is not None:
+        return _known(error, kind)
+    if isinstance(error, HTTPException):
+        return plain_problem(error.status_code, str(error.detail), error.headers)
+    return plain_problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "the server met an error of its own; its log has the particulars",
+    )
+
+
+def problem_of(error: ServiceError, beside: Mapping[str, Any]) -> ProblemResponse:
+    """The problem that ``error`` is, with further members that its kind has."""
+    kind = _kind_of(error)
+    assert kind is not None, error
+    return _known(error, kind, beside)
+
+
+def plain_problem(
+    status: int,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    beside: Mapping[str, Any] | None = None,
+) -> ProblemResponse:
+    """A problem whose status says it all, with further members if there are any."""
+    title = HTTPStatus(status).phrase
+    problem = Problem(type="about:blank", title=title, status=status, detail=detail)
+    return _respond(problem, headers, beside)
+
+
+def _respond(
+    problem: Problem,
+    headers: Mapping[str, str] | None = None,
+    beside: Mapping[str, Any] | None = None,
+) -> ProblemResponse:
+    content = dict(beside or {}) | problem.model_dump(exclude={"errors"})
+    if problem.errors:
+        content["errors"] = [_presentable_fault(fault) for fault in problem.errors]
+    return ProblemResponse(content, problem.status, headers)
+
+
+async def _handle(request: Request, error: Exception) -> ProblemResponse:
+    answer = answer_to(error)
+    if getattr(request.scope.get("route"), "path", "") in _POSTS and request.method == "POST":
+        _count_refusal(request, error, answer.status_code)
+    elif isinstance(error, StorageError):  # of posts the journal itself says it
+        _out_of_reach.say(logging.ERROR, "a request could not be answered: %s", error)
+    if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        answer.headers["Allow"] = ", ".join(sorted(_methods_of(request)))
+    return answer
+
+
+def _count_refusal(request: Request, error: Exception, status: int) -> None:
+    """Count a post that is refused for what it is, if there is a stream of that name."""
+    kind = _kind_of(error)
+    if status not in _OF_THE_POST and not isinstance(error, errors.ClockEarlyError):
+        return
+    if kind is None and status == HTTPStatus.FORBIDDEN:
+        return
+    aggregator = request.app.state.aggregator
+    name = request.path_params["name"]
+    if any(stream.name == name for stream in aggregator.streams()):
+        aggregator.observer.refused(name, f"http-{status}" if kind is None else kind.slug)
+
+
+def _methods_of(request: Request) -> set[str]:
+    """The methods of every route of the path; the router tells those of the first alone."""
+    methods = {
+        method
+        for route in iter_route_contexts(request.app.routes)
+        if route.path_regex.match(request.url.path)
+        for method in route.methods or ()
+    }
+    return methods | {"HEAD"} if "GET" in methods else methods
+
+
+def _kind_of(error: Exception) -> _Kind | None:
+    return next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), None)
+
+
+def _known(
+    error: Exception, kind: _Kind, beside: Mapping[str, Any] | None = None
+) -> ProblemResponse:
+    faults = list(islice(_faults(error), MOST_FAULTS))
+    if isinstance(error, RequestValidationError):
+        detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
+        if (count := len(error.errors())) > 3:
+            detail += f"; and {count - 3} more"
+    else:
+        detail = kind.detail or str(error)
+    return _respond(
+        Problem(
+            type=f"urn:decaysketch:problem:{kind.slug}",
+            title=kind.title,
+            status=kind.status,
+            detail=shortened(detail, 1000),
+            errors=faults or None,
+        ),
+        {"Retry-After": _retry_after(error)} if kind.status in _TRANSIENT else None,
+        beside,
+    )
+
+
+def _retry_after(error: Exception) -> str:
+    """In seconds."""
+    return str(error.wait_s if isinstance(error, errors.ClockEarlyError) else 1)
+
+
+# ------------------------------------------------------------------------------- fields at fault
+
+
+def _faults(error: Exception) -> Iterable[Fault]:
+    if isinstance(error, ServiceError):
+        return error.faults
+    if isinstance(error, library.IncompatibleSketchError):
+        return differences(error.fields, "differs from the stream's")
+    if isinstance(error, RequestValidationError):
+        return (_validation_fault(entry, error.body) for entry in error.errors())
+    return []
+
+
+def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:
+    """What pydantic found, in the terms of whoever wrote the request."""
+    context = entry.get("ctx", {})
+    location, absent = entry["loc"], False
+    value = entry.get("input")
+    reason = entry["msg"].removeprefix("Value error, ")
+    match entry["type"]:
+        case "json_invalid":
+            reason = f"not JSON: {context['error']} at character {location[-1]}"
+            location, value = location[:1], None
+        case "missing":
+            reason, value, absent = "missing", None, True
+        case "union_tag_not_found":
+            location = (*location, context["discriminator"].strip("'"))
+            reason, value, absent = "missing", None, True
+        case "union_tag_invalid":
+            location = (*location, context["discriminator"].strip("'"))
+            reason, value = f"expected one of {context['expected_tags']}", context["tag"]
+    return Fault(field=_path(location, body, absent), reason=reason, value=value)
+
+
+def _path(location: tuple[int | str, ...], body: Any, absent: bool) -> str:
+    """``("body", "queries", 0, "mean", "decay")`` -> ``"queries[0].decay"``.
+
+    pydantic puts the tags of discriminated unions among the keys. What the body does not have is
+    such a tag and left out, unless it is the last part and ``absent``: a key that is missing.
+    """
+    if location[0] != "body":
+        return ".".join(str(part) for part in location[1:]) or str(location[0])
+    path, here = "", body
+    for depth, part in enumerate(location[1:], start=2):
+        if isinstance(part, int):
+            path += f"[{part}]"
+            here = here[part] if isinstance(here, list) and part < len(here) else None
+        elif isinstance(here, dict) and part in here:
+            path += f".{part}"
+            here = here[part]
+        elif absent and depth == len(location):
+            path += f".{part}"
+    return path.removeprefix(".") or "body"
+
+
+def _presentable_fault(fault: Fault) -> dict[str, Any]:
+    content: dict[str, Any] = {"field": shortened(fault.field), "reason": fault.reason}
+    for name in ("value", "expected"):
+        if (value := getattr(fault, name)) is not None:
+            content[name] = presentable(value)
+    return content
+
+
+def presentable(value: Any) -> Any:
+    """A value that may come from anywhere, as something short that JSON has."""
+    if isinstance(value, int):
+        return value if value.bit_length() <= 128 else shortened(str(value))
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return shortened(value)
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    return shortened(reprlib.repr(value))

@@ -1,0 +1,83 @@
+"""Requests out of bodies and out of URLs.
+
+A body may be long, and to look at what it says takes the processor: FastAPI would do that on the
+event loop, where everybody waits. And what is no JSON at all it answers with 400, or with 422, as
+its fault is. So the routes of queries, of curves and of new streams, which are ``JsonRoute``, take
+their bodies by :func:`asked_in_body`, long ones on a thread, and every fault is one of the request
+(422).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+
+from api.http.asker import asker
+from api.http.json_body import not_json, parse
+from api.service.turns import Turns
+
+__all__ = ["asked_in_body", "body_described", "read_request"]
+
+_LONG_BYTES = 8 << 10
+
+Asked = TypeVar("Asked", bound=BaseModel)
+
+
+def asked_in_body(model: type[Asked]) -> Callable[[Request], Awaitable[Asked]]:
+    """A dependency: the request that the JSON body is.
+
+    Raises:
+        RequestValidationError: it is none; at most a few faults of each query are told.
+    """
+
+    async def read(request: Request) -> Asked:
+        if not (body := await request.body()):
+            raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
+        try:
+            fields = await request.json()
+        except json.JSONDecodeError as error:
+            raise not_json(error) from None
+        if len(body) <= _LONG_BYTES:
+            return _checked(fields, model)
+        questions: Turns = request.app.state.questions
+        with questions.asked(asker(request)) as compute:
+            return await compute(_checked, fields, model)
+
+    return read
+
+
+def body_described(model: type[Asked]) -> dict[str, Any]:
+    """For ``openapi_extra``: a body that a route reads by :func:`asked_in_body`."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    content = {"application/json": {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def read_request(text: str, model: type[Asked]) -> Asked:
+    """The request that a JSON text is.
+
+    Raises:
+        RequestValidationError: it is no JSON, or no such request.
+    """
+    try:
+        fields = parse(text.encode("utf-8", "surrogatepass"))
+    except json.JSONDecodeError as error:
+        raise not_json(error) from None
+    return _checked(fields, model)
+
+
+def _checked(fields: Any, model: type[Asked]) -> Asked:
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise RequestValidationError(_in_body(error), body=fields) from None
+
+
+def _in_body(error: ValidationError) -> list[dict[str, Any]]:
+    faults = error.errors(include_url=False)
+    return [{**fault, "loc": ("body", *fault["loc"])} for fault in faults]

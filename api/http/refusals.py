@@ -1,0 +1,164 @@
+"""What HTTP refuses before the service is asked: of bodies, encodings, keys, rates and origins.
+
+Most are HTTPExceptions, with a status of their own and no kind of problem beyond it: they may be
+raised where a body is read, and every reader of bodies lets those through. Three name the header at
+fault; their kinds are in the table (:mod:`api.http.problems`).
+"""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+
+from api.errors import Fault, ServiceError
+
+__all__ = [
+    "BodiesInFlightError",
+    "BodyTooLargeError",
+    "CorruptEncodingError",
+    "ForbiddenError",
+    "ForeignPageError",
+    "ProxiedError",
+    "SlowBodyError",
+    "TooManyLiveClientsError",
+    "TooManyRequestsError",
+    "UnauthenticatedError",
+    "UnsupportedEncodingError",
+    "UnsupportedMediaTypeError",
+    "shortened",
+]
+
+
+class TooManyLiveClientsError(HTTPException):
+    """As many live connections are open as there may be."""
+
+    def __init__(self, most: int, retry_s: int, *, of_key: bool = False) -> None:
+        whose = "of this key " if of_key else ""
+        super().__init__(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"{most} live connections {whose}are open, as many as there may be",
+            {"Retry-After": str(retry_s)},
+        )
+
+
+class UnsupportedMediaTypeError(ServiceError):
+    """The body is of another media type or encoding than the route takes."""
+
+    def __init__(self, field: str, given: str | None, expected: str) -> None:
+        super().__init__(
+            f"{field} is {given!r}; expected {expected}"
+            if given
+            else f"{field} is missing; expected {expected}",
+            [Fault(field=field, reason="not supported", value=given, expected=expected)],
+        )
+
+
+class BodyTooLargeError(HTTPException):
+    """The body exceeds the limit. (An HTTPException, which every reader of bodies lets through.)"""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"the body is longer than {limit_bytes} bytes, the limit of this server",
+        )
+
+
+class UnauthenticatedError(HTTPException):
+    """The route needs a key, and the request has none that is valid."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            HTTPStatus.UNAUTHORIZED,
+            "this needs a key that is valid: Authorization: Bearer ds_...",
+            {"WWW-Authenticate": "Bearer"},
+        )
+
+
+class ForbiddenError(HTTPException):
+    """The key is valid, and not for this."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(HTTPStatus.FORBIDDEN, detail)
+
+
+class TooManyRequestsError(HTTPException):
+    """The caller asks more often than it may."""
+
+    def __init__(self, rate_per_s: float, wait_s: float) -> None:
+        super().__init__(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"more than {rate_per_s:g} requests per second",
+            {"Retry-After": str(math.ceil(wait_s))},
+        )
+
+
+class BodiesInFlightError(HTTPException):
+    """The bodies of all requests at a time are more than this process may hold."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"the bodies that are being received are more than {limit_bytes} bytes together; "
+            "nothing was taken, send it again later",
+            {"Retry-After": "1"},
+        )
+
+
+class SlowBodyError(HTTPException):
+    """The body did not arrive in time."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(
+            HTTPStatus.REQUEST_TIMEOUT,
+            f"the body did not arrive within {limit_s:g} s",
+            {"Connection": "close"},
+        )
+
+
+class UnsupportedEncodingError(HTTPException):
+    """The content encoding of the body is none that is taken."""
+
+    def __init__(self, given: str) -> None:
+        super().__init__(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"content-encoding is {shortened(given)!r}; expected one of gzip, zstd, identity",
+        )
+
+
+class CorruptEncodingError(HTTPException):
+    """The body is not what its content encoding says."""
+
+    def __init__(self, encoding: str, reason: str) -> None:
+        super().__init__(
+            HTTPStatus.UNPROCESSABLE_ENTITY, f"the body is not sound {encoding}: {reason}"
+        )
+
+
+class ForeignPageError(ServiceError):
+    """A page of another site asks, and no key stands between."""
+
+    def __init__(self, header: str, value: str) -> None:
+        super().__init__(
+            f"{header} is {shortened(value)!r}: a page of another site asks, and this server, "
+            "which asks for no key, takes requests of its own page and of programs alone",
+            [Fault(field=header, reason="of another site", value=value)],
+        )
+
+
+class ProxiedError(ServiceError):
+    """A proxy hands on a request, and no key stands between."""
+
+    def __init__(self, header: str) -> None:
+        super().__init__(
+            f"the request has the header {shortened(header)!r}: a proxy hands it on, and this "
+            "server asks for no key, so whoever reaches the proxy could read, post and delete; set "
+            "DECAYSKETCH_AUTH=keys and make keys by `python -m api keys mint`",
+            [Fault(field=header, reason="only a proxy sends it")],
+        )
+
+
+def shortened(text: str, limit: int = 200) -> str:
+    """The beginning of a text that may be long."""
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -1,0 +1,102 @@
+"""From a body of observations to a sketch of those that are taken, and a verdict on each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from api.errors import UnknownSourceError
+from api.families import snapshot_of
+from api.ingest.arrow import read_arrow
+from api.ingest.columns import Batch, Columns, Form, Raw, check
+from api.ingest.json_rows import read_json, read_lines
+from api.service.aggregator import Incoming
+from api.service.streams import Stream
+from decaysketch import DecaySketch, IntegralDecaySketch
+from decaysketch.core.verdicts import Verdict
+from decaysketch.families import Sketch
+
+__all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "take"]
+
+Reader = Callable[[bytes, Form], Raw]
+
+#: What reads a body of each media type.
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {
+        "application/json": read_json,
+        "application/x-ndjson": read_lines,
+        "application/vnd.apache.arrow.stream": read_arrow,
+    }
+)
+REFUSED = len(Verdict)  # the code of a row that was refused
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of a body.
+
+    Attributes:
+        batch: its rows.
+        verdicts: of each row of the body, a ``Verdict`` or REFUSED.
+        incoming: the sketch of the rows that are taken, to be posted; None where there are none.
+    """
+
+    batch: Batch
+    verdicts: npt.NDArray[np.int8]
+    incoming: Incoming | None
+
+
+def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Taken:
+    """Read a body, judge its rows by what the source has posted before, and build their sketch.
+
+    Args:
+        stream: where to.
+        reader: one of READERS.
+        body: plain bytes.
+        form: what rows must look like.
+
+    Raises:
+        InvalidRequestError: the body as a whole cannot be read.
+        TooManyRowsError: more rows than one post may have.
+    """
+    batch = check(reader(body, form), form)
+    verdicts = np.full(batch.rows, REFUSED, dtype=np.int8)
+    if not len(batch.positions):
+        return Taken(batch, verdicts, None)
+    verdicts[batch.positions] = _verdicts(_before(stream, form.source), form.source, batch.columns)
+    sketch = build(stream, form.source, batch.columns)
+    return Taken(batch, verdicts, Incoming(sketch.to_bytes(), snapshot_of(sketch)))
+
+
+def build(stream: Stream, source: str, columns: Columns) -> Sketch:
+    """The complete sketch of observations: what a sensor that has seen only them would post.
+
+    Elements of a sampler are named by the source and their number.
+    """
+    sketch: Sketch = stream.recipe.empty()
+    _feed(sketch.update, sketch, source, columns)
+    return sketch
+
+
+def _verdicts(sketch: Sketch, source: str, columns: Columns) -> Any:
+    return _feed(sketch.verdicts, sketch, source, columns)
+
+
+def _feed(method: Callable[..., Any], sketch: Sketch, source: str, columns: Columns) -> Any:
+    values, weights, times, ids = columns
+    if isinstance(sketch, (DecaySketch, IntegralDecaySketch)):
+        return method(values, weights, times, ids)
+    return method(values, times, ids, source=source)
+
+
+def _before(stream: Stream, source: str) -> Sketch:
+    try:
+        return stream.snapshot([source]).thaw()
+    except UnknownSourceError:
+        empty: Sketch = stream.recipe.empty()
+        return empty

@@ -1,0 +1,138 @@
+"""From a request to its answers: what the asker or the cache has is not computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from api.queries.caching import AnswerCache
+from api.queries.evaluation import Evaluation
+from api.queries.groups import Joins
+from api.queries.planning import Plan, Texts, plan
+from api.queries.requests import GroupRequest, QueryRequest
+from api.service import clock
+from api.service.aggregator import Aggregator
+from api.service.metrics import Metrics
+from api.service.streams import Stream
+from api.service.turns import TURN_S, Turns
+from api.settings import Settings
+
+__all__ = ["Answerer", "Answers"]
+
+_ANSWERS_BYTES = 64 << 20
+_JOINS_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers to a request: their entity tag, and as JSON unless the asker has them."""
+
+    tag: str
+    body: bytes | None
+
+
+class Answerer:
+    """Answers requests to the streams of an aggregator.
+
+    Args:
+        aggregator: whose streams.
+        settings: the limits.
+        metrics: count every query that was answered.
+        turns: on threads for questions alone, so that none waits for the posts that came before it,
+            nor behind many of somebody else.
+    """
+
+    def __init__(
+        self, aggregator: Aggregator, settings: Settings, metrics: Metrics, turns: Turns
+    ) -> None:
+        self._turns = turns
+        self._aggregator = aggregator
+        self._settings = settings
+        self._metrics = metrics
+        self._answers = AnswerCache(_ANSWERS_BYTES)
+        self._joins = Joins(_JOINS_KEPT, aggregator.memory)
+
+    async def answer(
+        self,
+        names: Sequence[str],
+        request: QueryRequest | GroupRequest,
+        *,
+        asker: str,
+        known: Callable[[str], bool],
+        left: Callable[[], Awaitable[bool]],
+        counted: bool = True,
+    ) -> Answers | None:
+        """Answers as of now, computed in turns with other work.
+
+        Args:
+            names: of the streams whose join is asked.
+            request: what is asked.
+            asker: whose work it is.
+            known: whether the asker has the answers of an entity tag; called on another thread.
+            left: whether the client has left; asked between turns.
+            counted: it is one of the requests that the asker may have under way; False where their
+                number is bounded otherwise.
+
+        Returns:
+            None if the client has left before the last turn.
+
+        Raises:
+            UnknownStreamError: there is no stream of one of the names.
+            TooMuchAskedError: the asker has as much under way as may be.
+            StaleTokenError, NotCaughtUpError: what it is to be asked ``after`` is not there.
+            UnanswerableQueriesError, InvalidRequestError: see
+                :func:`~api.queries.planning.plan` and
+                :meth:`~api.queries.evaluation.Evaluation.work`.
+        """
+        if request.after is not None:
+            await self._aggregator.reached(request.after, names)
+        streams = [await self._aggregator.find(name) for name in names]
+        turns = self._turns.asked(asker) if counted else nullcontext(self._turns.by(asker))
+        with turns as compute:
+            texts = Texts(request, self._settings, streams[0].recipe.params.time_unit)
+            now_ns = clock.now_ns()
+            while (begun := await compute(self._begin, streams, texts, now_ns, known)) is None:
+                if await left():
+                    return None
+            planned, evaluation, body = begun
+            if evaluation is None:
+                if body is not None:
+                    self.hit(request)
+                return Answers(planned.tag, body)
+            while body is None:
+                if await left():
+                    return None
+                body = await compute(evaluation.work, TURN_S)
+        self._answers.put(planned.tag, body)
+        for each, seconds in zip(request.queries, evaluation.seconds, strict=True):
+            self._metrics.queried(each.aggregate, seconds, cached=False)
+        return Answers(planned.tag, body)
+
+    def hit(self, request: QueryRequest | GroupRequest) -> None:
+        """Count the queries of a request as cache hits: here, or of the asker's own cache."""
+        for each in request.queries:
+            self._metrics.queried(each.aggregate, 0.0, cached=True)
+
+    def _begin(
+        self,
+        streams: Sequence[Stream],
+        texts: Texts,
+        now_ns: int,
+        known: Callable[[str], bool],
+    ) -> tuple[Plan, Evaluation | None, bytes | None] | None:
+        """What is to be answered, what answers it if nobody knows that yet, and the answers if a
+        turn was enough. None if it was not enough to read the texts."""
+        if not texts.work(TURN_S):
+            return None
+        planned = plan(streams, texts, self._joins, now_ns)
+        if known(planned.tag):
+            return planned, None, None
+        kept = self._answers.get(planned.tag)
+        if kept is not None:
+            return planned, None, kept
+        # Until it has ended, it holds samples of the rows it looks at.
+        reading, rows = self._aggregator.memory.reading, len(planned.snapshot)
+        reading.make_room(rows)
+        evaluation = reading.track(Evaluation(planned), rows)
+        return planned, evaluation, evaluation.work(TURN_S)

@@ -1,0 +1,238 @@
+"""Whether there is room in memory for the rows of a post: asked before it is journaled.
+
+What is acknowledged is held for good, and read again at every start; so what would not fit is
+refused before. Most posts fit whatever they hold, which their number of rows tells. Near a limit
+that is found out exactly, one post at a time: what waits is merged, room that no row needs is given
+back, and the post is merged into a copy. A post that brings nothing new is taken however full it
+is, so that whoever sends it again is told that it is there.
+
+Every process counts for itself, with what it has read of the others' posts, and reads the journal
+first where that may matter: several may exceed a limit by what they are taking at the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from api.errors import NoRoomError, TooManySourcesError
+from api.families import Snapshot
+from api.service.budget import INTEGRAL_ROWS, PART_ROWS, Memory
+from api.service.streams import Stream
+from api.service.threads import Compute
+
+__all__ = ["Admission", "RowLimits", "Scoped"]
+
+_UNBOUNDED = 1 << 62
+_SCOPES_KEPT = 1000
+
+
+class Scoped(Protocol):
+    """Who sends a post: which streams the key is for."""
+
+    @property
+    def scope(self) -> tuple[str, ...]: ...
+
+    def sees(self, stream: str) -> bool: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowLimits:
+    """Bounds of what is held in memory; see the settings of these names."""
+
+    max_post_rows: int = _UNBOUNDED
+    max_inflight_rows: int = _UNBOUNDED
+    max_sketch_rows: int = _UNBOUNDED
+    max_stream_rows: int = _UNBOUNDED
+    max_resident_rows: int = _UNBOUNDED
+    max_key_rows: int = _UNBOUNDED
+    max_read_rows: int = _UNBOUNDED
+    max_sources: int = _UNBOUNDED
+
+
+class Admission:
+    """Room in memory for the posts of one process.
+
+    Args:
+        limits: how much there is.
+        memory: what is held.
+        compute: runs the merging.
+        catch_up: reads what other processes have committed.
+        streams: every stream there is.
+        catalog: a number that is another one when the streams are others.
+    """
+
+    def __init__(
+        self,
+        limits: RowLimits,
+        memory: Memory,
+        compute: Compute,
+        catch_up: Callable[[], Awaitable[object]],
+        streams: Callable[[], Iterable[Stream]],
+        catalog: Callable[[], int],
+    ) -> None:
+        self._limits = limits
+        self._memory = memory
+        self._compute = compute
+        self._catch_up = catch_up
+        self._streams = streams
+        self._catalog = catalog
+        self._scopes: OrderedDict[tuple[str, ...], tuple[int, list[Stream]]] = OrderedDict()
+        self._exactly = asyncio.Lock()
+        # Admitted, and not taken yet.
+        self._rows = 0
+        self._of_stream: Counter[Stream] = Counter()
+        self._of_source: Counter[tuple[Stream, str]] = Counter()
+        self._new: Counter[tuple[Stream, str]] = Counter()
+
+    @asynccontextmanager
+    async def admitted(
+        self,
+        stream: Stream,
+        source: str,
+        sketches: Sequence[Snapshot],
+        caller: Scoped | None = None,
+    ) -> AsyncIterator[None]:
+        """Within it, there is room for these sketches, which ``caller`` sends.
+
+        Raises:
+            TooManySourcesError: the source is another one, and there are as many as may be.
+            NoRoomError: naming the limit, and how many rows there would be.
+        """
+        each = INTEGRAL_ROWS if stream.recipe.family == "integral" else 1
+        rows = each * sum(map(len, sketches))
+        growth = stream.most_growth(source, rows)
+        if self._fault(stream, source, growth, caller, spare=2) is not None:
+            growth = await self._exact(stream, source, sketches, growth, caller)
+        # What waits to be merged is held twice by each of the two.
+        held = max(0, growth[0]) + max(0, growth[1]) + PART_ROWS * len(sketches)
+        new = int(stream.source(source) is None)
+        self._change(stream, source, held, new)
+        try:
+            yield
+        finally:
+            self._change(stream, source, -held, -new)
+
+    async def check_stream(self, name: str, rows: int) -> None:
+        """Raises NoRoomError: there is no room for a new stream that takes so many rows."""
+        limit = self._limits.max_resident_rows
+        if self._memory.resident.rows + self._rows + rows <= limit:
+            return
+        async with self._exactly:
+            await self._settle_all()
+        present = self._memory.resident.rows + self._rows
+        if present + rows > limit:
+            where = f"this server, with stream {name!r},"
+            raise NoRoomError(where, "max_resident_rows", present + rows, limit)
+
+    async def _settle_all(self) -> None:
+        for each in list(self._streams()):
+            await self._compute(each.settle)
+
+    def _change(self, stream: Stream, source: str, rows: int, sources: int) -> None:
+        """So many rows, and sources that are new, are admitted and not taken yet."""
+        self._rows += rows
+        self._of_stream[stream] += rows
+        self._of_source[stream, source] += rows
+        self._new[stream, source] += sources
+        if not self._of_source[stream, source]:
+            del self._of_source[stream, source], self._new[stream, source]
+        if not self._of_stream[stream]:
+            del self._of_stream[stream]
+
+    async def _exact(
+        self,
+        stream: Stream,
+        source: str,
+        sketches: Sequence[Snapshot],
+        most: tuple[int, int],
+        caller: Scoped | None,
+    ) -> tuple[int, int]:
+        await self._catch_up()
+        self._check_sources(stream, source)
+        if self._fault(stream, source, most, caller) is None:
+            return most
+        async with self._exactly:
+            await self._compute(stream.settle, source)
+            self._check_sources(stream, source)
+            if self._fault(stream, source, most, caller) is None:
+                return most
+            growth = await self._compute(stream.growth, source, sketches)
+            fault = self._fault(stream, source, growth, caller)
+            if fault is not None and fault[1] == "max_stream_rows":
+                await self._compute(stream.settle)
+                fault = self._fault(stream, source, growth, caller)
+            if fault is not None and fault[1] in ("max_key_rows", "max_resident_rows"):
+                await self._settle_all()
+                fault = self._fault(stream, source, growth, caller)
+            if fault is not None:
+                raise NoRoomError(*fault)
+            self._check_sources(stream, source)  # others may have come meanwhile
+            return growth
+
+    def _seen_rows(self, caller: Scoped | None, enough: int) -> int:
+        """Rows of all streams in the scope of a key; of all streams, if these are few enough."""
+        present = self._memory.resident.rows + self._rows
+        if caller is None or present <= enough:
+            return 0 if caller is None else present
+        catalog, streams = self._scopes.get(caller.scope, (-1, []))
+        if catalog != self._catalog():
+            streams = [each for each in self._streams() if caller.sees(each.name)]
+            self._scopes[caller.scope] = self._catalog(), streams
+            if len(self._scopes) > _SCOPES_KEPT:
+                self._scopes.popitem(last=False)
+        return sum(each.rows + self._of_stream[each] for each in streams)
+
+    def _check_sources(self, stream: Stream, source: str) -> None:
+        if stream.source(source) is not None:
+            return
+        coming = {name for (each, name), new in self._new.items() if new and each is stream}
+        count = stream.source_count + sum(
+            name != source and stream.source(name) is None for name in coming
+        )
+        if count >= self._limits.max_sources:
+            raise TooManySourcesError(stream.name, count, self._limits.max_sources)
+
+    def _fault(
+        self,
+        stream: Stream,
+        source: str,
+        growth: tuple[int, int],
+        caller: Scoped | None,
+        spare: int = 1,
+    ) -> tuple[str, str, int, int] | None:
+        """What would hold too many rows: it, the setting, how many, and the limit. With ``spare``
+        2, half of the limit is too many already, or as many sources."""
+        limits, more = self._limits, sum(growth)
+        of_source, joined = stream.held(source)
+        of_stream, name = self._of_stream[stream], stream.name
+        coming = self._of_source[stream, source]
+        for where, field, present, change in (
+            (
+                f"the sketch of source {source!r} of stream {name!r}",
+                "max_sketch_rows",
+                of_source + coming,
+                growth[0],
+            ),
+            (f"the join of stream {name!r}", "max_sketch_rows", joined + of_stream, growth[1]),
+            (f"stream {name!r}", "max_stream_rows", stream.rows + of_stream, more),
+            ("this server", "max_resident_rows", self._memory.resident.rows + self._rows, more),
+            (
+                "the streams of this key",
+                "max_key_rows",
+                self._seen_rows(caller, limits.max_key_rows // spare - more),
+                more,
+            ),
+        ):
+            limit = getattr(limits, field)
+            if change > 0 and present + change > limit // spare:
+                return where, field, present + change, limit
+        if spare > 1 and stream.source(source) is None:
+            count = stream.source_count + len(self._new)
+            if count >= limits.max_sources // spare:
+                return f"stream {name!r}", "max_sources", count, limits.max_sources
+        return None

@@ -1,0 +1,693 @@
+"""The aggregator: one process's view of the streams, over a database that others may share.
+
+A post is decoded and checked, journaled together with others that arrive at the time, acknowledged
+when it is on stable storage, and merged afterwards. Every process over one database comes to the
+same bytes, since merging is idempotent and commutative and each takes every row of the journal.
+Who must read what he wrote, on whichever process, names the token that he was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import EllipsisType
+from typing import Any, Self, TypeVar
+
+from api.errors import (
+    BusyError,
+    IntervalConflictError,
+    InvalidRequestError,
+    NotCaughtUpError,
+    StaleTokenError,
+    StreamConflictError,
+    TokenBeyondError,
+    TooManySketchRowsError,
+    TooManyStreamsError,
+    UnknownIntervalError,
+    UnknownSourceError,
+    UnknownStreamError,
+)
+from api.families import Snapshot
+from api.journal import log
+from api.journal.model import Interval, NewPost, ReplayError, StorageError, StreamRow
+from api.journal.storage import Storage, Writer
+from api.service.admission import Admission, RowLimits, Scoped
+from api.service.background import Background, pause_s
+from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, give_back
+from api.service.committer import Committer, Outcome, Submission
+from api.service.compactor import Compactor
+from api.service.follower import Follower
+from api.service.merging import MergeBuffer
+from api.service.observer import Observer
+from api.service.replacements import Replacements
+from api.service.streams import Stream, Streams, differences, table_rows
+from api.service.threads import Compute
+from api.service.writability import Writability
+from api.settings import Settings
+from decaysketch.decay import integral
+from decaysketch.families import IntegralRecipe, Recipe, normal_form, recipe_from_dict
+
+__all__ = ["MOST_OPERATIONS", "Aggregator", "Incoming", "Limits", "Receipt", "recipe_of_form"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ComputeRecipe = Callable[[Mapping[str, Any], bytes | None], Awaitable[Recipe]]
+
+MOST_OPERATIONS = 1 << 16
+"""Operations that the decay of a new stream may take to compute, where it is a text: about half a
+second of a usual core. Named decays are bounded by their steps."""
+
+_MUCH_ROWS = 1 << 14
+_FOLD_PAUSE_S = 0.02  # between merges, so that several posts are merged at once
+_PROVED_WITHIN_S = 1.0
+_GIVE_BACK_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of what one process does."""
+
+    queue_posts: int = 1024
+    queue_bytes: int = 256 << 20
+    backlog_rows: int = 50_000_000
+    poll_s: float = 0.2
+    compact_rows: int = 2000
+    compact_bytes: int = 256 << 20
+    compact_every_s: float = 1.0
+    replacing_every_s: float | None = 10.0  # None: only when asked
+    wait_s: float = 10.0
+    lag_s: float = 10.0
+    max_streams: int = 10_000
+    max_clock_skew_s: float | None = None
+    rows: RowLimits = field(default_factory=RowLimits)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """As an operator has chosen."""
+        return cls(
+            queue_posts=settings.queue_posts,
+            queue_bytes=settings.queue_bytes,
+            poll_s=settings.poll_ms / 1000,
+            lag_s=10.0 + 2 * settings.poll_ms / 1000,
+            compact_rows=settings.compact_rows,
+            compact_bytes=settings.compact_bytes,
+            max_streams=settings.max_streams,
+            max_clock_skew_s=settings.max_clock_skew_s,
+            backlog_rows=settings.max_inflight_rows,
+            rows=RowLimits(
+                **{each.name: getattr(settings, each.name) for each in fields(RowLimits)}
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A sketch that was decoded and checked, with the bytes it came as."""
+
+    body: bytes
+    sketch: Snapshot
+    interval: Interval | None = None
+    digest: bytes = field(init=False)  # SHA-256 of the body
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", hashlib.sha256(self.body).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Sketches are on stable storage."""
+
+    token: str
+    duplicates: list[bool]  # of each: the journal held the same bytes from this source
+
+
+class Aggregator:
+    """All streams, over one database.
+
+    Args:
+        storage: the database; closed by :meth:`close`.
+        compute: runs what takes the processor long.
+        now_us: the clock, in microseconds since 1970 UTC.
+        limits: bounds.
+        observer: listens to what happens.
+        opening: opens streams that the database holds, whose decay may take seconds to compute; at
+            once if not given.
+        large: runs what takes long for its rows, one at a time, so that what takes a moment need
+            not wait for it; ``compute`` if there is none.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        compute: Compute,
+        *,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        limits: Limits | None = None,
+        observer: Observer | None = None,
+        opening: Compute | None = None,
+        large: Compute | None = None,
+    ) -> None:
+        self.compute = compute
+        self._large = large or compute
+        self.observer = observer or Observer()
+        self._limits = limits or Limits()
+        self._storage = storage
+        self.now_us = now_us
+        self.memory = Memory(self._limits.rows.max_inflight_rows, self._limits.rows.max_read_rows)
+        self._streams = Streams(self.memory)
+        self._unfolded: dict[Stream, None] = {}  # an ordered set
+        self._unfoldable: dict[MergeBuffer, _Failing] = {}
+        self._background = Background(self.observer)
+        self._writability = Writability(storage, self.observer)
+        self._grown = asyncio.Event()
+        self._backlog_rows = 0
+        self._follower = Follower(
+            storage,
+            self._streams,
+            compute,
+            self.observer,
+            self._took,
+            self._room,
+            opening,
+        )
+        self._committer = Committer(
+            storage,
+            self._writability,
+            now_us=now_us,
+            committed=self._committed,
+            refresh=self._refresh,
+            check=self._check,
+            queue_posts=self._limits.queue_posts,
+            queue_bytes=self._limits.queue_bytes,
+            observer=self.observer,
+        )
+        self._admission = Admission(
+            self._limits.rows,
+            self.memory,
+            self._large,
+            self._follower.catch_up,
+            lambda: self._streams,
+            lambda: self._follower.catalog,
+        )
+        self._compactor = Compactor(
+            storage,
+            self._streams,
+            self._follower,
+            self._large,
+            self.observer,
+            self._background,
+            most_rows=self._limits.compact_rows,
+            most_bytes=self._limits.compact_bytes,
+        )
+        self._replacements = Replacements(self._streams, compute, self.observer)
+
+    # ------------------------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Read the database, then follow it.
+
+        Raises:
+            StorageError: it is out of reach.
+            ReplayError: it holds what cannot be read.
+        """
+        limits, run = self._limits, self._background.run
+        run("fold", self._fold)
+        await self._follower.catch_up()
+        run("commit", self._committer.run)
+        run("follow", lambda: self._follower.follow(limits.poll_s))
+        run("compact", lambda: self._compactor.watch(limits.compact_every_s))
+        if (every_s := limits.replacing_every_s) is not None:
+            run("replacements", lambda: self._replacements.watch(every_s))
+        run("give back", self._give_back)
+
+    def compute_of(self, rows: int) -> Compute:
+        """What runs something that looks at so many rows."""
+        return self._large if rows >= LARGE_ROWS else self.compute
+
+    def stop(self) -> None:
+        """Take no more posts."""
+        self._committer.stop()
+
+    async def drain(self) -> None:
+        """Take no more posts; return when all that were taken are acknowledged."""
+        await self._committer.drain()
+
+    async def close(self) -> None:
+        """Stop, and close the database."""
+        await self._background.close()
+        await self._writability.close()
+        await self._storage.close()
+
+    async def ready(self) -> dict[str, bool | str]:
+        """What must hold for this process to serve, and whether it does."""
+        writable = await self._writability.proved(_PROVED_WITHIN_S)
+        since_s = asyncio.get_running_loop().time() - self._follower.caught_up_at
+        # Without these everything is answered rightly, by every process alike.
+        beside = ("compact", "replacements", "give back")
+        failing = [name for name in self._background.failing if name not in beside]
+        failing += ["fold"] if self._unfoldable and "fold" not in failing else []
+        return {
+            "journal_writable": writable,
+            "same_database": not self._follower.lost,
+            "running": f"failing: {', '.join(failing)}" if failing else self._background.running,
+            "caught_up": since_s < self._limits.lag_s,
+            "backlog_bounded": self.backlog_rows < self._limits.backlog_rows,
+            "accepting": not self._committer.closing,
+        }
+
+    # --------------------------------------------------------------------------------- streams
+
+    def streams(self) -> list[Stream]:
+        """Every stream, in order of name."""
+        return list(self._streams)
+
+    def stream(self, name: str) -> Stream:
+        """The stream of this name, as far as this process knows.
+
+        Raises:
+            UnknownStreamError: there is none.
+        """
+        return self._streams[name]
+
+    async def find(self, name: str) -> Stream:
+        """The stream of this name, even if another process has only just created it.
+
+        Raises:
+            UnknownStreamError: there is none.
+            StorageError: this process knows of none, and cannot look.
+        """
+        if name not in self._streams or self._follower.owes:
+            await self._follower.catch_up()
+        return self._streams[name]
+
+    async def create(
+        self,
+        name: str,
+        form: Mapping[str, Any],
+        *,
+        max_clock_skew_s: float | EllipsisType | None = ...,
+        secret_ids: bool = False,
+        bind_keys: bool = False,
+        compute_recipe: ComputeRecipe | None = None,
+        compute: Compute | None = None,
+    ) -> tuple[Stream, bool]:
+        """The stream of this name, and whether it is new.
+
+        Args:
+            name: of the stream.
+            form: its recipe, as ``Recipe.to_dict`` gives it.
+            max_clock_skew_s: seconds that a time may lie ahead of the clock; None: any; ``...``: as
+                the limits say, or as it is.
+            secret_ids: whether its ids are keyed by a secret, drawn here.
+            bind_keys: whether the source is part of the keys of raw observations.
+            compute_recipe: :func:`recipe_of_form`, where it holds up nobody else: it may take
+                seconds. Among the posts if not given. Not called for a stream that exists.
+            compute: runs what reads the form, a matter of milliseconds; likewise.
+
+        Raises:
+            StreamConflictError: it exists and is of another family, or has other parameters.
+            ParameterError: no sketch can be built with this.
+            TooManyStreamsError: there are as many as may be.
+            NoRoomError: there is no room in memory for another one.
+            StorageError: the database is out of reach.
+        """
+        if name not in self._streams:
+            await self._follower.catch_up()
+        if name not in self._streams:
+            if len(self._streams) >= self._limits.max_streams:
+                raise TooManyStreamsError(
+                    f"there are {len(self._streams)} streams, as many as this server takes"
+                )
+            id_key = secrets.token_bytes(32) if secret_ids else None
+            recipe = await (compute_recipe or self._compute_recipe)(form, id_key)
+            await self._admission.check_stream(name, BUFFER_ROWS + table_rows(recipe))
+            row = StreamRow(
+                id=0,
+                name=name,
+                incarnation=secrets.token_hex(8),
+                recipe=recipe.to_dict(),
+                created_us=self.now_us(),
+                max_clock_skew_s=self._limits.max_clock_skew_s
+                if max_clock_skew_s is ...
+                else max_clock_skew_s,
+                id_key=id_key,
+                bind_keys=bind_keys,
+            )
+            created = await self._change(lambda tx: log.create(tx, row))
+            if created is not None:
+                return self._streams[name], True
+        stream = self._streams[name]
+        id_key = None if not secret_ids else stream.row.id_key or secrets.token_bytes(32)
+        ours = stream.recipe.to_dict()
+        theirs = await (compute or self.compute)(_normal, form, id_key, ours)
+        different = dict(differences(ours, theirs))
+        if "family" in different:
+            different = {"family": different["family"]}
+        if max_clock_skew_s not in (..., stream.row.max_clock_skew_s):
+            different["max_clock_skew_s"] = stream.row.max_clock_skew_s, max_clock_skew_s
+        if bind_keys != stream.row.bind_keys:
+            different["bind_keys"] = stream.row.bind_keys, bind_keys
+        if different:
+            raise StreamConflictError(name, different)
+        return stream, False
+
+    async def _compute_recipe(self, form: Mapping[str, Any], id_key: bytes | None) -> Recipe:
+        return await self.compute(recipe_of_form, form, id_key)
+
+    async def delete(self, name: str) -> None:
+        """Delete a stream and all that was posted to it.
+
+        Raises:
+            UnknownStreamError: there is none.
+        """
+        stream = await self.find(name)
+        if not await self._change(lambda tx: log.delete(tx, stream.id)):
+            raise UnknownStreamError(name)
+
+    async def revoke(self, name: str, source: str) -> None:
+        """Drop all that a source has posted, and refuse it from now on.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+        """
+        stream = await self.find(name)
+        if not await self._change(lambda tx: log.revoke(tx, (stream.id, source))):
+            raise UnknownStreamError(name)
+
+    async def reinstate(self, name: str, source: str) -> None:
+        """Admit a revoked source again, empty.
+
+        Raises:
+            UnknownSourceError: it was not refused.
+        """
+        stream = await self.find(name)
+        if not await self._change(lambda tx: log.reinstate(tx, (stream.id, source))):
+            raise UnknownSourceError(name, [source])
+
+    async def release(self, name: str, source: str, interval: Interval) -> None:
+        """Let numbers of a source be posted again; what was posted under them stays.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+            UnknownIntervalError: it was not acknowledged as one interval.
+        """
+        stream = await self.find(name)
+        found = await self._storage.write(lambda tx: log.release(tx, (stream.id, source), interval))
+        if found is not None:
+            given = interval.first, interval.next
+            others = [(each.first, each.next) for each in found]
+            raise UnknownIntervalError(source, given, others)
+        _log.warning(
+            "the numbers [%d, %d) of source %r of stream %r were released",
+            interval.first, interval.next, source, name,
+        )  # fmt: skip
+
+    async def _change(self, transaction: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
+        self._follower.check()
+        try:
+            result = await self._storage.write(transaction)
+        except (StorageError, ReplayError) as error:
+            self._writability.failed(error)
+            raise
+        await self._follower.catch_up()
+        return result
+
+    # ----------------------------------------------------------------------------------- posts
+
+    def hold(self, rows: int, *, beside: int = 0) -> Hold:
+        """Room to decode the sketches of a post that have so many rows together, and to look at so
+        many ``beside`` them; see :meth:`post`.
+
+        Raises:
+            TooManySketchRowsError: more than one post may have.
+            RowsInFlightError: too many with those of the other posts.
+        """
+        if rows > self._limits.rows.max_post_rows:
+            raise TooManySketchRowsError(rows, self._limits.rows.max_post_rows)
+        return self.memory.flight.hold(rows + beside)
+
+    async def post(
+        self,
+        stream: Stream,
+        source: str,
+        sketches: Sequence[Incoming],
+        hold: Hold | None = None,
+        caller: Scoped | None = None,
+    ) -> Receipt:
+        """Journal checked sketches, all of them or none; on return they are on stable storage.
+
+        Only a sketch that comes alone may have an interval.
+
+        Args:
+            stream: where to.
+            source: who sends them.
+            sketches: what is sent.
+            hold: of their rows, until they are journaled; whoever asks for it releases it as well.
+            caller: whose key it is, if one is needed.
+
+        Raises:
+            RevokedSourceError: the source is refused.
+            TooManySourcesError, NoRoomError: there is no room in memory for what they hold.
+            IntervalConflictError: numbers of its interval came before otherwise.
+            BusyError, ClosingError: not now.
+            StorageError: they may or may not have been written; sending them again is right.
+            AnotherDatabaseError: the database is not the one that was read.
+        """
+        if self._streams.by_id(stream.id) is not stream:  # deleted since it was found
+            raise UnknownStreamError(stream.name)
+        self._follower.check()
+        stream.admit(source)
+        # Whoever posts much is sent away first, so that little can be posted all the same.
+        is_much = sum(len(each.sketch) for each in sketches) >= _MUCH_ROWS
+        if self.backlog_rows > self._limits.backlog_rows // (2 if is_much else 1):
+            raise BusyError
+        posts = [
+            NewPost(stream.id, source, each.body, len(each.sketch), each.interval, each.digest)
+            for each in sketches
+        ]
+        decoded = [each.sketch for each in sketches]
+        try:
+            async with self._admission.admitted(stream, source, decoded, caller):
+                outcomes = await self._committer.submit(
+                    posts, decoded, self._follower.catalog, hold
+                )
+        except UnknownStreamError:  # deleted since it was found
+            raise UnknownStreamError(stream.name) from None
+        for outcome in outcomes:
+            if isinstance(outcome, IntervalConflictError):
+                raise outcome
+        journaled = [each for each in outcomes if not isinstance(each, IntervalConflictError)]
+        new = [each.row for each in journaled if each.row is not None]
+        if new:
+            size, rows = sum(len(row.body) for row in new), sum(row.rows for row in new)
+            self.observer.posted(stream.name, source, len(new), size, rows)
+        return Receipt(
+            token=f"{stream.name}:{stream.row.incarnation}:{max(each.seq for each in journaled)}",
+            duplicates=[each.row is None for each in journaled],
+        )
+
+    def _committed(self, submission: Submission, outcomes: list[Outcome]) -> None:
+        rows = [
+            (outcome.row, sketch)
+            for outcome, sketch in zip(outcomes, submission.sketches, strict=True)
+            if not isinstance(outcome, IntervalConflictError) and outcome.row is not None
+        ]
+        if rows:
+            self._follower.committed(rows, submission.catalog)
+
+    async def _refresh(self) -> int:
+        await self._follower.catch_up()
+        return self._follower.catalog
+
+    def _check(self, submission: Submission) -> None:
+        for post in submission.posts:
+            stream = self._streams.by_id(post.stream_id)
+            if stream is None:
+                raise UnknownStreamError(str(post.stream_id))
+            stream.admit(post.source)
+
+    async def reached(self, token: str, among: Collection[str]) -> None:
+        """Wait until the post that a token is of was taken here.
+
+        Args:
+            token: of a post to one of the streams ``among``.
+            among: names of streams that the caller may read; of others a token must tell nothing.
+
+        Raises:
+            InvalidRequestError: not a token, or of another stream.
+            StaleTokenError: its stream was deleted since.
+            TokenBeyondError: the journal has no such post: it was never given, or the database is
+                one that went back.
+            NotCaughtUpError: it takes too long.
+        """
+        name, _, rest = token.partition(":")
+        incarnation, _, number = rest.partition(":")
+        if not (number.isascii() and number.isdecimal() and len(number) < 20):
+            raise InvalidRequestError(f"{token[:200]!r} is not a token of a post")
+        if name not in among:
+            raise InvalidRequestError(f"the token is of a post to {name!r}, which is not asked")
+        if (await self.find(name)).row.incarnation != incarnation:
+            await self._follower.catch_up()  # it may have been made anew elsewhere
+            if self.stream(name).row.incarnation != incarnation:
+                raise StaleTokenError(name)
+        try:
+            async with asyncio.timeout(self._limits.wait_s):
+                await self._check_there(token, int(number))
+                await self._follower.reached(int(number))
+        except TimeoutError:
+            raise NotCaughtUpError(token) from None
+
+    async def _check_there(self, token: str, number: int) -> None:
+        """A token is given once its row is in the journal: of what lies beyond there is none."""
+        if number > max(self._follower.cursor, self._follower.head.last):
+            head = await self._storage.head()
+            if number > head.last:
+                raise TokenBeyondError(token, head.last)
+
+    # --------------------------------------------------------------------------------- folding
+
+    @property
+    def backlog(self) -> int:
+        """Posts taken that are not merged into the sketch of their stream yet."""
+        return sum(stream.unmerged[0] for stream in self._unfolded)
+
+    @property
+    def backlog_rows(self) -> int:
+        """Rows that they hold, about."""
+        return self._backlog_rows
+
+    async def _room(self) -> None:
+        most = self._limits.backlog_rows // 2
+        while self._backlog_rows > most or self.memory.waiting.rows > 2 * most:
+            self._grown.set()
+            await asyncio.sleep(_FOLD_PAUSE_S)
+
+    async def compact(self) -> int:
+        """Compact now; how many rows of the journal were deleted."""
+        return await self._compactor.compact()
+
+    async def count_replacing(self) -> None:
+        """Count now, in streams that have changed, what stands in place of another source's."""
+        await self._replacements.count()
+
+    def _took(self, stream: Stream, rows: int) -> None:
+        self._unfolded[stream] = None
+        self._backlog_rows += rows
+        self._grown.set()
+
+    async def _fold(self) -> None:
+        """Merge what was taken, so that no query has to. What cannot be merged stays where it is,
+        to be tried again, and holds up nothing else."""
+        await self._grown.wait()
+        self._grown.clear()
+        try:
+            await self._fold_all()
+        except BaseException:
+            self._grown.set()  # there is something left
+            raise
+        await asyncio.sleep(_FOLD_PAUSE_S)
+
+    async def _fold_all(self) -> None:
+        """In a frame of its own: the one that waits for more would keep the last stream alive."""
+        # What waits of single sources is merged when that is much, or much in all.
+        crowded = self.memory.waiting.rows > self._limits.backlog_rows // 2
+        folding: dict[Stream, None] = dict.fromkeys(self._streams) if crowded else {}
+        for stream in list(self._unfolded | folding):
+            if self._streams.by_id(stream.id) is not stream:  # deleted since
+                self._unfolded.pop(stream)
+                continue
+            for buffer in list(stream.all_waiting() if crowded else stream.waiting()):
+                await self._fold_buffer(stream, buffer)
+            if not stream.unmerged[0]:
+                self._unfolded.pop(stream, None)
+        self._unfoldable = {  # of a source that was revoked since nothing is merged any more
+            buffer: failing
+            for buffer, failing in self._unfoldable.items()
+            if self._streams.by_id(failing.stream.id) is failing.stream
+            and failing.stream.merges(buffer)
+        }
+        self._unfolded |= dict.fromkeys(each.stream for each in self._unfoldable.values())
+        self._backlog_rows = sum(stream.unmerged[1] for stream in self._unfolded)
+        self.observer.backlog(self.backlog)
+
+    async def _fold_buffer(self, stream: Stream, buffer: MergeBuffer) -> None:
+        loop = asyncio.get_running_loop()
+        began, posts = loop.time(), buffer.waiting
+        failing = self._unfoldable.get(buffer)
+        if failing is not None and began < failing.not_before_s:
+            stream.postpone(buffer)
+            return
+        try:
+            await self.compute_of(buffer.work_rows)(buffer.fold)
+        except Exception as error:
+            stream.postpone(buffer)
+            times = 1 if failing is None else failing.times + 1
+            wait_s = pause_s(times)
+            self._unfoldable[buffer] = _Failing(stream, times, loop.time() + wait_s)
+            loop.call_later(wait_s, self._grown.set)
+            self._background.failed("fold", error, f"{posts} posts of stream {stream.name!r}")
+        else:
+            self._unfoldable.pop(buffer, None)
+            self.observer.folded(posts, loop.time() - began)
+
+    async def _give_back(self) -> None:
+        """Return to the system what was let go of, once it is much: the allocator of the C library
+        keeps it otherwise."""
+        await asyncio.sleep(_GIVE_BACK_S)
+        if self.memory.wants_trim():
+            await self.compute(give_back)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    """A buffer that could not be merged."""
+
+    stream: Stream
+    times: int  # in a row
+    not_before_s: float  # by the clock of the event loop
+
+
+def recipe_of_form(
+    form: Mapping[str, Any],
+    id_key: bytes | None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Recipe:
+    """The recipe of a form, keyed by a secret if there is one; a sketch can be built with it.
+
+    Args:
+        form: as ``Recipe.to_dict`` gives it.
+        id_key: the secret.
+        meanwhile: called again and again while a decay is computed; it may wait, or raise.
+
+    Raises:
+        ParameterError: no sketch can be built with this, or its decay takes too long to compute:
+            more than MOST_OPERATIONS, which are counted and the same on every machine.
+    """
+    with integral.at_most(MOST_OPERATIONS, meanwhile):
+        recipe = recipe_from_dict(_keyed(form, id_key), id_key=id_key)
+        if isinstance(recipe, IntegralRecipe):
+            recipe.decay.steps(recipe.params.max_weight)
+    recipe.empty()
+    return recipe
+
+
+def _normal(
+    form: Mapping[str, Any], id_key: bytes | None, ours: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The form as a recipe would say it, but for what costs nothing if it is ``ours``."""
+    form = _keyed(form, id_key)
+    known = "decay" in form and form["decay"] == ours.get("decay")
+    return normal_form(form, id_key=id_key, read_decay=not known)
+
+
+def _keyed(form: Mapping[str, Any], id_key: bytes | None) -> Mapping[str, Any]:
+    if id_key is None:
+        return form
+    return dict(form) | {"params": dict(form["params"]) | {"keyed_by": "secret"}}

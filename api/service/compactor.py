@@ -1,0 +1,183 @@
+"""Compaction: what sources have posted is written as one sketch each, and old rows are deleted.
+
+Any process may compact at any time. Who finds that another one was faster starts again from what
+that one left; nothing is lost by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import deque
+from functools import partial
+
+from api.journal import log
+from api.journal.model import (
+    Head,
+    ReplayError,
+    SnapshotRow,
+    SourceKey,
+    StorageError,
+    SupersededError,
+    Totals,
+)
+from api.journal.storage import Storage
+from api.logs import Seldom
+from api.service.background import Background
+from api.service.follower import Follower
+from api.service.merging import MergeBuffer
+from api.service.observer import Observer
+from api.service.streams import Stream, Streams
+from api.service.threads import Compute
+
+__all__ = ["Compactor"]
+
+_log = logging.getLogger(__name__)
+
+_SOURCES_AT_ONCE = 32  # of one transaction, so that posts need not wait long
+_TRANSACTION_BYTES = 16 * 1024 * 1024
+_ROWS_A_SOURCE = 4
+
+
+class Compactor:
+    """Compacts when so many rows, or so many bytes, were taken since the last time.
+
+    Args:
+        storage: written to.
+        streams: what is compacted.
+        follower: says up to where the streams hold the journal.
+        compute: runs the merging.
+        observer: listens to compactions.
+        background: counts what cannot be merged as its failures.
+        most_rows, most_bytes: taken since the last compaction by anybody, to begin one.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        streams: Streams,
+        follower: Follower,
+        compute: Compute,
+        observer: Observer,
+        background: Background,
+        *,
+        most_rows: int,
+        most_bytes: int,
+    ) -> None:
+        self._storage = storage
+        self._streams = streams
+        self._follower = follower
+        self._compute = compute
+        self._observer = observer
+        self._background = background
+        self._late = Seldom(_log)
+        self._most_rows = most_rows
+        self._most_bytes = most_bytes
+        self._due_rows = most_rows
+        self._began: tuple[int, int, int] | None = None  # generation, row and bytes, the last time
+
+    def is_due(self) -> bool:
+        """Whether enough was taken since anybody compacted."""
+        follower = self._follower
+        if self._began is None:  # an earlier process may have left rows
+            self._began = follower.head.generation, follower.head.deleted, 0
+        generation, cursor, size = self._began
+        if follower.head.generation != generation:
+            self._remember()
+            return False
+        rows = follower.cursor - cursor
+        return rows >= self._due_rows or follower.taken_bytes - size >= self._most_bytes
+
+    async def watch(self, every_s: float) -> None:
+        """Wait for so long, and compact if it is due."""
+        await asyncio.sleep(every_s)
+        if not self.is_due():
+            return
+        try:
+            await self.compact()
+            self._late.over()
+        except (StorageError, ReplayError) as error:
+            self._late.say(logging.ERROR, "cannot compact, will try again: %s", error)
+            await asyncio.sleep(10 * every_s)
+
+    async def compact(self) -> int:
+        """Write a snapshot of every source that has rows in the journal; delete what an older
+        snapshot holds. How many rows were deleted. Ends early if somebody else compacts. The rows
+        of a source that cannot be merged stay in the journal.
+
+        Raises:
+            StorageError: the database is out of reach. Transactions that ended before, hold.
+            ReplayError: it cannot be read.
+        """
+        deleted = 0
+        loop = asyncio.get_running_loop()
+        head = await self._follower.catch_up()
+        async with self._storage.reading() as rx:
+            sources = deque(await rx.journaled_sources(head.last))
+        # With many sources a compaction costs more, and is due less often.
+        self._due_rows = max(self._most_rows, _ROWS_A_SOURCE * len(sources))
+        while sources:
+            began = loop.time()
+            batch, rows = await self._snapshots(sources, head)
+            try:
+                count = await self._storage.write(partial(log.compact, known=head, snapshots=rows))
+            except SupersededError:
+                newer = await self._follower.catch_up()
+                if newer.generation != head.generation:
+                    break
+                sources.extendleft(reversed(batch))  # of another catalog: once more
+                head = newer
+                continue
+            self._observer.compacted(loop.time() - began, count)
+            deleted += count
+            head = await self._follower.catch_up()
+        self._remember()
+        return deleted
+
+    async def _snapshots(
+        self, sources: deque[SourceKey], head: Head
+    ) -> tuple[list[SourceKey], list[SnapshotRow]]:
+        """Of as many sources as one transaction takes; they are removed from ``sources``."""
+        batch: list[SourceKey] = []
+        rows: list[SnapshotRow] = []
+        while sources and len(batch) < _SOURCES_AT_ONCE:
+            batch.append(sources.popleft())
+            stream = self._streams.by_id(batch[-1][0])
+            held = None if stream is None else stream.source(batch[-1][1])
+            if stream is None or held is None:
+                continue
+            upto = self._follower.cursor  # of the same moment as the totals
+            try:
+                row = await self._compute(
+                    _snapshot_row, stream, batch[-1][1], *held, head.generation + 1, upto
+                )
+            except Exception as error:
+                where = f"source {batch[-1][1]!r} of stream {stream.name!r}"
+                self._background.failed("compact", error, where)
+                continue
+            rows.append(row)
+            if sum(len(each.body) for each in rows) >= _TRANSACTION_BYTES:
+                break
+        return batch, rows
+
+    def _remember(self) -> None:
+        follower = self._follower
+        self._began = follower.head.generation, follower.cursor, follower.taken_bytes
+
+
+def _snapshot_row(
+    stream: Stream, source: str, buffer: MergeBuffer, totals: Totals, generation: int, upto: int
+) -> SnapshotRow:
+    """Of all rows up to ``upto``, and maybe of some that were added since: these are joined once
+    more when they are read, which changes nothing."""
+    body = buffer.to_bytes()
+    return SnapshotRow(
+        stream_id=stream.id,
+        source=source,
+        generation=generation,
+        upto=upto,
+        digest=hashlib.sha256(body).digest(),
+        body=body,
+        totals=totals,
+    )

@@ -1,0 +1,410 @@
+"""Following the journal: this process's streams are what the journal holds up to a cursor.
+
+Several processes may write one database. Each takes its own commits as they are, and reads the rows
+of the others from the journal. The invariant, whoever writes, compacts, crashes or revokes:
+
+    the streams in memory are the join of all rows, and of nothing else, up to the cursor.
+
+Rows are taken in the order of their numbers, and numbers become visible in order, so one cursor
+tells all. Rows that a compaction deleted before they were read are in snapshots; a snapshot is a
+join, so taking in one that holds more than was missing is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from api.errors import CapacityTooSmallError
+from api.families import Snapshot
+from api.journal.model import (
+    AnotherDatabaseError,
+    Head,
+    ReplayError,
+    Row,
+    SnapshotRow,
+    SourceKey,
+    StorageError,
+)
+from api.journal.storage import Reader, Storage
+from api.logs import Seldom
+from api.service.observer import Observer
+from api.service.streams import Stream, Streams
+from api.service.threads import Compute
+from decaysketch import DecaySketchError
+
+__all__ = ["Follower", "ReplayError"]
+
+_log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 8 * 1024 * 1024
+_CHUNK_ROWS = 1 << 19  # decoded before what was decoded is taken
+_OWN_BYTES = 64 * 1024 * 1024
+_OWN_ROWS = 1 << 18
+_SAID_EVERY_S = 5.0
+
+
+class Follower:
+    """Reads what the database holds and this process does not.
+
+    Args:
+        storage: read from.
+        streams: changed by nobody else.
+        compute: runs the decoding.
+        observer: listens to lags and reloads.
+        taken: called with each stream that something was added to, and how many rows.
+        room: waits until what was taken is merged in so far that more may be taken.
+        opening: opens streams, which may take seconds where a decay is to be computed: apart from
+            what posts and questions wait for. At once if there is none.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        streams: Streams,
+        compute: Compute,
+        observer: Observer,
+        taken: Callable[[Stream, int], None],
+        room: Callable[[], Awaitable[None]],
+        opening: Compute | None,
+    ) -> None:
+        self._storage = storage
+        self._streams = streams
+        self._compute = compute
+        self._observer = observer
+        self._taken = taken
+        self._room = room
+        self._opening = opening
+        self._seen = Head()  # as of the last time that everything was read
+        self._catalog = 0
+        self._cursor = 0
+        self._taken_bytes = 0
+        self._own: dict[int, tuple[Row, Snapshot]] = {}  # committed here, beyond the cursor
+        self._own_bytes = self._own_rows = 0
+        self._looking = asyncio.Lock()
+        self._reading = False  # rows of the journal: those that are committed here must wait
+        self._begun = self._ended = 0  # numbers of catch-ups
+        self._caught_up_at = float("-inf")
+        self._asked = asyncio.Event()
+        self._advanced = asyncio.Event()
+        self._said_at = float("-inf")
+        self._lost: str | None = None  # why the database is not the one that was read
+        self._failing = Seldom(_log)
+
+    @property
+    def cursor(self) -> int:
+        """Number of the row up to which everything was taken."""
+        return self._cursor
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of the rows that were taken so far."""
+        return self._taken_bytes
+
+    @property
+    def owes(self) -> bool:
+        """Whether posts that were committed here are not taken yet."""
+        return bool(self._own)
+
+    @property
+    def caught_up_at(self) -> float:
+        """When everything was read last, by the clock of the event loop."""
+        return self._caught_up_at
+
+    def check(self) -> None:
+        """Raises AnotherDatabaseError: the database is not the one that was read. That stays so,
+        whatever it holds next: what is here would be mixed with what is there."""
+        if self._lost is not None:
+            raise AnotherDatabaseError(self._lost)
+
+    @property
+    def lost(self) -> bool:
+        """Whether that is so."""
+        return self._lost is not None
+
+    @property
+    def catalog(self) -> int:
+        """Number of the catalog that the streams are of."""
+        return self._catalog
+
+    @property
+    def head(self) -> Head:
+        """The head of the database as it was read last."""
+        return self._seen
+
+    def committed(self, rows: Sequence[tuple[Row, Snapshot]], catalog: int) -> None:
+        """Take rows that this process has committed, as soon as all before them are taken.
+
+        Args:
+            rows: by rising number.
+            catalog: at which they were committed. Under a later one they may have been revoked
+                since, and are read from the journal, if they are there.
+        """
+        if catalog != self._catalog:
+            self._asked.set()
+            return
+        for row, sketch in rows:
+            if row.seq == self._cursor + 1 and not self._reading:
+                self._take(row, sketch)
+                self._advance(row.seq)
+            elif row.seq > self._cursor:
+                # Beyond, they are read from the journal.
+                if self._own_bytes < _OWN_BYTES and self._own_rows < _OWN_ROWS:
+                    self._own[row.seq] = row, sketch
+                    self._own_bytes += len(row.body)
+                    self._own_rows += len(sketch)
+                self._asked.set()
+
+    async def reached(self, number: int) -> None:
+        """Wait until everything up to a number is taken."""
+        if self._cursor < number:
+            self._asked.set()
+        while self._cursor < number:
+            await self._advanced.wait()
+
+    async def follow(self, poll_s: float) -> None:
+        """Look for news once: after ``poll_s`` seconds, or as soon as somebody waits for them."""
+        try:
+            async with asyncio.timeout(poll_s):
+                await self._asked.wait()
+        except TimeoutError:
+            pass
+        self._asked.clear()
+        try:
+            await self.catch_up()
+            self._failing.over()
+        except StorageError as error:
+            self._failing.say(logging.ERROR, "cannot read the journal, will try again: %s", error)
+            await asyncio.sleep(poll_s)
+        except ReplayError as error:
+            self._failing.say(logging.CRITICAL, "cannot follow the journal: %s", error)
+            await asyncio.sleep(max(poll_s, 1.0))
+
+    async def catch_up(self) -> Head:
+        """Take everything that the database holds now; its head. Who calls while others wait shares
+        their reading.
+
+        Raises:
+            StorageError: the database is out of reach. What was taken stays taken.
+            ReplayError: something cannot be read.
+            AnotherDatabaseError: it is another database, or it went back; from then on, always.
+        """
+        try:
+            return await self._catch_up()
+        except AnotherDatabaseError as error:
+            self._lost = str(error)
+            raise
+
+    async def _catch_up(self) -> Head:
+        wanted = self._begun + 1
+        async with self._looking:
+            if self._ended >= wanted:  # one that began after this call has ended well
+                return self._seen
+            self.check()
+            self._begun = number = self._begun + 1
+            before = self._position
+            head = await self._storage.head()
+            self._check_direction(head, before)
+            self._observer.lag(max(0, head.last - self._cursor))
+            if head.catalog == self._catalog and self._holds_all_up_to(head.last):
+                self._take_own(head.last)
+            else:
+                head = await self._read()
+            self._seen = head
+            self._ended = number
+            self._caught_up_at = asyncio.get_running_loop().time()
+        return head
+
+    @property
+    def _position(self) -> tuple[int, int, int]:
+        return self._cursor, self._catalog, self._seen.generation
+
+    def _check_direction(self, head: Head, before: tuple[int, int, int]) -> None:
+        """A database that was restored, or failed over to a copy that lagged, may hold other rows
+        under numbers that were read before."""
+        now = head.last, head.catalog, head.generation
+        if any(new < old for new, old in zip(now, before, strict=True)):
+            raise AnotherDatabaseError(
+                f"the database went back: it has (row, catalog, generation) {now}, and this "
+                f"process has read {before}; restart it"
+            )
+
+    def _holds_all_up_to(self, last: int) -> bool:
+        """Whether there is nothing to read: all that is missing was committed here."""
+        return all(seq in self._own for seq in range(self._cursor + 1, last + 1))
+
+    def _take_own(self, last: int) -> None:
+        while self._cursor < last and (own := self._own.pop(self._cursor + 1, None)) is not None:
+            self._own_bytes -= len(own[0].body)
+            self._own_rows -= len(own[1])
+            self._take(*own)
+            self._advance(self._cursor + 1)
+
+    async def _read(self) -> Head:
+        """Take what the database holds beyond the cursor, as of one moment; its head then."""
+        self._reading = True
+        self._said_at = asyncio.get_running_loop().time()
+        try:
+            async with self._storage.reading() as rx:
+                head = await rx.head()
+                self._check_direction(head, self._position)
+                if head.catalog != self._catalog:
+                    await self._read_catalog(rx, head.catalog)
+                if head.deleted > self._cursor:
+                    await self._read_snapshots(rx)
+                await self._read_rows(rx, head.last)
+        finally:
+            self._reading = False
+        return head
+
+    async def _read_catalog(self, rx: Reader, number: int) -> None:
+        rows, revocations = await rx.streams(), await rx.revocations()
+        try:
+            unknown = [row for row in rows if self._streams.by_id(row.id) is None]
+            if self._opening is None or not unknown:
+                opened = self._streams.open(unknown)
+            else:
+                opened = await self._opening(self._streams.open, unknown)
+            changed = self._streams.replace(rows, revocations, opened)
+        except DecaySketchError as error:
+            raise ReplayError(f"a stream cannot be opened: {error}") from error
+        for stream in changed:
+            self._taken(stream, 0)
+        # Rows of a source that was revoked in between are in the database no more.
+        self._keep_own({})
+        self._catalog = number
+
+    async def _read_snapshots(self, rx: Reader) -> None:
+        loaded: set[SourceKey] = set()
+        torn: dict[SourceKey, int] = {}
+        async for snapshot in rx.snapshots(self._cursor):
+            source = snapshot.stream_id, snapshot.source
+            if source in loaded:
+                continue
+            stream = self._stream(snapshot.stream_id)
+            try:
+                sketch = await self._compute(_decode_snapshot, stream, snapshot)
+            except ReplayError as error:
+                _log.error("%s: taking the one before it and the journal", error)
+                self._observer.torn()
+                torn[source] = torn.get(source, 0) + 1
+                if torn[source] > 1:
+                    raise
+                continue
+            stream.load(snapshot.source, sketch, snapshot.totals, snapshot.upto)
+            self._taken(stream, len(sketch))
+            loaded.add(source)
+            del sketch
+            await self._room()
+            self._say_how_far("snapshots of %d sources", len(loaded))
+        self._observer.reloaded()
+
+    async def _read_rows(self, rx: Reader, last: int) -> None:
+        while self._cursor < last:
+            self._take_own(last)
+            if self._cursor == last:
+                break
+            upto = min(last, min(self._own, default=last + 1) - 1)
+            rows = await rx.rows(self._cursor, upto, _CHUNK_BYTES)
+            complete = sum(len(row.body) for row in rows) < _CHUNK_BYTES
+            for some in _portions(rows):
+                await self._read_some(some)
+                self._say_how_far("row %d of %d", self._cursor, last)
+            if complete:
+                self._advance(upto)
+                self._forget_taken()
+                await self._room()
+
+    async def _read_some(self, rows: Sequence[Row]) -> None:
+        """Decode and take rows of the journal; wait until there is room for more."""
+        wanted = [(self._stream(row.stream_id), row) for row in rows]
+        sketches = await self._compute(_decode_rows, wanted)
+        for row, sketch in zip(rows, sketches, strict=True):
+            if sketch is not None:
+                self._take(row, sketch)
+            self._advance(row.seq)  # should the next one fail, this one is not counted again
+        del sketches
+        self._forget_taken()
+        await self._room()
+
+    def _forget_taken(self) -> None:
+        """Some of those that were read may have been committed here meanwhile."""
+        self._keep_own({seq: own for seq, own in self._own.items() if seq > self._cursor})
+
+    def _say_how_far(self, text: str, *numbers: int) -> None:
+        """Where reading takes long, as at a start it may."""
+        now = asyncio.get_running_loop().time()
+        if now - self._said_at >= _SAID_EVERY_S:
+            self._said_at = now
+            _log.info(f"reading the database: {text}", *numbers)
+
+    def _keep_own(self, own: dict[int, tuple[Row, Snapshot]]) -> None:
+        self._own = own
+        self._own_bytes = sum(len(row.body) for row, _ in own.values())
+        self._own_rows = sum(len(sketch) for _, sketch in own.values())
+
+    def _take(self, row: Row, sketch: Snapshot) -> None:
+        stream = self._stream(row.stream_id)
+        stream.take(row, sketch)
+        self._taken_bytes += len(row.body)
+        self._taken(stream, len(sketch))
+
+    def _stream(self, stream_id: int) -> Stream:
+        stream = self._streams.by_id(stream_id)
+        if stream is None:
+            raise ReplayError(
+                f"the database holds sketches of stream {stream_id}, which is not there"
+            )
+        return stream
+
+    def _advance(self, cursor: int) -> None:
+        self._cursor = cursor
+        waiting, self._advanced = self._advanced, asyncio.Event()
+        waiting.set()
+
+
+def _portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Rows of the journal whose sketches are held decoded at the same time: few bytes may be many
+    rows."""
+    begin = held = 0
+    for position, row in enumerate(rows):
+        if begin < position and held + row.rows > _CHUNK_ROWS:
+            yield rows[begin:position]
+            begin, held = position, 0
+        held += row.rows
+    if rows:
+        yield rows[begin:]
+
+
+def _decode_rows(rows: Sequence[tuple[Stream, Row]]) -> list[Snapshot | None]:
+    """The sketch in each row; None where a snapshot holds it."""
+    return [
+        None if stream.holds(row.source, row.seq) else _decode_row(stream, row)
+        for stream, row in rows
+    ]
+
+
+def _decode_row(stream: Stream, row: Row) -> Snapshot:
+    try:
+        return stream.decode(row.body)
+    except (DecaySketchError, CapacityTooSmallError) as error:
+        raise ReplayError(
+            f"row {row.seq} of the journal (stream {stream.name!r}, source {row.source!r}) cannot "
+            f"be read: {error}"
+        ) from error
+
+
+def _decode_snapshot(stream: Stream, snapshot: SnapshotRow) -> Snapshot:
+    try:
+        if not snapshot.intact:
+            raise ReplayError(
+                f"snapshot {snapshot.generation} of stream {stream.name!r}, source "
+                f"{snapshot.source!r} is not what was written"
+            )
+        return stream.decode(snapshot.body)
+    except (DecaySketchError, CapacityTooSmallError) as error:
+        raise ReplayError(
+            f"snapshot {snapshot.generation} of stream {stream.name!r}, source "
+            f"{snapshot.source!r} cannot be read: {error}"
+        ) from error

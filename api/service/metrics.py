@@ -1,0 +1,333 @@
+"""What happens, counted: Prometheus counters, gauges and histograms of one application.
+
+Each application has its own registry, so that two of them in one process do not add up. With
+several workers every process counts into files of one directory (``PROMETHEUS_MULTIPROC_DIR``,
+which ``python -m api`` makes and names), and whichever worker is scraped answers for all of them:
+counters and histograms are added; of a gauge, see its help text.
+
+Labels are bounded. Routes are templates, methods are the known ones, and beyond
+``STREAMS_LABELLED`` streams the rest share one label. A source is no label: there may be one per
+device, each would be a time series of the monitoring system for ever, and whoever may post could
+make as many as he likes. What a single source posted is part of the state of its stream
+(``GET /v1/streams/{name}``), which is kept anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+from api.service.budget import Memory
+from api.service.memory import bound_bytes
+from api.service.observer import Observer
+from api.settings import Settings
+
+__all__ = [
+    "MEDIA_TYPE",
+    "MULTIPROCESS_VARIABLE",
+    "QUEUES",
+    "STREAMS_LABELLED",
+    "VERDICTS",
+    "Metrics",
+]
+
+MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+STREAMS_LABELLED = 1000
+VERDICTS = ("retained", "already_retained", "below_watermark", "refused")
+
+QUEUES = {
+    "questions": "Turns at answering that wait for a thread",
+    "decays": "Decays of new streams that wait to be computed",
+}
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+_OTHER = "(other)"
+_RSS_EVERY_S = 1.0
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a series per counter that says when it was first counted
+
+
+class Metrics(Observer):
+    """Counters of one application; safe to call from any thread.
+
+    ``stream`` is always the name of a stream that exists: a name that a request made up would take
+    the place of a label.
+    """
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._streams: set[str] = set()
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"decaysketch_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, mode: str, *labels: str) -> Gauge:
+            return Gauge(
+                f"decaysketch_{name}",
+                text,
+                labels,
+                registry=registry,
+                multiprocess_mode=mode,  # type: ignore[arg-type]
+            )
+
+        def histogram(
+            name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
+        ) -> Histogram:
+            return Histogram(
+                f"decaysketch_{name}", text, labels, registry=registry, buckets=buckets
+            )
+
+        self._requests = counter("http_requests", "Requests answered.", "method", "route", "status")
+        self._request_seconds = histogram(
+            "http_request_seconds", "From the head of a request to the end of its answer.", "route"
+        )
+        self._received = counter("http_received_bytes", "Bytes of request bodies, as sent.")
+        self._sent = counter("http_sent_bytes", "Bytes of the bodies of answers.")
+        self._posts = counter("posts", "Posts of sketches or observations taken.", "stream")
+        self._posted = counter("posted_bytes", "Bytes of sketches taken.", "stream")
+        self._posted_rows = counter("posted_rows", "Rows of the sketches taken.", "stream")
+        self._rows = counter(
+            "observations", "Observations posted one by one, by verdict.", "stream", "verdict"
+        )
+        self._refused = counter(
+            "refused", "Posts and observations refused, by reason.", "stream", "reason"
+        )
+        self._replacing = gauge(
+            "replacing_rows",
+            "Rows held in place of earlier copies that another source has posted; of one worker.",
+            "livemax",
+            "stream",
+        )
+        self._commit_seconds = histogram(
+            "journal_commit_seconds", "One transaction, until it is on stable storage."
+        )
+        self._commit_posts = histogram(
+            "journal_commit_posts", "Posts that shared one transaction.", buckets=_BATCH
+        )
+        self._committed_bytes = counter("journal_committed_bytes", "Bytes written to the journal.")
+        self._unwritten = counter(
+            "journal_failures", "Transactions of the journal that failed, trials of it included."
+        )
+        self._failures = counter(
+            "background_failures",
+            "What raised unexpectedly in the background and was tried again, by task.",
+            "task",
+        )
+        self._fold_seconds = histogram("fold_seconds", "Folding a batch of committed posts.")
+        self._folded = counter("folded_posts", "Posts folded into the merged sketches.")
+        self._backlog = gauge(
+            "backlog_posts", "Posts committed and not yet folded; of the worst worker.", "livemax"
+        )
+        self._lag = gauge(
+            "journal_lag_rows",
+            "Journal rows between the head and what is folded; of the worst worker.",
+            "livemax",
+        )
+        self._compaction_seconds = histogram("compaction_seconds", "One compaction.")
+        self._compacted = counter("compacted_rows", "Journal rows that snapshots replaced.")
+        self._reloads = counter("reloads", "Starts over from the snapshots of another worker.")
+        self._torn = counter("torn_snapshots", "Snapshots that could not be read.")
+        self._queries = counter("queries", "Queries answered.", "aggregate", "cached")
+        self._query_seconds = histogram(
+            "query_seconds", "Answering one query that was not in the cache.", "aggregate"
+        )
+        self._waiting = {
+            name: gauge(f"{name}_waiting", f"{text}; of all workers.", "livesum")
+            for name, text in QUEUES.items()
+        }
+        self._turned_away = counter(
+            "turned_away",
+            "Requests refused (429) because as much was under way as may be: of their caller, or "
+            "of all.",
+            "queue",
+            "of",
+        )
+        self._live = gauge("live_clients", "Live connections; of all workers.", "livesum")
+        self._streams_held = gauge("streams", "Streams.", "livemax")
+        self._sources_held = gauge("sources", "Sources, of all streams.", "livemax")
+        self._resident_rows = gauge(
+            "resident_rows", "Rows held in memory; of the fullest worker.", "livemax"
+        )
+        self._resident_rows_limit = gauge(
+            "resident_rows_limit", "Rows that a worker may hold (max_resident_rows).", "livemax"
+        )
+        self._inflight_rows = gauge(
+            "inflight_rows", "Rows of posts that are being taken; of all workers.", "livesum"
+        )
+        self._read_rows = gauge(
+            "read_rows", "Rows that questions look at; of all workers.", "livesum"
+        )
+        self._bound = gauge(
+            "memory_bound_bytes", "Memory of a worker at the most, by its settings.", "livemax"
+        )
+        self._rss = gauge("resident_memory_bytes", "Resident memory; per worker.", "liveall")
+        self._read_rss()
+
+    # ------------------------------------------------------------------------------- requests
+
+    def requested(
+        self, method: str, route: str, status: int, seconds: float, received: int, sent: int
+    ) -> None:
+        """A request was answered. ``route`` is a template; empty: there was none."""
+        route = route or _OTHER
+        method = method if method in _METHODS else _OTHER
+        self._requests.labels(method, route, str(status)).inc()
+        self._request_seconds.labels(route).observe(seconds)
+        self._received.inc(received)
+        self._sent.inc(sent)
+        if time.monotonic() - self._rss_read_at >= _RSS_EVERY_S:
+            self._read_rss()
+
+    # ---------------------------------------------------------------------------------- posts
+
+    def posted(self, stream: str, source: str, bodies: int, size: int, rows: int) -> None:
+        """Posts of ``source`` were taken: so many bodies, of so many bytes and rows in all."""
+        label = self._stream(stream)
+        self._posts.labels(label).inc(bodies)
+        self._posted.labels(label).inc(size)
+        self._posted_rows.labels(label).inc(rows)
+
+    def observations(self, stream: str, source: str, verdict: str, rows: int) -> None:
+        """Observations of ``source`` had a verdict, one of ``VERDICTS``."""
+        assert verdict in VERDICTS, verdict
+        self._rows.labels(self._stream(stream), verdict).inc(rows)
+
+    def refused(self, stream: str, reason: str, count: int = 1) -> None:
+        """Posts or observations were refused. ``reason`` is a word of the program (the slug of a
+        problem, the name of a check), never a text from outside."""
+        self._refused.labels(self._stream(stream), reason).inc(count)
+
+    def replacing(self, stream: str, rows: int) -> None:
+        """So many rows of sources stand in place of what another source has posted."""
+        label = self._stream(stream)
+        if label != _OTHER:  # a number of one of them would pass for that of all
+            self._replacing.labels(label).set(rows)
+
+    # -------------------------------------------------------------------------------- journal
+
+    def committed(self, posts: int, size: int, seconds: float) -> None:
+        """One transaction put so many posts on stable storage."""
+        self._commit_seconds.observe(seconds)
+        self._commit_posts.observe(posts)
+        self._committed_bytes.inc(size)
+
+    def unwritten(self) -> None:
+        """One transaction failed."""
+        self._unwritten.inc()
+
+    def failed(self, task: str) -> None:
+        """One task, named by a word of the program, raised something."""
+        self._failures.labels(task).inc()
+
+    def folded(self, posts: int, seconds: float) -> None:
+        """One batch was folded."""
+        self._fold_seconds.observe(seconds)
+        self._folded.inc(posts)
+
+    def backlog(self, posts: int) -> None:
+        """So many posts are committed and not yet folded."""
+        self._backlog.set(posts)
+
+    def lag(self, rows: int) -> None:
+        """So many rows of the journal lie past what is folded here."""
+        self._lag.set(rows)
+
+    def compacted(self, seconds: float, rows: int) -> None:
+        """One compaction replaced so many rows."""
+        self._compaction_seconds.observe(seconds)
+        self._compacted.inc(rows)
+
+    def reloaded(self) -> None:
+        """The state was read again from the snapshots."""
+        self._reloads.inc()
+
+    def torn(self) -> None:
+        """A snapshot could not be read; the one before it and the journal stood in."""
+        self._torn.inc()
+
+    def holding(self, streams: int, sources: int) -> None:
+        """So many streams, with so many sources in all."""
+        self._streams_held.set(streams)
+        self._sources_held.set(sources)
+
+    def memory(self, memory: Memory, settings: Settings) -> None:
+        """What is held, and what may be."""
+        self._resident_rows.set(memory.resident.rows)
+        self._resident_rows_limit.set(settings.max_resident_rows)
+        self._inflight_rows.set(memory.flight.rows)
+        self._read_rows.set(memory.reading.rows)
+        self._bound.set(bound_bytes(settings))
+
+    # -------------------------------------------------------------------------------- queries
+
+    def queried(self, aggregate: str, seconds: float, cached: bool) -> None:
+        """One query was answered. ``aggregate`` is one that the schemas know."""
+        self._queries.labels(aggregate, "yes" if cached else "no").inc()
+        if not cached:
+            self._query_seconds.labels(aggregate).observe(seconds)
+
+    def waiting(self, queue: str, change: int) -> None:
+        """So many more turns wait in a queue, one of ``QUEUES``, or fewer."""
+        self._waiting[queue].inc(change)
+
+    def turned_away(self, queue: str, of: str) -> None:
+        """A request was refused: as much was under way of its ``caller``, or of ``all``."""
+        self._turned_away.labels(queue, of).inc()
+
+    def live(self, change: int) -> None:
+        """A live connection was opened (1) or closed (-1)."""
+        self._live.inc(change)
+
+    # --------------------------------------------------------------------------------- scrape
+
+    def exposition(self) -> bytes:
+        """All of them in the text format of Prometheus; of every worker if there are several."""
+        self._read_rss()
+        directory = os.environ.get(MULTIPROCESS_VARIABLE)
+        if not directory:
+            return generate_latest(self.registry)
+        _forget_the_dead(Path(directory))
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, directory)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+
+    def _read_rss(self) -> None:
+        self._rss_read_at = time.monotonic()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        self._rss.set(pages * self._page_bytes)
+
+    def _stream(self, name: str) -> str:
+        if name in self._streams:
+            return name
+        if len(self._streams) >= STREAMS_LABELLED:
+            return _OTHER
+        self._streams.add(name)
+        return name
+
+
+def _forget_the_dead(directory: Path) -> None:
+    """Leave out the gauges of workers that are gone; their counters stay."""
+    pids = {int(file.stem.rpartition("_")[2]) for file in directory.glob("gauge_live*_*.db")}
+    for pid in pids:
+        if Path(f"/proc/{pid}").exists():
+            continue
+        with suppress(FileNotFoundError):  # another worker is scraped at this moment, and faster
+            mark_process_dead(pid, str(directory))  # type: ignore[no-untyped-call]

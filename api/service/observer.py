@@ -1,0 +1,55 @@
+"""A listener to what happens inside: an event is a method."""
+
+from __future__ import annotations
+
+__all__ = ["Observer"]
+
+
+class Observer:
+    """A listener that ignores every event; ``Metrics`` overrides those that it counts."""
+
+    def posted(self, stream: str, source: str, bodies: int, size: int, rows: int) -> None:
+        """Sketches were acknowledged that the journal did not hold."""
+
+    def refused(self, stream: str, reason: str, count: int = 1) -> None:
+        """Something was refused."""
+
+    def observations(self, stream: str, source: str, verdict: str, rows: int) -> None:
+        """What became of raw observations."""
+
+    def replacing(self, stream: str, rows: int) -> None:
+        """So many rows of sources stand in place of what another source has posted."""
+
+    def committed(self, posts: int, size: int, seconds: float) -> None:
+        """A transaction of the journal ended well."""
+
+    def unwritten(self) -> None:
+        """A transaction of the journal failed."""
+
+    def failed(self, task: str) -> None:
+        """Something in the background raised what it should not."""
+
+    def folded(self, posts: int, seconds: float) -> None:
+        """Posts were merged, by one k-way merge."""
+
+    def backlog(self, posts: int) -> None:
+        """Posts that wait to be merged."""
+
+    def lag(self, rows: int) -> None:
+        """Rows of the journal that were not read when looking for news."""
+
+    def compacted(self, seconds: float, rows: int) -> None:
+        """Snapshots were written and rows deleted."""
+
+    def reloaded(self) -> None:
+        """Snapshots were read: at the start, or because a compaction overtook this process."""
+
+    def torn(self) -> None:
+        """A snapshot could not be read; the one before it and the journal stood in."""
+
+    def waiting(self, queue: str, change: int) -> None:
+        """So many more turns wait in a queue, or fewer."""
+
+    def turned_away(self, queue: str, of: str) -> None:
+        """A request was refused, since as much was under way as may be: of its ``caller``, or of
+        ``all``."""

@@ -1,0 +1,87 @@
+"""Whose observations stand in place of another source's: counted every now and then.
+
+An observation is its identity, and the latest copy stands for it. So who knows the key of another's
+device can post it with a later time: the honest copy is gone from windows that end before, and no
+answer shows it. Copies that came by several paths are equal and stand in place of nothing; those
+that were stamped anew on the way do, and are the same to whoever counts.
+
+What is counted is a function of what the sources hold, and not of what happened: a start, a replay
+or another replica comes to the same. It takes a pass over the rows of a stream, so it is done
+beside everything else, for streams that have changed, and of at most ``MOST_ROWS`` rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from api.service.observer import Observer
+from api.service.streams import Stream, Streams
+from api.service.threads import Compute
+from decaysketch.core.verdicts import Identified, count_replacing
+
+__all__ = ["MOST_ROWS", "Replacements"]
+
+_log = logging.getLogger(__name__)
+
+MOST_ROWS = 1 << 20  # of the sources of a stream together; 60 bytes each while they are counted
+
+_SHARE = 20  # of the time, one part at most
+
+
+class Replacements:
+    """Counts for every stream; see the module.
+
+    Args:
+        streams: whose ``replacing`` is set.
+        compute: runs the counting.
+        observer: told how many there are in a stream.
+    """
+
+    def __init__(self, streams: Streams, compute: Compute, observer: Observer) -> None:
+        self._streams, self._compute, self._observer = streams, compute, observer
+        self._seen: dict[Stream, object] = {}  # what each was when it was counted last
+
+    async def watch(self, every_s: float) -> None:
+        """Count once, and wait: this is done every ``every_s`` seconds, or less often:
+        for a small part of the time."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await self.count()
+        await asyncio.sleep(max(every_s, _SHARE * (loop.time() - began)))
+
+    async def count(self) -> None:
+        """Count where something has changed."""
+        streams = list(self._streams)
+        self._seen = {stream: self._seen.get(stream) for stream in streams}
+        for stream in streams:
+            mark = stream.totals(), stream.source_count, stream.revoked
+            if self._seen[stream] == mark:
+                continue
+            try:
+                replacing = await self._compute(_replacing, stream)
+            except Exception:  # whatever it is, this process serves without it
+                _log.exception("cannot count what sources of %r replace", stream.name)
+                replacing = None
+            stream.replacing, self._seen[stream] = replacing, mark
+            if replacing is not None:
+                self._observer.replacing(stream.name, sum(replacing.values()))
+
+
+def _replacing(stream: Stream) -> Mapping[str, int] | None:
+    """Of each source; None where there are too many rows."""
+    if stream.source_count < 2:
+        return dict.fromkeys(stream.source_names, 0)
+    held: dict[str, Identified] = {}
+    rows = 0
+    for name in stream.source_names:
+        source = stream.source(name)
+        if source is None:  # dropped since
+            continue
+        held[name] = source[0].merged().identified
+        rows += len(held[name].times)
+        if rows > MOST_ROWS:
+            return None
+    counts = count_replacing(list(held.values()))
+    return dict(zip(held, counts, strict=True))

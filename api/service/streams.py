@@ -1,0 +1,461 @@
+"""The streams of this process, in memory: the merged sketches of their sources, and their join.
+
+The state is a function of the set of acknowledged posts, whatever their order and however often
+each came: it is what reading the journal gives. A source is kept apart from the others, because
+what was joined cannot be taken out again, and a source may have to be revoked.
+
+Sketches here are immutable ``Snapshot`` objects, merging makes new ones: whoever reads an old one
+goes on reading it. The methods that change a stream are called from one thread, the event loop's;
+reading and merging may happen on any.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.errors import (
+    CapacityTooSmallError,
+    ObservationsOnlyError,
+    RevokedSourceError,
+    UnknownSourceError,
+    UnknownStreamError,
+)
+from api.families import Snapshot, snapshot_of
+from api.journal.model import Revocation, Row, StreamRow, Totals
+from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory, Tally
+from api.service.merging import MergeBuffer
+from decaysketch.families import IntegralRecipe, Recipe, peek, recipe_from_dict
+
+__all__ = ["SourceInfo", "Stream", "Streams", "table_rows"]
+
+_JOINS_KEPT = 16  # joins of some of the sources, as long as they are asked for
+
+
+@dataclass(slots=True)
+class _Source:
+    buffer: MergeBuffer
+    totals: Totals = field(default_factory=Totals)
+    upto: int = 0  # its snapshot held the rows up to here
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """What is known of one source of a stream."""
+
+    source: str
+    digest: str
+    rows: int
+    totals: Totals
+
+
+class Stream:
+    """One stream: its recipe and what its sources have posted.
+
+    Args:
+        row: of the database.
+        memory: where its rows are counted.
+
+    Attributes:
+        replacing: how many rows of each source stand in place of another's, of those there were
+            when they were counted last; None: not yet, or there are too many.
+
+    Raises:
+        DecaySketchError: the recipe cannot be read.
+    """
+
+    def __init__(self, row: StreamRow, memory: Memory | None = None) -> None:
+        self.row = row
+        self.id = row.id
+        self.name = row.name
+        self.recipe: Recipe = recipe_from_dict(dict(row.recipe), id_key=row.id_key)
+        self._memory = memory or Memory()
+        self._tally = Tally(self._memory.resident)
+        self._tally.change(table_rows(self.recipe))
+        self._sources: dict[str, _Source] = {}
+        self._all = self._new_buffer()
+        self._large: set[MergeBuffer] = set()  # of single sources, to be merged
+        self._revoked: dict[str, Revocation] = {}
+        self._partial_joins: dict[tuple[tuple[str, int], ...], _Join] = {}
+        self._joining = threading.Lock()  # held for a moment
+        self._making = threading.Lock()  # held for as long as a join of some sources takes
+        self.replacing: Mapping[str, int] | None = None
+        self.generation = 0
+        """Another one once what is told of the stream may be something else."""
+
+    def decode(self, body: bytes) -> Snapshot:
+        """The sketch in a body, checked against this stream.
+
+        Raises:
+            CorruptSketchError: not bytes that an honest builder could have written.
+            IncompatibleSketchError: of another family, or built with other parameters.
+            CapacityTooSmallError: coarser than this stream.
+        """
+        sketch = self.recipe.decode(body)
+        ours, theirs = self.recipe.params.capacity, sketch.params.capacity
+        if theirs < ours:
+            raise CapacityTooSmallError(self.name, ours, theirs)
+        return snapshot_of(sketch, given_up=True)
+
+    def decode_post(self, body: bytes) -> Snapshot:
+        """The same, for a body that comes from outside.
+
+        Raises:
+            ObservationsOnlyError: the ids are keyed by a secret that only this service has.
+        """
+        if self.row.id_key is not None:
+            raise ObservationsOnlyError(self.name)
+        return self.decode(body)
+
+    def peek_post(self, body: bytes) -> int:
+        """How many rows a body from outside says it has; none of them is decoded.
+
+        Raises:
+            ObservationsOnlyError: see :meth:`decode_post`.
+            CorruptSketchError: not the head of a sketch, or so many rows cannot be.
+        """
+        if self.row.id_key is not None:
+            raise ObservationsOnlyError(self.name)
+        return peek(body).total
+
+    # ------------------------------------------------------------- what the journal says happened
+
+    def take(self, row: Row, post: Snapshot) -> None:
+        """Take a row of the journal; nothing is merged yet."""
+        source = self._source(row.source)
+        if row.seq > source.upto:
+            self._add(source, post)  # which may be done twice, should it fail; not to be counted so
+            source.totals = source.totals.plus(row)
+
+    def load(self, source: str, merged: Snapshot, totals: Totals, upto: int) -> None:
+        """Take a snapshot that holds every row of a source up to ``upto``."""
+        entry = self._source(source)
+        entry.totals, entry.upto = totals, upto
+        self._add(entry, merged)
+
+    def holds(self, source: str, seq: int) -> bool:
+        """Whether a snapshot that was loaded holds this row."""
+        entry = self._sources.get(source)
+        return entry is not None and seq <= entry.upto
+
+    def apply(self, revocation: Revocation) -> bool:
+        """Refuse or admit a source; if that was not known, drop what it has posted. Whether it had
+        posted anything."""
+        known = self._revoked.get(revocation.source)
+        self._revoked[revocation.source] = revocation
+        unknown = known is None or known.number != revocation.number
+        gone = self._sources.pop(revocation.source, None) if unknown else None
+        dropped = gone is not None
+        if gone is not None:
+            if gone.buffer is not self._all:
+                gone.buffer.discard()
+            self._large.discard(gone.buffer)
+            self._join_again()
+            with self._joining:
+                self._partial_joins.clear()
+        self.generation += known != revocation
+        return dropped
+
+    def _add(self, source: _Source, sketch: Snapshot) -> None:
+        source.buffer.add(sketch)
+        if source.buffer is not self._all:
+            self._all.add(sketch)
+            if source.buffer.is_large:
+                self._large.add(source.buffer)
+        self.generation += 1
+
+    def _source(self, name: str) -> _Source:
+        if name not in self._sources:
+            # What a single source holds is what the stream holds.
+            buffer = self._new_buffer() if self._sources else self._all
+            if len(self._sources) == 1:
+                self._join_again()
+            self._sources[name] = _Source(buffer)
+        return self._sources[name]
+
+    def _join_again(self) -> None:
+        """A buffer of its own for the stream, of what its sources hold."""
+        if all(source.buffer is not self._all for source in self._sources.values()):
+            self._all.discard()
+        self._all = self._new_buffer()
+        for source in self._sources.values():
+            self._all.add(source.buffer)
+
+    def _new_buffer(self) -> MergeBuffer:
+        return MergeBuffer(self.recipe, self._memory, self._tally)
+
+    # ----------------------------------------------------------------------------------- memory
+
+    @property
+    def rows(self) -> int:
+        """Rows that it holds in memory, of every source and of their join, as they are counted."""
+        return self._tally.rows
+
+    @property
+    def joined_rows(self) -> int:
+        """Of the join of all sources alone."""
+        return self._all.counted_rows
+
+    def held(self, source: str) -> tuple[int, int]:
+        """Rows of the merged sketch of a source and of the join of all, as they are counted; of a
+        source that is the only one, it is the join."""
+        entry = self._sources.get(source)
+        own = 0 if entry is None else entry.buffer.counted_rows
+        return own, 0 if entry is None and len(self._sources) == 1 else self._all.counted_rows
+
+    def most_growth(self, source: str, rows: int) -> tuple[int, int]:
+        """By how much these two grow at most if so many rows come from a source."""
+        entry = self._sources.get(source)
+        if entry is not None:
+            return rows, 0 if entry.buffer is self._all else rows
+        if not self._sources:
+            return rows, 0
+        # The first source is the join; with the second one the stream gets a sketch of its own.
+        joined = self._all.counted_rows if len(self._sources) == 1 else 0
+        return rows + BUFFER_ROWS, rows + joined
+
+    def growth(self, source: str, posts: Sequence[Snapshot]) -> tuple[int, int]:
+        """By how much they grow if these sketches come from a source. O(rows of both)."""
+        entry = self._sources.get(source)
+        rows = sum(map(len, posts))
+        own = self.most_growth(source, rows)[0] if entry is None else entry.buffer.growth(posts)
+        if not self._sources or (entry is not None and entry.buffer is self._all):
+            return own, 0
+        joined = self._all.counted_rows if entry is None and len(self._sources) == 1 else 0
+        return own, self._all.growth(posts) + joined
+
+    def settle(self, source: str | None = None) -> None:
+        """Merge what waits of a source and of the join, or of all; give back what no row needs."""
+        entry = None if source is None else self._sources.get(source)
+        some = {self._all} if entry is None else {self._all, entry.buffer}
+        for buffer in self._buffers() if source is None else some:
+            buffer.settle()
+
+    def discard(self) -> None:
+        """Count its rows no more: it was deleted."""
+        self._tally.change(-table_rows(self.recipe))
+        for buffer in self._buffers():
+            buffer.discard()
+
+    def _buffers(self) -> set[MergeBuffer]:
+        return {self._all, *(source.buffer for source in list(self._sources.values()))}
+
+    # ---------------------------------------------------------------------------------- reading
+
+    def admit(self, source: str) -> None:
+        """Raises RevokedSourceError: the source is refused."""
+        revocation = self._revoked.get(source)
+        if revocation is not None and revocation.active:
+            raise RevokedSourceError(self.name, source)
+
+    @property
+    def revoked(self) -> list[str]:
+        """Names of the sources that are refused, in order."""
+        return sorted(name for name, each in self._revoked.items() if each.active)
+
+    def snapshot(self, sources: Collection[str] | None = None) -> Snapshot:
+        """The join of all sources, or of some: of everything taken before the call, or more.
+
+        Raises:
+            UnknownSourceError: nothing came from one of ``sources``.
+        """
+        if sources is None:
+            return self._all.merged()
+        wanted = sorted(set(sources))
+        entries = {name: self._sources.get(name) for name in wanted}
+        if unknown := [name for name, entry in entries.items() if entry is None]:
+            raise UnknownSourceError(self.name, unknown)
+        buffers = {name: entry.buffer for name, entry in entries.items() if entry is not None}
+        if len(buffers) == 1:
+            return buffers[wanted[0]].merged()
+        return self._join_of(buffers)
+
+    def _join_of(self, buffers: Mapping[str, MergeBuffer]) -> Snapshot:
+        """The join of some of the sources; a few are kept, as long as there is room."""
+        with self._making:
+            key = tuple((name, buffer.version()) for name, buffer in buffers.items())
+            with self._joining:
+                kept = self._partial_joins.get(key)
+            if kept is not None:
+                self._memory.reading.asked(kept)
+                return kept.sketch
+            rows = sum(buffer.counted_rows for buffer in buffers.values())
+            most = self._memory.reading.limit
+            joined = min(rows, self._all.counted_rows)
+            self._memory.reading.make_room(min(joined, most))
+            sketch = self.recipe.empty()
+            with self._memory.merging(rows):
+                for buffer in buffers.values():
+                    buffer.merge_into(sketch)
+                snapshot = snapshot_of(sketch)
+            del sketch
+            kept = _Join(self._memory.reading.track(snapshot, len(snapshot)), key, self)
+            with self._joining:
+                self._partial_joins[key] = kept
+                if len(self._partial_joins) > _JOINS_KEPT:
+                    self._partial_joins.pop(next(iter(self._partial_joins)))
+        self._memory.reading.keep(kept, len(snapshot))
+        return snapshot
+
+    def sources(self, after: str = "", limit: int | None = None) -> Iterator[SourceInfo]:
+        """What is known of each source, in order of name: of at most ``limit``, with names that
+        come after ``after``. Merges what waits of each as it comes to it."""
+        for name in sorted(name for name in list(self._sources) if name > after)[:limit]:
+            entry = self._sources.get(name)
+            if entry is not None:
+                yield SourceInfo(name, *entry.buffer.summary(), entry.totals)
+
+    def totals(self) -> Totals:
+        """Of all sources together."""
+        every = [source.totals for source in list(self._sources.values())]
+        return Totals(
+            sum(each.posts for each in every),
+            sum(each.posted_bytes for each in every),
+            sum(each.rows for each in every),
+            max((each.last_received_us for each in every), default=0),
+        )
+
+    @property
+    def source_count(self) -> int:
+        """How many sources have posted."""
+        return len(self._sources)
+
+    @property
+    def source_names(self) -> list[str]:
+        """Those that have posted, in no order."""
+        return list(self._sources)
+
+    def source(self, name: str) -> tuple[MergeBuffer, Totals] | None:
+        """What a source has posted, as of now; the buffer may grow."""
+        entry = self._sources.get(name)
+        return None if entry is None else (entry.buffer, entry.totals)
+
+    @property
+    def unmerged(self) -> tuple[int, int]:
+        """How many posts wait to be merged into the join, and how many rows they hold."""
+        return self._all.waiting, self._all.waiting_rows
+
+    def waiting(self) -> Iterator[MergeBuffer]:
+        """Buffers to be merged: the stream's own, and those of sources that have grown large since
+        this was asked last."""
+        if self._all.waiting:
+            yield self._all
+        large, self._large = self._large, set()
+        yield from large
+
+    def merges(self, buffer: MergeBuffer) -> bool:
+        """Whether it is one of those that are merged here."""
+        return buffer is self._all or any(each.buffer is buffer for each in self._sources.values())
+
+    def postpone(self, buffer: MergeBuffer) -> None:
+        """Give it once more when it is asked what is to be merged."""
+        if buffer is not self._all:
+            self._large.add(buffer)
+
+    def all_waiting(self) -> Iterator[MergeBuffer]:
+        """Every buffer of which something waits to be merged, large or not."""
+        yield from (buffer for buffer in self._buffers() if buffer.waiting)
+
+
+@dataclass(eq=False)
+class _Join:
+    """The join of some sources of a stream, by name and version."""
+
+    sketch: Snapshot
+    key: tuple[tuple[str, int], ...]
+    stream: Stream
+
+    def forget(self) -> None:
+        """Keep it no longer."""
+        with self.stream._joining:
+            self.stream._partial_joins.pop(self.key, None)
+
+
+class Streams:
+    """Every stream, by name and by id.
+
+    Args:
+        memory: where their rows are counted.
+    """
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self._memory = memory or Memory()
+        self._by_id: dict[int, Stream] = {}
+        self._by_name: dict[str, Stream] = {}
+
+    def open(self, rows: Iterable[StreamRow]) -> dict[int, Stream]:
+        """These streams, empty, by id. May be called on any thread.
+
+        Raises:
+            DecaySketchError: a recipe cannot be read.
+        """
+        return {row.id: Stream(row, self._memory) for row in rows}
+
+    def replace(
+        self,
+        rows: Iterable[StreamRow],
+        revocations: Iterable[Revocation],
+        opened: Mapping[int, Stream],
+    ) -> list[Stream]:
+        """Make it these streams, with these revocations; streams that are known stay. Gives those
+        of which a source was dropped: they are to be merged anew.
+
+        Args:
+            rows: of the streams.
+            revocations: of their sources.
+            opened: what :meth:`open` gave for those that are not known.
+        """
+        streams = {row.id: self._by_id.get(row.id) or opened[row.id] for row in rows}
+        changed = {
+            each.stream_id: streams[each.stream_id]
+            for each in revocations
+            if streams[each.stream_id].apply(each)
+        }
+        for gone in self._by_id.keys() - streams.keys():
+            self._by_id[gone].discard()
+        self._by_id = streams
+        self._by_name = {stream.name: stream for stream in streams.values()}
+        return list(changed.values())
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter([self._by_name[name] for name in sorted(self._by_name)])
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __getitem__(self, name: str) -> Stream:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise UnknownStreamError(name) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def by_id(self, stream_id: int) -> Stream | None:
+        """The stream of this id, if there is one."""
+        return self._by_id.get(stream_id)
+
+
+def table_rows(recipe: Recipe) -> int:
+    """What the tables of the decay of a stream take, as rows: its steps, and as much again of what
+    is computed from them."""
+    if not isinstance(recipe, IntegralRecipe):
+        return 0
+    table = recipe.decay.steps(recipe.params.max_weight)
+    arrays = (table.ages, table.numerators, table.denominators, table.values)
+    return 2 * sum(each.nbytes for each in arrays if each is not None) // ROW_BYTES
+
+
+def differences(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], within: str = ""
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """``params.seed: (ours, theirs)`` of every field in which two forms differ."""
+    for name in sorted(ours.keys() | theirs.keys()):
+        mine, other = ours.get(name), theirs.get(name)
+        if name == "params":
+            yield from differences(mine or {}, other or {}, "params.")
+        elif mine != other:
+            yield within + name, (mine, other)

@@ -1,0 +1,241 @@
+"""A fair queue: who asks much does not keep waiting who asks little.
+
+Work that callers ask for is done in short pieces on a few threads. A piece is a turn; callers have
+theirs one after another, whoever came first and however much each of them asks for: between two
+turns of one caller, everybody else who waits has one. And what one caller may have under way at a
+time is bounded, as is what all may have together: beyond that a request is refused at once (429)
+rather than kept waiting behind others of its own.
+
+A caller is a key, or an address where no key is shown. All methods are called on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from api.errors import TooMuchAskedError
+from api.service.observer import Observer
+from api.service.threads import Compute, Threads
+from api.settings import Settings
+
+__all__ = ["TURN_S", "LeftError", "Pauses", "Turns", "in_turns", "turns_of"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TURN_S = 0.05
+"""About how long a turn should take; who needs longer comes again."""
+
+_DECAYS, _DECAYS_OF_CALLER = 16, 4
+_STRETCH_S = 0.005
+_LOOK_S = 0.25
+
+
+class Turns:
+    """A fair queue in front of threads.
+
+    Args:
+        threads: where turns are had.
+        name: of the queue, for who counts.
+        of_caller: most requests of one caller at a time.
+        in_all: most requests of all callers at a time.
+        observer: told how many turns wait, and what was refused.
+        spare: so many turns are handed to the threads before they are free.
+    """
+
+    def __init__(
+        self,
+        threads: Threads,
+        name: str,
+        *,
+        of_caller: int,
+        in_all: int,
+        observer: Observer,
+        spare: int = 0,
+    ) -> None:
+        self._threads = threads
+        self._name = name
+        self._of_caller, self._in_all = of_caller, in_all
+        self._observer = observer
+        self._free = threads.count + spare
+        self._under_way: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """Turns that wait for a thread."""
+        return sum(map(len, self._waiting.values()))
+
+    @contextmanager
+    def asked(self, caller: str) -> Iterator[Compute]:
+        """One request of a caller, and the way to have its turns.
+
+        Raises:
+            TooMuchAskedError: as much is under way as may be.
+        """
+        for of, under_way, most in (
+            ("caller", self._under_way[caller], self._of_caller),
+            ("all", self._under_way.total(), self._in_all),
+        ):
+            if under_way >= most:
+                self._observer.turned_away(self._name, of)
+                raise TooMuchAskedError(self._name, most, of_caller=of == "caller")
+        self._under_way[caller] += 1
+        try:
+            yield self.by(caller)
+        finally:
+            self._under_way[caller] -= 1
+            if not self._under_way[caller]:
+                del self._under_way[caller]
+
+    def by(self, caller: str) -> Compute:
+        """The way to have turns that count for no request."""
+        return partial(self._turn, caller)
+
+    async def _turn(
+        self, caller: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        loop = asyncio.get_running_loop()
+
+        def ended(_: object) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(self._next)
+
+        with self._threads.going_first():
+            await self._come_to_turn(caller)
+            try:
+                running = self._threads.submit(function, *args, **kwargs)
+            except BaseException:
+                self._next()
+                raise
+            # The thread is not free before it ends, whether or not somebody still waits for that.
+            running.add_done_callback(ended)
+            return await asyncio.wrap_future(running)
+
+    async def _come_to_turn(self, caller: str) -> None:
+        if self._free and not self._waiting:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, deque()).append(turn)
+        self._observer.waiting(self._name, 1)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._next()  # it has come, and is passed on
+            else:
+                self._leave(caller, turn)
+            raise
+        finally:
+            self._observer.waiting(self._name, -1)
+
+    def _leave(self, caller: str, turn: asyncio.Future[None]) -> None:
+        queue = self._waiting.get(caller, deque())
+        with suppress(ValueError):  # it came, too late
+            queue.remove(turn)
+            if not queue:
+                del self._waiting[caller]
+
+    def _next(self) -> None:
+        """A thread is free: it is the turn of the caller who has waited longest for one."""
+        while self._waiting:
+            caller, queue = self._waiting.popitem(last=False)
+            turn = queue.popleft()
+            if queue:
+                self._waiting[caller] = queue
+            if not turn.done():  # it is, where who waited was cancelled
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+def turns_of(
+    questions: Threads, decays: Threads, settings: Settings, observer: Observer
+) -> tuple[Turns, Turns]:
+    """Turns at answering questions, and at computing the decays of new streams, which takes the
+    interpreter's lock for long: one at a time."""
+    asking = Turns(
+        questions,
+        "questions",
+        of_caller=settings.questions_per_caller,
+        in_all=settings.questions,
+        observer=observer,
+        spare=1,
+    )
+    computing = Turns(
+        decays, "decays", of_caller=_DECAYS_OF_CALLER, in_all=_DECAYS, observer=observer
+    )
+    return asking, computing
+
+
+async def in_turns(
+    compute: Compute, steps: Iterator[T], left: Callable[[], Awaitable[bool]]
+) -> list[T]:
+    """What every step gives, a few of them a turn.
+
+    Raises:
+        LeftError: the client has left before the last turn.
+    """
+    done: list[T] = []
+    while await compute(_some, steps, done):
+        if await left():
+            raise LeftError
+    return done
+
+
+def _some(steps: Iterator[T], done: list[T]) -> bool:
+    """Whether there may be more after a turn."""
+    end = time.monotonic() + TURN_S
+    for each in steps:
+        done.append(each)
+        if time.monotonic() > end:
+            return True
+    return False
+
+
+class LeftError(Exception):
+    """Nobody waits for the result any more."""
+
+
+class Pauses:
+    """For long work that holds the interpreter's lock: half of the time is left to everybody else,
+    and it ends when the client has left. Called again and again by the thread that works.
+
+    Raises:
+        LeftError: the client has left.
+    """
+
+    def __init__(self) -> None:
+        self.left = False
+        self._began_s: float | None = None
+
+    def __call__(self) -> None:
+        if self.left:
+            raise LeftError
+        if self._began_s is None:
+            self._began_s = time.thread_time()
+        if (worked_s := time.thread_time() - self._began_s) >= _STRETCH_S:
+            time.sleep(worked_s)
+            self._began_s = time.thread_time()
+
+    @asynccontextmanager
+    async def until(self, left: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
+        """Look again and again whether the client has left, as long as this lasts."""
+        looking = asyncio.create_task(self._look(left))
+        try:
+            yield
+        finally:
+            self.left = True  # whoever still works, works for nobody
+            looking.cancel()
+
+    async def _look(self, left: Callable[[], Awaitable[bool]]) -> None:
+        while not await left():
+            await asyncio.sleep(_LOOK_S)
+        self.left = True

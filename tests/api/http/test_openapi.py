@@ -1,0 +1,110 @@
+"""The description: complete, consistent, and its examples work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.openapi.models import OpenAPI
+from fastapi.testclient import TestClient
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def description(client: TestClient) -> dict[str, Any]:
+    content: dict[str, Any] = client.get("/openapi.json").json()
+    return content
+
+
+def operations(description: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for child in node.values():
+            yield from references(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from references(child)
+
+
+def test_the_description_is_openapi(description: dict[str, Any]) -> None:
+    assert description["openapi"].startswith("3.1")
+    OpenAPI.model_validate(description)
+
+
+def test_every_reference_leads_somewhere_and_every_schema_is_used(
+    description: dict[str, Any],
+) -> None:
+    defined = {f"#/components/schemas/{name}" for name in description["components"]["schemas"]}
+    assert set(references(description)) == defined
+
+
+def test_every_operation_is_described(description: dict[str, Any]) -> None:
+    seen = []
+    for method, path, operation in operations(description):
+        seen.append(operation["operationId"])
+        assert operation["summary"], path
+        assert operation["description"], path
+        assert operation["tags"], path
+        for status, response in operation["responses"].items():
+            if status >= "400":
+                assert list(response["content"]) == ["application/problem+json"], (method, path)
+    assert sorted(seen) == [
+        "delete_key",
+        "delete_stream",
+        "get_live",
+        "get_query",
+        "get_sketch",
+        "get_stream",
+        "healthz",
+        "list_keys",
+        "list_streams",
+        "metrics",
+        "post_curve",
+        "post_group_query",
+        "post_key",
+        "post_observations",
+        "post_query",
+        "post_sketches",
+        "put_stream",
+        "readyz",
+        "reinstate_source",
+        "release_interval",
+        "revoke_source",
+        "rotate_key",
+    ]
+
+
+def test_every_route_is_in_the_short_description(description: dict[str, Any]) -> None:
+    text = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
+    for method, path, _ in operations(description):
+        assert re.search(rf"`{method.upper()} {re.escape(path)}[`\[?]", text), (method, path)
+
+
+def test_the_examples_work(client: TestClient, description: dict[str, Any]) -> None:
+    schemas = description["components"]["schemas"]
+    creations = schemas["StreamCreation"]["examples"]
+    (query,) = schemas["QueryRequest"]["examples"]
+    assert [each.get("family") for each in creations] == [None, "integral", "sum", "median"]
+    for name, creation in zip(("ward-7", "i", "s", "m"), creations, strict=True):
+        assert client.put(f"/v1/streams/{name}", json=creation).status_code == 201
+    answers = client.post("/v1/streams/ward-7/query", json=query).json()["answers"]
+    assert [each["aggregate"] for each in answers] == [
+        each["aggregate"] for each in query["queries"]
+    ]
+
+
+def test_the_page_is_served(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.status_code == 200
+    assert "text/html" in page.headers["content-type"]
