@@ -20,7 +20,17 @@ from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe, recipe_of
 
-__all__ = ["EXAMPLES", "Example", "Row", "columns", "feed", "stream", "variants", "with_fields"]
+__all__ = [
+    "EXAMPLES",
+    "Example",
+    "Row",
+    "columns",
+    "feed",
+    "forms",
+    "stream",
+    "variants",
+    "with_fields",
+]
 
 
 class Row(NamedTuple):
@@ -183,3 +193,11 @@ def feed(
     for now in told[turn:]:
         sketch.advance(now)
     return sketch
+
+
+def forms(sketch: Any) -> list[bytes]:
+    """Its bytes; then those without parameters, where the family has that form."""
+    found = [sketch.to_bytes()]
+    if "embed_params" in inspect.signature(sketch.to_bytes).parameters:
+        found.append(sketch.to_bytes(embed_params=False))
+    return found

@@ -7,6 +7,7 @@ capacities and few levels, so that watermarks rise and levels M are reached.
 from __future__ import annotations
 
 import inspect
+import random
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from decaysketch.families import Recipe
 from quality import examples
 from quality.examples import EXAMPLES, Example, Row, with_fields
 
+BATCHES = st.lists(st.sampled_from([1, 2, 7, 50]), min_size=1, max_size=4)
+SHUFFLES = st.randoms(use_true_random=False)
 SOURCES = ("north", "south")
 #: What a parameter of this name may be, whichever family has it; a list is tried on the example.
 DOMAINS: Mapping[str, list[Any] | Callable[[Any], st.SearchStrategy[Any]]] = {
@@ -171,6 +174,11 @@ class Case:
     def columns(self, rows: Sequence[Row]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return examples.columns(self.example, self.recipe, rows)
 
+    def again(self, rng: random.Random) -> list[Row]:
+        """The rows in another order, and some a second time where that is to change nothing."""
+        copies = [rng.choice(self.rows) for _ in self.rows] if self.example.idempotent else []
+        return rng.sample(self.rows + copies, len(self.rows + copies))
+
     def more(self, max_size: int = 40) -> st.SearchStrategy[list[Row]]:
         """More rows of the same stream."""
         return rows(self.example, self.recipe, max_size)
@@ -189,12 +197,12 @@ def cases(draw: Any, *families: str, max_size: int = 120) -> Case:
     return Case(example, recipe, observed, told)
 
 
-def law(test: Callable[[Case, Any], None]) -> Any:
+def law(test: Callable[[Case, Any], None], *, examples: int = 40) -> Any:
     """Make a test of (case, data) a law of every family: run for each, in small bags."""
 
     @pytest.mark.parametrize("family", EXAMPLES)
     @settings(
-        max_examples=40,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
@@ -227,6 +235,11 @@ def small_bags() -> Generator[None]:
         yield
 
 
+def states_of(sketch: Any) -> tuple[Any, ...]:
+    """The states of its hash functions."""
+    return tuple(sketch.states()) if hasattr(sketch, "states") else (sketch.state(),)
+
+
 _QUESTIONS: Mapping[str, tuple[Any, ...]] = {
     "sum": (),
     "count": (),
@@ -251,7 +264,7 @@ def answers(sketch: Any, now: int, decays: Sequence[Any]) -> list[str]:
         ask = getattr(sketch, name)
         ways = inspect.signature(ask).parameters.keys()
         for decay in decays:
-            for more in ({}, {"estimator": "single-level"}, {"combine": "median"}):
+            for more in ({}, {"estimator": "single-level"}):
                 if more.keys() <= ways:
                     chosen = () if decay is None else (decay,)
                     try:
