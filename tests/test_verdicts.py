@@ -92,7 +92,7 @@ def cut(case: Case, data: Any) -> tuple[list[Row], list[Row]]:
     return case.rows[:at], data.draw(st.permutations(batch))
 
 
-@partial(law, examples=150)
+@partial(law, examples=80)
 def test_verdicts_are_what_the_states_before_and_after_say(case: Case, data: Any) -> None:
     first, batch = cut(case, data)
     if not batch:

@@ -219,10 +219,10 @@ def test_every_family_has_an_example() -> None:
 @of_every_variant
 class TestEveryVariant:
     def test_single_observations_are_a_batch(self, example: Example, recipe: Recipe[Any]) -> None:
-        rows = stream(example, recipe, 60)
+        rows = stream(example, recipe, 1_300)  # more than are gathered before they are taken in
         one_by_one = feed(recipe.empty(), example, recipe, rows, [1])
         assert one_by_one == feed(recipe.empty(), example, recipe, rows)
-        assert one_by_one.stats().fed == 60
+        assert one_by_one.stats().fed == 1_300
 
     def test_it_is_what_its_json_and_its_pickle_say(
         self, example: Example, recipe: Recipe[Any]
@@ -272,6 +272,14 @@ class TestEveryVariant:
         assert small is not None
         assert ds.merge([fed(example, recipe), fed(example, small)]) == fed(example, small)
         assert recipe.differences(small) == {}
+
+    def test_a_sketch_can_only_shrink(self, example: Example, recipe: Recipe[Any]) -> None:
+        sketch = fed(example, recipe)
+        before = sketch.to_bytes()
+        for capacity in (recipe.params.capacity + 1, 0, 1.5):
+            with pytest.raises(ds.ParameterError, match="capacity is"):
+                sketch.resize(capacity)
+        assert sketch.to_bytes() == before
 
     def test_other_parameters_are_named_and_nothing_changes(
         self, example: Example, recipe: Recipe[Any]
