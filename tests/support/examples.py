@@ -197,7 +197,7 @@ def cases(draw: Any, *families: str, max_size: int = 120) -> Case:
     return Case(example, recipe, observed, told)
 
 
-def law(test: Callable[[Case, Any], None], *, examples: int = 40) -> Any:
+def law(test: Callable[[Case, Any], None], *, examples: int = 30) -> Any:
     """Make a test of (case, data) a law of every family: run for each, in small bags."""
 
     @pytest.mark.parametrize("family", EXAMPLES)
