@@ -1,12 +1,12 @@
 """``python -m quality.hostile``: what bodies that nobody's encoder wrote do to the decoder.
 
-Sound sketches of every family are damaged at random: bits flipped, ends cut off, pieces of others
-spliced in, numbers made extreme. Four times in five the checksum is put right afterwards, so that
-the rules behind it are reached. Each body must be refused by an error of the library or be taken;
-what is taken must have bytes that read back to themselves. The first part does this in processes
-of its own, by the million; the second posts some thousands to a server. Counted are the outcomes,
-the slowest body and how memory grew. The status is 1 if anything crashed, hung or came out wrong;
-the seed and the number of the body, which are printed, make it again.
+Sound sketches of every family are damaged at random (:mod:`quality.damage`), four times in five
+under a right checksum, so that the rules behind it are reached. Each body must be refused by an
+error of the library or be taken; what is taken must have bytes that read back to themselves. The
+first part does this in processes of its own, by the million; the second posts some thousands to a
+server. Counted are the outcomes, the slowest body and how memory grew. The status is 1 if anything
+crashed, hung or came out wrong; the seed and the number of the body, which are printed, make it
+again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ import argparse
 import json
 import random
 import resource
-import struct
 import sys
 import time
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,32 +26,21 @@ from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 import httpx2
-import numpy as np
 import pyarrow as pa
 
-from decaysketch import SketchParams, decay
-from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.errors import DecaySketchError
-from decaysketch.families import Recipe, recipe_of
+from decaysketch.families import Recipe
+from quality.damage import damage, damaged, recipes, sound
 from quality.serving import Server
 
-__all__ = ["damaged", "main", "sound"]
+__all__ = ["main"]
 
 _CHUNK: Final = 20_000
 _LONGEST_CHUNK_S: Final = 1800.0
-_HEADER_BYTES: Final = 16
 _SKETCH: Final = "application/octet-stream"
-_EXTREMES: Final = [
-    b"\xff" * 8,
-    b"\x00" * 8,
-    b"\xff" * 9 + b"\x01",  # the largest varint
-    b"\x80" * 12,  # a varint that does not end
-    struct.pack("<q", -(1 << 63)),
-    struct.pack("<I", 1 << 31),
-]
 
 
 @dataclass
@@ -75,45 +62,6 @@ class Tally:
 
 
 @cache
-def recipes() -> dict[str, Recipe]:
-    """A stream of each family; one more with two hash functions."""
-    params = SketchParams(max_weight=9, id_bits=16, capacity=16)
-    twice = SketchParams(max_weight=9, id_bits=16, capacity=8, copies=2, value_type="int64")
-    return {
-        "decay": recipe_of(params),
-        "copies": recipe_of(twice),
-        "integral": recipe_of(params, decay.integral.exponential(half_life=20)),
-        "sum": recipe_of(SumParams(max_sum=10_000, capacity=8)),
-        "median": recipe_of(MedianParams(max_count=1000, capacity=8)),
-    }
-
-
-@cache
-def sound() -> list[tuple[str, bytes]]:
-    """``(name of the recipe, bytes)``: empty, small, full, and past the first watermarks."""
-    draw = np.random.default_rng(20_090_401)
-    bodies = []
-    for name, recipe in recipes().items():
-        for rows in (0, 1, 5, 60, 400):
-            sketch: Any
-            times = np.sort(draw.integers(0, 200, rows))
-            if name == "sum":
-                sketch = SumSampler(recipe.params, source="s")  # or its name is drawn anew
-                sketch.update(draw.integers(1, 9, rows), times)
-            elif name == "median":
-                sketch = MedianSampler(recipe.params, source="s")
-                sketch.update(draw.normal(20, 5, rows), times)
-            else:
-                sketch = recipe.empty()
-                values = draw.integers(0, 40, rows)
-                sketch.update(values, draw.integers(1, 10, rows), times, np.arange(rows))
-            bodies.append((name, sketch.to_bytes()))
-            if name in ("decay", "copies", "integral"):  # the samplers have one form
-                bodies.append((name, sketch.to_bytes(embed_params=False)))
-    return bodies
-
-
-@cache
 def sound_observations() -> list[tuple[str, bytes]]:
     """``(media type, body)``: the same few observations in each form."""
     rows = [{"value": i % 7, "weight": 1 + i % 9, "time": 100 + i, "id": i} for i in range(40)]
@@ -130,75 +78,14 @@ def sound_observations() -> list[tuple[str, bytes]]:
 
 def damaged_observations(seed: int) -> Iterator[tuple[str, bytes]]:
     """``(media type, body)`` without end; half of them Arrow streams."""
-    draw = random.Random(seed)
+    draw, others = random.Random(seed), [body for _, body in sound()]
     while True:
         media_type, original = draw.choice(sound_observations()[:: draw.choice((1, 3))])
         body = bytearray(original)
         for _ in range(draw.choice((1, 1, 2))):
-            draw.choice(_DAMAGES)(draw, body)
+            damage(draw, body, others)
         yield media_type, bytes(body)
 
-
-def damaged(seed: int) -> Iterator[tuple[str, bytes]]:
-    """``(name of the recipe to read it with, body)`` without end, the same for the same seed."""
-    draw = random.Random(seed)
-    bodies = sound()
-    while True:
-        name, original = draw.choice(bodies)
-        body = bytearray(original)
-        for _ in range(draw.choice((1, 1, 1, 2, 4))):
-            draw.choice(_DAMAGES)(draw, body)
-        if draw.random() < 0.7:
-            body[:_HEADER_BYTES] = original[:_HEADER_BYTES]
-        if draw.random() < 0.8 and len(body) > 4:
-            body[-4:] = struct.pack("<I", zlib.crc32(body[:-4]))
-        yield name, bytes(body)
-
-
-def _flip(draw: random.Random, body: bytearray) -> None:
-    for _ in range(draw.choice((1, 1, 2, 8))):
-        if body:
-            body[draw.randrange(len(body))] ^= 1 << draw.randrange(8)
-
-
-def _cut(draw: random.Random, body: bytearray) -> None:
-    del body[draw.randrange(len(body) + 1) :]
-
-
-def _splice(draw: random.Random, body: bytearray) -> None:
-    _, other = draw.choice(sound())
-    at, start = draw.randrange(len(body) + 1), draw.randrange(len(other) + 1)
-    length = draw.randrange(len(other) - start + 1)
-    replaced = length if draw.random() < 0.5 else draw.randrange(len(body) - at + 1)
-    body[at : at + replaced] = other[start : start + length]
-
-
-def _extreme(draw: random.Random, body: bytearray) -> None:
-    number = draw.choice(_EXTREMES)
-    at = draw.randrange(len(body) + 1)
-    body[at : at + draw.choice((0, 1, len(number)))] = number
-
-
-def _repeat(draw: random.Random, body: bytearray) -> None:
-    at = draw.randrange(len(body) + 1)
-    body[at:at] = body[at : at + draw.randrange(64)] * draw.randrange(1, 20)
-
-
-def _noise(draw: random.Random, body: bytearray) -> None:
-    at = draw.randrange(len(body) + 1)
-    length = draw.randrange(1, 33)
-    body[at : at + length] = draw.randbytes(length)
-
-
-_DAMAGES: Final[list[Callable[[random.Random, bytearray], None]]] = [
-    _flip,
-    _flip,
-    _cut,
-    _splice,
-    _extreme,
-    _repeat,
-    _noise,
-]
 
 # ------------------------------------------------------------------------------- in this process
 

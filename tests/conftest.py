@@ -12,8 +12,8 @@ import pytest
 # no long file is left for the end, when the other processes of the suite have nothing more to do.
 _FIRST = (
     "tests/test_batch.py",
+    "tests/laws/",
     "tests/integral/test_state.py",
-    "tests/asyncwindow/test_laws.py",
     "tests/spark/test_engine.py",
     "tests/api/test_kill.py",
     "tests/spark/test_rebuild.py",

@@ -1,13 +1,11 @@
 """Several copies: what a sketch holds of each, and how their answers make one.
 
-The laws of ``test_laws.py`` hold for any number of copies and are tested there.
+The laws of ``laws/`` hold for any number of copies and are tested there.
 """
 
 from __future__ import annotations
 
-import copy as copying
 import math
-import pickle
 from functools import cache
 from typing import Any
 
@@ -86,40 +84,6 @@ def test_rows_and_statistics_are_of_all_copies() -> None:
     sketch.update(1.0, 7, 5000, 1)
     sketch.update(1.0, 8, 5000, 1)
     assert sketch.stats().ids_with_several_weights == 1
-
-
-def test_copies_survive_bytes_pickles_and_copying() -> None:
-    sketch = fed(PARAMS)
-    blob = sketch.to_bytes()
-    others = [
-        ds.DecaySketch.from_bytes(blob),
-        ds.DecaySketch.from_bytes(sketch.to_bytes(embed_params=False), params=PARAMS),
-        pickle.loads(pickle.dumps(sketch)),
-        copying.deepcopy(sketch),
-        ds.DecaySketch.from_state(sketch.states()),
-        sketch | ds.DecaySketch(PARAMS),
-    ]
-    for other in others:
-        assert other == sketch
-        assert other.digest() == sketch.digest()
-        assert other.to_bytes() == blob
-
-
-def test_resizing_equals_having_built_it_small() -> None:
-    sketch = fed(PARAMS)
-    sketch.resize(7)
-    assert sketch.to_bytes() == fed(PARAMS.with_capacity(7)).to_bytes()
-    merged = ds.merge([fed(PARAMS), sketch])
-    assert merged.params.capacity == 7
-    assert merged == sketch
-
-
-def test_a_batch_that_is_refused_changes_no_copy() -> None:
-    sketch = fed(PARAMS)
-    before = sketch.to_bytes()
-    with pytest.raises(ds.ObservationError):
-        sketch.update(np.zeros(2), np.array([1, 51]), np.array([1, 2]), np.array([1, 2]))
-    assert sketch.to_bytes() == before
 
 
 @pytest.mark.parametrize("copy", [-1, 3, True, 0.0])

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-import streams
-from asyncwindow import elements
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from integral import cases as integral_cases
+from support.examples import Case, cases, law, states_of
 
 import decaysketch as ds
-from decaysketch.asyncwindow import SumParams, SumSampler, WindowState, element_keys
-from decaysketch.core.observations import prepare
+from decaysketch.asyncwindow import SumParams, SumSampler, element_keys
+from decaysketch.core.observations import encode_values, prepare
 from decaysketch.core.verdicts import Identified, Verdict, VerdictCounts, count_replacing
 from decaysketch.querytime.verdicts import count_verdicts
+from quality.examples import Row
 
 RETAINED, ALREADY, BELOW = Verdict.RETAINED, Verdict.ALREADY_RETAINED, Verdict.BELOW_WATERMARK
 
@@ -46,7 +46,11 @@ def by_definition(
 
 
 def held(state: Any) -> Held:
-    columns = (state.ids, state.weights, state.times, state.value_keys)
+    if hasattr(state, "keys"):
+        second = state.value_keys if state.params.weighted else np.zeros_like(state.value_keys)
+        columns = (state.keys, second, state.times, state.value_keys)
+    else:
+        columns = (state.ids, state.weights, state.times, state.value_keys)
     return {(i, w): (t, v) for i, w, t, v in zip(*(c.tolist() for c in columns), strict=True)}
 
 
@@ -55,43 +59,58 @@ def rows_of(params: ds.SketchParams, columns: Iterable[Any]) -> list[tuple[tuple
     return [((i, w), (t, v)) for v, w, t, i in zip(keys, weights, times, ids, strict=True)]
 
 
-@st.composite
-def decay_cases(draw: Any) -> tuple[ds.SketchParams, streams.Rows, streams.Rows]:
-    params = draw(streams.params())
-    rows = draw(streams.rows(params, max_size=160))
-    cut = draw(st.integers(0, len(rows)))
-    batch = rows[cut:]
-    # Of what is held already, copies; of these, some with another time or value.
-    for value, weight, time, id_ in (
-        draw(st.lists(st.sampled_from(rows), max_size=20)) if rows else []
-    ):
-        moved = np.clip(time + draw(st.sampled_from([-1, 0, 0, 1])), -(1 << 62), 1 << 62).item()
-        batch.append((draw(st.sampled_from([value, 2])), weight, moved, id_))
-    return params, rows[:cut], draw(st.permutations(batch))
+def offered(case: Case, batch: Sequence[Row]) -> list[tuple[tuple[int, int], Copy]]:
+    """Identity and order of every row."""
+    given_, named = case.columns(batch)
+    if case.example.named_by == "id":
+        return rows_of(case.params, given_)
+    values, times, numbers = given_
+    keys = element_keys(case.params, named["source"], numbers).tolist()
+    weighted = case.example.weight is not None
+    copies = values if weighted else encode_values(values, case.params.value_type)
+    return [
+        ((key, value if weighted else 0), (time, value))
+        for key, value, time in zip(keys, copies.tolist(), times.tolist(), strict=True)
+    ]
+
+
+def cut(case: Case, data: Any) -> tuple[list[Row], list[Row]]:
+    """Some of the rows, and the others with copies, of which some have another time or value."""
+    at = data.draw(st.integers(0, len(case.rows)))
+    batch = case.rows[at:]
+    for row in data.draw(st.lists(st.sampled_from(case.rows), max_size=20)) if case.rows else []:
+        moved = row.time + data.draw(st.sampled_from([-1, 0, 0, 1]))
+        value = (
+            row.value if case.example.value is None else data.draw(st.sampled_from([row.value, 2]))
+        )
+        batch.append(row._replace(time=min(max(moved, -(1 << 62)), 1 << 62), value=value))
+    return case.rows[:at], data.draw(st.permutations(batch))
+
+
+@partial(law, examples=80)
+def test_verdicts_are_what_the_states_before_and_after_say(case: Case, data: Any) -> None:
+    first, batch = cut(case, data)
+    if not batch:
+        return
+    sketch = case.fed(first)
+    before, digest = states_of(sketch), sketch.digest()
+    given_, named = case.columns(batch)
+    verdicts = sketch.verdicts(*given_, **named)
+    assert sketch.copy().digest() == sketch.digest() == digest
+    sketch.update(*given_, **named)
+    states = list(map(held, before)), list(map(held, states_of(sketch)))
+    assert verdicts.tolist() == by_definition(*states, offered(case, batch))
 
 
 class TestOfADecaySketch:
-    @settings(max_examples=300, deadline=None)
-    @given(decay_cases())
-    def test_are_what_the_states_before_and_after_say(self, case: Any) -> None:
-        params, first, batch = case
-        sketch = streams.fed(params, first)
-        before, digest = sketch.states(), sketch.digest()
-        columns = streams.columns(params, batch)
-        verdicts = sketch.verdicts(*columns)
-        assert sketch.digest() == digest
-        sketch.update(*columns)
-        expected = by_definition(
-            list(map(held, before)), list(map(held, sketch.states())), rows_of(params, columns)
-        )
-        assert verdicts.tolist() == expected
-
     @settings(max_examples=200, deadline=None)
-    @given(decay_cases(), st.integers(0, 1))
-    def test_of_a_posted_sketch_count_its_observations(self, case: Any, smaller: int) -> None:
-        params, first, batch = case
-        sketch = streams.fed(params, first)
-        post = streams.fed(params.with_capacity(max(1, params.capacity - smaller)), batch)
+    @given(cases("decay", max_size=160), st.integers(0, 1), st.data())
+    def test_of_a_posted_sketch_count_its_observations(
+        self, case: Case, smaller: int, data: Any
+    ) -> None:
+        first, batch = cut(case, data)
+        sketch = case.fed(first)
+        post = case.fed(batch, capacity=max(1, case.params.capacity - smaller))
         before, merged = list(map(held, sketch.states())), list(map(held, (sketch | post).states()))
         best: dict[tuple[int, int], Verdict] = {}
         for copy, state in enumerate(map(held, post.states())):
@@ -164,23 +183,6 @@ class TestOfADecaySketch:
 
 
 class TestOfAnIntegralSketch:
-    @settings(max_examples=150, deadline=None)
-    @given(integral_cases.cases(), st.data())
-    def test_are_what_the_states_before_and_after_say(self, case: Any, data: Any) -> None:
-        params, decay, rows, clocks = case
-        cut = data.draw(st.integers(0, len(rows)))
-        batch = rows[cut:] + (data.draw(st.lists(st.sampled_from(rows))) if rows else [])
-        sketch = ds.IntegralDecaySketch(params, decay)
-        sketch.update(*streams.columns(params, rows[:cut]))
-        if clocks:
-            sketch.advance(clocks[0])
-        before, columns = sketch.state(), streams.columns(params, batch)
-        verdicts = sketch.verdicts(*columns)
-        assert sketch.copy().state().digest() == before.digest()
-        sketch.update(*columns)
-        expected = by_definition([held(before)], [held(sketch.state())], rows_of(params, columns))
-        assert verdicts.tolist() == expected
-
     def test_of_what_has_expired_are_below_the_watermark(self) -> None:
         params = ds.SketchParams(max_weight=9, id_bits=10)
         sketch = ds.IntegralDecaySketch(params, ds.decay.integral.window(5))
@@ -189,31 +191,6 @@ class TestOfAnIntegralSketch:
 
 
 class TestOfASampler:
-    @settings(max_examples=150, deadline=None)
-    @given(elements.cases(), st.data())
-    def test_are_what_the_states_before_and_after_say(self, case: Any, data: Any) -> None:
-        params, rows = case
-        cut = data.draw(st.integers(0, len(rows)))
-        batch = rows[cut:] + (data.draw(st.lists(st.sampled_from(rows))) if rows else [])
-        sampler = elements.feed(elements.sampler_of(params), rows[:cut])
-        if rows:
-            sampler.advance(data.draw(st.sampled_from(rows))[1])
-        before = sampler.state()
-        values, times, sequence, source = elements.columns(params, batch)
-        if not batch:
-            return
-        verdicts = sampler.verdicts(values, times, sequence, source=source)
-        assert sampler.state().digest() == before.digest()
-        keys = element_keys(params, source, sequence).tolist()
-        value_keys = sampler._value_keys(values).tolist()
-        offered = [
-            ((key, value if params.weighted else 0), (time, value))
-            for key, value, time in zip(keys, value_keys, np.asarray(times).tolist(), strict=True)
-        ]
-        sampler.update(values, times, sequence, source=source)
-        expected = by_definition([_elements(before)], [_elements(sampler.state())], offered)
-        assert verdicts.tolist() == expected
-
     def test_of_a_sum_take_other_values_for_other_elements(self) -> None:
         sampler = SumSampler(SumParams(max_sum=100, capacity=8, max_window=50))
         sampler.advance(100)
@@ -221,14 +198,6 @@ class TestOfASampler:
             [3, 4, 3, 0, 3], [90, 90, 91, 95, 40], [1, 1, 1, 2, 3], source="tap"
         )
         assert verdicts.tolist() == [ALREADY, RETAINED, RETAINED, BELOW, BELOW]
-
-
-def _elements(state: WindowState) -> Held:
-    columns = (state.keys, state.value_keys, state.times)
-    return {
-        (key, value if state.params.weighted else 0): (time, value)
-        for key, value, time in zip(*(column.tolist() for column in columns), strict=True)
-    }
 
 
 HELD = st.dictionaries(

@@ -110,13 +110,13 @@ def _family(
 
 SUM = _family(
     SumRecipe,
-    SumRecipe(SumParams(max_sum=1000, capacity=8, max_window=1000)),
+    SumRecipe(SumParams(max_sum=10_000, capacity=8)),
     frozenset({"count", "selectivity", "sum"}),
     "max_sum",
 )
 MEDIAN = _family(
     MedianRecipe,
-    MedianRecipe(MedianParams(max_count=1000, capacity=8, max_window=1000)),
+    MedianRecipe(MedianParams(max_count=1000, capacity=8)),
     OF_VALUES,
     None,
 )

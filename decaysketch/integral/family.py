@@ -101,7 +101,7 @@ FAMILY = Family(
     questions=OF_VALUES | {"group_by", "sum"},
     promises=Promises(idempotent=True, canonical=True, lossless=True),
     example=IntegralRecipe(
-        SketchParams(max_weight=9, capacity=8), integral.exponential(half_life=60)
+        SketchParams(max_weight=9, id_bits=16, capacity=16), integral.exponential(half_life=20)
     ),
     row_cost=4,  # with its events
     release_scratch=rows.release_scratch,

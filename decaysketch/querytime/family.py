@@ -69,6 +69,6 @@ FAMILY = Family(
     options=OPTIONS,
     questions=OF_VALUES | {"group_by", "sum"},
     promises=Promises(idempotent=True, canonical=True, lossless=True),
-    example=DecayRecipe(SketchParams(max_weight=99, capacity=8)),
+    example=DecayRecipe(SketchParams(max_weight=9, id_bits=16, capacity=16)),
     release_scratch=rows.release_scratch,
 )

@@ -10,6 +10,7 @@ from asyncwindow import elements
 
 from decaysketch.asyncwindow import MedianParams, SumParams, SumSampler, merge
 from decaysketch.asyncwindow import rows as retained
+from quality.examples import Row
 
 PARAMS = [
     SumParams(max_sum=1 << 20, capacity=200, seed=1),
@@ -24,7 +25,11 @@ def stream(n: int, span: int, seed: int = 0) -> tuple[Any, Any, Any]:
 
 
 def described(params: Any, columns: tuple[Any, ...]) -> elements.Definition:
-    rows = list(zip(*(column.tolist() for column in columns), ["s"] * len(columns[0]), strict=True))
+    values, times, numbers = (column.tolist() for column in columns)
+    rows = [
+        Row(value, value, time, ("s", number))
+        for value, time, number in zip(values, times, numbers, strict=True)
+    ]
     return elements.definition(params, rows)
 
 

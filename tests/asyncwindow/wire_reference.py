@@ -11,28 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wire.reference import (
-    BLOCK,
-    MISSING,
-    Bits,
-    plan,
-    put_column,
-    put_frame,
-    put_values,
-    varint,
-    with_checksum,
-    zigzag,
-)
+from wire.reference import MISSING, rows_to_bytes, varint, with_checksum, zigzag
 
 NO_TIME = -(2**63)
-WORD = 2**64
 
 Row = tuple[int, int, int]  # time, key, value key
-
-
-def signed(number: int) -> int:
-    """The number modulo 2^64, from -2^63 on."""
-    return (number + 2**63) % WORD - 2**63
 
 
 @dataclass(frozen=True)
@@ -95,26 +78,11 @@ class Blob:
         return with_checksum(out + (self.packed() if self.columns is None else self.columns))
 
     def packed(self) -> bytes:
-        bits = Bits()
-        last_time, last_id = (self.rows[0][0] if self.rows else 0), 0
-        for start in range(0, len(self.rows), BLOCK):
-            times, keys, values = zip(*self.rows[start : start + BLOCK], strict=True)
-            ids = [key - 2**63 for key in keys]
-            put_column(bits, [a - b for a, b in zip((last_time, *times), times, strict=False)])
-            steps = [zigzag(signed(a - b)) for a, b in zip((last_id, *ids), ids, strict=False)]
-            frame = [number - min(ids) for number in ids]
-            base_size = 7 + zigzag(min(ids)).bit_length()
-            by_steps = plan(steps).size < base_size + plan(frame).size
-            bits.put(int(by_steps), 1)
-            if by_steps:
-                put_column(bits, steps)
-            else:
-                put_frame(bits, ids)
-            of_sum = self.kind == "sum"
-            put_frame(bits, values if of_sum else [1] * len(times))
-            put_values(bits, [MISSING] * len(times) if of_sum else values, self.floats)
-            last_time, last_id = times[-1], ids[-1]
-        return bits.to_bytes()
+        if self.kind == "sum":
+            rows = [(time, key - 2**63, value, MISSING) for time, key, value in self.rows]
+        else:
+            rows = [(time, key - 2**63, 1, value) for time, key, value in self.rows]
+        return rows_to_bytes(rows, self.floats)
 
     def but(self, **changes: Any) -> bytes:
         """The bytes with some fields replaced."""

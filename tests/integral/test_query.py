@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from integral import cases
+from support.examples import cases as families_cases
 
 import decaysketch as ds
 from decaysketch.core import hashing
@@ -45,9 +46,9 @@ def selected(of: ds.SketchParams, id_: int, length: int, level: int) -> int:
 
 
 @LAW
-@given(cases.cases(), st.integers(0, 500))
+@given(families_cases("integral"), st.integers(0, 500))
 def test_algorithm_6_by_brute_force(case: Any, later: int) -> None:
-    of, decay, rows, told = case
+    of, decay, rows, told = case.params, case.recipe.decay, case.rows, case.told
     if of.max_weight > 999:
         return  # too many integers to look at
     sketch = cases.fed(of, decay, rows, told)

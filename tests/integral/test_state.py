@@ -1,4 +1,4 @@
-"""The state of an integral sketch equals its definition, whatever the path that led there."""
+"""The state of an integral sketch equals its definition where tables and watermarks are large."""
 
 from __future__ import annotations
 
@@ -8,30 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from integral import cases, definition
+from support.examples import small_bags
 
 import decaysketch as ds
 from decaysketch.decay import integral
-from decaysketch.integral import _kernels, rows, tables
+from decaysketch.integral import _kernels, tables
 from decaysketch.integral.state import IntegralState
 from decaysketch.minhit._kernels import GROUP
 from decaysketch.minhit._plan import down_steps
-
-LAW = settings(
-    max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
-sizes = st.lists(st.sampled_from([1, 2, 7, 50]), min_size=1, max_size=4)
+from quality.examples import Row
 
 
 @pytest.fixture(autouse=True, scope="module")
-def small_bags() -> Any:
-    """Let bags overflow early, so that compaction runs in the middle of feeds."""
-    before = rows._SMALLEST_LIMIT
-    rows._SMALLEST_LIMIT = 40
-    yield
-    rows._SMALLEST_LIMIT = before
+def overflowing() -> Any:
+    with small_bags():
+        yield
 
 
 def check(state: IntegralState, wanted: definition.State) -> None:
@@ -41,24 +33,10 @@ def check(state: IntegralState, wanted: definition.State) -> None:
     assert held == [tuple(row) for row in wanted.rows]
 
 
-@LAW
-@given(cases.cases(), sizes, st.randoms(use_true_random=False))
-def test_equals_the_definition_for_any_order_duplication_and_batching(
-    case: Any, batches: list[int], rng: random.Random
-) -> None:
-    of, decay, copies, told = case
-    wanted = cases.expected(of, decay, copies, told)
-    check(cases.fed(of, decay, copies, told).state(), wanted)
-    again = copies + [rng.choice(copies) for _ in copies]
-    rng.shuffle(again)
-    rng.shuffle(told)
-    check(cases.fed(of, decay, again, told, batches).state(), wanted)
-
-
 def random_stream(seed: int, n: int, of: ds.SketchParams, span: int) -> cases.Rows:
     rng = random.Random(seed)
     return [
-        (
+        Row(
             rng.randrange(8),
             rng.randint(0, of.max_weight),
             rng.randrange(span),

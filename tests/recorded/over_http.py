@@ -18,8 +18,8 @@ from httpx2 import Response
 from typer.testing import CliRunner
 
 import decaysketch as ds
-from api.access.cli import keys as key_commands
 from api.app import create_app
+from api.operations.keys import keys as key_commands
 from api.settings import Settings
 from tests.recorded.entries import Clock, Entry, Names, digest, plain, stopped_clock
 from tests.recorded.material import (

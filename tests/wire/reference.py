@@ -36,6 +36,11 @@ def zigzag(number: int) -> int:
     return 2 * number if number >= 0 else -2 * number - 1
 
 
+def signed(number: int) -> int:
+    """The number modulo 2^64, from -2^63 on."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
 class Bits:
     """A string of bits; the first one is the lowest bit of the first byte."""
 
@@ -158,7 +163,7 @@ def rows_to_bytes(rows: Sequence[Row], floats: bool) -> bytes:
     for start in range(0, len(rows), BLOCK):
         times, ids, weights, keys = zip(*rows[start : start + BLOCK], strict=True)
         put_column(bits, [a - b for a, b in zip((last_time, *times), times, strict=False)])
-        steps = [zigzag(a - b) for a, b in zip((last_id, *ids), ids, strict=False)]
+        steps = [zigzag(signed(a - b)) for a, b in zip((last_id, *ids), ids, strict=False)]
         frame = [number - min(ids) for number in ids]
         base_size = 7 + zigzag(min(ids)).bit_length()
         by_steps = plan(steps).size < base_size + plan(frame).size

@@ -151,16 +151,6 @@ def test_floats_at_the_edges_of_the_decimal_form(value: float) -> None:
     assert columns_of(decode_one(blob)) == columns_of(state)
 
 
-def test_the_order_of_arrival_leaves_no_trace() -> None:
-    params = SketchParams(max_weight=9, id_bits=10, capacity=5)
-    random = np.random.default_rng(5)
-    copies = [tuple(map(int, row)) for row in random.integers(1, 9, (60, 4))]
-    blob = wire.encode(state_of(params, copies))
-    for _ in range(5):
-        random.shuffle(copies)
-        assert wire.encode(state_of(params, copies + copies[:30])) == blob
-
-
 def test_every_parameter_survives() -> None:
     for params in (
         SketchParams(max_weight=2**31, id_bits=25, capacity=1, seed=2**64 - 1),
@@ -187,15 +177,10 @@ def test_capacity_is_taken_from_the_bytes() -> None:
     assert decode_one(blob, params=params.with_capacity(1000)).params.capacity == 5
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_kind_of_bytes_is_read_and_none_is_kept(kind: Any) -> None:
-    params = SketchParams(max_weight=9)
-    blob = wire.encode(state_of(params, [(1, 1, 1, 1)]))
-    state = decode_one(kind(blob))
-    assert wire.encode(state) == blob
-    strided = memoryview(bytes(2 * len(blob)))[::2]
+def test_bytes_with_gaps_between_them_are_refused() -> None:
+    blob = wire.encode(state_of(SketchParams(max_weight=9), [(1, 1, 1, 1)]))
     with pytest.raises(ValueError, match="first bytes"):
-        decode_one(strided)
+        decode_one(memoryview(bytes(2 * len(blob)))[::2])
 
 
 def test_decoded_arrays_are_read_only() -> None:

@@ -23,6 +23,7 @@ from api.ingest.columns import Batch, Form, Raw, check
 from api.ingest.json_rows import read_json, read_lines
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.asyncwindow import SumParams
+from quality.damage import damage
 
 PARAMS = SketchParams(max_weight=99, id_bits=40, capacity=200)
 FORM = Form(PARAMS, "gateway-3", 10**12, 1000)
@@ -233,6 +234,7 @@ SOUND: dict[str, tuple[Reader, bytes]] = {
     ),
     "compressed arrow": (read_arrow, arrow(TABLE, compression="lz4")),
 }
+OTHERS = [body for _, body in SOUND.values()]
 _TOKENS = [b"{", b"}", b"[", b"]", b'"', b",", b":", b"\n", b"\\", b"\\ud800", b"1e999", b"NaN",
            b"-", b"9" * 30, b"null", b"true", b"\x00", b"\xff", b'"id"', b'"time"']  # fmt: skip
 
@@ -240,25 +242,8 @@ _TOKENS = [b"{", b"}", b"[", b"]", b'"', b",", b":", b"\n", b"\\", b"\\ud800", b
 def mutated(body: bytes, draw: random.Random) -> bytes:
     data = bytearray(body)
     for _ in range(draw.choice([1, 1, 2, 5])):
-        at = draw.randrange(len(data) + 1)
-        match draw.randrange(6):
-            case 0:
-                data[at : at + 1] = bytes([draw.randrange(256)])
-            case 1 if at < len(data):
-                data[at] ^= 1 << draw.randrange(8)
-            case 2:
-                data[at : at + draw.randrange(1, 9)] = b""
-            case 3:
-                data[at:at] = draw.choice(_TOKENS)
-            case 4 if len(data) >= 8:  # numbers at the edges, where Arrow has lengths and offsets
-                at = draw.randrange(0, len(data) - 7, 4)
-                number = draw.choice([0, 1, -1, 2**31 - 1, -(2**31), 2**62, -(2**62), 2**40])
-                data[at : at + 8] = struct.pack("<q", number)
-            case _:
-                data += data[at : at + 40]
-        if not data:
-            data = bytearray(b" ")
-    return bytes(data)
+        damage(draw, data, OTHERS, _TOKENS)
+    return bytes(data) or b" "
 
 
 @pytest.mark.parametrize("name", SOUND)

@@ -1,0 +1,227 @@
+"""What the golden files hold: by family, what each is about and the sketch.
+
+None is ever changed, nor is how it is made. A new family begins with one of its example.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from wire.states import MISSING, state_of_columns, states_of
+
+from decaysketch import DecaySketch, IntegralDecaySketch
+from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.core import hashing
+from decaysketch.core.observations import encode_values
+from decaysketch.core.params import SketchParams
+from decaysketch.decay import integral
+from decaysketch.querytime.state import SketchState
+from quality.examples import EXAMPLES, feed, stream
+
+SMALL = SketchParams(max_weight=20, id_bits=16, capacity=30, seed=7, value_type="int64")
+TABLE = integral.table([[w - x if w > x else 0 for x in range(21)] for w in range(21)])
+
+_LARGEST = sys.float_info.max
+_SMALLEST = 5e-324
+
+
+@dataclass(frozen=True)
+class Case:
+    family: str
+    name: str
+    about: str
+    sketch: Any
+    embed_params: bool = True
+
+    @property
+    def blob(self) -> bytes:
+        blob: bytes = self.sketch.to_bytes(**({} if self.embed_params else {"embed_params": False}))
+        return blob
+
+
+def cases() -> Iterator[Case]:
+    yield from of_decay()
+    yield from of_integral()
+    yield from of_samplers()
+    for family, example in EXAMPLES.items():
+        sketch = example.recipe.empty()
+        rows = stream(example, example.recipe, 60)
+        feed(sketch, example, example.recipe, rows, told=[150] * example.clock)
+        yield Case(family, "example", "the example of the family after 60 observations", sketch)
+
+
+def _below(bound: int, purpose: int, index: int, of: int = 2026) -> int:
+    """Numbers that look random and are the same for ever."""
+    return hashing.derive(of, purpose, index) % bound
+
+
+def _case(name: str, about: str, states: Sequence[SketchState], embed_params: bool = True) -> Case:
+    """A query-time sketch, from states that were made by definition."""
+    return Case("decay", name, about, DecaySketch.from_state(states), embed_params)
+
+
+def _observations(
+    params: SketchParams, rows: int, *, first: int = 1_700_000_000, span: int = 3600
+) -> tuple[list[int], list[int], list[int]]:
+    """Weights, times and ids."""
+    return (
+        [1 + _below(params.max_weight, 1, i) for i in range(rows)],
+        [first + _below(span, 2, i) for i in range(rows)],
+        [_below(1 << params.id_bits, 3, i) for i in range(rows)],
+    )
+
+
+def _states(params: SketchParams, values: list[Any], **times: int) -> list[SketchState]:
+    weights, stamps, ids = _observations(params, len(values), **times)
+    keys = [MISSING if v is None else int(encode_values([v], params.value_type)[0]) for v in values]
+    return states_of(params, zip(keys, weights, stamps, ids, strict=True))
+
+
+def of_decay() -> Iterator[Case]:
+    params = SketchParams(max_weight=999, seed=42)
+    integers = SketchParams(max_weight=999, seed=42, value_type="int64", time_unit="ms")
+    yield _case("empty", "no observation", states_of(params, []))
+    yield _case("one_row", "one observation", _states(params, [21.5]))
+    ten = [round(20 + _below(1000, 4, i) / 100, 2) for i in range(10)]
+    yield _case("ten_rows", "ten readings, parameters in full", _states(params, ten))
+    yield _case("ten_rows_by_fingerprint", "the same ten readings", _states(params, ten), False)
+    some = [None if _below(3, 4, i) == 0 else float(_below(100, 5, i)) for i in range(300)]
+    yield _case("missing_values", "a third of the values missing", _states(params, some))
+    without = _states(params, [None] * 20)
+    yield _case("no_values", "every value missing", without)
+    # Time falls with the index, so that each block of 256 rows has decimals of its own.
+    count = 256 * 5 + 3
+    places = [0, 1, 2, 7, 14, 3]
+    decimals = [(_below(200_000, 4, i) - 100_000) / 10.0 ** places[i // 256] for i in range(count)]
+    weights, _, ids = _observations(params, count)
+    times = [10_000_000 - 7 * i for i in range(count)]
+    yield _case(
+        "float_decimals",
+        "blocks of 0, 1, 2, 7, 14 and 3 decimals",
+        [state_of_columns(params, decimals, weights, times, ids)],
+    )
+    raw = [_below(1 << 53, 4, i) / (1 << 53) for i in range(30)]
+    raw += [_LARGEST, -_LARGEST, _SMALLEST, -_SMALLEST, 0.0, -0.0, 1e300]
+    yield _case(
+        "float_raw", "floats without a short decimal form, and extremes", _states(params, raw)
+    )
+    extremes = [2**63 - 1, 1 - 2**63, 0, -1, 1, 2**53 + 1, None]
+    yield _case("int64_extremes", "the largest and smallest int64", _states(integers, extremes))
+    yield _case(
+        "negative_times",
+        "times before the epoch, and the earliest and latest allowed",
+        states_of(
+            integers,
+            [(7, 1, -(2**62), 5), (8, 2, 2**62, 5), (9, 3, -1, 5), (10, 4, 0, 2**40 - 1)]
+            + [(i, 999, -1000 * i, i) for i in range(10)],
+        ),
+    )
+    count = 700
+    weights = [1 if _below(10, 4, i) else 999 for i in range(count)]
+    values = [_below(50, 5, i) if _below(20, 6, i) else _below(1 << 40, 7, i) for i in range(count)]
+    steps = [1 if _below(50, 8, i) else 86_400 for i in range(count)]
+    times = [5_000_000 - passed for passed in accumulate(steps)]
+    ids = [10_000 * (count - i) + _below(4, 9, i) for i in range(count)]
+    yield _case(
+        "several_blocks",
+        "ids by steps, exceptions by position and by bitmap",
+        [state_of_columns(integers, values, weights, times, ids)],
+    )
+    small = SketchParams(max_weight=20, id_bits=16, capacity=40, seed=7, value_type="int64")
+    states = _states(small, [_below(1000, 4, i) for i in range(900)], span=500)
+    yield _case("watermarks", "capacity 40 after 900 observations", states)
+    tiny = SketchParams(max_weight=1, id_bits=8, capacity=1, seed=3)
+    tied = states_of(tiny, [(0, 1, 77, i) for i in range(256)])
+    yield _case("only_watermarks", "256 observations at one time, capacity 1", tied)
+    secret = SketchParams(max_weight=999, seed=42, id_key=bytes(range(32)))
+    yield _case("secret_key", "ids mixed under a secret key", _states(secret, ten))
+    plain = SketchParams(max_weight=999, seed=42, id_mix="none", time_unit="h")
+    yield _case("ids_not_mixed", "id_mix none, hours", _states(plain, ten, first=470_000, span=12))
+    three = SketchParams(max_weight=20, id_bits=16, capacity=12, copies=3, seed=7)
+    yield _case("three_copies_exact", "three copies, each holds all", _states(three, ten))
+    readings = [round(20 + _below(1000, 4, i) / 100, 2) for i in range(150)]
+    overflowed = _states(three, readings, span=100)
+    yield _case("three_copies", "three copies of capacity 12 after 150 observations", overflowed)
+    yield _case("three_copies_by_fingerprint", "the same three copies", overflowed, False)
+
+
+def _sketch(
+    decay: integral.IntegralDecay, rows: int, clock: int | None, of: SketchParams = SMALL
+) -> IntegralDecaySketch:
+    sketch = IntegralDecaySketch(of, decay)
+    for i in range(rows):
+        sketch.update(
+            _below(1000, 4, i, of=2027),
+            1 + _below(of.max_weight, 1, i, of=2027),
+            1_700_000_000 + _below(200, 2, i, of=2027),
+            _below(1 << of.id_bits, 3, i, of=2027),
+        )
+    if clock is not None:
+        sketch.advance(clock)
+    return sketch
+
+
+def of_integral() -> Iterator[Case]:
+    exponential = integral.exponential(rate=0.02)
+    yield Case("integral", "empty", "nothing seen, no clock", _sketch(integral.window(60), 0, None))
+    yield Case("integral", "clock", "a clock alone", _sketch(integral.window(60), 0, -5))
+    yield Case(
+        "integral", "exponential", "500 observations", _sketch(exponential, 500, 1_700_000_150)
+    )
+    yield Case(
+        "integral",
+        "by_fingerprint",
+        "the same 500",
+        _sketch(exponential, 500, 1_700_000_150),
+        False,
+    )
+    yield Case(
+        "integral", "polynomial", "no clock", _sketch(integral.polynomial(0.5, scale=3), 500, None)
+    )
+    yield Case("integral", "window", "a window", _sketch(integral.window(3600), 500, 1_700_000_100))
+    yield Case(
+        "integral", "halving", "half-lives", _sketch(integral.halving(60), 500, 1_700_000_100)
+    )
+    yield Case("integral", "table", "w - x, not decomposable", _sketch(TABLE, 500, 1_700_000_100))
+    one = SketchParams(max_weight=1, id_bits=8, capacity=1, seed=3)
+    tied = IntegralDecaySketch(one, integral.window(10))
+    tied.update(None, 1, [77] * 256, list(range(256)))
+    yield Case(
+        "integral", "only_watermarks", "256 observations that expire at once, capacity 1", tied
+    )
+
+
+def of_samplers() -> Iterator[Case]:
+    of_sum = SumParams(max_sum=10**6, capacity=40, max_window=3600, seed=42)
+    yield Case("sum", "empty", "nothing but parameters", SumSampler(of_sum))
+    one = SumSampler(of_sum)
+    one.update(490, 1_700_001_790, 0, source="node-7")
+    yield Case("sum", "one_row", "one element, without a clock", one)
+    for name, eager in (("lazy", None), ("eager", 3)):
+        params = SumParams(
+            max_sum=10**6, capacity=40, max_window=3600, seed=42, eager_from_level=eager
+        )
+        sampler = SumSampler(params)
+        for i in range(900):
+            time = 1_700_000_000 + _below(5000, 2, i)
+            sampler.update(1 + _below(300, 1, i) ** 2 % 300, time, i, source="node-7")
+        sampler.advance(1_700_004_500)
+        about = "several blocks, ties, watermarks, a clock that forgot some"
+        yield Case("sum", name, about, sampler)
+    floats = MedianSampler(
+        MedianParams(max_count=1 << 20, capacity=60, seed=2**64 - 1, time_unit="ms")
+    )
+    for i in range(700):
+        floats.update(_below(400, 3, i) / 10, -(10**12) + _below(300, 2, i), i, source="node-7")
+    yield Case("median", "floats", "one decimal, before 1970, no largest window", floats)
+    integers = MedianSampler(
+        MedianParams(max_count=2, capacity=5, max_window=0, value_type="int64")
+    )
+    for i in range(9):
+        integers.update(-(2**62) + i, 2**62 - i // 3, i, source=i)
+    integers.advance(-(2**62))
+    yield Case("median", "integers", "extreme values and times, two levels", integers)

@@ -1,0 +1,147 @@
+"""Writes the golden files: ``PYTHONPATH=.:tests python -m golden.make``.
+
+For each case ``FAMILY/NAME.dsk`` are the bytes and ``NAME.json`` is what they say. They bind every
+later release, so an existing file is never changed: a new wire version gets a directory of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from golden.cases import TABLE, Case, cases
+from support.examples import states_of
+
+from decaysketch.core.observations import decode_values, encode_values
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.families import Recipe, recipe_from_dict
+from decaysketch.querytime import wire
+
+DIRECTORY = Path(__file__).parent / f"v{wire.VERSION}"
+
+#: Column of the JSON -> array of the state. What a state has no array of is not written down.
+_COLUMNS: Mapping[str, str] = {
+    "time": "times", "id": "ids", "key": "keys", "weight": "weights", "level": "levels",
+    "value key": "value_keys",
+}  # fmt: skip
+#: The columns that those files have that were written first.
+_FIRST: Mapping[str, tuple[str, ...]] = {
+    "decay": ("time", "id", "weight", "level", "value"),
+    "integral": ("time", "id", "weight", "value key"),
+    "sum": ("time", "key", "level", "value key"),
+    "median": ("time", "key", "level", "value key"),
+}
+
+
+def description(case: Case) -> dict[str, Any]:
+    """What the bytes say."""
+    states = states_of(case.sketch)
+    params = states[0].params
+    said = {"about": case.about, "params": params.to_dict()}
+    if hasattr(params, "id_key"):
+        said |= {"id_key": params.id_key.hex() if params.id_key else None}
+    if hasattr(states[0], "decay"):
+        digest = states[0].decay.steps(params.max_weight).digest.hex()
+        said |= {"decay": states[0].decay.to_dict(), "decay digest": digest}
+    said |= {"embed_params": case.embed_params, "fingerprint": params.fingerprint.hex()}
+    floor = getattr(states[0], "clock", NO_WATERMARK)
+    said |= {"clock": None if floor == NO_WATERMARK else floor, "digest": case.sketch.digest()}
+    for copy, state in enumerate(states):
+        of_copy = f" of copy {copy}" if len(states) > 1 else ""
+        marks = state.watermarks.tolist()
+        if case.family in ("decay", "integral"):
+            said[f"watermarks{of_copy}"] = [mark for mark in marks if mark > floor]
+        else:
+            said[f"watermarks{of_copy}"] = [None if m == NO_WATERMARK else m for m in marks]
+        names = _FIRST.get(case.family, [n for n, held in _COLUMNS.items() if hasattr(state, held)])
+        columns = [_written(state, name) for name in names]
+        rows = [list(row) for row in zip(*columns, strict=True)]
+        said[f"rows{of_copy} ({', '.join(names)})"] = rows
+    return said
+
+
+def _written(state: Any, name: str) -> list[Any]:
+    if name != "value":
+        column: list[Any] = getattr(state, _COLUMNS[name]).tolist()
+        return column
+    values, missing = decode_values(state.value_keys, state.params.value_type)
+    return [None if m else v for v, m in zip(values.tolist(), missing.tolist(), strict=True)]
+
+
+def recipe_said(family: str, said: Mapping[str, Any]) -> Recipe:
+    """The recipe that the JSON names."""
+    form = {"family": family, "params": said["params"]}
+    if "decay" in said:
+        form["decay"] = said["decay"]
+    key = said.get("id_key")
+    return recipe_from_dict(form, id_key=bytes.fromhex(key) if key else None, table=TABLE)
+
+
+def sketch_said(family: str, said: Mapping[str, Any]) -> Any:
+    """The sketch, from the JSON alone."""
+    recipe = recipe_said(family, said)
+    empty = recipe.empty()
+    states = [_state_said(recipe, said, state) for state in states_of(empty)]
+    return recipe.sketch_type.from_state(states if hasattr(empty, "states") else states[0])
+
+
+def _state_said(recipe: Recipe, said: Mapping[str, Any], empty: Any) -> Any:
+    copy = getattr(empty, "copy", 0)
+    of_copy = f" of copy {copy}" if getattr(recipe.params, "copies", 1) > 1 else ""
+    [title] = [name for name in said if name.startswith(f"rows{of_copy} (")]
+    names = title.partition("(")[2].rstrip(")").split(", ")
+    known = dict(zip(names, zip(*said[title], strict=True), strict=True)) if said[title] else {}
+    held: dict[str, Any] = {_COLUMNS.get(name, name): column for name, column in known.items()}
+    if values := held.pop("value", None):
+        kind = recipe.params.value_type
+        held["value_keys"] = [
+            NO_WATERMARK if v is None else int(encode_values([v], kind)[0]) for v in values
+        ]
+    changes = {n: np.array(c, getattr(empty, n).dtype) for n, c in held.items()}
+    clock = said.get("clock")
+    floor = NO_WATERMARK if clock is None else clock
+    marks = np.full_like(empty.watermarks, floor)
+    for level, mark in enumerate(said[f"watermarks{of_copy}"]):
+        marks[level] = NO_WATERMARK if mark is None else mark
+    changes["watermarks"] = marks
+    if hasattr(empty, "clock"):
+        changes["clock"] = floor
+    return replace(empty, **changes)
+
+
+def to_json(described: Mapping[str, Any]) -> str:
+    """JSON with a line for each field and each row."""
+    lines = []
+    for name, content in described.items():
+        text = json.dumps(content)
+        if name.startswith("rows") and content:
+            text = "[\n    " + ",\n    ".join(map(json.dumps, content)) + "\n  ]"
+        lines.append(f"  {json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main() -> int:
+    changed = 0
+    for case in cases():
+        path = DIRECTORY / case.family / f"{case.name}.dsk"
+        beside, described = path.with_suffix(".json"), description(case)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(case.blob)
+            beside.write_text(to_json(described))
+            print(f"{case.family}/{case.name}: {len(case.blob)} bytes")
+            continue
+        said = json.loads(beside.read_text())
+        if path.read_bytes() != case.blob or said != {n: described[n] for n in said}:
+            print(f"{case.family}/{case.name} would change; golden files do not", file=sys.stderr)
+            changed += 1
+    return 1 if changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
