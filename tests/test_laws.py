@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 import decaysketch as ds
 from decaysketch import minhit
-from decaysketch.core import observations
-from decaysketch.querytime import rows as retained
+from decaysketch.core import bags, observations
 
 LAW = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -30,10 +29,10 @@ LAW = settings(
 @pytest.fixture(autouse=True, scope="module")
 def small_bags() -> Any:
     """Let bags overflow early, so that compaction runs in the middle of feeds."""
-    before = retained._SMALLEST_LIMIT, retained._MERGE_LIMIT
-    retained._SMALLEST_LIMIT, retained._MERGE_LIMIT = 40, 60
+    before = bags._SMALLEST_LIMIT, bags._MERGE_LIMIT
+    bags._SMALLEST_LIMIT, bags._MERGE_LIMIT = 40, 60
     yield
-    retained._SMALLEST_LIMIT, retained._MERGE_LIMIT = before
+    bags._SMALLEST_LIMIT, bags._MERGE_LIMIT = before
 
 
 @st.composite

@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import decaysketch as ds
-from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler, merge
+from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.asyncwindow import reference as paper
-from decaysketch.asyncwindow import rows as retained
+from decaysketch.core import bags
 from decaysketch.core.observations import decode_values
+from decaysketch.families import merge
 
 LAW = settings(
     max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -35,10 +36,10 @@ Case = tuple[Params, list[Row]]
 @pytest.fixture(autouse=True, scope="module")
 def small_bags() -> Any:
     """Let bags overflow early, so that compaction runs in the middle of feeds."""
-    before = retained._SMALLEST_LIMIT, retained._MERGE_LIMIT
-    retained._SMALLEST_LIMIT, retained._MERGE_LIMIT = 40, 60
+    before = bags._SMALLEST_LIMIT, bags._MERGE_LIMIT
+    bags._SMALLEST_LIMIT, bags._MERGE_LIMIT = 40, 60
     yield
-    retained._SMALLEST_LIMIT, retained._MERGE_LIMIT = before
+    bags._SMALLEST_LIMIT, bags._MERGE_LIMIT = before
 
 
 @LAW

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from integral import cases
 
 import decaysketch as ds
+from decaysketch.core import bags
 from decaysketch.decay import integral
-from decaysketch.integral import rows as bags
 
 LAW = settings(
     max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from integral import cases, definition
 
 import decaysketch as ds
+from decaysketch.core import bags
 from decaysketch.decay import integral
-from decaysketch.integral import _kernels, rows, tables
+from decaysketch.integral import _kernels, tables
 from decaysketch.integral.state import IntegralState
 from decaysketch.minhit._kernels import GROUP
 from decaysketch.minhit._plan import down_steps
@@ -28,10 +29,10 @@ sizes = st.lists(st.sampled_from([1, 2, 7, 50]), min_size=1, max_size=4)
 @pytest.fixture(autouse=True, scope="module")
 def small_bags() -> Any:
     """Let bags overflow early, so that compaction runs in the middle of feeds."""
-    before = rows._SMALLEST_LIMIT
-    rows._SMALLEST_LIMIT = 40
+    before = bags._SMALLEST_LIMIT
+    bags._SMALLEST_LIMIT = 40
     yield
-    rows._SMALLEST_LIMIT = before
+    bags._SMALLEST_LIMIT = before
 
 
 def check(state: IntegralState, wanted: definition.State) -> None:
