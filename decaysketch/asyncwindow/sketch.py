@@ -44,7 +44,7 @@ from decaysketch.asyncwindow.params import MedianParams, SumParams
 from decaysketch.asyncwindow.rows import RetainedElements
 from decaysketch.asyncwindow.snapshot import WindowSnapshot
 from decaysketch.asyncwindow.state import WindowState
-from decaysketch.contract.sketch import Sketch
+from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.observations import (
     MISSING_KEY,
     TIME_LIMIT,
@@ -74,35 +74,20 @@ _INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 _MASK = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class WindowStats:
-    """What a sampler took in and what it holds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStats(Stats):
+    """What a sampler took in and what it holds; see :class:`~decaysketch.contract.sketch.Stats`.
 
     Attributes:
-        fed: rows given to ``update`` of this object (copies, merges, pickles and bytes start again
-            at 0).
-        late: of these, rows older than any window by the clock at their arrival.
-        too_late: of these, rows refused because their time was after ``not_after``.
-        zero: of these, rows of value 0 in a sum, which contribute nothing.
-        rows: elements held.
+        late: of the rows fed, those older than any window by the clock at their arrival.
+        zero: of the rows fed, those of value 0 in a sum, which contribute nothing.
         keys_with_several_values: keys held with more than one value. In a sum each counts as
             several elements; a message has one value in most streams.
-        oldest, newest: earliest and latest time held, or None.
-        clock: the latest time that the sampler was advanced to, or None.
-        complete_since: for each level, the time later than which everything that reaches it is
-            held; None where nothing was discarded.
     """
 
-    fed: int
     late: int
-    too_late: int
     zero: int
-    rows: int
     keys_with_several_values: int
-    oldest: int | None
-    newest: int | None
-    clock: int | None
-    complete_since: tuple[int | None, ...]
 
 
 class Sampler(Sketch, Generic[P]):
@@ -138,7 +123,7 @@ class Sampler(Sketch, Generic[P]):
         self._own_word_number = int(self._own_word[0])
         self._words: dict[Source, UInt64Array] = {}  # of the sources seen lately
         self._next_number = next_number
-        self._late = self._too_late = self._zero = 0
+        self._late = self._zero = 0
         self._highest = params.bound  # of a value, in a sum
         self._pending = Pending("qqQQ" if params.value_type == "int64" else "dqQQ")
         self._changed()
@@ -435,19 +420,12 @@ class Sampler(Sketch, Generic[P]):
         return cls.from_state(state, source=source, next_number=next_number)
 
     def stats(self) -> WindowStats:
-        """What was fed and what is held. O(rows log rows)."""
-        snapshot = self.snapshot()
+        state = self.state()
         return WindowStats(
-            fed=self._fed,
+            **self._counted(),
             late=self._late,
-            too_late=self._too_late,
             zero=self._zero,
-            rows=len(snapshot),
-            keys_with_several_values=len(snapshot) - len(np.unique(snapshot.state.keys)),
-            oldest=snapshot.oldest,
-            newest=snapshot.newest,
-            clock=snapshot.clock,
-            complete_since=snapshot.complete_since,
+            keys_with_several_values=len(state) - len(np.unique(state.keys)),
         )
 
     def _summary(self) -> dict[str, Any]:

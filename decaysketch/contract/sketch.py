@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +25,32 @@ from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import IncompatibleSketchError
 
-__all__ = ["Sketch"]
+__all__ = ["Sketch", "Stats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What a sketch took in and what it holds.
+
+    Attributes:
+        fed: rows given to ``update`` of this object (copies, merges, pickles and bytes start again
+            at 0).
+        too_late: of these, rows refused because their time was after ``not_after``.
+        rows: observations held, by all hash functions together.
+        clock: the latest time that the sketch was told, or None.
+        oldest, newest: earliest and latest time held, or None.
+        complete_since: for each level, the watermark: of an integral decay the earliest time of a
+            query that it answers, else the time later than which everything that reaches the level
+            is held. None where nothing was discarded and no clock was told.
+    """
+
+    fed: int
+    too_late: int
+    rows: int
+    clock: int | None
+    oldest: int | None
+    newest: int | None
+    complete_since: tuple[int | None, ...]
 
 
 class Sketch(Summarized):
@@ -39,7 +65,7 @@ class Sketch(Summarized):
 
     _bags: Sequence[Bag]  # what holds the rows, one for each hash function
     _pending: Pending  # rows that were validated one by one
-    _fed = 0  # rows given to ``update``
+    _fed = _too_late = 0  # rows given to ``update``, and those of them after ``not_after``
     _snapshot: Snapshot | None = None  # of the rows as they are, once asked for
 
     # --------------------------------------------------------------------- of each family its own
@@ -57,8 +83,8 @@ class Sketch(Summarized):
         """
 
     @abstractmethod
-    def stats(self) -> Any:
-        """What was fed and what is held, as figures by name."""
+    def stats(self) -> Stats:
+        """What was fed and what is held. O(rows)."""
 
     @classmethod
     @abstractmethod
@@ -114,6 +140,14 @@ class Sketch(Summarized):
             self._fold(*columns)
             self._fed += len(columns[0])
             self._pending.clear()  # last: should folding in fail, they can be folded in again
+
+    def _counted(self) -> dict[str, Any]:
+        """The figures of every family, by their names in :class:`Stats`."""
+        held = self.snapshot()
+        return {
+            "fed": self._fed, "too_late": self._too_late, "rows": len(held), "clock": held.clock,
+            "oldest": held.oldest, "newest": held.newest, "complete_since": held.complete_since,
+        }  # fmt: skip
 
     # -------------------------------------------------------------------------------------- merge
 

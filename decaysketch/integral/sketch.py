@@ -39,8 +39,8 @@ import numpy.typing as npt
 from decaysketch.answers import query
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Sample
-from decaysketch.contract.sketch import Sketch
-from decaysketch.core.observations import Observations, check_integer_time, check_time, prepare
+from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.core.observations import check_time, prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
@@ -56,33 +56,18 @@ from decaysketch.integral.state import IntegralState, spec_of
 __all__ = ["IntegralDecaySketch", "IntegralStats"]
 
 
-@dataclass(frozen=True, slots=True)
-class IntegralStats:
-    """What a sketch took in and what it holds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegralStats(Stats):
+    """What a sketch took in and what it holds; see :class:`~decaysketch.contract.sketch.Stats`.
 
     Attributes:
-        fed: rows given to :meth:`IntegralDecaySketch.update` of this object (copies, merges,
-            pickles and bytes start again at 0).
-        zero_weight: of these, rows of weight 0, which contribute nothing.
-        too_late: of these, rows refused because their time was after ``not_after``.
-        already_expired: of these, rows that weighed nothing any more at the clock.
-        rows: observations held.
-        clock: the latest time the sketch was told, or None.
-        oldest, newest: earliest and latest time held, or None.
-        complete_since: for each level, the watermark: the earliest time of a query that it can
-            answer; None where nothing was discarded and no clock was told.
+        zero_weight: of the rows fed, those of weight 0, which contribute nothing.
+        already_expired: of the rows fed, those that weighed nothing any more at the clock.
         warnings: as those of :class:`~decaysketch.querytime.sketch.SketchStats`.
     """
 
-    fed: int
     zero_weight: int
-    too_late: int
     already_expired: int
-    rows: int
-    clock: int | None
-    oldest: int | None
-    newest: int | None
-    complete_since: tuple[int | None, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -127,7 +112,7 @@ class IntegralDecaySketch(Sketch):
         if params.copies != 1:
             raise ParameterError(f"copies is {params.copies}; expected 1, for an integral decay")
         self._bags = (IntegralRows(params, decay),)
-        self._zero_weight = self._too_late = 0
+        self._zero_weight = 0
         self._pending = PendingRows(params)
         self._changed()
 
@@ -191,19 +176,13 @@ class IntegralDecaySketch(Sketch):
                 self._flush()
             return
         batch = prepare(self.params, values, weights, timestamps, ids)
-        rows, late = len(batch.ids), 0
-        if not_after is not None:
-            check_integer_time("not_after", not_after)
-            in_time = batch.timestamps <= not_after
-            late = rows - int(in_time.sum())
-            if late:
-                batch = Observations(*(column[in_time] for column in batch))
+        taken = batch.not_after(not_after)
         if told is not None:
             self._tell(told)
-        self._too_late += late
-        self._fed += rows
-        self._zero_weight += int((batch.weights == 0).sum())
-        self._rows.admit(batch)
+        self._fed += len(batch.ids)
+        self._too_late += len(batch.ids) - len(taken.ids)
+        self._zero_weight += int((taken.weights == 0).sum())
+        self._rows.admit(taken)
         self._changed()
 
     def verdicts(
@@ -308,19 +287,11 @@ class IntegralDecaySketch(Sketch):
         return cls.from_state(wire.decode(blob, params=params, decay=decay, id_key=id_key))
 
     def stats(self) -> IntegralStats:
-        """What was fed and what is held. O(rows)."""
-        snapshot = self.snapshot()
         return IntegralStats(
-            fed=self._fed,
+            **self._counted(),
             zero_weight=self._zero_weight,
-            too_late=self._too_late,
             already_expired=self._rows.expired,
-            rows=len(snapshot),
-            clock=snapshot.clock,
-            oldest=snapshot.oldest,
-            newest=snapshot.newest,
-            complete_since=snapshot.complete_since,
-            warnings=self._warnings(snapshot.state),
+            warnings=self._warnings(self.state()),
         )
 
     def _warnings(self, state: IntegralState) -> tuple[str, ...]:

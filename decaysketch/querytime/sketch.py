@@ -36,8 +36,8 @@ from decaysketch.answers import ensemble, query
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Sample
-from decaysketch.contract.sketch import Sketch
-from decaysketch.core.observations import Observations, check_integer_time, prepare
+from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
@@ -54,33 +54,20 @@ __all__ = ["DecaySketch", "SketchStats"]
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class SketchStats:
-    """What a sketch took in and what it holds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SketchStats(Stats):
+    """What a sketch took in and what it holds; see :class:`~decaysketch.contract.sketch.Stats`.
 
     Attributes:
-        fed: rows given to :meth:`DecaySketch.update` of this object (copies, merges, pickles and
-            bytes start again at 0).
-        zero_weight: of these, rows of weight 0, which contribute nothing.
-        too_late: of these, rows refused because their time was after ``not_after``.
-        rows: observations held, by all copies together.
+        zero_weight: of the rows fed, those of weight 0, which contribute nothing.
         ids_with_several_weights: ids held with more than one weight. Identity is (id, weight), so
             each counts as several observations; in most streams a message has one weight.
-        oldest, newest: earliest and latest time held, or None.
-        complete_since: for each level, the watermark (the latest of the copies'): everything later
-            that the level selects is held; None where nothing was discarded.
         warnings: what makes answers less sure than they say, as far as it shows in what is held:
             ids that fill their space, weights too unequal for counts and totals of old times.
     """
 
-    fed: int
     zero_weight: int
-    too_late: int
-    rows: int
     ids_with_several_weights: int
-    oldest: int | None
-    newest: int | None
-    complete_since: tuple[int | None, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -112,7 +99,7 @@ class DecaySketch(Sketch):
 
     def __init__(self, params: SketchParams) -> None:
         self._bags = tuple(RetainedRows(params, copy) for copy in range(params.copies))
-        self._zero_weight = self._too_late = 0
+        self._zero_weight = 0
         self._before: QueryTimeSnapshot | None = None  # the last one that queries have read
         self._pending = PendingRows(params)
         self._value_dtype = _FLOAT64 if params.value_type == "float64" else _INT64
@@ -171,17 +158,12 @@ class DecaySketch(Sketch):
         if not_after is None and self._admit_fast(values, weights, timestamps, ids):
             return
         batch = prepare(self.params, values, weights, timestamps, ids)
-        rows = len(batch.ids)
-        if not_after is not None:
-            check_integer_time("not_after", not_after)
-            in_time = batch.timestamps <= not_after
-            if not in_time.all():
-                self._too_late += rows - int(in_time.sum())
-                batch = Observations(*(column[in_time] for column in batch))
-        self._fed += rows
-        self._zero_weight += int((batch.weights == 0).sum())
+        taken = batch.not_after(not_after)
+        self._fed += len(batch.ids)
+        self._too_late += len(batch.ids) - len(taken.ids)
+        self._zero_weight += int((taken.weights == 0).sum())
         for bag in self._bags:
-            bag.admit(batch)
+            bag.admit(taken)
         self._changed()
 
     def _admit_fast(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> bool:
@@ -316,21 +298,15 @@ class DecaySketch(Sketch):
         return cls.from_state(wire.decode(blob, params=params, id_key=id_key))
 
     def stats(self) -> SketchStats:
-        """What was fed and what is held. O(rows)."""
         snapshot = self.snapshot()
         held = [state for state in snapshot.states if len(state)]
         weights = np.int64(self.params.max_weight)
         pairs = [np.empty(0, np.int64), *(s.ids * weights + (s.weights - 1) for s in held)]
         ids = np.unique(np.concatenate(pairs)) // weights
         return SketchStats(
-            fed=self._fed,
+            **self._counted(),
             zero_weight=self._zero_weight,
-            too_late=self._too_late,
-            rows=len(snapshot),
             ids_with_several_weights=len(np.unique(ids[1:][ids[1:] == ids[:-1]])),
-            oldest=snapshot.oldest,
-            newest=snapshot.newest,
-            complete_since=snapshot.complete_since,
             warnings=_warnings(snapshot),
         )
 
