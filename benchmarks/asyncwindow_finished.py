@@ -60,7 +60,7 @@ def _union(parts: tuple[Any, Any]) -> object:
         for part in parts:
             both.merge(part)
         return both
-    return ds.asyncwindow.merge(parts).state()
+    return ds.merge(parts).state()
 
 
 @dataclass

@@ -7,14 +7,17 @@
     >>> sketch.mean(ds.decay.exponential(half_life=60), now=160).value > 20.8
     True
 
-Start at :class:`DecaySketch`; decays are made by :mod:`decaysketch.decay`.
+Start at :class:`DecaySketch`; decays are made by :mod:`decaysketch.decay`. Sketches are merged by
+their method or by :func:`merge`, and read from bytes by :func:`decode`. What is imported here and
+not in ``__all__`` (states, hashing, ``minhit``, ``wire``) is for those who study the state.
 """
 
-from decaysketch import asyncwindow, decay, families, minhit
+from decaysketch import asyncwindow, decay, families
+from decaysketch import minhit as minhit
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Sample
 from decaysketch.contract.snapshot import Snapshot
-from decaysketch.core import hashing
+from decaysketch.core import hashing as hashing
 from decaysketch.core.observations import observation_ids, scale_weights
 from decaysketch.core.params import SketchParams
 from decaysketch.decay import Decay
@@ -27,12 +30,12 @@ from decaysketch.errors import (
     TimeUnitWarning,
     UnanswerableQueryError,
 )
-from decaysketch.families import merge
+from decaysketch.families import decode, merge
 from decaysketch.integral.sketch import IntegralDecaySketch, IntegralStats
-from decaysketch.integral.state import IntegralState
-from decaysketch.querytime import wire
+from decaysketch.integral.state import IntegralState as IntegralState
+from decaysketch.querytime import wire as wire
 from decaysketch.querytime.sketch import DecaySketch, SketchStats
-from decaysketch.querytime.state import SketchState
+from decaysketch.querytime.state import SketchState as SketchState
 
 __all__ = [
     "CorruptSketchError",
@@ -42,26 +45,22 @@ __all__ = [
     "Estimate",
     "IncompatibleSketchError",
     "IntegralDecaySketch",
-    "IntegralState",
     "IntegralStats",
     "ObservationError",
     "ParameterError",
     "Sample",
     "SketchParams",
-    "SketchState",
     "SketchStats",
     "Snapshot",
     "TimeUnitWarning",
     "UnanswerableQueryError",
     "asyncwindow",
     "decay",
+    "decode",
     "families",
-    "hashing",
     "merge",
-    "minhit",
     "observation_ids",
     "scale_weights",
-    "wire",
 ]
 
 __version__ = "0.1.0"

@@ -18,7 +18,7 @@ A new family is a new folder, and its line in :data:`FAMILIES`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from decaysketch.asyncwindow import family as asyncwindow
 from decaysketch.asyncwindow.family import MedianRecipe, SumRecipe
@@ -200,7 +200,9 @@ def merge(sketches: Iterable[S]) -> S:
     for family in found[1:]:
         if family is not found[0]:
             raise IncompatibleSketchError({"family": (found[0].name, family.name)})
-    return cast(S, found[0].recipe.merge(given))  # of the class of what was given
+    merged = given[0]._empty()
+    merged.merge(*given)
+    return merged
 
 
 def _family_of_sketch(sketch: Any) -> Family:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +41,58 @@ def test_every_family_has_a_recipe_here() -> None:
     for name, recipe in RECIPES.items():
         assert recipe.family == name
         assert type(recipe.empty()) is recipe.sketch_type
+
+
+@pytest.mark.parametrize("name", RECIPES)
+class TestEachFamily:
+    def test_a_snapshot_is_merged_like_its_sketch(self, name: str) -> None:
+        recipe = RECIPES[name]
+        merged, part = fed(recipe, 0, 60), fed(recipe, 50, 50)
+        frozen, before = part.snapshot(), part.to_bytes()
+        part.update(*([1, 1, 7, 7] if recipe.params_type is ds.SketchParams else [1, 7]))
+        merged.merge(frozen, frozen)
+        assert merged == fed(recipe)
+        assert frozen.to_bytes() == frozen.thaw().to_bytes() == before
+
+    def test_a_snapshot_is_kept_until_something_changes(self, name: str) -> None:
+        recipe = RECIPES[name]
+        sketch = fed(recipe)
+        row = [1, 1, 700, 700] if recipe.params_type is ds.SketchParams else [1, 700]
+        changes: list[Any] = [
+            lambda: sketch.update(*row),
+            lambda: sketch.merge(fed(recipe, 200)),
+            lambda: sketch.resize(7),
+            sketch.trim,
+        ]
+        if sketch.clock is None and name != "decay":
+            changes.append(lambda: sketch.advance(900))
+        for change in changes:
+            kept = sketch.snapshot()
+            sketch.stats(), len(sketch), sketch.to_bytes(), sketch.copy(), repr(sketch)
+            assert sketch.snapshot() is kept
+            change()
+            assert sketch.snapshot() is not kept
+            assert decode(sketch.to_bytes()) == sketch  # of what is held now
+        assert sketch.copy() == sketch == pickle.loads(pickle.dumps(sketch))
+
+    def test_other_things_are_not_merged(self, name: str) -> None:
+        sketch = fed(RECIPES[name])
+        before = sketch.to_bytes()
+        others = [other for family, other in RECIPES.items() if family != name]
+        for other in ["a text", *map(fed, others), *(fed(other).snapshot() for other in others)]:
+            with pytest.raises(TypeError, match=f"cannot merge a {type(other).__name__} into a"):
+                sketch.merge(other)
+            with pytest.raises(TypeError, match="unsupported operand"):
+                sketch | other
+            assert sketch != other
+        assert sketch.to_bytes() == before
+
+    def test_figures_have_one_name(self, name: str) -> None:
+        sketch = fed(RECIPES[name])
+        stats, held = sketch.stats(), sketch.snapshot()
+        assert (stats.fed, stats.too_late, stats.rows) == (100, 0, len(sketch))
+        for figure in ("clock", "oldest", "newest", "complete_since"):
+            assert getattr(stats, figure) == getattr(held, figure)
 
 
 def test_a_recipe_stands_for_itself() -> None:

@@ -15,7 +15,7 @@ when a :class:`~decaysketch.DecaySketch`.
 
 from decaysketch.asyncwindow.coins import element_keys
 from decaysketch.asyncwindow.params import AsyncParams, MedianParams, SumParams
-from decaysketch.asyncwindow.sketch import MedianSampler, SumSampler, WindowStats, merge
+from decaysketch.asyncwindow.sketch import MedianSampler, SumSampler, WindowStats
 from decaysketch.asyncwindow.state import WindowState
 
 __all__ = [
@@ -27,5 +27,4 @@ __all__ = [
     "WindowState",
     "WindowStats",
     "element_keys",
-    "merge",
 ]

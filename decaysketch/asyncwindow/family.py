@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from decaysketch.asyncwindow import rows, wire
 from decaysketch.asyncwindow.params import OPTIONS, AsyncParams, MedianParams, SumParams
-from decaysketch.asyncwindow.sketch import MedianSampler, Sampler, SumSampler, merge
+from decaysketch.asyncwindow.sketch import MedianSampler, Sampler, SumSampler
 from decaysketch.contract.family import OF_VALUES, Blob, Family, Head, Input, Promises
 from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
 from decaysketch.decay.integral import IntegralDecay
@@ -37,10 +37,6 @@ class _SamplerRecipe(Recipe):
             )
         sampler: Sampler[Any] = cls.sketch_type.from_bytes(blob, params=params)
         return sampler
-
-    @classmethod
-    def merge(cls, sketches: Sequence[Sampler[Any]]) -> Sampler[Any]:
-        return merge(sketches)
 
     @classmethod
     def parse(

@@ -1,18 +1,8 @@
-"""The rows a sampler holds, between batches: a bag with watermarks, compacted when it is full.
-
-A row is admitted if it is later than the watermark of its level; that is safe at once, since
-watermarks only rise. What is admitted may be superfluous: a copy, or beyond the capacity. So the
-bag grows to a few times what the last compaction kept, and is then compacted in one pass
-(``_kernels.py``). Laziness changes no state: :meth:`RetainedElements.state` compacts first.
-
-Scratch memory is shared by all samplers of a thread; a sampler owns its bag alone.
-"""
+"""The rows a sampler holds, between batches: a bag (``core/bags.py``) of elements."""
 
 from __future__ import annotations
 
 import secrets
-import threading
-from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -20,26 +10,17 @@ import numpy.typing as npt
 
 from decaysketch.asyncwindow import _kernels
 from decaysketch.asyncwindow.params import MedianParams, SumParams
-from decaysketch.asyncwindow.state import NO_CLOCK, WindowState, floor_of
+from decaysketch.asyncwindow.state import WindowState, floor_of
 from decaysketch.core._sort_kernels import MAX_ROWS, TABLE_FULL
 from decaysketch.core.arrays import read_only
+from decaysketch.core.bags import ColumnBag, Scratch, with_room
 from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT
-from decaysketch.core.watermarks import NO_WATERMARK
-from decaysketch.errors import ParameterError
 
 __all__ = ["Columns", "RetainedElements", "release_scratch"]
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 
-# The bag is compacted when it holds this many times the rows that the last compaction kept, but
-# never below the minimum. It is allocated a quarter larger, and used: samples grow slowly, and
-# touching fresh memory costs more than a row does.
-_BAG_FACTOR = 4
-_SMALLEST_LIMIT = 16_384
-_MERGE_LIMIT = 1 << 18  # rows gathered from many samplers before they are compacted together
-_FIRST_ROOM = 1_024
-_SLACK, _LITTLE = 8, 64  # trimmed, a bag has room for that part of its rows more, or so many
 _SPARE = 1.03  # capacities of rows to look at, so that some may be copies; doubled where too few
 _TABLE_MARGIN = 1.6  # slots of the identity table for each row that survived last time
 
@@ -60,103 +41,39 @@ class Columns(NamedTuple):
     keys: UInt64Array
     levels: npt.NDArray[np.int8]
 
-    @classmethod
-    def empty(cls, rows: int) -> Self:
-        return cls(
-            np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.uint64),
-            np.empty(rows, np.int8),
-        )  # fmt: skip
-
-    def copy_from(self, source: Columns, rows: int) -> None:
-        self.values[:rows] = source.values[:rows]
-        self.times[:rows] = source.times[:rows]
-        self.keys[:rows] = source.keys[:rows]
-        self.levels[:rows] = source.levels[:rows]
-
     def taken(self, rows: Any) -> Columns:
         """Some of the rows, copied unless ``rows`` is a slice."""
         return Columns(self.values[rows], self.times[rows], self.keys[rows], self.levels[rows])
 
 
-class _Scratch(threading.local):
-    """Working memory of compaction, grown geometrically, one for each thread."""
-
-    def __init__(self) -> None:
-        self.out = Columns.empty(0)
-        self._allocate(_FIRST_ROOM)
-
-    def reserve(self, rows: int) -> None:
-        if rows > self.room:
-            self._allocate(max(rows, self.room * 3 // 2))
-
-    def _allocate(self, room: int) -> None:
-        self.room = room
-        self.pairs = np.empty((2, room), np.uint64), np.empty((2, room), np.uint32)
-        self.order = np.empty(room, np.int64)
-        self.table = np.empty(1 << (2 * room).bit_length(), np.uint32)
+_scratch = Scratch(Columns(*(np.empty(0, kind) for kind in "qqQb")))
+release_scratch = _scratch.release
 
 
-_scratch = _Scratch()
-
-
-def release_scratch() -> None:
-    """Give back the working memory of the calling thread; it is made anew when it is needed."""
-    _scratch.__init__()  # type: ignore[misc]
-
-
-class RetainedElements:
+class RetainedElements(ColumnBag):
     """Rows, watermarks and clock. Not safe to use from two threads at once."""
 
+    factor = 4
+    block = _kernels.BLOCK
+    scratch = _scratch
+    params: SumParams | MedianParams
+    _bag: Columns
+
     def __init__(self, params: SumParams | MedianParams) -> None:
-        self.params = params
-        self.clock = NO_CLOCK
+        super().__init__(params)
         bounds = (0, params.bound) if params.weighted else (_LOWEST_KEY, _HIGHEST_KEY)
         self._limits = (*bounds, TIME_LIMIT)
-        self._marks = np.full(params.levels + 1, NO_WATERMARK, dtype=np.int64)  # t_i
-        self._bag = Columns.empty(0)
-        self._rows = 0
-        self._kept = 0  # rows that the last compaction kept: the first ones of the bag
-        self._dirty = False  # more was added, or less is to be kept, since then
         self._spare = _SPARE
 
     @classmethod
-    def from_state(cls, state: WindowState) -> Self:
-        """Rows that hold exactly a canonical state."""
+    def _like(cls, state: WindowState) -> Self:
         rows = cls(state.params)
         rows.clock = state.clock
-        rows._marks[:] = state.watermarks
-        rows._reserve(len(state))
-        columns = Columns(state.value_keys, state.times, state.keys, state.levels)
-        rows._bag.copy_from(columns, len(state))
-        rows._rows = rows._kept = len(state)
         return rows
 
-    @classmethod
-    def frozen(cls, state: WindowState) -> Self:
-        """Rows of a state without a copy of them: to be absorbed by others, not to be changed."""
-        rows = cls(state.params)
-        rows.clock = state.clock
-        rows._marks[:] = state.watermarks
-        rows._bag = Columns(state.value_keys, state.times, state.keys, state.levels)
-        rows._rows = rows._kept = len(state)
-        return rows
-
-    def __len__(self) -> int:
-        self.compact()
-        return self._rows
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the bag takes, room for more rows included."""
-        return sum(column.nbytes for column in self._bag)
-
-    def trim(self) -> None:
-        """Compact, and give back the room that no row takes. O(rows) where there is any."""
-        self.compact()
-        if len(self._bag.keys) > self._rows + self._rows // _SLACK + _LITTLE:
-            bag = Columns.empty(self._rows)
-            bag.copy_from(self._bag, self._rows)
-            self._bag = bag
+    @staticmethod
+    def _columns(state: WindowState) -> Columns:
+        return Columns(state.value_keys, state.times, state.keys, state.levels)
 
     @property
     def floor(self) -> int:
@@ -210,96 +127,24 @@ class RetainedElements:
             self._dirty = True  # after making room, which may have compacted
         return (int(zeros) if params.weighted else 0), int(late)
 
-    def advance(self, clock: int) -> None:
-        """Move the clock on; an earlier time has no effect."""
-        if clock <= self.clock:
-            return
-        self.clock = clock
-        if self.floor > self._marks.min():
-            np.maximum(self._marks, self.floor, out=self._marks)
-            self._dirty = True
+    def _append(self, bag: Self, incoming: int) -> None:
+        self._make_room_to_append(bag._rows, incoming)
+        self._rows = _kernels.append_later(
+            *(read_only(column) for column in bag._bag), bag._rows, self._marks, *self._bag,
+            self._rows,
+        )  # fmt: skip
 
-    def absorb(self, others: Iterable[RetainedElements]) -> None:
-        """Take what other bags hold, the higher watermark of each level and the latest clock.
-
-        The joined watermarks are right before a row is looked at: a row not later than the
-        watermark of its level in any of the samplers is not in their merged state.
-        """
-        bags = list(others)
-        for bag in bags:
-            bag.compact()
-            np.maximum(self._marks, bag._marks, out=self._marks)
-        for bag in bags:
-            self.advance(bag.clock)
-        incoming = sum(bag._rows for bag in bags)
-        for bag in bags:
-            if self._rows + bag._rows > max(_MERGE_LIMIT, _BAG_FACTOR * self._kept):
-                self._dirty = True
-                self.compact()
-            limit = max(_MERGE_LIMIT, _BAG_FACTOR * self._kept, self._rows + bag._rows)
-            self._reserve(min(self._rows + incoming, limit, MAX_ROWS - 1) + 1)
-            if self._rows + bag._rows >= len(self._bag.keys):  # the kernel checks no bounds
-                raise ParameterError(
-                    f"merging takes {self._rows + bag._rows} rows at once; expected less than "
-                    f"{len(self._bag.keys)}: take a smaller capacity"
-                )
-            self._rows = _kernels.append_later(
-                *(read_only(column) for column in bag._bag), bag._rows, self._marks, *self._bag,
-                self._rows,
-            )  # fmt: skip
-            self._dirty = True
-            incoming -= bag._rows
-
-    def lower_capacity(self, capacity: int) -> None:
-        """Shrink to a smaller capacity: equals having built with it."""
-        self.params = self.params.with_capacity(capacity)
-        self._dirty = True
-
-    def _make_room(self, incoming: int) -> None:
-        """Room for one more block, by growing the bag up to its limit, else by compacting it."""
-        if self._rows + _kernels.BLOCK <= len(self._bag.keys):
-            return
-        if self._rows + _kernels.BLOCK > self._limit():
-            self._dirty = True
-            self.compact()
-        if self._rows + _kernels.BLOCK > len(self._bag.keys):
-            wanted = max(_FIRST_ROOM, 2 * len(self._bag.keys), self._rows + incoming)
-            self._reserve(min(self._limit() * 5 // 4, wanted + _kernels.BLOCK))
-
-    def _limit(self) -> int:
-        """Rows at which the bag is compacted; a row number has to fit the kernels' words."""
-        limit = max(_SMALLEST_LIMIT, _BAG_FACTOR * self._kept) + _kernels.BLOCK
-        return min(limit, MAX_ROWS * 4 // 5)
-
-    def _reserve(self, rows: int) -> None:
-        if rows > len(self._bag.keys):
-            bag = Columns.empty(rows)
-            bag.copy_from(self._bag, self._rows)
-            self._bag = bag
+    def _most_room(self) -> int:
+        """A quarter more than the limit, and used: samples grow slowly, and touching fresh memory
+        costs more than a row does."""
+        return min(self._limit() * 5 // 4, MAX_ROWS)
 
     # -------------------------------------------------------------------------------- compaction
 
-    def compact(self) -> None:
-        """Drop copies and what is beyond the capacity; leaves the rows ordered by time, latest
-        first. O(rows)."""
-        if not self._dirty:
-            return
-        if self._rows:
-            _scratch.reserve(self._rows)
-            if len(_scratch.out.keys) < self._rows:
-                _scratch.out = Columns.empty(len(self._bag.keys))
-            kept, bag, out = self._compact_into(_scratch.out), self._bag, _scratch.out
-            if len(out.keys) <= 2 * len(bag.keys):  # like sizes: trade memory instead of copying
-                self._bag, _scratch.out = out, bag
-            else:
-                bag.copy_from(out, kept)
-            self._rows = kept
-        self._kept = self._rows
-        self._dirty = False
-
     def _compact_into(self, out: Columns) -> int:
         """Steps (0) to (4) of ``_kernels.py``; the number of rows kept."""
-        n, bag, params, (ages, words) = self._rows, self._bag, self.params, _scratch.pairs
+        n, bag, params = self._rows, self._bag, self.params
+        ages, words = _scratch.keys, _scratch.words
         cuts = np.empty(len(self._marks), np.int64)
         newest, span_bits = _kernels.choose(
             bag.times, bag.levels, n, int(params.capacity * self._spare), params.first_nested,
@@ -332,16 +177,14 @@ class RetainedElements:
         Cheaper than :meth:`state`. O(rows).
         """
         self.compact()
-        rows = Columns.empty(self._rows)
-        rows.copy_from(self._bag, self._rows)
-        return self._state(rows)
+        return self._state(with_room(self._bag, self._rows, self._rows))
 
     def state(self) -> WindowState:
         """The canonical state, copied out. O(rows)."""
         self.compact()
         n, bag = self._rows, self._bag
         _scratch.reserve(n)
-        order, (ages, words) = _scratch.order, _scratch.pairs
+        order, ages, words = _scratch.order, _scratch.keys, _scratch.words
         _kernels.canonical_order(
             bag.values, bag.times, bag.keys, n, self.params.weighted, ages[0], words[0], ages[1],
             words[1], order,

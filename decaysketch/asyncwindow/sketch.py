@@ -28,10 +28,9 @@ from __future__ import annotations
 
 import secrets
 from abc import abstractmethod
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +43,8 @@ from decaysketch.asyncwindow.estimators import Estimator, Strata
 from decaysketch.asyncwindow.params import MedianParams, SumParams
 from decaysketch.asyncwindow.rows import RetainedElements
 from decaysketch.asyncwindow.snapshot import WindowSnapshot
-from decaysketch.asyncwindow.state import NO_CLOCK, WindowState
-from decaysketch.contract.sketch import Sketch
+from decaysketch.asyncwindow.state import WindowState
+from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.observations import (
     MISSING_KEY,
     TIME_LIMIT,
@@ -55,63 +54,56 @@ from decaysketch.core.observations import (
     encode_values,
     integer_column,
 )
-from decaysketch.core.params import check_shrinks
+from decaysketch.core.pending import ENOUGH, Pending
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.verdicts import Identified, compare
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
-from decaysketch.errors import IncompatibleSketchError, ObservationError, ParameterError
+from decaysketch.errors import ObservationError, ParameterError
 
-__all__ = ["MedianSampler", "Source", "SumSampler", "WindowStats", "merge"]
+__all__ = ["MedianSampler", "Source", "SumSampler", "WindowStats"]
 
 Source = str | int | bytes
 P = TypeVar("P", SumParams, MedianParams)
-S = TypeVar("S", bound="Sampler[Any]")
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 
 _NAMES = (str, bytes, int)  # types of the name of a source
 _WORDS_KEPT = 1024
 _INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
-_PENDING_LIMIT = 512  # single elements gathered before they are folded in together
 _MASK = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class WindowStats:
-    """What a sampler took in and what it holds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStats(Stats):
+    """What a sampler took in and what it holds; see :class:`~decaysketch.contract.sketch.Stats`.
 
     Attributes:
-        fed: rows given to ``update`` of this object (copies, merges, pickles and bytes start again
-            at 0).
-        late: of these, rows older than any window by the clock at their arrival.
-        too_late: of these, rows refused because their time was after ``not_after``.
-        zero: of these, rows of value 0 in a sum, which contribute nothing.
-        rows: elements held.
+        late: of the rows fed, those older than any window by the clock at their arrival.
+        zero: of the rows fed, those of value 0 in a sum, which contribute nothing.
         keys_with_several_values: keys held with more than one value. In a sum each counts as
             several elements; a message has one value in most streams.
-        oldest, newest: earliest and latest time held, or None.
-        clock: the latest time that the sampler was advanced to, or None.
-        complete_since: for each level, the time later than which everything that reaches it is
-            held; None where nothing was discarded.
     """
 
-    fed: int
     late: int
-    too_late: int
     zero: int
-    rows: int
     keys_with_several_values: int
-    oldest: int | None
-    newest: int | None
-    clock: int | None
-    complete_since: tuple[int | None, ...]
 
 
 class Sampler(Sketch, Generic[P]):
     """What both samplers have; use :class:`SumSampler` or :class:`MedianSampler`."""
 
+    snapshot_type = WindowSnapshot
+
     _params_type: ClassVar[type[Any]]
+    _bags: tuple[RetainedElements]
+
+    if TYPE_CHECKING:
+
+        @property
+        def params(self) -> P: ...
+
+        def snapshot(self) -> WindowSnapshot: ...
 
     def __init__(self, params: P, *, source: Source | None = None, next_number: int = 0) -> None:
         """See the class.
@@ -125,20 +117,23 @@ class Sampler(Sketch, Generic[P]):
             )
         if isinstance(next_number, bool) or not isinstance(next_number, int) or next_number < 0:
             raise ParameterError(f"next_number is {next_number!r}; expected an integer >= 0")
-        self._rows = RetainedElements(params)
+        self._bags = (RetainedElements(params),)
         self._source = secrets.token_bytes(16) if source is None else source
         self._own_word = coins.source_words(params, self._source)
         self._own_word_number = int(self._own_word[0])
         self._words: dict[Source, UInt64Array] = {}  # of the sources seen lately
         self._next_number = next_number
-        self._fed = self._late = self._too_late = self._zero = 0
+        self._late = self._zero = 0
+        self._highest = params.bound  # of a value, in a sum
+        self._pending = Pending("qqQQ" if params.value_type == "int64" else "dqQQ")
         self._changed()
-        self._start_pending()
+
+    def _empty(self) -> Self:
+        return type(self)(self.params)
 
     @property
-    def params(self) -> P:
-        """Build parameters; ``params.capacity`` is the capacity in force."""
-        return cast(P, self._rows.params)
+    def _rows(self) -> RetainedElements:
+        return self._bags[0]
 
     @property
     def source(self) -> Source:
@@ -150,22 +145,12 @@ class Sampler(Sketch, Generic[P]):
         """Number of the next element that comes without one."""
         return self._next_number
 
-    @property
-    def clock(self) -> int | None:
-        """The latest time that the sampler was advanced to, or None."""
-        return None if self._rows.clock == NO_CLOCK else self._rows.clock
-
     def _changed(self) -> None:
+        super()._changed()
         self._view: WindowState | None = None  # of the rows as they are, once asked for
         self._strata: Strata | None = None
 
     # ------------------------------------------------------------------------------------- update
-
-    def _start_pending(self) -> None:
-        self._pending_values = array("q" if self.params.value_type == "int64" else "d")
-        self._pending_times = array("q")
-        self._pending_words = array("Q")
-        self._pending_numbers = array("Q")
 
     @abstractmethod
     def _is_plain(self, value: Any) -> bool:
@@ -225,11 +210,12 @@ class Sampler(Sketch, Generic[P]):
                 self._next_number += 1
             else:
                 word, number = int(self._word_of(source)[0]), sequence
-            self._pending_values.append(values)
-            self._pending_times.append(timestamps)
-            self._pending_words.append(word)
-            self._pending_numbers.append(number & _MASK)
-            if len(self._pending_times) >= _PENDING_LIMIT:
+            of_values, of_times, of_words, of_numbers = self._pending.arrays
+            of_values.append(values)
+            of_times.append(timestamps)
+            of_words.append(word)
+            of_numbers.append(number & _MASK)
+            if len(of_times) >= ENOUGH:
                 self._flush()
             return
         self._update_columns(values, timestamps, sequence, source, not_after)
@@ -364,16 +350,9 @@ class Sampler(Sketch, Generic[P]):
         self._changed()
         return True
 
-    def _flush(self) -> None:
-        """Fold in the single elements gathered so far; they were validated one by one."""
-        if self._pending_times:
-            columns = (self._pending_values, self._pending_times)
-            values, times = (np.array(column) for column in columns)
-            words, numbers = np.array(self._pending_words), np.array(self._pending_numbers)
-            taken = self._admit(values, times, words, numbers)
-            assert taken, "single elements are validated when they are given"
-            self._fed += len(times)
-            self._start_pending()  # last: should folding in fail, they can be folded in again
+    def _fold(self, *columns: Any) -> None:
+        taken = self._admit(*columns)
+        assert taken, "single elements are validated when they are given"
 
     def advance(self, now: int) -> None:
         """Move the clock on: what no window of width ``max_window`` can reach from now on is
@@ -390,81 +369,14 @@ class Sampler(Sketch, Generic[P]):
         self._rows.advance(clock)
         self._changed()
 
-    # -------------------------------------------------------------------------------------- merge
-
-    def merge(self, *others: Self | WindowSnapshot) -> None:
-        """Fold in everything that ``others``, or what they are snapshots of, saw; none of them is
-        changed (Union, section 4).
-
-        The state becomes the one that a single sampler fed with all inputs would have, with the
-        smallest of the capacities and the latest of the clocks. An element that several were fed
-        under one name is there once.
-
-        Raises:
-            IncompatibleSketchError: naming every parameter that differs; this one is unchanged.
-            TypeError: one of them is no sampler of this kind.
-
-        Complexity: amortised O(rows of the others).
-        """
-        self._absorb(others)
-
-    def _absorb(self, others: Sequence[Self | WindowSnapshot]) -> None:
-        for other in others:
-            ours = isinstance(other, WindowSnapshot) and type(other.params) is type(self.params)
-            if type(other) is not type(self) and not ours:
-                raise TypeError(
-                    f"cannot merge a {type(other).__name__} into a {type(self).__name__}"
-                )
-            if other.params.fingerprint != self.params.fingerprint:
-                raise IncompatibleSketchError(self.params.differences(other.params))
-        self._flush()
-        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
-        if capacity < self.params.capacity:
-            self._rows.lower_capacity(capacity)
-        self._rows.absorb(_rows_of(other) for other in others if other is not self)
-        self._changed()
-
-    def __or__(self, other: Self) -> Self:
-        """A new sampler that holds what both saw; neither is changed."""
-        if type(other) is not type(self):
-            return NotImplemented
-        return merge([self, other])
-
-    def resize(self, capacity: int) -> None:
-        """Shrink to a smaller capacity: the state that building with it would have given.
-
-        Raises:
-            ParameterError: a capacity larger than the present one; what was discarded is gone.
-        """
-        check_shrinks(capacity, self.params.capacity)
-        self._flush()
-        self._rows.lower_capacity(capacity)
-        self._changed()
-
-    # --------------------------------------------------------------------------------- memory
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the elements, room for more included; states of it come on top."""
-        return self._rows.nbytes
-
-    def trim(self) -> None:
-        """Give back what no element needs: room for more of them, and what queries have read.
-        Changes no state. O(rows)."""
-        self._flush()
-        self._rows.trim()
-        self._changed()
-
     # --------------------------------------------------------------------------- state and bytes
 
     def state(self) -> WindowState:
-        """The canonical state, copied out. O(rows)."""
-        self._flush()
-        return self._rows.state()
+        """The canonical state. O(rows) after a change, else O(1)."""
+        return self.snapshot().state
 
-    def snapshot(self) -> WindowSnapshot:
-        """What is held now, immutable, to be read from any thread. O(rows)."""
-        return WindowSnapshot(self.state(), type(self).from_state)
+    def _freeze(self) -> WindowSnapshot:
+        return WindowSnapshot(self._rows.state(), type(self).from_state)
 
     @classmethod
     def from_state(
@@ -479,12 +391,9 @@ class Sampler(Sketch, Generic[P]):
                 elements one name.
         """
         sampler = cls(cast(P, state.params), source=source, next_number=next_number)
-        sampler._rows = RetainedElements.from_state(state)
+        sampler._bags = (RetainedElements.from_state(state),)
+        sampler._snapshot = WindowSnapshot(state, cls.from_state)
         return sampler
-
-    def to_bytes(self) -> bytes:
-        """Canonical bytes: equal states give equal bytes on every platform."""
-        return wire.encode(self.state())
 
     @classmethod
     def from_bytes(
@@ -510,52 +419,13 @@ class Sampler(Sketch, Generic[P]):
         state = wire.decode(blob, kind=kind, params=params)
         return cls.from_state(state, source=source, next_number=next_number)
 
-    def digest(self) -> str:
-        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
-        return self.state().digest()
-
-    def copy(self) -> Self:
-        """An independent sampler with the same state; it numbers under a new name."""
-        return type(self).from_state(self.state())
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self.copy()
-
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[WindowState]]:
-        return type(self).from_state, (self.state(),)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both hold the same state under the same parameters."""
-        if type(other) is not type(self):
-            return NotImplemented
-        assert isinstance(other, Sampler)
-        return bool(self.params == other.params) and self.digest() == other.digest()
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
-
-    def __len__(self) -> int:
-        """Elements held. O(rows) after a change, else O(1)."""
-        self._flush()
-        return len(self._rows)
-
     def stats(self) -> WindowStats:
-        """What was fed and what is held. O(rows log rows)."""
         state = self.state()
-        marks = state.complete_since.tolist()
-        named = np.unique(state.keys)
         return WindowStats(
-            fed=self._fed,
+            **self._counted(),
             late=self._late,
-            too_late=self._too_late,
             zero=self._zero,
-            rows=len(state),
-            keys_with_several_values=len(state) - len(named),
-            oldest=int(state.times[-1]) if len(state) else None,
-            newest=int(state.times[0]) if len(state) else None,
-            clock=self.clock,
-            complete_since=tuple(None if mark == NO_WATERMARK else mark for mark in marks),
+            keys_with_several_values=len(state) - len(np.unique(state.keys)),
         )
 
     def _summary(self) -> dict[str, Any]:
@@ -578,7 +448,8 @@ class Sampler(Sketch, Generic[P]):
         """What is held, by time."""
         self._flush()
         if self._view is None:
-            self._view = self._rows.by_time()
+            kept = self._snapshot
+            self._view = self._rows.by_time() if kept is None else self.snapshot().state
         return self._view
 
     def sample(self, decay: Decay, *, now: int, estimator: Estimator = "stratified") -> Sample:
@@ -665,10 +536,6 @@ class SumSampler(Sampler[SumParams]):
 
     def _is_plain(self, value: Any) -> bool:
         return type(value) is int and 0 <= value <= self._highest
-
-    def _start_pending(self) -> None:
-        super()._start_pending()
-        self._highest = self.params.max_sum
 
     def _value_keys(self, values: npt.ArrayLike) -> Int64Array:
         column = integer_column("values", values)
@@ -815,34 +682,3 @@ class MedianSampler(Sampler[MedianParams]):
         """Decayed count for each distinct value (its ``sum`` is the same: elements weigh 1), most
         frequent first; ``limit`` gives only so many."""
         return query.group_by(self.sample(decay, now=now), limit=limit, confidence=confidence)
-
-
-def _rows_of(held: Any) -> RetainedElements:
-    if isinstance(held, WindowSnapshot):
-        return RetainedElements.frozen(held.state)
-    held._flush()
-    rows: RetainedElements = held._rows
-    return rows
-
-
-def merge(samplers: Iterable[S]) -> S:
-    """Merge any number of samplers of one kind into a new one; none of them is changed.
-
-    The result has the smallest of their capacities and the latest of their clocks, and numbers
-    under a new name.
-
-    Raises:
-        IncompatibleSketchError: naming every parameter that differs.
-        ParameterError: no sampler was given.
-        TypeError: something that is no sampler was given, or samplers of two kinds.
-
-    Complexity: O(rows of all).
-    """
-    given = list(samplers)
-    if not given:
-        raise ParameterError("expected at least one sampler to merge")
-    if not isinstance(given[0], Sampler):
-        raise TypeError(f"cannot merge a {type(given[0]).__name__}")
-    merged = type(given[0])(given[0].params)
-    merged._absorb(given)
-    return merged

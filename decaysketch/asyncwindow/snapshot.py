@@ -8,6 +8,7 @@ import numpy as np
 
 from decaysketch.answers.sample import Sample
 from decaysketch.asyncwindow import estimators, wire
+from decaysketch.asyncwindow.rows import RetainedElements
 from decaysketch.asyncwindow.state import WindowState
 from decaysketch.contract.snapshot import OneState, marks_of
 from decaysketch.core.verdicts import Identified
@@ -18,6 +19,8 @@ __all__ = ["WindowSnapshot"]
 
 class WindowSnapshot(OneState):
     """An immutable :class:`~decaysketch.asyncwindow.SumSampler` or ``MedianSampler``."""
+
+    bag_type = RetainedElements
 
     state: WindowState
 

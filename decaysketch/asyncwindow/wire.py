@@ -3,7 +3,8 @@
 The bytes hold the parameters, the clock, the watermarks that are later than what the clock forgot,
 and the elements as the bit-packed columns of family 1 (``codec/rows.py``): the key takes the place
 of the id, a sum's value that of the weight. Keys look random and take 8 bytes each; the level of an
-element is not stored but recomputed.
+element is not stored but recomputed. The parameters are always there: version 1 has no form that
+names them by their fingerprint alone, so samplers take no ``embed_params``.
 
 What decoding promises
     As in family 1: whatever the bytes are, :func:`decode` returns a state that an honest builder

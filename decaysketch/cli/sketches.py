@@ -95,9 +95,7 @@ def _warn_of(facts: dict[str, Any]) -> None:
 def _facts(path: Path, id_key: bytes | None) -> dict[str, Any]:
     sketch = _open(path, id_key)
     size, stats = path.stat().st_size, sketch.stats()
-    complete: tuple[int | None, ...] = getattr(stats, "complete_since", ()) or getattr(
-        stats, "complete_from", ()
-    )
+    complete = stats.complete_since
     fixed = getattr(sketch, "decay", None)
     return {
         "family": families.family_of(path.read_bytes()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from decaysketch.contract.family import Blob, family_of
@@ -61,11 +61,6 @@ class Recipe(ABC):
         cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
     ) -> Sketch:
         """Read a sketch of this family; see :func:`decaysketch.families.decode`."""
-
-    @classmethod
-    @abstractmethod
-    def merge(cls, sketches: Sequence[Any]) -> Sketch:
-        """Merge one or more sketches of this family; none of them is changed."""
 
     @classmethod
     @abstractmethod

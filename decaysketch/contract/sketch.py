@@ -1,26 +1,74 @@
-"""What every sketch can do, whatever its family; what it can be asked comes with its questions."""
+"""What every sketch can do, whatever its family; what it can be asked comes with its questions.
+
+A family says how rows come in, which bags hold them and what a snapshot of them is. All else is
+here: rows given one by one wait until somebody reads (:mod:`decaysketch.core.pending`), bags are
+merged, shrunk and trimmed (:mod:`decaysketch.core.bags`), and what is held is read from a snapshot,
+which is kept until something changes. Hence a family that keeps other than bags overrides
+:meth:`Sketch.merge` and its neighbours, and no more.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.contract.snapshot import Snapshot
+from decaysketch.core.bags import Bag
+from decaysketch.core.params import check_shrinks
+from decaysketch.core.pending import Pending
 from decaysketch.core.view import Summarized
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.errors import IncompatibleSketchError
 
-__all__ = ["Sketch"]
+__all__ = ["Sketch", "Stats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What a sketch took in and what it holds.
+
+    Attributes:
+        fed: rows given to ``update`` of this object (copies, merges, pickles and bytes start again
+            at 0).
+        too_late: of these, rows refused because their time was after ``not_after``.
+        rows: observations held, by all hash functions together.
+        clock: the latest time that the sketch was told, or None.
+        oldest, newest: earliest and latest time held, or None.
+        complete_since: for each level, the watermark: of an integral decay the earliest time of a
+            query that it answers, else the time later than which everything that reaches the level
+            is held. None where nothing was discarded and no clock was told.
+    """
+
+    fed: int
+    too_late: int
+    rows: int
+    clock: int | None
+    oldest: int | None
+    newest: int | None
+    complete_since: tuple[int | None, ...]
 
 
 class Sketch(Summarized):
-    """A mergeable summary of the observations of a stream. Not safe to use from two threads."""
+    """A mergeable summary of the observations of a stream. Not safe to use from two threads.
 
-    @property
-    @abstractmethod
-    def params(self) -> Any:
-        """Build parameters; ``params.capacity`` is the capacity in force."""
+    Equal sketches hold the same state under the same parameters. Copies and pickles hold the state
+    alone: what was fed is counted anew.
+    """
+
+    #: Class of the snapshots. Sketches of one such class and one class of parameters merge.
+    snapshot_type: ClassVar[type[Snapshot]]
+
+    _bags: Sequence[Bag]  # what holds the rows, one for each hash function
+    _pending: Pending  # rows that were validated one by one
+    _fed = _too_late = 0  # rows given to ``update``, and those of them after ``not_after``
+    _snapshot: Snapshot | None = None  # of the rows as they are, once asked for
+
+    # --------------------------------------------------------------------- of each family its own
 
     @abstractmethod
     def update(self, *columns: Any, **options: Any) -> None:
@@ -35,51 +83,187 @@ class Sketch(Summarized):
         """
 
     @abstractmethod
-    def merge(self, *others: Any) -> None:
+    def stats(self) -> Stats:
+        """What was fed and what is held. O(rows)."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: Any) -> Self:
+        """A sketch that holds a state, which must be one that a sketch of this kind had."""
+
+    @abstractmethod
+    def _empty(self) -> Self:
+        """A sketch of the same stream and capacity that has seen nothing."""
+
+    @abstractmethod
+    def _fold(self, *columns: Any) -> None:
+        """Put pending rows into the bags."""
+
+    @abstractmethod
+    def _freeze(self) -> Snapshot:
+        """A snapshot of what the bags hold."""
+
+    def _differences(self, other: Sketch | Snapshot) -> dict[str, tuple[Any, Any]]:
+        """All that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
+        if other.params.fingerprint == self.params.fingerprint:
+            return {}
+        differences: dict[str, tuple[Any, Any]] = self.params.differences(other.params)
+        return differences
+
+    def _changed(self) -> None:
+        """The rows are others than those of the snapshot."""
+        self._snapshot = None
+
+    # ---------------------------------------------------------------------------- what is in force
+
+    @property
+    def params(self) -> Any:
+        """Build parameters; ``params.capacity`` is the capacity in force."""
+        return self._bags[0].params
+
+    @property
+    def clock(self) -> int | None:
+        """The latest time that the sketch was told; None before the first, and where there is no
+        clock."""
+        clock = self._bags[0].clock
+        return None if clock == NO_WATERMARK else clock
+
+    def __len__(self) -> int:
+        """Rows held, by all hash functions together. O(rows) after a change, else O(1)."""
+        self._flush()
+        return sum(map(len, self._bags))
+
+    def _flush(self) -> None:
+        """Fold in the single rows gathered so far; they were validated one by one."""
+        if self._pending:
+            columns = self._pending.columns()
+            self._fold(*columns)
+            self._fed += len(columns[0])
+            self._pending.clear()  # last: should folding in fail, they can be folded in again
+
+    def _counted(self) -> dict[str, Any]:
+        """The figures of every family, by their names in :class:`Stats`."""
+        held = self.snapshot()
+        return {
+            "fed": self._fed, "too_late": self._too_late, "rows": len(held), "clock": held.clock,
+            "oldest": held.oldest, "newest": held.newest, "complete_since": held.complete_since,
+        }  # fmt: skip
+
+    # -------------------------------------------------------------------------------------- merge
+
+    def merge(self, *others: Self | Snapshot) -> None:
         """Fold in everything that ``others``, or what they are snapshots of, saw; none is changed.
+
+        The state becomes the one that a single sketch fed with all inputs, and told all clocks,
+        would have, with the smallest of the capacities. What several were fed is there once.
 
         Raises:
             IncompatibleSketchError: naming all that differs; this sketch is unchanged.
             TypeError: one of them is no sketch of this family.
-        """
 
-    @abstractmethod
+        Complexity: amortised O(rows of the others).
+        """
+        for other in others:
+            if not self._is_like(other):
+                name = type(self).__name__
+                article = "an" if name[0] in "AEIO" else "a"
+                raise TypeError(f"cannot merge a {type(other).__name__} into {article} {name}")
+            if differences := self._differences(other):
+                raise IncompatibleSketchError(differences)
+        self._flush()
+        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
+        if capacity < self.params.capacity:
+            self._lower_capacity(capacity)
+        for bag, *theirs in zip(self._bags, *map(_bags_of, others), strict=True):
+            bag.absorb(theirs)
+        self._changed()
+
+    def __or__(self, other: Self) -> Self:
+        """A new sketch that holds what both saw; neither is changed."""
+        if not (isinstance(other, Sketch) and self._is_like(other)):
+            return NotImplemented
+        merged = self._empty()
+        merged.merge(self, other)
+        return merged
+
+    def _is_like(self, other: object) -> bool:
+        """Whether it is a sketch of this family, or a snapshot of one."""
+        if not isinstance(other, Sketch | Snapshot):
+            return False
+        kind = other.snapshot_type if isinstance(other, Sketch) else type(other)
+        return kind is self.snapshot_type and type(other.params) is type(self.params)
+
     def resize(self, capacity: int) -> None:
         """Shrink to a smaller capacity: the state that building with it would have given.
 
         Raises:
             ParameterError: a capacity larger than the present one; what was discarded is gone.
         """
+        check_shrinks(capacity, self.params.capacity)
+        self._flush()
+        self._lower_capacity(capacity)
+        self._changed()
+
+    def _lower_capacity(self, capacity: int) -> None:
+        for bag in self._bags:
+            bag.lower_capacity(capacity)
+
+    # ------------------------------------------------------------------------------------- memory
 
     @property
-    @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of the rows, room for more included; snapshots come on top."""
+        """Bytes of the rows, room for more included; a snapshot comes on top."""
+        return sum(bag.nbytes for bag in self._bags)
 
-    @abstractmethod
     def trim(self) -> None:
-        """Give back what no row needs. Changes no state. O(rows)."""
+        """Give back what no row needs: room for more of them, the snapshot and what queries have
+        computed. Changes no state. O(rows)."""
+        self._flush()
+        for bag in self._bags:
+            bag.trim()
+        self._changed()
 
-    @abstractmethod
+    # ----------------------------------------------------------------------------- state and bytes
+
     def snapshot(self) -> Snapshot:
-        """What is held now, immutable, to be read from any thread."""
+        """What is held now, immutable, to be read from any thread. O(rows) after a change, else
+        O(1)."""
+        self._flush()
+        if self._snapshot is None:
+            self._snapshot = self._freeze()
+        return self._snapshot
 
-    @abstractmethod
     def to_bytes(self) -> bytes:
         """Canonical bytes: equal states give equal bytes on every platform."""
+        return self.snapshot().to_bytes()
 
-    @abstractmethod
     def digest(self) -> str:
         """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
+        return self.snapshot().digest
 
-    @abstractmethod
     def copy(self) -> Self:
         """An independent sketch with the same state."""
+        return type(self).from_state(self.snapshot().held)
 
-    @abstractmethod
-    def stats(self) -> Any:
-        """What was fed and what is held, as figures by name."""
+    __copy__ = copy
 
-    @abstractmethod
-    def __len__(self) -> int:
-        """Rows held."""
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Callable[[Any], Self], tuple[Any]]:
+        return type(self).from_state, (self.snapshot().held,)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same state under the same parameters."""
+        if not (isinstance(other, Sketch) and self._is_like(other)):
+            return NotImplemented
+        return bool(self.params == other.params) and self.digest() == other.digest()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+
+def _bags_of(sketch: Sketch | Snapshot) -> Sequence[Bag]:
+    if isinstance(sketch, Snapshot):
+        return sketch.bags()
+    sketch._flush()
+    return sketch._bags

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers.sample import Sample
+from decaysketch.core.bags import Bag
 from decaysketch.core.verdicts import Identified
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
@@ -21,7 +22,19 @@ Int64Array = npt.NDArray[np.int64]
 
 
 class Snapshot(ABC):
-    """One sketch as it was at one moment. Immutable; to be read from any thread."""
+    """One sketch as it was at one moment. Immutable; to be read from any thread.
+
+    Args:
+        held: the state, or those of all hash functions.
+        thaw: makes a sketch of it.
+
+    Attributes:
+        held: the same.
+    """
+
+    def __init__(self, held: Any, thaw: Callable[[Any], Any]) -> None:
+        self.held = held
+        self._thaw = thaw
 
     @property
     @abstractmethod
@@ -82,9 +95,13 @@ class Snapshot(ABC):
         """Length on the wire: written once to be counted, however often it is asked for."""
         return len(self.to_bytes())
 
-    @abstractmethod
     def thaw(self) -> Any:
         """A sketch of its own with this state."""
+        return self._thaw(self.held)
+
+    @abstractmethod
+    def bags(self) -> Sequence[Bag]:
+        """The rows for a sketch to absorb, one bag for each hash function; not to be changed."""
 
     @abstractmethod
     def samples(self, decay: Decay | None, now: int) -> list[Sample]:
@@ -109,9 +126,14 @@ class OneState(Snapshot):
         thaw: makes a sketch of it.
     """
 
+    bag_type: ClassVar[type[Bag]]
+
     def __init__(self, state: Any, thaw: Callable[[Any], Any]) -> None:
+        super().__init__(state, thaw)
         self.state = state
-        self._thaw = thaw
+
+    def bags(self) -> Sequence[Bag]:
+        return [self.bag_type.frozen(self.state)]
 
     @property
     def params(self) -> Any:
@@ -136,9 +158,6 @@ class OneState(Snapshot):
     @property
     def oldest(self) -> int | None:
         return int(self.state.times[-1]) if len(self.state) else None
-
-    def thaw(self) -> Any:
-        return self._thaw(self.state)
 
 
 def marks_of(column: Int64Array) -> tuple[int | None, ...]:

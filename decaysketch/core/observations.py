@@ -55,6 +55,18 @@ class Observations(NamedTuple):
     timestamps: Int64Array
     ids: Int64Array
 
+    def not_after(self, time: int | None) -> Observations:
+        """Those whose timestamp is not later; all where there is no such time.
+
+        Raises:
+            ParameterError: ``time`` is no integer.
+        """
+        if time is None:
+            return self
+        check_integer_time("not_after", time)
+        in_time = self.timestamps <= time
+        return self if in_time.all() else Observations(*(column[in_time] for column in self))
+
 
 def prepare(
     params: SketchParams,

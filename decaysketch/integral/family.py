@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -41,10 +41,6 @@ class IntegralRecipe(Recipe):
         cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
     ) -> IntegralDecaySketch:
         return IntegralDecaySketch.from_bytes(blob, params=params, decay=decay, id_key=id_key)
-
-    @classmethod
-    def merge(cls, sketches: Sequence[IntegralDecaySketch]) -> IntegralDecaySketch:
-        return IntegralDecaySketch.merged(sketches)
 
     @classmethod
     def parse(

@@ -1,21 +1,15 @@
-"""The rows an integral sketch holds, between batches: a bag with watermarks and a clock.
+"""The rows an integral sketch holds, between batches: a bag (``core/bags.py``) with events.
 
 Beside each row stand its *events*, an unsigned 32-bit word each: the levels lo..hi that share a
 first hit, and the step of the decay at which they expire. An observation of weight ``w`` has about
 ``ln w`` of them; one of a decay with a single step has one. An event that no watermark leaves alive
-is not stored, and neither is a row without any. That is safe at once, since watermarks only rise.
-What is admitted may be superfluous: a copy, or beyond the capacity; so the bag grows to a few times
-what the last compaction kept and is then compacted (``_kernels.py``). Laziness changes no state:
-:meth:`IntegralRows.state` compacts first.
-
-Scratch memory is shared by all sketches of a thread.
+is not stored, and neither is a row without any.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterable
 from types import ModuleType
 from typing import NamedTuple, Self
 
@@ -23,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from decaysketch.core.bags import FIRST_ROOM, Bag, copy_rows, roomy
 from decaysketch.core.observations import Observations
 from decaysketch.core.params import SketchParams
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import _kernels
-from decaysketch.integral.state import NO_CLOCK, IntegralState
+from decaysketch.integral.state import IntegralState
 from decaysketch.integral.tables import integral_plan
 from decaysketch.minhit._kernels import BLOCK
 
@@ -36,14 +31,7 @@ __all__ = ["IntegralRows", "release_scratch"]
 
 Int64Array = npt.NDArray[np.int64]
 
-# The bag is compacted when it holds this many times the rows that the last compaction kept, but
-# never below the minimum.
-_BAG_FACTOR = 4
-_SMALLEST_LIMIT = 16_384
-_FIRST_ROOM = 1_024
-_SLACK, _LITTLE = 8, 64  # trimmed, a bag has room for that part of its rows more, or so many
 _FIRST_EVENTS = 6  # events of a row, before it is known how many there are
-_MERGE_LIMIT = 1 << 18  # rows gathered from many sketches before they are compacted together
 
 # Keys the identity table; drawn for each process because the table is fed from the network.
 _TABLE_SALT = np.uint64(secrets.randbits(64) | 1)
@@ -107,7 +95,7 @@ class _Scratch(threading.local):
 
     def reserve(self, rows: int) -> None:
         if rows > len(self.dead):
-            room = max(rows, _FIRST_ROOM, len(self.dead) * 3 // 2)
+            room = max(rows, FIRST_ROOM, len(self.dead) * 3 // 2)
             self.dead = np.empty(room, np.int8)
             self.table = np.empty(1 << (2 * room).bit_length(), np.uint32)
 
@@ -120,21 +108,20 @@ def release_scratch() -> None:
     _scratch.__init__()  # type: ignore[misc]
 
 
-class IntegralRows:
+class IntegralRows(Bag):
     """Rows, watermarks and clock. Not safe to use from two threads at once."""
 
+    factor = 4
+    params: SketchParams
+    _bag: _Bag
+
     def __init__(self, params: SketchParams, decay: IntegralDecay) -> None:
-        self.params = params
+        super().__init__(params)
         self.decay = decay
-        self.clock = NO_CLOCK
         self.expired = 0  # rows that were expired at the clock when they came
         self._plan = integral_plan(params, decay)
-        self._marks = np.full(params.levels + 1, NO_CLOCK, dtype=np.int64)  # t_i
         self._bag = _Bag.empty(0, 0)
-        self._rows = 0
         self._events = 0
-        self._kept = 0  # rows that the last compaction kept
-        self._dirty = False  # something was added, or a watermark or the capacity changed, since
 
     @classmethod
     def from_state(cls, state: IntegralState) -> Self:
@@ -146,28 +133,19 @@ class IntegralRows:
         rows._kept = rows._rows
         return rows
 
-    def __len__(self) -> int:
+    frozen = from_state  # a state has no events
+
+    @property
+    def gathered(self) -> int:
         """Rows in the bag, before they are compacted."""
         return self._rows
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the bag takes, room for more rows included."""
-        return sum(column.nbytes for column in self._bag)
-
     def trim(self) -> None:
-        """Compact, and give back the room that no row takes. O(rows) where there is any."""
         self.compact()
-        bag, rows, events = self._bag, self._rows, self._events
+        rows, events = self._rows, self._events
         needed = _Bag.empty(rows + 1, events + 1)
-        needed_bytes = sum(column.nbytes for column in needed)
-        if self.nbytes <= needed_bytes + needed_bytes // _SLACK + _LITTLE * 44:
-            return
-        for to, source in zip(needed[:4], bag[:4], strict=True):
-            to[:rows] = source[:rows]
-        needed.first[: rows + 1] = bag.first[: rows + 1]
-        needed.events[:events] = bag.events[:events]
-        self._bag = needed
+        if self.nbytes > roomy(sum(column.nbytes for column in needed)):
+            self._bag = self._moved_to(needed)
 
     @property
     def watermarks(self) -> Int64Array:
@@ -175,13 +153,6 @@ class IntegralRows:
         return self._marks
 
     # ------------------------------------------------------------------------------------- input
-
-    def advance(self, now: int) -> None:
-        """Let the clock reach ``now``; O(M), what has expired is dropped later."""
-        if now > self.clock:
-            self.clock = now
-            np.maximum(self._marks, now, out=self._marks)
-            self._dirty = True
 
     def admit(self, batch: Observations) -> None:
         """Take a validated batch. Amortised O(log max_weight) arithmetic steps for each row."""
@@ -196,33 +167,12 @@ class IntegralRows:
             )  # fmt: skip
             self.expired += expired
 
-    def absorb(self, others: Iterable[IntegralRows]) -> None:
-        """Take what other bags hold, the latest clock, and the higher watermark of each level.
-
-        Watermarks are joined before a row is looked at: what expired at the watermark of a level in
-        any of the sketches has expired in their merged state, and a level that answers for neither
-        of two sketches does not answer for both.
-        """
-        bags = list(others)
-        for bag in bags:
-            bag.compact()
-            np.maximum(self._marks, bag._marks, out=self._marks)
-            self.clock = max(self.clock, bag.clock)
-        self._dirty = True
-        for bag in bags:
-            if self._rows + bag._rows > max(_MERGE_LIMIT, _BAG_FACTOR * self._kept):
-                self.compact()
-            self._reserve(self._rows + bag._rows, self._events + bag._events)
-            self._rows, self._events = _kernels.append_alive(
-                *bag._bag, bag._rows, self._plan.ages, self._marks, *self._bag, self._rows,
-                self._events,
-            )  # fmt: skip
-            self._dirty = True
-
-    def lower_capacity(self, capacity: int) -> None:
-        """Shrink to a smaller capacity: equals having built with it."""
-        self.params = self.params.with_capacity(capacity)
-        self._dirty = True
+    def _append(self, bag: Self, incoming: int) -> None:
+        self._reserve(self._rows + bag._rows, self._events + bag._events)
+        self._rows, self._events = _kernels.append_alive(
+            *bag._bag, bag._rows, self._plan.ages, self._marks, *self._bag, self._rows,
+            self._events,
+        )  # fmt: skip
 
     def _make_room(self, incoming: int) -> None:
         """Room for one more block, by growing the bag up to its limit, else by compacting it."""
@@ -232,7 +182,7 @@ class IntegralRows:
         if self._rows + block > self._limit():
             self.compact()
         if not self._has_room():
-            wanted = max(_FIRST_ROOM, 2 * self._rows, self._rows + incoming) + block
+            wanted = max(FIRST_ROOM, 2 * self._rows, self._rows + incoming) + block
             rows = max(min(self._limit() + block, wanted), self._rows + block)
             per_row = max(_FIRST_EVENTS, -(-2 * self._events // max(1, self._rows)))
             self._reserve(rows, max(rows * per_row, self._events) + 2 * _kernels.FLAT)
@@ -243,42 +193,39 @@ class IntegralRows:
         )
 
     def _limit(self) -> int:
-        """Rows at which the bag is compacted; a row number has to fit the kernels' words."""
-        return min(max(_SMALLEST_LIMIT, _BAG_FACTOR * self._kept), _kernels.MAX_ROWS)
+        """A row number has to fit the kernels' words."""
+        return min(super()._limit(), _kernels.MAX_ROWS)
 
     def _reserve(self, rows: int, events: int) -> None:
         """Arrays for so many rows and events, one of each to spare: kernels write before they
         decide whether to keep."""
-        if rows >= len(self._bag.ids) or events >= len(self._bag.events):
-            bag = _Bag.empty(max(rows + 1, len(self._bag.ids)),
-                             max(events + 1, len(self._bag.events)))  # fmt: skip
-            for to, source in zip(bag[:4], self._bag[:4], strict=True):
-                to[: self._rows] = source[: self._rows]
-            bag.first[: self._rows + 1] = self._bag.first[: self._rows + 1]
-            bag.events[: self._events] = self._bag.events[: self._events]
-            self._bag = bag
+        room, events_room = len(self._bag.ids), len(self._bag.events)
+        if rows >= room or events >= events_room:
+            larger = _Bag.empty(max(rows + 1, room), max(events + 1, events_room))
+            self._bag = self._moved_to(larger)
+
+    def _moved_to(self, bag: _Bag) -> _Bag:
+        """A bag with the rows and events of this one."""
+        copy_rows(bag[:4], self._bag[:4], self._rows)
+        copy_rows(bag[4:5], self._bag[4:5], self._rows + 1)
+        copy_rows(bag[5:], self._bag[5:], self._events)
+        return bag
 
     # -------------------------------------------------------------------------------- compaction
 
-    def compact(self) -> None:
-        """Drop copies, what is beyond the capacity and what has expired. O(rows)."""
-        if not self._dirty:
-            return
+    def _drop(self) -> None:
         n, bag, ages = self._rows, self._bag, self._plan.ages
-        if n:
-            _scratch.reserve(n)
-            dead = _scratch.dead
-            bits = max(8, (n + n // 2).bit_length())
-            _kernels.mark_copies(
-                bag.values, bag.weights, bag.times, bag.ids, n, self.params.max_weight,
-                _TABLE_SALT, _scratch.table, bits, dead,
-            )  # fmt: skip
-            _kernels.raise_marks(
-                bag.times, bag.first, bag.events, n, dead, ages, self.params.capacity, self._marks
-            )
-            self._rows, self._events = _kernels.squeeze(*bag, n, dead, ages, self._marks)
-        self._kept = self._rows
-        self._dirty = False
+        _scratch.reserve(n)
+        dead = _scratch.dead
+        bits = max(8, (n + n // 2).bit_length())
+        _kernels.mark_copies(
+            bag.values, bag.weights, bag.times, bag.ids, n, self.params.max_weight, _TABLE_SALT,
+            _scratch.table, bits, dead,
+        )  # fmt: skip
+        _kernels.raise_marks(
+            bag.times, bag.first, bag.events, n, dead, ages, self.params.capacity, self._marks
+        )
+        self._rows, self._events = _kernels.squeeze(*bag, n, dead, ages, self._marks)
 
     def state(self) -> IntegralState:
         """The canonical state, copied out. O(rows log rows)."""

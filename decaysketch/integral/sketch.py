@@ -29,9 +29,9 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -39,50 +39,35 @@ import numpy.typing as npt
 from decaysketch.answers import query
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Sample
-from decaysketch.contract.sketch import Sketch
-from decaysketch.core.observations import Observations, check_integer_time, check_time, prepare
-from decaysketch.core.params import SketchParams, check_shrinks
+from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.core.observations import check_time, prepare
+from decaysketch.core.params import SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.verdicts import Identified, compare
 from decaysketch.decay.integral import IntegralDecay
-from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.errors import ParameterError
 from decaysketch.integral import wire
 from decaysketch.integral.rows import IntegralRows
 from decaysketch.integral.sampling import Estimator, draw
 from decaysketch.integral.snapshot import IntegralSnapshot
-from decaysketch.integral.state import NO_CLOCK, IntegralState, spec_of
+from decaysketch.integral.state import IntegralState, spec_of
 
 __all__ = ["IntegralDecaySketch", "IntegralStats"]
 
 
-@dataclass(frozen=True, slots=True)
-class IntegralStats:
-    """What a sketch took in and what it holds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegralStats(Stats):
+    """What a sketch took in and what it holds; see :class:`~decaysketch.contract.sketch.Stats`.
 
     Attributes:
-        fed: rows given to :meth:`IntegralDecaySketch.update` of this object (copies, merges,
-            pickles and bytes start again at 0).
-        zero_weight: of these, rows of weight 0, which contribute nothing.
-        too_late: of these, rows refused because their time was after ``not_after``.
-        already_expired: of these, rows that weighed nothing any more at the clock.
-        rows: observations held.
-        clock: the latest time the sketch was told, or None.
-        oldest, newest: earliest and latest time held, or None.
-        complete_from: for each level, the watermark: the earliest time of a query that it can
-            answer; None where nothing was discarded and no clock was told.
+        zero_weight: of the rows fed, those of weight 0, which contribute nothing.
+        already_expired: of the rows fed, those that weighed nothing any more at the clock.
         warnings: as those of :class:`~decaysketch.querytime.sketch.SketchStats`.
     """
 
-    fed: int
     zero_weight: int
-    too_late: int
     already_expired: int
-    rows: int
-    clock: int | None
-    oldest: int | None
-    newest: int | None
-    complete_from: tuple[int | None, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -106,6 +91,18 @@ class IntegralDecaySketch(Sketch):
         104.0
     """
 
+    snapshot_type = IntegralSnapshot
+
+    _bags: tuple[IntegralRows]
+    _pending: PendingRows
+
+    if TYPE_CHECKING:
+
+        @property
+        def params(self) -> SketchParams: ...
+
+        def snapshot(self) -> IntegralSnapshot: ...
+
     def __init__(self, params: SketchParams, decay: IntegralDecay) -> None:
         if not isinstance(decay, IntegralDecay):
             raise ParameterError(
@@ -114,29 +111,26 @@ class IntegralDecaySketch(Sketch):
             )
         if params.copies != 1:
             raise ParameterError(f"copies is {params.copies}; expected 1, for an integral decay")
-        self._rows = IntegralRows(params, decay)
-        self._fed = self._zero_weight = self._too_late = 0
+        self._bags = (IntegralRows(params, decay),)
+        self._zero_weight = 0
         self._pending = PendingRows(params)
-        self._forget_answers()
+        self._changed()
 
-    def _forget_answers(self) -> None:
-        self._state: IntegralState | None = None  # of the rows as they are, once asked for
+    def _empty(self) -> Self:
+        return type(self)(self.params, self.decay)
+
+    def _changed(self) -> None:
+        super()._changed()
         self._sample: Sample | None = None  # the last one that a query asked for
 
     @property
-    def params(self) -> SketchParams:
-        """Build parameters; ``params.capacity`` is the capacity in force."""
-        return self._rows.params
+    def _rows(self) -> IntegralRows:
+        return self._bags[0]
 
     @property
     def decay(self) -> IntegralDecay:
         """The decay that the sketch was built for."""
         return self._rows.decay
-
-    @property
-    def clock(self) -> int | None:
-        """The latest time that the sketch was told; None before the first."""
-        return None if self._rows.clock == NO_CLOCK else self._rows.clock
 
     # ------------------------------------------------------------------------------------- update
 
@@ -182,20 +176,14 @@ class IntegralDecaySketch(Sketch):
                 self._flush()
             return
         batch = prepare(self.params, values, weights, timestamps, ids)
-        rows, late = len(batch.ids), 0
-        if not_after is not None:
-            check_integer_time("not_after", not_after)
-            in_time = batch.timestamps <= not_after
-            late = rows - int(in_time.sum())
-            if late:
-                batch = Observations(*(column[in_time] for column in batch))
+        taken = batch.not_after(not_after)
         if told is not None:
             self._tell(told)
-        self._too_late += late
-        self._fed += rows
-        self._zero_weight += int((batch.weights == 0).sum())
-        self._rows.admit(batch)
-        self._forget_answers()
+        self._fed += len(batch.ids)
+        self._too_late += len(batch.ids) - len(taken.ids)
+        self._zero_weight += int((taken.weights == 0).sum())
+        self._rows.admit(taken)
+        self._changed()
 
     def verdicts(
         self,
@@ -223,14 +211,9 @@ class IntegralDecaySketch(Sketch):
         rows = Identified(batch.ids, batch.weights, batch.timestamps, batch.value_keys)
         return compare(self._rows.identified(), merged.identified(), rows)
 
-    def _flush(self) -> None:
-        """Fold in the single observations gathered so far; they were validated one by one."""
-        if self._pending:
-            columns = self._pending.columns()
-            self._rows.admit(prepare(self.params, *columns))
-            self._fed += len(columns[0])
-            self._pending.clear()  # last: should folding in fail, they can be folded in again
-            self._forget_answers()
+    def _fold(self, *columns: Any) -> None:
+        self._rows.admit(prepare(self.params, *columns))
+        self._changed()
 
     def advance(self, now: int) -> None:
         """Tell the sketch the time: what has expired by ``now`` may be forgotten. O(M).
@@ -245,102 +228,30 @@ class IntegralDecaySketch(Sketch):
     def _tell(self, now: int) -> None:
         if now > self._rows.clock:
             self._rows.advance(now)
-            self._forget_answers()
+            self._changed()
 
-    # -------------------------------------------------------------------------------------- merge
-
-    def merge(self, *others: IntegralDecaySketch | IntegralSnapshot) -> None:
-        """Fold in everything that ``others``, or what they are snapshots of, saw, and their clocks;
-        none of them is changed.
-
-        The state becomes the one that a single sketch fed with all inputs, and told all clocks,
-        would have, with the smallest of the capacities.
-
-        Raises:
-            IncompatibleSketchError: naming every parameter that differs, and the decay; this sketch
-                is unchanged.
-            TypeError: one of them is no such sketch.
-
-        Complexity: amortised O(rows of the others).
-        """
-        self._absorb(others)
-
-    def _absorb(self, others: Sequence[IntegralDecaySketch | IntegralSnapshot]) -> None:
-        for other in others:
-            if not isinstance(other, IntegralDecaySketch | IntegralSnapshot):
-                raise TypeError(
-                    f"cannot merge a {type(other).__name__} into an IntegralDecaySketch"
-                )
-            differences = self.params.differences(other.params)
-            if spec_of(self.decay) != spec_of(other.decay):
-                differences["decay"] = (self.decay, other.decay)
-            if differences:
-                raise IncompatibleSketchError(differences)
-        self._flush()
-        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
-        if capacity < self.params.capacity:
-            self._rows.lower_capacity(capacity)
-        self._rows.absorb(map(_rows_of, others))
-        self._forget_answers()
-
-    @classmethod
-    def merged(cls, sketches: Sequence[IntegralDecaySketch]) -> IntegralDecaySketch:
-        """One or more sketches as one, in one pass; see :func:`decaysketch.merge`."""
-        merged = cls(sketches[0].params, sketches[0].decay)
-        merged._absorb(sketches)
-        return merged
-
-    def __or__(self, other: IntegralDecaySketch) -> IntegralDecaySketch:
-        """A new sketch that holds what both saw; neither is changed."""
-        if not isinstance(other, IntegralDecaySketch):
-            return NotImplemented
-        return self.merged([self, other])
-
-    def resize(self, capacity: int) -> None:
-        """Shrink to a smaller capacity: the state that building with it would have given.
-
-        Raises:
-            ParameterError: a capacity larger than the present one; what was discarded is gone.
-        """
-        check_shrinks(capacity, self.params.capacity)
-        self._flush()
-        self._rows.lower_capacity(capacity)
-        self._forget_answers()
-
-    # --------------------------------------------------------------------------------- memory
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows, room for more included; states of it come on top."""
-        return self._rows.nbytes
-
-    def trim(self) -> None:
-        """Give back what no row needs: room for more of them, and answers that were kept. Changes
-        no state. O(rows)."""
-        self._flush()
-        self._rows.trim()
-        self._forget_answers()
+    def _differences(self, other: Any) -> dict[str, tuple[Any, Any]]:
+        differences = super()._differences(other)
+        if spec_of(self.decay) != spec_of(other.decay):
+            differences["decay"] = (self.decay, other.decay)
+        return differences
 
     # --------------------------------------------------------------------------- state and bytes
 
     def state(self) -> IntegralState:
         """The canonical state. O(rows log rows) after a change, else O(1)."""
-        self._flush()
-        if self._state is None:
-            self._state = self._rows.state()
-        return self._state
+        return self.snapshot().state
+
+    def _freeze(self) -> IntegralSnapshot:
+        return IntegralSnapshot(self._rows.state(), type(self).from_state)
 
     @classmethod
     def from_state(cls, state: IntegralState) -> Self:
         """A sketch that holds ``state``, which must be one that :meth:`state` returned."""
         sketch = cls(state.params, state.decay)
-        sketch._rows = IntegralRows.from_state(state)
-        sketch._state = state
+        sketch._bags = (IntegralRows.from_state(state),)
+        sketch._snapshot = IntegralSnapshot(state, cls.from_state)
         return sketch
-
-    def snapshot(self) -> IntegralSnapshot:
-        """What is held now, immutable, to be read from any thread; as :meth:`state`."""
-        return IntegralSnapshot(self.state(), type(self).from_state)
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
         """Canonical bytes: equal states give equal bytes on every platform.
@@ -349,7 +260,7 @@ class IntegralDecaySketch(Sketch):
             embed_params: False names parameters and decay by digests, for exchange where both
                 sides hold them.
         """
-        return wire.encode(self.state(), embed_params=embed_params)
+        return self.snapshot().to_bytes(embed_params=embed_params)
 
     @classmethod
     def from_bytes(
@@ -375,50 +286,12 @@ class IntegralDecaySketch(Sketch):
         """
         return cls.from_state(wire.decode(blob, params=params, decay=decay, id_key=id_key))
 
-    def digest(self) -> str:
-        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
-        return self.state().digest()
-
-    def copy(self) -> IntegralDecaySketch:
-        """An independent sketch with the same state."""
-        return type(self).from_state(self.state())
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> IntegralDecaySketch:
-        return self.copy()
-
-    def __reduce__(self) -> tuple[Callable[..., IntegralDecaySketch], tuple[IntegralState]]:
-        return type(self).from_state, (self.state(),)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both hold the same state under the same parameters, decay and clock."""
-        if not isinstance(other, IntegralDecaySketch):
-            return NotImplemented
-        return self.params == other.params and self.digest() == other.digest()
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
-
-    def __len__(self) -> int:
-        """Observations held."""
-        return len(self.state())
-
     def stats(self) -> IntegralStats:
-        """What was fed and what is held. O(rows)."""
-        state = self.state()
         return IntegralStats(
-            fed=self._fed,
+            **self._counted(),
             zero_weight=self._zero_weight,
-            too_late=self._too_late,
             already_expired=self._rows.expired,
-            rows=len(state),
-            clock=self.clock,
-            oldest=int(state.times[-1]) if len(state) else None,
-            newest=int(state.times[0]) if len(state) else None,
-            complete_from=tuple(
-                None if mark == NO_CLOCK else mark for mark in state.watermarks.tolist()
-            ),
-            warnings=self._warnings(state),
+            warnings=self._warnings(self.state()),
         )
 
     def _warnings(self, state: IntegralState) -> tuple[str, ...]:
@@ -523,16 +396,9 @@ class IntegralDecaySketch(Sketch):
             summary["clock"] = told(params.time_unit, stats.clock)
         if stats.rows:
             summary["times"] = span(params.time_unit, stats.oldest, stats.newest)
-        if stats.complete_from[0] is not None and stats.complete_from[0] != stats.clock:
-            summary["exact from"] = told(params.time_unit, stats.complete_from[0])
+        if stats.complete_since[0] is not None and stats.complete_since[0] != stats.clock:
+            summary["exact from"] = told(params.time_unit, stats.complete_since[0])
         summary["max_weight"] = params.max_weight
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
         return summary
-
-
-def _rows_of(held: IntegralDecaySketch | IntegralSnapshot) -> IntegralRows:
-    if isinstance(held, IntegralSnapshot):
-        return IntegralRows.from_state(held.state)
-    held._flush()
-    return held._rows

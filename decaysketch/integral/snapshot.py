@@ -10,6 +10,7 @@ from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import sampling, wire
+from decaysketch.integral.rows import IntegralRows
 from decaysketch.integral.state import IntegralState
 
 __all__ = ["IntegralSnapshot"]
@@ -17,6 +18,8 @@ __all__ = ["IntegralSnapshot"]
 
 class IntegralSnapshot(OneState):
     """An immutable :class:`~decaysketch.IntegralDecaySketch`."""
+
+    bag_type = IntegralRows
 
     state: IntegralState
 
@@ -48,8 +51,9 @@ class IntegralSnapshot(OneState):
         state = self.state
         return Identified(state.ids, state.weights, state.times, state.value_keys)
 
-    def to_bytes(self) -> bytes:
-        return wire.encode(self.state)
+    def to_bytes(self, *, embed_params: bool = True) -> bytes:
+        """The sketch on the wire; see :func:`decaysketch.integral.wire.encode`."""
+        return wire.encode(self.state, embed_params=embed_params)
 
     def samples(self, decay: Decay | None, now: int) -> list[Sample]:
         return [sampling.draw(self.state, now)]

@@ -310,10 +310,9 @@ def _check_law(state: IntegralState, *, check_plausible: bool) -> None:
     params, watermarks = state.params, state.watermarks
     capacity, top = params.capacity, params.levels
     bag = IntegralRows.from_state(state)
-    if len(bag) < len(state):
+    if expired := len(state) - bag.gathered:
         refuse(
-            f"{len(state) - len(bag)} of {len(state)} rows expire at every level by its watermark; "
-            "expected none"
+            f"{expired} of {len(state)} rows expire at every level by its watermark; expected none"
         )
     later, tied = bag.held_by_level()
     # Building it may have compacted, which raises a watermark where there is more than that.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -38,10 +38,6 @@ class DecayRecipe(Recipe):
     ) -> DecaySketch:
         refuse_decay(decay)
         return DecaySketch.from_bytes(blob, params=params, id_key=id_key)
-
-    @classmethod
-    def merge(cls, sketches: Sequence[DecaySketch]) -> DecaySketch:
-        return DecaySketch.merged(sketches)
 
     @classmethod
     def parse(

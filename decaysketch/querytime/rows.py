@@ -1,18 +1,13 @@
-"""The rows a sketch holds, between batches: a bag with watermarks, compacted when it is full.
+"""The rows a sketch holds, between batches: a bag (``core/bags.py``) of observations.
 
-A row is admitted if it is later than the watermark of its level; that is safe at once, since
-watermarks only rise. What is admitted may be superfluous: a copy, or beyond the capacity. So the
-bag grows to a few times what the last compaction kept, and is then compacted in one pass
-(``_kernels.py``). Laziness changes no state: :meth:`RetainedRows.state` compacts first.
-
-Scratch memory is shared by all sketches of a thread; a sketch owns its bag alone.
+Rows that the last compaction kept may stand in canonical order, not only in that of time; then a
+few newcomers are merged into them, and all are in order again.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterable
 from types import ModuleType
 from typing import NamedTuple, Self
 
@@ -22,10 +17,9 @@ from numba import types
 
 from decaysketch.core._sort_kernels import MAX_ROWS, TABLE_FULL, sort_by_time
 from decaysketch.core.arrays import read_only
+from decaysketch.core.bags import ColumnBag, Scratch, copy_rows, with_room
 from decaysketch.core.observations import TIME_LIMIT, Observations
 from decaysketch.core.params import SketchParams
-from decaysketch.core.watermarks import NO_WATERMARK
-from decaysketch.errors import ParameterError
 from decaysketch.minhit import _kernels as minhit_kernels
 from decaysketch.minhit import plan
 from decaysketch.querytime import _kernels
@@ -35,13 +29,6 @@ __all__ = ["RetainedRows", "release_scratch"]
 
 Int64Array = npt.NDArray[np.int64]
 
-# The bag is compacted when it holds this many times the rows that the last compaction kept (a
-# larger bag compacts less often, a smaller one stays in the cache), but never below the minimum.
-_BAG_FACTOR = 5
-_SMALLEST_LIMIT = 16_384
-_MERGE_LIMIT = 1 << 18  # rows gathered from many sketches before they are compacted together
-_FIRST_ROOM = 1_024
-_SLACK, _LITTLE = 8, 64  # trimmed, a bag has room for that part of its rows more, or so many
 _TABLE_MARGIN = 1.6  # slots of the identity table for each row that survived last time
 
 # Keys the identity table; drawn for each process because the table is fed from the network.
@@ -89,22 +76,6 @@ class _Columns(NamedTuple):
     ids: Int64Array
     levels: npt.NDArray[np.int8]
 
-    @classmethod
-    def empty(cls, rows: int) -> Self:
-        values, weights, times, ids = (np.empty(rows, np.int64) for _ in range(4))
-        return cls(values, weights, times, ids, np.empty(rows, np.int8))
-
-    def copy_from(self, source: _Columns, rows: int) -> None:
-        for column in range(len(self)):
-            self[column][:rows] = source[column][:rows]
-
-    def first(self, rows: int) -> _Columns:
-        """A copy of the first rows."""
-        return _Columns(
-            self.values[:rows].copy(), self.weights[:rows].copy(), self.times[:rows].copy(),
-            self.ids[:rows].copy(), self.levels[:rows].copy(),
-        )  # fmt: skip
-
     def take(self, rows: Int64Array) -> _Columns:
         return _Columns(
             self.values[rows], self.weights[rows], self.times[rows], self.ids[rows],
@@ -112,37 +83,13 @@ class _Columns(NamedTuple):
         )  # fmt: skip
 
 
-class _Scratch(threading.local):
-    """Working memory of compaction, grown geometrically, one for each thread."""
-
-    def __init__(self) -> None:
-        self.out = _Columns.empty(0)
-        self._allocate(_FIRST_ROOM)
-
-    def reserve(self, rows: int) -> None:
-        if rows > self.room:
-            self._allocate(max(rows, self.room * 3 // 2))
-
-    def _allocate(self, room: int) -> None:
-        self.room = room
-        self.keys = np.empty((2, room), np.uint64)
-        self.words = np.empty((2, room), np.uint32)
-        self.order = np.empty(room, np.int64)
-        self.table = np.empty(1 << (2 * room).bit_length(), np.uint32)
-
-
-_scratch = _Scratch()
-
-
-def release_scratch() -> None:
-    """Give back the working memory of the calling thread; it is made anew when it is needed."""
-    _scratch.__init__()  # type: ignore[misc]
-
+_scratch = Scratch(_Columns(*(np.empty(0, kind) for kind in "qqqqb")))
+release_scratch = _scratch.release
 
 _INT64 = np.dtype(np.int64)
 
 
-class RetainedRows:
+class RetainedRows(ColumnBag):
     """Rows and watermarks under one hash function. Not safe to use from two threads at once.
 
     Args:
@@ -150,53 +97,27 @@ class RetainedRows:
         copy: which of their hash functions.
     """
 
+    factor = 5  # a larger bag compacts less often, a smaller one stays in the cache
+    block = minhit_kernels.BLOCK
+    scratch = _scratch
+    params: SketchParams
+    _bag: _Columns
+
     def __init__(self, params: SketchParams, copy: int = 0) -> None:
-        self.params = params
+        super().__init__(params)
         self.copy = copy
         p = plan(params, copy)
         self._hash = (p.id_bits, p.mix, p.start_multiplier, p.offset, p.prime, p.top, p.steps)
         self._limits = (params.max_weight, 1 << params.id_bits, TIME_LIMIT)
-        self._marks = np.full(params.levels + 1, NO_WATERMARK, dtype=np.int64)  # t_i
-        self._bag = _Columns.empty(0)
-        self._rows = 0
-        self._kept = 0  # rows that the last compaction kept: the first ones of the bag
-        self._dirty = False  # more was added, or the capacity lowered, since then
         self._in_order = True  # whether those that were kept are in canonical order
 
     @classmethod
-    def from_state(cls, state: SketchState) -> Self:
-        """Rows that hold exactly a canonical state."""
-        rows = cls(state.params, state.copy)
-        rows._marks[:] = state.watermarks
-        rows._reserve(len(state))
-        columns = _Columns(state.value_keys, state.weights, state.times, state.ids, state.levels)
-        rows._bag.copy_from(columns, len(state))
-        rows._rows = rows._kept = len(state)
-        return rows
+    def _like(cls, state: SketchState) -> Self:
+        return cls(state.params, state.copy)
 
-    @classmethod
-    def frozen(cls, state: SketchState) -> Self:
-        """Rows of a state without a copy of them: to be absorbed by others, not to be changed."""
-        rows = cls(state.params, state.copy)
-        rows._marks[:] = state.watermarks
-        rows._bag = _Columns(state.value_keys, state.weights, state.times, state.ids, state.levels)
-        rows._rows = rows._kept = len(state)
-        return rows
-
-    def __len__(self) -> int:
-        self.compact()
-        return self._rows
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the bag takes, room for more rows included."""
-        return sum(column.nbytes for column in self._bag)
-
-    def trim(self) -> None:
-        """Compact, and give back the room that no row takes. O(rows) where there is any."""
-        self.compact()
-        if len(self._bag.ids) > self._rows + self._rows // _SLACK + _LITTLE:
-            self._bag = self._bag.first(self._rows)
+    @staticmethod
+    def _columns(state: SketchState) -> _Columns:
+        return _Columns(state.value_keys, state.weights, state.times, state.ids, state.levels)
 
     # ------------------------------------------------------------------------------------- input
 
@@ -248,93 +169,19 @@ class RetainedRows:
             )  # fmt: skip
             self._dirty = True  # after making room, which may have compacted
 
-    def absorb(self, others: Iterable[RetainedRows]) -> None:
-        """Take what other bags hold, and the higher watermark of each level.
-
-        The joined watermarks are right before a row is looked at: a row not later than the
-        watermark of its level in any of the sketches is not in their merged state.
-        """
-        bags = list(others)
-        for bag in bags:
-            bag.compact()
-            np.maximum(self._marks, bag._marks, out=self._marks)
-        incoming = sum(bag._rows for bag in bags)
-        for bag in bags:
-            if self._rows + bag._rows > max(_MERGE_LIMIT, _BAG_FACTOR * self._kept):
-                self.compact()
-            limit = max(_MERGE_LIMIT, _BAG_FACTOR * self._kept, self._rows + bag._rows)
-            wanted = max(self._rows + incoming, min(2 * len(self._bag.ids), limit))
-            if self._rows + bag._rows >= len(self._bag.ids):
-                self._reserve(min(wanted, limit, MAX_ROWS - 1) + 1)
-            if self._rows + bag._rows >= len(self._bag.ids):  # the kernel checks no bounds
-                raise ParameterError(
-                    f"merging takes {self._rows + bag._rows} rows at once; expected less than "
-                    f"{len(self._bag.ids)}: take a smaller capacity"
-                )
-            _scratch.reserve(bag._rows)
-            self._rows = _kernels.append_later(
-                *(read_only(column) for column in bag._bag),
-                bag._rows,
-                self._marks,
-                _scratch.order,
-                *self._bag,
-                self._rows,
-            )
-            self._dirty = True
-            incoming -= bag._rows
-
-    def lower_capacity(self, capacity: int) -> None:
-        """Shrink to a smaller capacity: equals having built with it."""
-        self.params = self.params.with_capacity(capacity)
-        self._dirty = True
-
-    def _make_room(self, incoming: int) -> None:
-        """Room for one more block, by growing the bag up to its limit, else by compacting it."""
-        block = minhit_kernels.BLOCK
-        if self._rows + block <= len(self._bag.ids):
-            return
-        if self._rows + block > self._limit():
-            self._dirty = True
-            self.compact()
-        limit = self._limit()
-        if self._rows + block > len(self._bag.ids):
-            wanted = max(_FIRST_ROOM, 2 * len(self._bag.ids), self._rows + incoming + block)
-            self._reserve(min(limit, wanted))
-
-    def _limit(self) -> int:
-        """Rows at which the bag is compacted; a row number has to fit the kernels' words."""
-        limit = max(_SMALLEST_LIMIT, _BAG_FACTOR * self._kept) + minhit_kernels.BLOCK
-        return min(limit, MAX_ROWS)
-
-    def _reserve(self, rows: int) -> None:
-        if rows > len(self._bag.ids):
-            bag = _Columns.empty(rows)
-            bag.copy_from(self._bag, self._rows)
-            self._bag = bag
+    def _append(self, bag: Self, incoming: int) -> None:
+        self._make_room_to_append(bag._rows, incoming)
+        _scratch.reserve(bag._rows)
+        self._rows = _kernels.append_later(
+            *(read_only(column) for column in bag._bag), bag._rows, self._marks, _scratch.order,
+            *self._bag, self._rows,
+        )  # fmt: skip
 
     # -------------------------------------------------------------------------------- compaction
 
-    def compact(self) -> None:
-        """Drop copies and what is beyond the capacity; leaves the rows ordered by time, latest
-        first. O(rows)."""
-        if not self._dirty:
-            return
-        n = self._rows
-        if n:
-            _scratch.reserve(n)
-            bag = self._bag
-            if len(_scratch.out.ids) < n:
-                _scratch.out = _Columns.empty(len(bag.ids))
-            out = _scratch.out
-            self._in_order = self._in_order and n - self._kept <= self._kept
-            kept = self._merge_newcomers(out) if self._in_order else self._compact(out)
-            if len(out.ids) <= 2 * len(bag.ids):  # like sizes: trade memory instead of copying
-                self._bag, _scratch.out = out, bag
-            else:
-                bag.copy_from(out, kept)
-            self._rows = kept
-        self._kept = self._rows
-        self._dirty = False
+    def _compact_into(self, out: _Columns) -> int:
+        self._in_order = self._in_order and self._rows <= 2 * self._kept
+        return self._merge_newcomers(out) if self._in_order else self._compact(out)
 
     def _sorted_by_time(self, first: int) -> tuple[int, int, int]:
         """Of the rows from a first one on: which keys and words are the sorted ones, the latest
@@ -394,12 +241,12 @@ class RetainedRows:
         self.compact()
         n = self._rows
         if self._in_order:
-            columns = self._bag.first(n)
+            columns = with_room(self._bag, n, n)
         else:
             _scratch.reserve(n)
             order = _scratch.order[:n]
             self._order(self._bag, n, order)
             columns = self._bag.take(order)
-            self._bag.copy_from(columns, n)
+            copy_rows(self._bag, columns, n)
             self._in_order = True
         return SketchState(self.params, *columns, self._marks.copy(), self.copy)

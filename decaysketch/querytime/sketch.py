@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -36,13 +36,13 @@ from decaysketch.answers import ensemble, query
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Sample
-from decaysketch.contract.sketch import Sketch
-from decaysketch.core.observations import Observations, check_integer_time, prepare
-from decaysketch.core.params import SketchParams, check_shrinks
+from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.core.observations import prepare
+from decaysketch.core.params import SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
 from decaysketch.decay import Decay, none, window
-from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.errors import ParameterError
 from decaysketch.querytime import wire
 from decaysketch.querytime.rows import RetainedRows
 from decaysketch.querytime.snapshot import Estimator, QueryTimeSnapshot
@@ -54,33 +54,20 @@ __all__ = ["DecaySketch", "SketchStats"]
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class SketchStats:
-    """What a sketch took in and what it holds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SketchStats(Stats):
+    """What a sketch took in and what it holds; see :class:`~decaysketch.contract.sketch.Stats`.
 
     Attributes:
-        fed: rows given to :meth:`DecaySketch.update` of this object (copies, merges, pickles and
-            bytes start again at 0).
-        zero_weight: of these, rows of weight 0, which contribute nothing.
-        too_late: of these, rows refused because their time was after ``not_after``.
-        rows: observations held, by all copies together.
+        zero_weight: of the rows fed, those of weight 0, which contribute nothing.
         ids_with_several_weights: ids held with more than one weight. Identity is (id, weight), so
             each counts as several observations; in most streams a message has one weight.
-        oldest, newest: earliest and latest time held, or None.
-        complete_since: for each level, the watermark (the latest of the copies'): everything later
-            that the level selects is held; None where nothing was discarded.
         warnings: what makes answers less sure than they say, as far as it shows in what is held:
             ids that fill their space, weights too unequal for counts and totals of old times.
     """
 
-    fed: int
     zero_weight: int
-    too_late: int
-    rows: int
     ids_with_several_weights: int
-    oldest: int | None
-    newest: int | None
-    complete_since: tuple[int | None, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -98,25 +85,27 @@ class DecaySketch(Sketch):
         2
     """
 
+    snapshot_type = QueryTimeSnapshot
+
+    _bags: Sequence[RetainedRows]
+    _pending: PendingRows
+
+    if TYPE_CHECKING:
+
+        @property
+        def params(self) -> SketchParams: ...
+
+        def snapshot(self) -> QueryTimeSnapshot: ...
+
     def __init__(self, params: SketchParams) -> None:
-        self._set_rows([RetainedRows(params, copy) for copy in range(params.copies)])
-        self._fed = self._zero_weight = self._too_late = 0
-        self._snapshot: QueryTimeSnapshot | None = None  # of the rows as they are, once asked for
+        self._bags = tuple(RetainedRows(params, copy) for copy in range(params.copies))
+        self._zero_weight = 0
         self._before: QueryTimeSnapshot | None = None  # the last one that queries have read
         self._pending = PendingRows(params)
         self._value_dtype = _FLOAT64 if params.value_type == "float64" else _INT64
 
-    def _set_rows(self, copies: Sequence[RetainedRows]) -> None:
-        self._rows, self._other_rows = copies[0], tuple(copies[1:])
-
-    @property
-    def _copies(self) -> tuple[RetainedRows, ...]:
-        return (self._rows, *self._other_rows)
-
-    @property
-    def params(self) -> SketchParams:
-        """Build parameters; ``params.capacity`` is the capacity in force."""
-        return self._rows.params
+    def _empty(self) -> Self:
+        return type(self)(self.params)
 
     # ------------------------------------------------------------------------------------- update
 
@@ -169,18 +158,13 @@ class DecaySketch(Sketch):
         if not_after is None and self._admit_fast(values, weights, timestamps, ids):
             return
         batch = prepare(self.params, values, weights, timestamps, ids)
-        rows = len(batch.ids)
-        if not_after is not None:
-            check_integer_time("not_after", not_after)
-            in_time = batch.timestamps <= not_after
-            if not in_time.all():
-                self._too_late += rows - int(in_time.sum())
-                batch = Observations(*(column[in_time] for column in batch))
-        self._fed += rows
-        self._zero_weight += int((batch.weights == 0).sum())
-        for rows_of_copy in self._copies:
-            rows_of_copy.admit(batch)
-        self._outdate()
+        taken = batch.not_after(not_after)
+        self._fed += len(batch.ids)
+        self._too_late += len(batch.ids) - len(taken.ids)
+        self._zero_weight += int((taken.weights == 0).sum())
+        for bag in self._bags:
+            bag.admit(taken)
+        self._changed()
 
     def _admit_fast(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> bool:
         """Admit arrays that need no conversion; False, with nothing taken, for all others."""
@@ -200,21 +184,16 @@ class DecaySketch(Sketch):
 
     def _admit_unchecked(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> int:
         """See ``RetainedRows.admit_unchecked``: what one copy takes, all of them take."""
-        zero_weight = self._rows.admit_unchecked(values, weights, timestamps, ids)
+        zero_weight = self._bags[0].admit_unchecked(values, weights, timestamps, ids)
         if zero_weight >= 0:
-            for rows in self._other_rows:
-                rows.admit_unchecked(values, weights, timestamps, ids)
-            self._outdate()
+            for bag in self._bags[1:]:
+                bag.admit_unchecked(values, weights, timestamps, ids)
+            self._changed()
         return zero_weight
 
-    def _flush(self) -> None:
-        """Fold in the single observations gathered so far; they were validated one by one."""
-        if self._pending:
-            columns = self._pending.columns()
-            zero_weight = self._admit_unchecked(*columns)
-            assert zero_weight == 0, "single observations are validated when they are given"
-            self._fed += len(columns[0])
-            self._pending.clear()  # last: should folding in fail, they can be folded in again
+    def _fold(self, *columns: Any) -> None:
+        zero_weight = self._admit_unchecked(*columns)
+        assert zero_weight == 0, "single observations are validated when they are given"
 
     def verdicts(
         self,
@@ -235,97 +214,21 @@ class DecaySketch(Sketch):
         """
         return verdicts_of(self.states(), prepare(self.params, values, weights, timestamps, ids))
 
-    # -------------------------------------------------------------------------------------- merge
-
-    def merge(self, *others: DecaySketch | QueryTimeSnapshot) -> None:
-        """Fold in everything that ``others``, or what they are snapshots of, saw; none is changed.
-
-        The state becomes the one that a single sketch fed with all inputs would have, with the
-        smallest of the capacities.
-
-        Raises:
-            IncompatibleSketchError: naming every parameter that differs; this sketch is unchanged.
-            TypeError: one of them is no sketch.
-
-        Complexity: amortised O(rows of the others).
-        """
-        self._absorb(others)
-
-    def _absorb(self, others: Sequence[DecaySketch | QueryTimeSnapshot]) -> None:
-        for other in others:
-            if not isinstance(other, DecaySketch | QueryTimeSnapshot):
-                raise TypeError(f"cannot merge a {type(other).__name__} into a DecaySketch")
-            if other.params.fingerprint != self.params.fingerprint:
-                raise IncompatibleSketchError(self.params.differences(other.params))
-        self._flush()
-        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
-        if capacity < self.params.capacity:
-            self._lower_capacity(capacity)
-        for rows, *theirs in zip(self._copies, *map(_rows_of, others), strict=True):
-            rows.absorb(theirs)
-        self._outdate()
-
-    @classmethod
-    def merged(cls, sketches: Sequence[DecaySketch]) -> DecaySketch:
-        """One or more sketches as one, in one pass; see :func:`decaysketch.merge`."""
-        merged = cls(sketches[0].params)
-        merged._absorb(sketches)
-        return merged
-
-    def __or__(self, other: DecaySketch) -> DecaySketch:
-        """A new sketch that holds what both saw; neither is changed."""
-        if not isinstance(other, DecaySketch):
-            return NotImplemented
-        return self.merged([self, other])
-
-    def resize(self, capacity: int) -> None:
-        """Shrink to a smaller capacity: the state that building with it would have given.
-
-        Raises:
-            ParameterError: a capacity larger than the present one; what was discarded is gone.
-        """
-        check_shrinks(capacity, self.params.capacity)
-        self._flush()
-        self._lower_capacity(capacity)
-        self._outdate()
-
-    def _lower_capacity(self, capacity: int) -> None:
-        for rows in self._copies:
-            rows.lower_capacity(capacity)
-
-    # --------------------------------------------------------------------------------- memory
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows, room for more included; snapshots of it come on top."""
-        return sum(rows.nbytes for rows in self._copies)
-
-    def trim(self) -> None:
-        """Give back what no row needs: room for more of them, and what was computed of earlier
-        snapshots. Changes no state. O(rows)."""
-        self._flush()
-        for rows in self._copies:
-            rows.trim()
-        self._snapshot = self._before = None
-
     # --------------------------------------------------------------------------- state and bytes
 
-    def _outdate(self) -> None:
-        """The rows are others than those of the snapshot."""
-        if self._snapshot is not None:
-            if self._snapshot.was_read:
-                self._before = self._snapshot
-            self._snapshot = None
+    def trim(self) -> None:
+        super().trim()
+        self._before = None
 
-    def snapshot(self) -> QueryTimeSnapshot:
-        """What is held now, immutable, to be read from any thread. O(rows) after a change, else
-        O(1)."""
-        self._flush()
-        if self._snapshot is None:
-            states = [rows.state() for rows in self._copies]
-            self._snapshot = QueryTimeSnapshot(states, type(self).from_state, before=self._before)
-            self._before = None
-        return self._snapshot
+    def _changed(self) -> None:
+        if isinstance(self._snapshot, QueryTimeSnapshot) and self._snapshot.was_read:
+            self._before = self._snapshot
+        self._snapshot = None
+
+    def _freeze(self) -> QueryTimeSnapshot:
+        states = [bag.state() for bag in self._bags]
+        before, self._before = self._before, None
+        return QueryTimeSnapshot(states, type(self).from_state, before=before)
 
     def states(self) -> tuple[SketchState, ...]:
         """The canonical state of each copy, in order. O(rows) after a change, else O(1)."""
@@ -359,7 +262,7 @@ class DecaySketch(Sketch):
         """
         given = (states,) if isinstance(states, SketchState) else tuple(states)
         sketch = cls(params_of_copies(given))
-        sketch._set_rows([RetainedRows.from_state(state) for state in given])
+        sketch._bags = tuple(map(RetainedRows.from_state, given))
         sketch._snapshot = QueryTimeSnapshot(given, cls.from_state)
         return sketch
 
@@ -394,52 +297,16 @@ class DecaySketch(Sketch):
         """
         return cls.from_state(wire.decode(blob, params=params, id_key=id_key))
 
-    def digest(self) -> str:
-        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
-        return self.snapshot().digest
-
-    def copy(self) -> DecaySketch:
-        """An independent sketch with the same state."""
-        return type(self).from_state(self.states())
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> DecaySketch:
-        return self.copy()
-
-    def __reduce__(
-        self,
-    ) -> tuple[Callable[..., DecaySketch], tuple[tuple[SketchState, ...]]]:
-        return type(self).from_state, (self.states(),)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both hold the same state under the same parameters."""
-        if not isinstance(other, DecaySketch):
-            return NotImplemented
-        return self.params == other.params and self.digest() == other.digest()
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
-
-    def __len__(self) -> int:
-        """Observations held, by all copies together."""
-        return len(self.snapshot())
-
     def stats(self) -> SketchStats:
-        """What was fed and what is held. O(rows)."""
         snapshot = self.snapshot()
         held = [state for state in snapshot.states if len(state)]
         weights = np.int64(self.params.max_weight)
         pairs = [np.empty(0, np.int64), *(s.ids * weights + (s.weights - 1) for s in held)]
         ids = np.unique(np.concatenate(pairs)) // weights
         return SketchStats(
-            fed=self._fed,
+            **self._counted(),
             zero_weight=self._zero_weight,
-            too_late=self._too_late,
-            rows=len(snapshot),
             ids_with_several_weights=len(np.unique(ids[1:][ids[1:] == ids[:-1]])),
-            oldest=min((int(state.times[-1]) for state in held), default=None),
-            newest=max((int(state.times[0]) for state in held), default=None),
-            complete_since=snapshot.complete_since,
             warnings=_warnings(snapshot),
         )
 
@@ -643,13 +510,6 @@ class DecaySketch(Sketch):
         summary["id_bits"] = params.id_bits
         summary["seed"] = params.seed if params.id_key is None else "(secret id key)"
         return summary
-
-
-def _rows_of(held: DecaySketch | QueryTimeSnapshot) -> Sequence[RetainedRows]:
-    if isinstance(held, QueryTimeSnapshot):
-        return [RetainedRows.frozen(state) for state in held.states]
-    held._flush()
-    return held._copies
 
 
 def _warnings(snapshot: QueryTimeSnapshot) -> tuple[str, ...]:

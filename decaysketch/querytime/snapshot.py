@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import repeat
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import cohen_strauss, stratified, wire
+from decaysketch.querytime.rows import RetainedRows
 from decaysketch.querytime.state import SketchState, digest_of
 
 __all__ = ["Estimator", "QueryTimeSnapshot"]
@@ -76,14 +77,14 @@ class QueryTimeSnapshot(Snapshot):
         *,
         before: QueryTimeSnapshot | None = None,
     ) -> None:
-        self._thaw = thaw
+        super().__init__(tuple(states), thaw)
         earlier = repeat(None) if before is None else before._copies
         self._copies: tuple[_Copy, ...] = tuple(map(_Copy, states, earlier))
 
     @property
     def states(self) -> tuple[SketchState, ...]:
         """One for each copy, in order."""
-        return tuple(copy.state for copy in self._copies)
+        return cast(tuple[SketchState, ...], self.held)
 
     @property
     def params(self) -> SketchParams:
@@ -123,8 +124,8 @@ class QueryTimeSnapshot(Snapshot):
         state = self.states[0]
         return Identified(state.ids, state.weights, state.times, state.value_keys)
 
-    def thaw(self) -> Any:
-        return self._thaw(self.states)
+    def bags(self) -> Sequence[RetainedRows]:
+        return [RetainedRows.frozen(state) for state in self.states]
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
         """The sketch on the wire; see :func:`decaysketch.querytime.wire.encode`."""

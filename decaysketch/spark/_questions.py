@@ -351,7 +351,7 @@ def describe(function: str, recipes: Recipes, sketches: pa.Array) -> pa.Array:
 def _described(blob: bytes, found: OpenedSketch) -> dict[str, Any]:
     sketch: Any = found.sketch
     stats = sketch.stats()
-    marks = stats.complete_from if found.has_fixed_decay else stats.complete_since
+    marks = stats.complete_since
     return {
         "family": families.family_of(blob),
         "params": json.dumps(sketch.params.to_dict()),

@@ -73,7 +73,7 @@ def _counted(sketch: Sketch) -> Tally:
             return Tally(held, len(snapshot.states[0]), True)
         return _estimated(sketch, held, [s.times for s in snapshot.states])
     if isinstance(sketch, IntegralDecaySketch):
-        if sketch.clock is None and sketch.stats().complete_from[0] is None:
+        if sketch.clock is None and sketch.stats().complete_since[0] is None:
             return Tally(held, held, True)
     elif isinstance(sketch, SumSampler | MedianSampler) and sketch.clock is None:
         state = sketch.state()

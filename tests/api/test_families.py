@@ -81,7 +81,7 @@ def test_answers_are_the_library_s(client: TestClient, case: Case) -> None:
     assert (state["digest"], state["rows"]) == (merged.digest(), len(merged))
     assert state["clock"] == getattr(merged, "clock", None)
     stats = merged.stats()
-    levels = stats.complete_from if case.name == "integral" else stats.complete_since
+    levels = stats.complete_since
     assert state["watermarks"] == list(levels)
     assert client.get("/v1/streams/s/sketch").content == merged.to_bytes()
     one = client.get("/v1/streams/s/sketch", params={"source": "b"}).content

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from asyncwindow import elements
 
-from decaysketch.asyncwindow import MedianParams, SumParams, SumSampler, merge
+from decaysketch.asyncwindow import MedianParams, SumParams, SumSampler
 from decaysketch.asyncwindow import rows as retained
+from decaysketch.core import bags
+from decaysketch.families import merge
 from quality.examples import Row
 
 PARAMS = [
@@ -81,7 +83,7 @@ def test_a_table_that_is_too_small_is_made_larger(
 
 @pytest.mark.parametrize("params", PARAMS)
 def test_merging_more_than_fits_at_once(params: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retained, "_MERGE_LIMIT", 3_000)
+    monkeypatch.setattr(bags, "_MERGE_LIMIT", 3_000)
     columns = stream(40_000, 10_000)
     parts = []
     for i in range(23):
@@ -97,4 +99,4 @@ def test_a_small_sampler_stays_small() -> None:
     sampler = SumSampler(PARAMS[0])  # type: ignore[arg-type]
     sampler.update(1, 1)
     assert len(sampler) == 1
-    assert len(sampler._rows._bag.keys) <= 2 * (retained._FIRST_ROOM + 512)
+    assert len(sampler._rows._bag.keys) <= 2 * (bags.FIRST_ROOM + 512)

@@ -17,7 +17,6 @@ from decaysketch.asyncwindow import (
     SumSampler,
     coins,
     element_keys,
-    merge,
     reference,
 )
 
@@ -174,7 +173,7 @@ class TestNumbering:
         twin = a.copy()
         for sampler in (a, b, twin):
             sampler.update([1, 1], [1, 1])
-        assert merge([a, b, twin]).sum(WINDOW, now=1).value == 6
+        assert ds.merge([a, b, twin]).sum(WINDOW, now=1).value == 6
 
     def test_filters_do_not_shift_numbers(self) -> None:
         a, b = SumSampler(SUM, source="x"), SumSampler(SUM, source="x")
@@ -316,9 +315,9 @@ class TestMerge:
 
     def test_of_nothing_and_of_other_things(self) -> None:
         with pytest.raises(ds.ParameterError, match="at least one"):
-            merge([])
+            ds.merge([])
         with pytest.raises(TypeError, match="cannot merge a str"):
-            merge(["a sampler"])  # type: ignore[type-var]
+            ds.merge(["a sampler"])  # type: ignore[type-var]
 
 
 class TestParams:

@@ -180,7 +180,7 @@ def test_what_was_taken_in_is_counted() -> None:
     stats = sketch.stats()
     assert (stats.fed, stats.zero_weight, stats.too_late, stats.already_expired) == (4, 1, 1, 1)
     assert (stats.rows, stats.clock, stats.oldest, stats.newest) == (1, 100, 90, 90)
-    assert stats.complete_from == (100,) * (OF.levels + 1)
+    assert stats.complete_since == (100,) * (OF.levels + 1)
     assert "window(60)" in repr(sketch)
     assert "<table>" in sketch._repr_html_()
 

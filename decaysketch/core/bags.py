@@ -1,0 +1,308 @@
+"""The rows that a sketch holds between batches: a bag with watermarks, compacted when it is full.
+
+A row is admitted if it is later than the watermark of its level; that is safe at once, since
+watermarks only rise. What is admitted may be superfluous: a copy, or beyond the capacity. So the
+bag grows to a few times what the last compaction kept, and is then compacted in one pass. Laziness
+changes no state: whoever reads the state compacts first.
+
+A family says which columns its rows have and hands them to its kernels. Scratch memory is shared by
+all sketches of a family and thread; a sketch owns its bag alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core._sort_kernels import MAX_ROWS
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.errors import ParameterError
+
+__all__ = [
+    "FIRST_ROOM",
+    "Bag",
+    "ColumnBag",
+    "Columns",
+    "Scratch",
+    "copy_rows",
+    "roomy",
+    "with_room",
+]
+
+Columns = tuple[npt.NDArray[Any], ...]
+C = TypeVar("C", bound=Columns)
+
+FIRST_ROOM = 1_024
+_SMALLEST_LIMIT = 16_384  # rows; a bag of fewer is not compacted to make room
+_MERGE_LIMIT = 1 << 18  # rows gathered from many sketches before they are compacted together
+_SLACK, _LITTLE = 8, 64  # trimmed, a bag has room for that part of its rows more, or so many
+
+
+def with_room(columns: C, room: int, rows: int = 0) -> C:
+    """Columns of the same types with another room, and a copy of the first rows in them."""
+    made: Any = type(columns)  # a named tuple, which takes its columns one by one
+    larger: C = made(*(np.empty(room, column.dtype) for column in columns))
+    copy_rows(larger, columns, rows)
+    return larger
+
+
+def copy_rows(to: Columns, source: Columns, rows: int) -> None:
+    """Overwrite the first rows of columns by those of others."""
+    for column, of in zip(to, source, strict=True):
+        column[:rows] = of[:rows]
+
+
+def roomy(rows: int) -> int:
+    """Room that so many rows may have and be trimmed: what is more is given back."""
+    return rows + rows // _SLACK + _LITTLE
+
+
+class Scratch(threading.local):
+    """Working memory of compaction, grown geometrically, one for each thread.
+
+    Args:
+        nothing: the columns of a bag, with room for no row.
+    """
+
+    def __init__(self, nothing: Columns) -> None:
+        self.nothing = self.out = nothing
+        self._allocate(FIRST_ROOM)
+
+    def reserve(self, rows: int) -> None:
+        if rows > self.room:
+            self._allocate(max(rows, self.room * 3 // 2))
+
+    def _allocate(self, room: int) -> None:
+        self.room = room
+        self.keys = np.empty((2, room), np.uint64)
+        self.words = np.empty((2, room), np.uint32)
+        self.order = np.empty(room, np.int64)
+        self.table = np.empty(1 << (2 * room).bit_length(), np.uint32)
+
+    def release(self) -> None:
+        """Give back that of the calling thread; it is made anew when it is needed."""
+        self.__init__(self.nothing)  # type: ignore[misc]
+
+
+class Bag(ABC):
+    """Rows, watermarks and, where there is one, a clock. Not safe to use from two threads at once.
+
+    Args:
+        params: parameters of the sketch.
+    """
+
+    #: Times the rows that the last compaction kept, at which the bag is compacted again.
+    factor: ClassVar[int]
+
+    _bag: Columns
+
+    def __init__(self, params: Any) -> None:
+        self.params = params
+        self.clock = NO_WATERMARK  # the latest time that was told
+        self._marks = np.full(params.levels + 1, NO_WATERMARK, dtype=np.int64)  # t_i
+        self._rows = 0
+        self._kept = 0  # rows that the last compaction kept: the first ones of the bag
+        self._dirty = False  # more was added, or less is to be kept, since then
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: Any) -> Self:
+        """Rows that hold exactly a canonical state."""
+
+    @classmethod
+    @abstractmethod
+    def frozen(cls, state: Any) -> Self:
+        """Rows of a state, without a copy of them where that can be: to be absorbed by others, not
+        to be changed."""
+
+    @abstractmethod
+    def state(self) -> Any:
+        """The canonical state, copied out. O(rows)."""
+
+    def __len__(self) -> int:
+        self.compact()
+        return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the bag takes, room for more rows included."""
+        return sum(column.nbytes for column in self._bag)
+
+    @abstractmethod
+    def trim(self) -> None:
+        """Compact, and give back the room that no row takes. O(rows) where there is any."""
+
+    @property
+    def floor(self) -> int:
+        """The latest time whose rows the clock has left no use for, at every level."""
+        return self.clock
+
+    def advance(self, now: int) -> None:
+        """Move the clock on; O(M), what it lets go is dropped later. An earlier time than the clock
+        has no effect."""
+        if now > self.clock:
+            self.clock = now
+            if self.floor > self._marks.min():
+                np.maximum(self._marks, self.floor, out=self._marks)
+                self._dirty = True
+
+    def lower_capacity(self, capacity: int) -> None:
+        """Shrink to a smaller capacity: equals having built with it."""
+        self.params = self.params.with_capacity(capacity)
+        self._dirty = True
+
+    def absorb(self, others: Iterable[Self]) -> None:
+        """Take what other bags hold, the higher watermark of each level and the latest clock.
+
+        The joined watermarks are right before a row is looked at: a row not later than the
+        watermark of its level in any of the sketches is not in their merged state, and a level that
+        answers for neither of two sketches does not answer for both.
+        """
+        bags = list(others)
+        for bag in bags:
+            bag.compact()
+            np.maximum(self._marks, bag._marks, out=self._marks)
+            self.advance(bag.clock)
+            self._dirty = True
+        incoming = sum(bag._rows for bag in bags)
+        for bag in bags:
+            if self._rows + bag._rows > self._merge_limit():
+                self.compact()
+            self._append(bag, incoming)
+            self._dirty = True
+            incoming -= bag._rows
+
+    def _merge_limit(self) -> int:
+        """Rows at which the bag is compacted before another one is appended to it."""
+        return max(_MERGE_LIMIT, self.factor * self._kept)
+
+    @abstractmethod
+    def _append(self, bag: Self, incoming: int) -> None:
+        """Append the rows of a bag that are later than the watermarks; ``incoming`` are those of
+        this one and of all that follow."""
+
+    def _limit(self) -> int:
+        """Rows at which the bag is compacted before more are admitted."""
+        return max(_SMALLEST_LIMIT, self.factor * self._kept)
+
+    def compact(self) -> None:
+        """Drop copies, what is beyond the capacity and what the clock lets go. O(rows)."""
+        if self._dirty:
+            if self._rows:
+                self._drop()
+            self._kept = self._rows
+            self._dirty = False
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Compact one row or more."""
+
+
+class ColumnBag(Bag):
+    """A bag whose columns have one entry for each row, and which compaction leaves ordered by time,
+    latest first.
+
+    Args:
+        params: parameters of the sketch.
+    """
+
+    block: ClassVar[int]  # rows that are admitted at once
+    scratch: ClassVar[Scratch]
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params)
+        self._bag = self.scratch.nothing
+
+    @classmethod
+    @abstractmethod
+    def _like(cls, state: Any) -> Self:
+        """An empty bag with the parameters of a state."""
+
+    @staticmethod
+    @abstractmethod
+    def _columns(state: Any) -> Columns:
+        """The rows of a state."""
+
+    @classmethod
+    def frozen(cls, state: Any) -> Self:
+        bag = cls._like(state)
+        bag._marks[:] = state.watermarks
+        bag._bag = cls._columns(state)
+        bag._rows = bag._kept = len(state)
+        return bag
+
+    @classmethod
+    def from_state(cls, state: Any) -> Self:
+        bag = cls.frozen(state)
+        bag._bag = with_room(bag._bag, bag._rows, bag._rows)
+        return bag
+
+    def trim(self) -> None:
+        self.compact()
+        if len(self._bag[0]) > roomy(self._rows):
+            self._bag = with_room(self._bag, self._rows, self._rows)
+
+    def _make_room(self, incoming: int) -> None:
+        """Room for one more block, by growing the bag up to its limit, else by compacting it."""
+        wanted = self._rows + self.block
+        if wanted <= len(self._bag[0]):
+            return
+        if wanted > self._limit():
+            self._dirty = True
+            self.compact()
+        room = len(self._bag[0])
+        if self._rows + self.block > room:
+            wanted = max(FIRST_ROOM, 2 * room, self._rows + incoming + self.block)
+            self._reserve(min(self._most_room(), wanted))
+
+    def _limit(self) -> int:
+        """A row number has to fit the kernels' words."""
+        return min(super()._limit() + self.block, MAX_ROWS)
+
+    def _most_room(self) -> int:
+        """Rows that the bag has room for, where none are merged into it."""
+        return self._limit()
+
+    def _reserve(self, room: int) -> None:
+        if room > len(self._bag[0]):
+            self._bag = with_room(self._bag, room, self._rows)
+
+    def _make_room_to_append(self, rows: int, incoming: int) -> None:
+        """Room for so many rows and one to spare; at most for all that are coming.
+
+        Raises:
+            ParameterError: more rows than kernels can number.
+        """
+        together, room = self._rows + rows, len(self._bag[0])
+        if together < room:
+            return
+        most = max(self._merge_limit(), together)
+        wanted = max(self._rows + incoming, min(2 * room, most))
+        self._reserve(min(wanted, most, MAX_ROWS - 1) + 1)
+        if together >= len(self._bag[0]):  # kernels check no bounds
+            raise ParameterError(
+                f"merging takes {together} rows at once; expected less than "
+                f"{len(self._bag[0])}: take a smaller capacity"
+            )
+
+    def _drop(self) -> None:
+        scratch, bag = self.scratch, self._bag
+        scratch.reserve(self._rows)
+        if len(scratch.out[0]) < self._rows:
+            scratch.out = with_room(bag, len(bag[0]))
+        out = scratch.out
+        kept = self._compact_into(out)
+        if len(out[0]) <= 2 * len(bag[0]):  # like sizes: trade memory instead of copying
+            self._bag, scratch.out = out, bag
+        else:
+            copy_rows(bag, out, kept)
+        self._rows = kept
+
+    @abstractmethod
+    def _compact_into(self, out: Any) -> int:
+        """Write the rows that stay into other columns, which have room for all; their number."""
