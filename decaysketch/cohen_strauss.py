@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from decaysketch import minhit
 from decaysketch.decay import Decay
-from decaysketch.sample import Aged, Sample, check_answerable
+from decaysketch.sample import Aged, Origin, Sample, Values, check_answerable
 from decaysketch.spread import hit_spread
 from decaysketch.state import NO_WATERMARK, SketchState
 from decaysketch.stratified import Bands, assemble, bands_of
@@ -66,6 +66,7 @@ class Ladder(NamedTuple):
 
     bands: Bands
     rungs: tuple[Rung, ...]
+    values: Values  # of each row of the state
 
 
 def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
@@ -90,7 +91,11 @@ def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
         rungs.append(Rung(inverse, newest, int(mark), rows, units, spread))
         if mark == NO_WATERMARK:
             break
-    return Ladder(bands_of(state) if bands is None else bands, tuple(rungs))
+    bands = bands_of(state) if bands is None else bands
+    values = bands.values
+    if bands.reading is not None:  # they are in another order
+        values = Values(state.value_keys, params.value_type)
+    return Ladder(bands, tuple(rungs), values)
 
 
 def draw(
@@ -111,7 +116,7 @@ def draw(
     fading = check_answerable(state, decay, now, newest)
     now = fading.now
     ladder = ladder_of(state) if ladder is None else ladder
-    bands, rungs = ladder
+    bands, rungs, values = ladder
     aged, decayed = Aged.of(state, fading)
     masses, variances, jumps = (np.zeros(len(decayed)) for _ in range(3))
     for rung in rungs:
@@ -130,5 +135,6 @@ def draw(
         jumps[rows] += (within - beyond) * rung.inverse
     return assemble(
         state, bands, fading, aged, decayed, masses=masses, variances=variances, jumps=jumps,
-        exact_rows=None, draw=lambda newest: draw(state, decay, now, ladder=ladder, newest=newest),
+        weights=state.weights[aged], exact_rows=None, origin=Origin(values, [aged]),
+        draw=lambda newest: draw(state, decay, now, ladder=ladder, newest=newest),
     )  # fmt: skip

@@ -181,11 +181,11 @@ def _sum(
     with np.errstate(over="ignore", invalid="ignore"):  # huge values: the answer is infinite
         x = function / columns.weights
         first, tail = slice(0, columns.exact), slice(columns.exact, None)
-        exact = float(np.sum(columns.masses[first] * x[first]))
+        exact = float((columns.masses[first] * x[first]).sum())
         if sample.exact:
             return _exact(sample, exact, confidence, len(x)).over(sample.magnitude)
         # What was seen is a lower bound, if nothing can be taken away from it.
-        positive = float(np.min(function, initial=0.0)) >= 0.0
+        positive = function.min(initial=0.0) >= 0.0
         certain = columns.decayed[tail] * function[tail] if positive else None
         interval, spread, step, caveats = _signed(
             sample, columns, x, certain, confidence, unseen, function
@@ -229,12 +229,13 @@ def _signed(
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
     terms, variances, jumps = masses * far, far * far, columns.jumps[tail] * far
     variances *= columns.variances[tail]
-    everything = float(np.sum(variances))
+    everything = float(variances.sum())
     thirds = _skew_lengths(columns, tail)
     thirds *= variances
     thirds *= far
-    highest, lowest = float(np.max(jumps, initial=0.0)), float(np.min(jumps, initial=0.0))
-    caveats = _hinges(sample, columns, x, variances, jumps, weighted=function is not None)
+    highest, lowest = float(jumps.max(initial=0.0)), float(jumps.min(initial=0.0))
+    weighted = function is not None
+    caveats = _hinges(sample, columns, x, variances, jumps, everything, weighted=weighted)
     floor = 0.0
     if "unequal-weights" in caveats and function is not None:
         floor = sample.step * float(np.max(np.abs(function)))
@@ -245,12 +246,12 @@ def _signed(
             # Of one sign, all rows may stand for those of that sign: the others add nothing.
             one_sign = highest == 0.0 or lowest == 0.0
             rows = slice(None) if one_sign else np.flatnonzero(sign * far > 0.0)
-            least = float(np.min(far) if sign > 0.0 else -np.max(far))
-            mass = float(np.sum(masses if least > 0.0 else masses * (sign * far > 0.0)))
-            sampled = sign * float(np.sum(terms[rows]))
-            spread = float(np.sum(variances[rows]))
-            skew = sign * float(np.sum(thirds[rows]))
-            seen = 0.0 if certain is None else float(np.sum(certain[rows]))
+            least = far.min() if sign > 0.0 else -far.max()
+            mass = float((masses if least > 0.0 else masses * (sign * far > 0.0)).sum())
+            sampled = sign * float(terms[rows].sum())
+            spread = everything if one_sign else float(variances[rows].sum())
+            skew = sign * float(thirds[rows].sum())
+            seen = 0.0 if certain is None else float(certain[rows].sum())
             step = max(jump, floor, sample.step * sampled / mass)
             if _all_equal(far):  # nothing tells how far others lie but the exact rows
                 step = max(step, sample.step * float(np.max(sign * near, initial=0.0)))
@@ -275,6 +276,7 @@ def _hinges(
     x: Float64Array,
     variances: Float64Array,
     jumps: Float64Array,
+    everything: float,
     *,
     weighted: bool,
 ) -> tuple[str, ...]:
@@ -292,18 +294,19 @@ def _hinges(
         sample, columns: what is summed over.
         x: what is summed, for a unit of weight.
         variances, jumps: of the sampled terms, and the sizes of their hits, of either sign.
+        everything: the sum of the variances.
         weighted: terms are over weights.
     """
     if not len(variances):
         return ()
-    few = bool(np.max(variances) > _HINGES * float(np.sum(variances)))
+    few = bool(variances.max() > _HINGES * everything)
     named: tuple[str, ...] = ("few-rows",) if few else ()
     if not weighted:
         return named
     unequal = ("unequal-weights",)
     near, weights = x[: columns.whole], columns.weights[columns.exact :]
-    bound = _LIGHTER * max(float(np.max(jumps)), -float(np.min(jumps)))
-    if len(near) >= _SOME and sample.step * max(np.max(near), -np.min(near)) > bound:
+    bound = _LIGHTER * max(float(jumps.max()), -float(jumps.min()))
+    if len(near) >= _SOME and sample.step * max(near.max(), -near.min()) > bound:
         beyond = sample.step * np.abs(near) > bound
         if np.count_nonzero(beyond) > _MANY * len(near):
             of_beyond = columns.weights[: columns.whole][beyond]
@@ -320,8 +323,8 @@ def _hinges(
         return named
     largest = jumps[order[1:]]
     excess = float(np.mean(np.log(largest / jumps[order[0]])))
-    light = _much_lighter(weights[order[1:]], weights)
-    return unequal if light and excess * _HEAVY_TAIL > 1.0 else named
+    heavy = excess * _HEAVY_TAIL > 1.0
+    return unequal if heavy and _much_lighter(weights[order[1:]], weights) else named
 
 
 def _much_lighter(some: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> bool:
@@ -468,7 +471,7 @@ def _amount(columns: Columns, rows: BoolArray | None = None) -> _Amount:
     first, tail = slice(0, columns.exact), slice(columns.exact, None)
 
     def total(column: Float64Array, part: slice) -> Any:
-        return np.sum(column if rows is None else column * rows[part])
+        return (column if rows is None else column * rows[part]).sum()
 
     return _Amount(
         total(columns.masses[first], first),
@@ -665,7 +668,8 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
     )
     # As in _signed: the largest hit seen, or one of mean x in the band whose hits weigh most.
     variances, jumps = (columns.variances * x * x)[tail], (columns.jumps * x)[tail]
-    hinges = _hinges(sample, columns, x, variances, jumps, weighted=True)
+    everything = float(np.sum(variances))
+    hinges = _hinges(sample, columns, x, variances, jumps, everything, weighted=True)
     unequal = tuple(caveat for caveat in hinges if caveat == "unequal-weights")
     seen = counts.sampled > 0.0
     average = counts.sampled / np.where(seen, sums.sampled, 1.0)

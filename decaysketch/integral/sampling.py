@@ -34,7 +34,7 @@ from decaysketch.integral import _kernels
 from decaysketch.integral.state import NO_CLOCK, IntegralState
 from decaysketch.observations import check_time
 from decaysketch.params import SketchParams
-from decaysketch.sample import Sample
+from decaysketch.sample import Observed, Sample
 from decaysketch.spread import hit_spread, weighed
 
 __all__ = ["Estimator", "draw"]
@@ -163,21 +163,25 @@ class _Strata:
         weights = state.weights[rows]
         left = self.seen[rows - self.start]  # f(w, now - t)
         observations = float(np.sum(masses / left))
+        exact_rows = sizes[0] if self.levels[0] == 0 else 0
         return Sample(
             params=state.params,
             decay=state.decay,
             now=now,
-            value_keys=state.value_keys[rows],
+            observed=Observed(
+                value_keys=state.value_keys[rows],
+                times=state.times[rows],
+                ids=state.ids[rows],
+                levels=np.repeat(np.array(self.levels, dtype=np.int8), sizes),
+                hits=hits,
+            ),
             weights=weights,
-            times=state.times[rows],
-            ids=state.ids[rows],
-            levels=np.repeat(np.array(self.levels, dtype=np.int8), sizes),
-            hits=hits,
             decayed=np.concatenate(self.lengths) / weights,
             masses=masses,
             variances=variances,
             jumps=jumps,
-            exact_rows=sizes[0] if self.levels[0] == 0 else 0,
+            exact_rows=exact_rows,
+            known_rows=exact_rows,
             step=step,
             thinning=thinning,
             collision_bias=observations / 2.0 ** (state.params.id_bits + 1),
