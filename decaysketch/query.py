@@ -318,11 +318,11 @@ def _hinges(
     top = max(2, math.isqrt(int(np.count_nonzero(jumps))))
     if len(jumps) <= 2 * top:
         return named
-    order = np.argpartition(jumps, len(jumps) - top - 1)[-top - 1 :]  # the next largest first
+    order = jumps.argpartition(len(jumps) - top - 1)[-top - 1 :]  # the next largest first
     if not jumps[order[0]] > 0.0:
         return named
     largest = jumps[order[1:]]
-    excess = float(np.mean(np.log(largest / jumps[order[0]])))
+    excess = float(np.log(largest / jumps[order[0]]).mean())
     heavy = excess * _HEAVY_TAIL > 1.0
     return unequal if heavy and _much_lighter(weights[order[1:]], weights) else named
 
