@@ -1,6 +1,6 @@
 """Do the intervals hold the truth as often as they say, and are they as narrow as they can be?
 
-    python -m quality.intervals [--pairs N] [--jobs N] [--part ids|aggregates|hard]
+    python -m quality.intervals [--pairs N] [--jobs N] [--part ids|aggregates|hard] [--capacity N]
 
 Prints three studies. Each *pair* is a hash seed of its own and a stream of its own, both fixed by
 the number of the pair, so that a figure can be run again and was not chosen.
@@ -173,7 +173,8 @@ Study = Callable[[Cell, int, Tallies], None]
 
 
 def print_far(tallies: Tallies) -> None:
-    """Cells whose coverage is far from what was aimed at, beyond chance."""
+    """Cells whose coverage is far from what was aimed at, beyond chance; of those below it, how
+    many of the answers say nothing of that, and how often these hold the truth."""
     error = (CONFIDENCE * (1 - CONFIDENCE) / next(iter(tallies.values())).pairs) ** 0.5
     bound = max(FAR, 3 * error)
     far = {c: t for c, t in tallies.items() if abs(t.coverage - CONFIDENCE) > bound}
@@ -181,16 +182,29 @@ def print_far(tallies: Tallies) -> None:
         f"\n{len(far)} of {len(tallies)} cells are more than {100 * bound:.1f} points from "
         f"{100 * CONFIDENCE:.0f} % (standard error of a cell {100 * error:.1f})"
     )
-    by_aggregate: dict[str, list[float]] = {}
+    by_aggregate: dict[str, list[Tally]] = {}
     for cell, tally in far.items():
-        by_aggregate.setdefault(cell[-1], []).append(100 * tally.coverage)
+        by_aggregate.setdefault(cell[-1], []).append(tally)
     for name, found in by_aggregate.items():
-        low, high = [c for c in found if c < 95], [c for c in found if c > 95]
-        print(
-            f"{name:>15}"
-            + (f"  {len(low)} below, down to {min(low):.1f}" if low else "")
-            + (f"  {len(high)} above, up to {max(high):.1f}" if high else "")
-        )
+        low = [tally for tally in found if tally.coverage < CONFIDENCE]
+        high = [100 * tally.coverage for tally in found if tally.coverage > CONFIDENCE]
+        print(f"{name:>15}", end="")
+        if low:
+            print(f"  {len(low)} below, down to {100 * min(t.coverage for t in low):.1f}", end="")
+            silent, pairs = sum(t.silent for t in low), sum(t.pairs for t in low)
+            print(f" ({100 * silent / pairs:.0f} % of their answers without a caveat", end="")
+            missed = sum(t.silent_misses for t in low)
+            print(f"; {100 * (1 - missed / silent):.1f})" if silent else ")", end="")
+        print(f"  {len(high)} above, up to {max(high):.1f}" if high else "")
+    told = [
+        (cell, tally)
+        for cell, tally in far.items()
+        if tally.coverage < CONFIDENCE and 2 * tally.silent > tally.pairs
+    ]
+    if any(tally.coverage < CONFIDENCE for tally in far.values()):
+        print(f"{len(told)} of those below give half of their answers or more without a caveat")
+    for cell, tally in told:
+        print("  " + ", ".join(cell) + f": {100 * tally.coverage:.1f} %")
 
 
 # --------------------------------------------------------------------------------------- study: ids
@@ -304,6 +318,8 @@ def print_aggregates(tallies: Tallies) -> None:
     aggregates = list(dict.fromkeys(key[-1] for key in tallies))
     for cell in aggregates_cells():
         values, weights, capacity = cell
+        if (*cell, names[0], aggregates[0]) not in tallies:
+            continue  # another capacity was asked for
         print(
             f"\ncapacity {capacity}, values {values!r}, weights {weights}: coverage of the 95 % "
             "interval, % (mean width / (2 x 1.96 x RMSE))"
@@ -437,11 +453,12 @@ def run_task(study: str, cell: Cell, first: int, last: int) -> Tallies:
     return tallies
 
 
-def run(study: str, pairs: int, jobs: int) -> Tallies:
-    """All cells of a study."""
+def run(study: str, pairs: int, jobs: int, capacity: int | None = None) -> Tallies:
+    """All cells of a study, or those of one capacity."""
     tasks = [
         (study, cell, first, min(first + PAIRS_IN_TASK, pairs))
         for cell in STUDIES[study][1]()
+        if capacity is None or str(capacity) in cell
         for first in range(0, pairs, PAIRS_IN_TASK)
     ]
     total: Tallies = {}
@@ -462,7 +479,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=PAIRS, help="of each cell (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--part", choices=sorted(STUDIES), help="one study only")
+    parser.add_argument("--capacity", type=int, choices=sorted(ROWS), help="of aggregates: only")
     options = parser.parse_args()
+    if options.capacity and options.part != "aggregates":
+        parser.error("--capacity is of --part aggregates")
     warnings.simplefilter("error")
     print(
         f"decaysketch {ds.__version__}, NumPy {np.__version__}, "
@@ -470,7 +490,7 @@ def main() -> None:
     )
     for study in [options.part] if options.part else ["ids", "aggregates"]:
         start = time.perf_counter()
-        STUDIES[study][2](run(study, options.pairs, options.jobs))
+        STUDIES[study][2](run(study, options.pairs, options.jobs, options.capacity))
         print(
             f"\n{study}: {options.pairs:,} pairs of each cell; "
             f"{time.perf_counter() - start:.0f} s with {options.jobs} processes"

@@ -105,6 +105,24 @@ def test_a_count_allows_for_the_light_observations_that_cannot_have_been_seen(
     assert silent <= 10
 
 
+@pytest.mark.parametrize("bits", [20, 30])
+def test_a_count_that_saw_no_light_row_is_told_of_by_the_exact_rows(bits: int) -> None:
+    """By chance no row stands out in one of a hundred; the count is then far too low."""
+    for pair in range(200):
+        built, _ = counts_of_unequal_weights(pair, bits, 200)
+        assert "unequal-weights" in built.count(decay.none(), now=6_000).caveats
+
+
+def test_weights_that_are_equal_are_not_called_unequal_where_values_are_not() -> None:
+    for pair in range(20):
+        rows = np.arange(2_000)
+        values = np.where(rows > 1_960, 1_000.0, 1.0 + rows % 7)
+        built = ds.DecaySketch(ds.SketchParams(max_weight=1, id_bits=30, capacity=80, seed=pair))
+        built.update(values, 1, rows, rows)
+        for found in (built.total(decay.none(), now=2_000), built.count(decay.none(), now=2_000)):
+            assert "unequal-weights" not in found.caveats
+
+
 def test_stats_warn_of_weights_too_unequal_for_counts() -> None:
     built, _ = counts_of_unequal_weights(1, 30, 100)
     (warning,) = built.stats().warnings

@@ -6,7 +6,9 @@ probability a correct library would fail it on fresh seeds.
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -188,6 +190,56 @@ def test_masses_are_those_of_the_definition(decay_: ds.Decay) -> None:
     assert sketch.sum(decay_, now=now).value == pytest.approx(sum(row[-1] for row in expected))
     assert len(sample) == len(expected)
     assert (sample.variances[sample.levels == 0] == 0).all()
+
+
+@pytest.mark.parametrize("decay_", [*DECAYS, decay.window(2_500)], ids=repr)
+@pytest.mark.parametrize("now", [5_999, 5_300])
+def test_rows_whose_masses_are_known_come_first_and_every_column_follows(
+    decay_: ds.Decay, now: int
+) -> None:
+    stream = Stream(21, 6_000, max_weight=1 << 16)
+    octaves = np.random.default_rng(21).uniform(0, 16, 6_000)
+    stream.weights = np.floor(2.0**octaves).astype(np.int64)
+    sketch = stream.sketch(capacity=60)
+    sample = sketch.sample(decay_, now=now)
+    known = sample.known_rows
+    assert known >= sample.exact_rows
+    assert (sample.variances[:known] == 0).all()
+    assert (sample.variances[known:] > 0).all()
+    if now == 5_999 and decay_.support > 2_000:  # reaches bands that are sampled
+        assert sample.exact_rows < known < len(sample)
+    state = sketch.state()
+    counted = (state.times <= now) & (stream.decayed(decay_, now)[state.times] > 0)
+    assert sorted(sample.ids.tolist()) == sorted(state.ids[counted].tolist())
+    # Row number and time of an observation are one.
+    assert (sample.ids == stream.ids[sample.times]).all()
+    assert (sample.weights == stream.weights[sample.times]).all()
+    assert (sample.missing == stream.values.mask[sample.times]).all()
+    assert (sample.values == np.where(sample.missing, 0, stream.values.data[sample.times])).all()
+    assert (sample.decayed == decay_(now - sample.times)).all()
+    for level in np.unique(sample.levels):
+        rows = sample.levels == level
+        given = sample.ids[rows], sample.weights[rows], sample.levels[rows]
+        assert (minhit.range_samples(state.params, *given) == sample.hits[rows]).all()
+    values, columns = sample.valued
+    assert (values == sample.values[~sample.missing]).all()
+    assert columns.exact == int(np.count_nonzero(~sample.missing[:known]))
+
+
+def test_a_sample_that_was_asked_is_given_back_without_a_collection_of_garbage() -> None:
+    """One that holds itself keeps megabytes, and makes the next query write on fresh memory."""
+    sketch = Stream(22, 3_000).sketch(capacity=50)
+    gc.collect()
+    gc.disable()
+    try:
+        for ask in ASKS.values():
+            sample = sketch.sample(DECAYS[2], now=2_999)
+            ask(sample)
+            alive = weakref.ref(sample)
+            del sample
+            assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_the_step_is_the_largest_hit_of_the_bands_reached_rows_or_not() -> None:

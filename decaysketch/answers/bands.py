@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,36 @@ Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
 
 
+class Reading(NamedTuple):
+    """An order of the rows of a state: those whose masses do not vary before the others."""
+
+    rows: npt.NDArray[np.intp]  # either part in the order of the state
+    known: int  # rows of the first part
+    weights: Int64Array  # in this order
+
+    @classmethod
+    def of(cls, weights: Int64Array, spread: Float64Array, exact: int) -> Reading | None:
+        """By the variances of the rows; None where only the first so many, exact, have none."""
+        known = np.flatnonzero(spread == 0.0)
+        if len(known) == exact:
+            return None
+        rows = np.concatenate([known, np.flatnonzero(spread != 0.0)])
+        return cls(rows, len(known), weights[rows])
+
+    def runs(self, rows: slice) -> list[slice]:
+        """Where a run of the rows of the state stands."""
+        if rows.start == 0 and rows.stop == len(self.rows):
+            return [rows]
+        ends = [rows.start, rows.stop]
+        first, last = np.searchsorted(self.rows[: self.known], ends).tolist()
+        start, stop = (self.known + np.searchsorted(self.rows[self.known :], ends)).tolist()
+        if start == stop:
+            return [slice(first, last)]
+        if last == start:
+            return [slice(first, stop)]
+        return [slice(first, last), slice(start, stop)]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Bands:
     """What of a sample depends on the state alone: worth keeping between queries.
@@ -22,15 +53,17 @@ class Bands:
     Attributes:
         levels: int8[n], the level of each row's band.
         hits: int64[n], RangeSample of each row at that level (RS), at least 1.
+        reading: the order of the columns below, known masses first; None where that is the order of
+            the state.
         units: float64[n], estimates of the weights; see :mod:`decaysketch.answers.spread`.
         spread: float64[n], unbiased estimates of their variances.
         jumps: float64[n], what one hit more would add to them.
+        values: of each row.
         newest: int64[b], for each band that is sampled, newest first: its newest possible time.
         oldest: int64[b], its watermark: times of the band are later.
         probabilities: float64[b], ``p`` of its level.
         observations: estimated number of distinct observations that the sketch was fed, at all
             times.
-        values: of each row.
     """
 
     levels: npt.NDArray[np.int8]
@@ -43,6 +76,7 @@ class Bands:
     probabilities: Float64Array
     observations: float
     values: Values
+    reading: Reading | None = None
 
     def largest_hit(self, fading: Fading) -> tuple[float, float]:
         """The largest mass ``g / p`` of a hit in the sampled bands that a decay reaches, whether

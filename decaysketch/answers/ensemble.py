@@ -23,14 +23,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr
 
 from decaysketch.answers import query
 from decaysketch.answers.estimate import Estimate
-from decaysketch.answers.sample import Sample, pool
+from decaysketch.answers.sample import Observed, Sample, pool
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -152,12 +152,10 @@ def _is_median(samples: Sequence[Sample], combine: Combine) -> bool:
 
 def _without_rows(sample: Sample) -> Sample:
     """The same question to the same bands, none of which holds a row."""
-    columns = (
-        "value_keys", "weights", "times", "ids", "levels", "hits", "decayed", "masses",
-        "variances", "jumps",
-    )  # fmt: skip
-    empty = {name: getattr(sample, name)[:0] for name in columns}
-    return replace(sample, **empty, exact_rows=0, origin=None)
+    columns = ("weights", "decayed", "masses", "variances", "jumps")
+    empty: dict[str, Any] = {name: getattr(sample, name)[:0] for name in columns}
+    nothing = Observed(*(getattr(sample, name)[:0] for name in Observed._fields))
+    return replace(sample, **empty, observed=nothing, exact_rows=0, known_rows=0, origin=None)
 
 
 def median_estimate(answers: Sequence[Estimate]) -> Estimate:

@@ -181,17 +181,17 @@ def _sum(
     with np.errstate(over="ignore", invalid="ignore"):  # huge values: the answer is infinite
         x = function / columns.weights
         first, tail = slice(0, columns.exact), slice(columns.exact, None)
-        exact = float(np.sum(columns.masses[first] * x[first]))
+        exact = float((columns.masses[first] * x[first]).sum())
         if sample.exact:
             return _exact(sample, exact, confidence, len(x)).over(sample.magnitude)
         # What was seen is a lower bound, if nothing can be taken away from it.
-        certain = columns.decayed[tail] * function[tail] if np.all(function >= 0.0) else None
-        lightest = float(np.max(np.abs(function), initial=0.0))
+        positive = function.min(initial=0.0) >= 0.0
+        certain = columns.decayed[tail] * function[tail] if positive else None
         interval, spread, step, caveats = _signed(
-            sample, columns, x, certain, confidence, unseen, lightest
+            sample, columns, x, certain, confidence, unseen, function
         )
         # Of a function whose values are all equal, nothing tells how far others may lie.
-        if math.isinf(unseen[1]) and np.any(function) and np.ptp(function) == 0.0:
+        if math.isinf(unseen[1]) and _all_equal(function) and function[0] != 0.0:
             caveats = ("equal-values",)
         ends = Interval(*(exact + end for end in interval))
         found = _approximate(sample, ends, spread, step, confidence, len(x), caveats)
@@ -205,7 +205,7 @@ def _signed(
     certain: Float64Array | None,
     confidence: float,
     unseen: tuple[float, float],
-    lightest: float | None = None,
+    function: Float64Array | None = None,
 ) -> tuple[Interval, float, float, tuple[str, ...]]:
     """The sampled part of the sum of masses times x: interval, variance, size of a hit, caveats.
 
@@ -221,26 +221,24 @@ def _signed(
         certain: what was really seen of each sampled term, where that bounds the sum.
         confidence: of the interval.
         unseen: how low and how high x may be, where no row shows anything but 0.
-        lightest: the largest ``|x|`` that an observation of weight 1 may have, where x is over
-            weights: where these are so unequal that light ones are hardly seen, a hit may be such
-            a one.
+        function: what x is over weights, where it is: the largest value is that of the hit of an
+            observation of weight 1, and where weights are so unequal that light ones are hardly
+            seen, a hit may be such a one.
     """
     tail = slice(columns.exact, None)
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
     terms, variances, jumps = masses * far, far * far, columns.jumps[tail] * far
     variances *= columns.variances[tail]
-    thirds = variances * _skew_lengths(columns)[tail] * far
-    highest, lowest = float(np.max(jumps, initial=0.0)), float(np.min(jumps, initial=0.0))
-    blank, weighted = not (np.any(near) or np.any(far)), lightest is not None
-    caveats = _hinges(
-        variances,
-        np.abs(jumps),
-        columns.weights[tail] if weighted else None,
-        sample.step * near[: columns.whole],
-    )
+    everything = float(variances.sum())
+    thirds = _skew_lengths(columns, tail)
+    thirds *= variances
+    thirds *= far
+    highest, lowest = float(jumps.max(initial=0.0)), float(jumps.min(initial=0.0))
+    weighted = function is not None
+    caveats = _hinges(sample, columns, x, variances, jumps, everything, weighted=weighted)
     floor = 0.0
-    if "unequal-weights" in caveats:
-        floor = sample.step * (lightest or 0.0)
+    if "unequal-weights" in caveats and function is not None:
+        floor = sample.step * float(np.max(np.abs(function)))
     sides, largest = [], 0.0
     for sign, jump, bound in ((1.0, highest, unseen[1]), (-1.0, -lowest, -unseen[0])):
         sampled = seen = spread = skew = 0.0
@@ -248,16 +246,17 @@ def _signed(
             # Of one sign, all rows may stand for those of that sign: the others add nothing.
             one_sign = highest == 0.0 or lowest == 0.0
             rows = slice(None) if one_sign else np.flatnonzero(sign * far > 0.0)
-            sampled = sign * float(np.sum(terms[rows]))
-            spread = float(np.sum(variances[rows]))
-            skew = sign * float(np.sum(thirds[rows]))
-            seen = 0.0 if certain is None else float(np.sum(certain[rows]))
-            step = max(
-                jump, floor, sample.step * sampled / float(np.sum(masses * (sign * far > 0.0)))
-            )
-            if np.ptp(far) == 0.0:  # nothing tells how far others lie but the exact rows
+            least = far.min() if sign > 0.0 else -far.max()
+            mass = float((masses if least > 0.0 else masses * (sign * far > 0.0)).sum())
+            sampled = sign * float(terms[rows].sum())
+            spread = everything if one_sign else float(variances[rows].sum())
+            skew = sign * float(thirds[rows].sum())
+            seen = 0.0 if certain is None else float(certain[rows].sum())
+            step = max(jump, floor, sample.step * sampled / mass)
+            if _all_equal(far):  # nothing tells how far others lie but the exact rows
                 step = max(step, sample.step * float(np.max(sign * near, initial=0.0)))
         else:
+            blank = not (highest or lowest or np.any(near) or np.any(far))
             step = sample.step * (bound if blank else float(np.max(sign * near, initial=0.0)))
         largest = max(largest, step)
         if math.isinf(step):
@@ -268,14 +267,18 @@ def _signed(
                     0.0, sampled, spread, step, sample.thinning, seen, confidence, skew=skew
                 )
             )
-    return contrast(*sides), float(np.sum(variances)), largest, caveats
+    return contrast(*sides), everything, largest, caveats
 
 
 def _hinges(
+    sample: Sample,
+    columns: Columns,
+    x: Float64Array,
     variances: Float64Array,
     jumps: Float64Array,
-    weights: npt.NDArray[np.int64] | None,
-    near: Float64Array,
+    everything: float,
+    *,
+    weighted: bool,
 ) -> tuple[str, ...]:
     """Whether a few rows decide a sum, and whether that is because they are so light.
 
@@ -284,38 +287,60 @@ def _hinges(
     was not seen is as much as what was, or more, if of the exact rows, which are all there were, a
     good part would be much larger hits than any that was sampled; or if sizes fall off as slowly as
     their reciprocals (Hill's index of the largest), and the largest are those of the lightest rows.
+    Where those exact rows are light ones too, it needs no row that stands out: one that would may
+    be among those of which none was seen.
 
     Args:
-        variances, jumps: of the sampled terms, and the sizes of their hits.
-        weights: of the sampled rows, where terms are over them.
-        near: the largest hit that each of the exact rows would be, had it been sampled.
+        sample, columns: what is summed over.
+        x: what is summed, for a unit of weight.
+        variances, jumps: of the sampled terms, and the sizes of their hits, of either sign.
+        everything: the sum of the variances.
+        weighted: terms are over weights.
     """
-    if not len(variances) or not np.max(variances) > _HINGES * float(np.sum(variances)):
+    if not len(variances):
         return ()
-    few = ("few-rows",)
-    if weights is None:
-        return few
+    few = bool(variances.max() > _HINGES * everything)
+    named: tuple[str, ...] = ("few-rows",) if few else ()
+    if not weighted:
+        return named
     unequal = ("unequal-weights",)
-    beyond = np.abs(near) > _LIGHTER * np.max(jumps)
-    if len(near) >= _SOME and np.count_nonzero(beyond) > _MANY * len(near):
-        return unequal
+    near, weights = x[: columns.whole], columns.weights[columns.exact :]
+    bound = _LIGHTER * max(float(jumps.max()), -float(jumps.min()))
+    if len(near) >= _SOME and sample.step * max(near.max(), -near.min()) > bound:
+        beyond = sample.step * np.abs(near) > bound
+        if np.count_nonzero(beyond) > _MANY * len(near):
+            of_beyond = columns.weights[: columns.whole][beyond]
+            if few or (bound > 0.0 and _much_lighter(of_beyond, weights)):
+                return unequal
+    if not few:
+        return ()
+    jumps = np.abs(jumps)
     top = max(2, math.isqrt(int(np.count_nonzero(jumps))))
     if len(jumps) <= 2 * top:
-        return few
-    order = np.argpartition(jumps, len(jumps) - top - 1)[-top - 1 :]  # the next largest first
+        return named
+    order = jumps.argpartition(len(jumps) - top - 1)[-top - 1 :]  # the next largest first
     if not jumps[order[0]] > 0.0:
-        return few
+        return named
     largest = jumps[order[1:]]
-    excess = float(np.mean(np.log(largest / jumps[order[0]])))
-    light = float(np.median(weights[order[1:]])) * _LIGHTER < float(np.median(weights))
-    return unequal if light and excess * _HEAVY_TAIL > 1.0 else few
+    excess = float(np.log(largest / jumps[order[0]]).mean())
+    heavy = excess * _HEAVY_TAIL > 1.0
+    return unequal if heavy and _much_lighter(weights[order[1:]], weights) else named
 
 
-def _skew_lengths(columns: Columns) -> Float64Array:
+def _much_lighter(some: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> bool:
+    return float(np.median(some)) * _LIGHTER < float(np.median(others))
+
+
+def _all_equal(column: Float64Array) -> bool:
+    """Whether there is one number, and no other."""
+    return len(column) > 0 and bool(column[0] == column[-1] and np.ptp(column) == 0.0)
+
+
+def _skew_lengths(columns: Columns, rows: slice) -> Float64Array:
     """Third moments of masses over their variances: of the ``1 / p`` that a hit stands for, one is
     seen, and the number of others, (1 - p) / p^2 in variance, has the third moment (1 - p) (2 - p)
     / p^3. Half of it belongs to the gamma variable that is compared with."""
-    return columns.jumps - 0.5 * columns.decayed
+    return columns.jumps[rows] - 0.5 * columns.decayed[rows]
 
 
 # ------------------------------------------------------------------------------ mean and variance
@@ -338,14 +363,14 @@ def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     values, columns = sample.valued
     numbers = values.astype(np.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = (numbers - _weighted_mean(numbers, columns.masses)) ** 2
+        weight = float(np.sum(columns.masses))
+        squares = (numbers - _weighted_mean(numbers, columns.masses, weight)) ** 2
         return _ratio(sample, columns, squares, confidence, least=0.0)
 
 
-def _weighted_mean(numbers: Float64Array, masses: Float64Array) -> float:
-    if len(numbers) and np.all(numbers == numbers[0]):
+def _weighted_mean(numbers: Float64Array, masses: Float64Array, weight: float) -> float:
+    if len(numbers) and numbers[0] == numbers[-1] and np.all(numbers == numbers[0]):
         return float(numbers[0])  # not up to rounding
-    weight = float(np.sum(masses))
     return float(np.sum(numbers * masses)) / weight if weight > 0 else math.nan
 
 
@@ -361,10 +386,10 @@ def _ratio(
     weight = float(np.sum(columns.masses))
     if not weight > 0:
         return _nothing(sample, confidence, least, math.inf)
-    value = _weighted_mean(numbers, columns.masses)
+    value = _weighted_mean(numbers, columns.masses, weight)
     if sample.exact:
         return _exact(sample, value, confidence, len(numbers))
-    if math.isfinite(value) and np.all(numbers == value):
+    if math.isfinite(value) and numbers[0] == value and np.all(numbers == value):
         return _unbounded(sample, value, least, math.inf, confidence, len(numbers), "equal-values")
     if _is_outweighed(sample, weight):
         return _unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
@@ -446,7 +471,7 @@ def _amount(columns: Columns, rows: BoolArray | None = None) -> _Amount:
     first, tail = slice(0, columns.exact), slice(columns.exact, None)
 
     def total(column: Float64Array, part: slice) -> Any:
-        return np.sum(column if rows is None else column * rows[part])
+        return (column if rows is None else column * rows[part]).sum()
 
     return _Amount(
         total(columns.masses[first], first),
@@ -639,15 +664,12 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         by_value(columns.masses * x),
         by_value(columns.variances * x * x),
         by_value(columns.decayed),
-        by_value(columns.variances * x * x * _skew_lengths(columns) * x),
+        by_value(columns.variances * x * x * _skew_lengths(columns, slice(None)) * x),
     )
     # As in _signed: the largest hit seen, or one of mean x in the band whose hits weigh most.
-    hinges = _hinges(
-        (columns.variances * x * x)[tail],
-        (columns.jumps * x)[tail],
-        columns.weights[tail],
-        sample.step * x[: columns.whole],
-    )
+    variances, jumps = (columns.variances * x * x)[tail], (columns.jumps * x)[tail]
+    everything = float(np.sum(variances))
+    hinges = _hinges(sample, columns, x, variances, jumps, everything, weighted=True)
     unequal = tuple(caveat for caveat in hinges if caveat == "unequal-weights")
     seen = counts.sampled > 0.0
     average = counts.sampled / np.where(seen, sums.sampled, 1.0)

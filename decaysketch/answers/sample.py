@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ __all__ = [
     "Columns",
     "Cumulative",
     "Fading",
+    "Observed",
     "Origin",
     "Ranking",
     "Redraw",
@@ -45,10 +46,12 @@ __all__ = [
     "check_answerable",
     "masses_by",
     "pool",
+    "read",
 ]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
+Column = TypeVar("Column", bound=npt.NDArray[Any])
 
 #: Expected share of collisions, n / 2^(id_bits + 1), of ids that fill a quarter of their space.
 CROWDED = 0.125
@@ -94,9 +97,9 @@ class Fading(NamedTuple):
         return cls(decay, now, reference, decay.magnitude(reference))
 
     def __call__(self, times: Int64Array) -> Float64Array:
-        """Weights of times that are not later than the one of the reference."""
+        """Weights of times, latest first, none later than that of the reference."""
         ages: npt.NDArray[Any] = np.int64(self.now) - times
-        if ages.size and ages.min() < 0:  # an age of 2^63 has wrapped around
+        if ages.size and ages[-1] < 0:  # an age of 2^63 has wrapped around
             ages = ages.view(np.uint64)
         return self.decay.scaled(ages, self.reference) if self.magnitude else self.decay(ages)
 
@@ -137,7 +140,7 @@ def _newest(state: Held, now: int) -> int:
     discarded = int(state.watermarks.max())
     if discarded >= now:
         return now
-    row = len(state) - int(np.searchsorted(state.times[::-1], now, side="right"))
+    row = len(state) - int(state.times[::-1].searchsorted(now, side="right"))
     known = [int(state.times[row])] if row < len(state) else []
     known += [discarded] if discarded != NO_WATERMARK else []
     return max(known, default=now)
@@ -159,11 +162,11 @@ class Aged(NamedTuple):
         decay, now = fading.decay, fading.now
         ascending = state.times[::-1]
         newest = now - fading.reference  # of what counts
-        start = len(state) - int(np.searchsorted(ascending, newest, side="right"))
+        start = len(state) - int(ascending.searchsorted(newest, side="right"))
         stop = len(state)
         if decay.support < 2.0 * TIME_LIMIT:  # rows older than this have no weight
             oldest = max(now - int(decay.support), -TIME_LIMIT)
-            stop = max(start, stop - int(np.searchsorted(ascending, oldest, side="left")))
+            stop = max(start, stop - int(ascending.searchsorted(oldest, side="left")))
         decayed = fading(state.times[start:stop])
         if len(decayed) and not 0.0 <= decayed[-1] <= decayed[0] < np.inf:
             raise ParameterError(
@@ -185,6 +188,13 @@ def masses_by(group: npt.NDArray[np.intp], masses: Float64Array, size: int) -> F
     return np.bincount(group, masses, size).astype(np.float64, copy=False)  # integers where empty
 
 
+def read(column: Column, runs: Sequence[slice]) -> Column:
+    """Runs of a column, one after the other; the column itself, not a copy, where it is one."""
+    if len(runs) == 1:
+        return cast(Column, column[runs[0]])
+    return cast(Column, np.concatenate([column[run] for run in runs]))
+
+
 class Columns(NamedTuple):
     """Columns of a sample, or of those rows of it that have a value; see :class:`Sample`."""
 
@@ -193,7 +203,7 @@ class Columns(NamedTuple):
     masses: Float64Array
     variances: Float64Array
     jumps: Float64Array  # mass of a single hit, g / p
-    exact: int  # this many first rows are exact
+    exact: int  # the masses of this many first rows are known
     whole: int  # and of these so many first ones are all that there were of their times
 
     def take(self, rows: npt.NDArray[np.bool_]) -> Columns:
@@ -241,12 +251,14 @@ class Values:
         return values, place[numbers]
 
     def distinct(
-        self, rows: slice, valued: npt.NDArray[np.bool_]
+        self, runs: Sequence[slice], valued: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-        """Distinct values of a run of rows, of those of them that have one, rising; and of each of
+        """Distinct values of runs of rows, of those of them that have one, rising; and of each of
         these rows the number of its value. As ``np.unique(..., return_inverse=True)``."""
         distinct, number = self._order
-        group = number[rows] if valued.all() else number[rows][valued]
+        group = read(number, runs)
+        if not valued.all():
+            group = group[valued]
         present = np.zeros(len(distinct), dtype=np.bool_)
         present[group] = True
         if present.all():
@@ -265,10 +277,20 @@ class Ranking(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where the rows of a sample come from: a run of the rows of a state."""
+    """Where the rows of a sample come from: runs of the rows of a state, in some order."""
 
     values: Values
-    rows: slice
+    runs: Sequence[slice]
+
+
+class Observed(NamedTuple):
+    """Which observations the rows of a sample are, and where they were read. No query asks."""
+
+    value_keys: Int64Array
+    times: Int64Array
+    ids: Int64Array
+    levels: npt.NDArray[np.int8]
+    hits: Int64Array
 
 
 class Redraw(NamedTuple):
@@ -302,26 +324,28 @@ class Sample:
     """Observations with masses; sums over them estimate decayed sums.
 
     Columns have one entry for each retained observation that the decay gives weight to (for each
-    observation and band, where an estimator reads one at several levels). Exact ones come first.
-    Everything decayed is over ``2^magnitude``.
+    observation and band, where an estimator reads one at several levels). Exact ones come first,
+    then, of a stratified sample, others whose masses are known. Everything decayed is over
+    ``2^magnitude``.
 
     Attributes:
         params: parameters of the sketch.
         decay, now: what was asked.
-        value_keys: int64[n]; see :mod:`decaysketch.core.observations`.
-        weights, times, ids: int64[n], as they were fed.
-        levels: int8[n], the lowest level that was read; level 0 selects everything.
-        hits: int64[n], selected integers at that level (RS).
+        weights: int64[n], as they were fed.
         decayed: float64[n], decayed share of the weight: ``decayed * weights`` was really seen.
         masses: float64[n], estimated decayed weights.
         variances: float64[n], unbiased estimates of the variances of the masses; 0 where exact.
         jumps: float64[n], mass of a single hit.
-        exact_rows: so many first entries are exact: their masses are the decayed weights.
+        observed: which observations these are, or how to find out: ``value_keys``, ``times``,
+            ``ids``, ``levels`` and ``hits``.
+        exact_rows: so many first entries are exact: their masses are the decayed weights, and there
+            were no others at their times.
+        known_rows: so many first entries are known not to vary, ``exact_rows`` or more.
         step: the mass that one more hit may add, over all sampled bands that the decay reaches,
             whether or not they hold rows. 0 where none is reached.
         thinning: ``1 - p / 2`` of that band.
         collision_bias: see :class:`~decaysketch.answers.estimate.Estimate`.
-        origin: where the rows stand in their state, if they are a run of its rows.
+        origin: where the rows stand in their state, if they are runs of its rows.
         magnitude: binary logarithm of what decay weights were divided by; see :class:`Fading`.
         redraw: how to scale them otherwise, where an estimator offers that.
     """
@@ -329,17 +353,14 @@ class Sample:
     params: SketchParams
     decay: object
     now: int
-    value_keys: Int64Array
+    observed: Observed | Callable[[], Observed]
     weights: Int64Array
-    times: Int64Array
-    ids: Int64Array
-    levels: npt.NDArray[np.int8]
-    hits: Int64Array
     decayed: Float64Array
     masses: Float64Array
     variances: Float64Array
     jumps: Float64Array
     exact_rows: int
+    known_rows: int
     step: float
     thinning: float
     collision_bias: float
@@ -357,7 +378,7 @@ class Sample:
         """How it is known that the decay falls: proved, or looked at on a grid of ages."""
         return "grid" if getattr(self.decay, "verified", None) == "grid" else "proof"
 
-    @property
+    @cached_property
     def caveats(self) -> tuple[str, ...]:
         """Those of every answer; see :data:`~decaysketch.answers.estimate.CAVEATS`."""
         crowded = not self.exact and self.collision_bias > CROWDED
@@ -372,14 +393,43 @@ class Sample:
         return f"Sample({len(self)} rows, {kind}, {self.decay!r}, now={self.now})"
 
     @cached_property
+    def _observed(self) -> Observed:
+        return self.observed if isinstance(self.observed, Observed) else self.observed()
+
+    @property
+    def value_keys(self) -> Int64Array:
+        """int64[n]; see :mod:`decaysketch.core.observations`."""
+        return self._observed.value_keys
+
+    @property
+    def times(self) -> Int64Array:
+        """int64[n], as they were fed."""
+        return self._observed.times
+
+    @property
+    def ids(self) -> Int64Array:
+        """int64[n], as they were fed."""
+        return self._observed.ids
+
+    @property
+    def levels(self) -> npt.NDArray[np.int8]:
+        """int8[n], the lowest level that was read; level 0 selects everything."""
+        return self._observed.levels
+
+    @property
+    def hits(self) -> Int64Array:
+        """int64[n], selected integers at that level (RS)."""
+        return self._observed.hits
+
+    @cached_property
     def _certain_first(self) -> tuple[npt.NDArray[np.intp], int] | None:
         """An order of the rows with those before others whose masses do not vary, and how many
-        these are; None where only the first ``exact_rows`` do not, or nothing was sampled."""
-        certain = self.variances == 0.0
-        certain[: self.exact_rows] = True
-        count = int(np.count_nonzero(certain))
-        if self.exact or count == self.exact_rows:
+        these are; None where that are the first ``known_rows``, or nothing was sampled."""
+        if self.exact or self.variances[self.known_rows :].min(initial=1.0) > 0.0:
             return None
+        certain = self.variances == 0.0
+        certain[: self.known_rows] = True
+        count = int(np.count_nonzero(certain))
         return np.concatenate([np.flatnonzero(certain), np.flatnonzero(~certain)]), count
 
     @cached_property
@@ -387,7 +437,7 @@ class Sample:
         """All rows, those of known mass first."""
         columns = Columns(
             self.weights, self.decayed, self.masses, self.variances, self.jumps,
-            self.exact_rows, self.exact_rows,
+            self.known_rows, self.exact_rows,
         )  # fmt: skip
         if self._certain_first is None:
             return columns
@@ -399,13 +449,15 @@ class Sample:
 
     @cached_property
     def _source(self) -> Origin:
-        own = Values(self.value_keys, self.params.value_type)
-        return self.origin or Origin(own, slice(None))
+        if self.origin is not None:
+            return self.origin
+        return Origin(Values(self.value_keys, self.params.value_type), [slice(None)])
 
     @cached_property
     def _decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        values, missing = self._source.values.decoded
-        return values[self._source.rows], missing[self._source.rows]
+        decoded, runs = self._source.values.decoded, self._source.runs
+        values, missing = (read(column, runs) for column in decoded)
+        return values, missing
 
     @property
     def values(self) -> npt.NDArray[Any]:
@@ -434,7 +486,7 @@ class Sample:
         """Masses by distinct value, once for a sample. O(n + m log m) for m distinct values, or
         O(n) where the order of the values of its state is known."""
         _, columns = self.valued
-        distinct, group = self._source.values.distinct(self._source.rows, ~self.missing)
+        distinct, group = self._source.values.distinct(self._source.runs, ~self.missing)
         if self._certain_first is not None:
             numbers = np.empty(len(self), dtype=np.intp)
             numbers[~self.missing] = group
@@ -459,18 +511,31 @@ class Sample:
         )
         return Cumulative(exact + sampled, exact, sampled, variance)
 
-    @cached_property
+    @property
     def of_values(self) -> Sample:
         """The same sample, scaled for the newest row that has a value, where that is so much older
         than the newest row of all that squares of its weights would be lost."""
-        if self.redraw is None or np.max(self.decayed, initial=0.0, where=~self.missing) >= _FAINT:
-            return self
+        return self if self._redrawn is None else self._redrawn
+
+    @cached_property
+    def _redrawn(self) -> Sample | None:
+        # None for the sample itself: one that held itself would keep its columns until a collection
+        # of garbage, and the next query would write on fresh pages, which costs more than it does.
+        if self.redraw is None or self._has_weighty_value():
+            return None
         time = self.redraw.newest_valued()
         if time is None:
-            return self
+            return None
         again = self.redraw.draw(time)
         # Where what may be missing is as much newer, it weighs more than all that is held.
-        return again if len(again) and again.step <= 1.0 / _FAINT else self
+        return again if len(again) and again.step <= 1.0 / _FAINT else None
+
+    def _has_weighty_value(self) -> bool:
+        if len(self):
+            first = int(self.missing.argmin())  # a row with a value, where there is one
+            if self.decayed[first] >= _FAINT and not self.missing[first]:
+                return True  # as nearly always
+        return bool(np.max(self.decayed, initial=0.0, where=~self.missing) >= _FAINT)
 
     def rescaled(self, magnitude: int) -> Sample:
         """The same sample over another power of two."""
@@ -513,23 +578,23 @@ def pool(samples: Sequence[Sample]) -> Sample:
             [getattr(first, name)[:exact], sampled * scale if scale < 1 else sampled]
         )
 
+    def observed() -> Observed:
+        return Observed(*(joined(name) for name in Observed._fields))
+
     largest = max(samples, key=lambda sample: sample.step)
     redraws = [sample.redraw for sample in samples if sample.redraw is not None]
     return Sample(
         params=first.params,
         decay=first.decay,
         now=first.now,
-        value_keys=joined("value_keys"),
+        observed=observed,
         weights=joined("weights"),
-        times=joined("times"),
-        ids=joined("ids"),
-        levels=joined("levels"),
-        hits=joined("hits"),
         decayed=joined("decayed", 1.0 / k),
         masses=joined("masses", 1.0 / k),
         variances=joined("variances", 1.0 / (k * k)),
         jumps=joined("jumps", 1.0 / k),
         exact_rows=exact,
+        known_rows=exact,
         step=largest.step / k,
         thinning=largest.thinning,
         collision_bias=first.collision_bias,

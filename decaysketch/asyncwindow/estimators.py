@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers.bands import Bands
-from decaysketch.answers.sample import Aged, Fading, Sample, Values, check_answerable
+from decaysketch.answers.sample import Aged, Fading, Observed, Sample, Values, check_answerable
 from decaysketch.asyncwindow.state import WindowState
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import SketchParams
@@ -249,17 +249,20 @@ def _sample(
         params=cast(SketchParams, params),  # of which a sample reads the value type
         decay=fading.decay,
         now=fading.now,
-        value_keys=np.concatenate([certain.value_keys, sampled.value_keys]),
+        observed=Observed(
+            value_keys=np.concatenate([certain.value_keys, sampled.value_keys]),
+            times=np.concatenate([certain.times, sampled.times]),
+            ids=np.concatenate([certain.keys, sampled.keys]).view(np.int64),
+            levels=np.concatenate([certain.levels, sampled.levels]),
+            hits=np.concatenate([weights[0], np.ones(len(chance), np.int64)]),
+        ),
         weights=np.concatenate(weights),
-        times=np.concatenate([certain.times, sampled.times]),
-        ids=np.concatenate([certain.keys, sampled.keys]).view(np.int64),
-        levels=np.concatenate([certain.levels, sampled.levels]),
-        hits=np.concatenate([weights[0], np.ones(len(chance), np.int64)]),
         decayed=np.concatenate([sure, chance]),
         masses=np.concatenate([sure * weights[0], jumps]),
         variances=np.concatenate([nothing, variances]),
         jumps=np.concatenate([sure, jumps]),
         exact_rows=len(sure),
+        known_rows=len(sure),
         step=step,
         thinning=thinning,
         collision_bias=0.0,  # keys of 64 bits

@@ -96,6 +96,9 @@ class Window(Decay):
         inside: npt.NDArray[np.bool_] = column <= _edges(column, [self.width])[0]
         return inside.astype(np.float64)
 
+    def magnitude(self, age: int) -> int:
+        return 0  # weights are 0 and 1
+
     @property
     def support(self) -> float:
         return float(self.width)
@@ -223,6 +226,9 @@ class NoDecay(Decay):
 
     def __call__(self, ages: npt.ArrayLike) -> Float64Array:
         return np.ones(_ages(ages).shape, dtype=np.float64)
+
+    def magnitude(self, age: int) -> int:
+        return 0
 
     @property
     def support(self) -> float:

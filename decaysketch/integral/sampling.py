@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
-from decaysketch.answers.sample import Sample
+from decaysketch.answers.sample import Observed, Sample
 from decaysketch.answers.spread import hit_spread, weighed
 from decaysketch.core.observations import check_time
 from decaysketch.core.params import SketchParams
@@ -163,21 +163,25 @@ class _Strata:
         weights = state.weights[rows]
         left = self.seen[rows - self.start]  # f(w, now - t)
         observations = float(np.sum(masses / left))
+        exact_rows = sizes[0] if self.levels[0] == 0 else 0
         return Sample(
             params=state.params,
             decay=state.decay,
             now=now,
-            value_keys=state.value_keys[rows],
+            observed=Observed(
+                value_keys=state.value_keys[rows],
+                times=state.times[rows],
+                ids=state.ids[rows],
+                levels=np.repeat(np.array(self.levels, dtype=np.int8), sizes),
+                hits=hits,
+            ),
             weights=weights,
-            times=state.times[rows],
-            ids=state.ids[rows],
-            levels=np.repeat(np.array(self.levels, dtype=np.int8), sizes),
-            hits=hits,
             decayed=np.concatenate(self.lengths) / weights,
             masses=masses,
             variances=variances,
             jumps=jumps,
-            exact_rows=sizes[0] if self.levels[0] == 0 else 0,
+            exact_rows=exact_rows,
+            known_rows=exact_rows,
             step=step,
             thinning=thinning,
             collision_bias=observations / 2.0 ** (state.params.id_bits + 1),

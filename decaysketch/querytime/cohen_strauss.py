@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from decaysketch import minhit
 from decaysketch.answers.bands import Bands
-from decaysketch.answers.sample import Aged, Sample, check_answerable
+from decaysketch.answers.sample import Aged, Origin, Sample, Values, check_answerable
 from decaysketch.answers.spread import hit_spread
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
@@ -68,6 +68,7 @@ class Ladder(NamedTuple):
 
     bands: Bands
     rungs: tuple[Rung, ...]
+    values: Values  # of each row of the state
 
 
 def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
@@ -92,7 +93,11 @@ def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
         rungs.append(Rung(inverse, newest, int(mark), rows, units, spread))
         if mark == NO_WATERMARK:
             break
-    return Ladder(bands_of(state) if bands is None else bands, tuple(rungs))
+    bands = bands_of(state) if bands is None else bands
+    values = bands.values
+    if bands.reading is not None:  # they are in another order
+        values = Values(state.value_keys, params.value_type)
+    return Ladder(bands, tuple(rungs), values)
 
 
 def draw(
@@ -113,7 +118,7 @@ def draw(
     fading = check_answerable(state, decay, now, newest)
     now = fading.now
     ladder = ladder_of(state) if ladder is None else ladder
-    bands, rungs = ladder
+    bands, rungs, values = ladder
     aged, decayed = Aged.of(state, fading)
     masses, variances, jumps = (np.zeros(len(decayed)) for _ in range(3))
     for rung in rungs:
@@ -132,5 +137,6 @@ def draw(
         jumps[rows] += (within - beyond) * rung.inverse
     return assemble(
         state, bands, fading, aged, decayed, masses=masses, variances=variances, jumps=jumps,
-        exact_rows=None, draw=lambda newest: draw(state, decay, now, ladder=ladder, newest=newest),
+        weights=state.weights[aged], exact_rows=None, origin=Origin(values, [aged]),
+        draw=lambda newest: draw(state, decay, now, ladder=ladder, newest=newest),
     )  # fmt: skip

@@ -19,15 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
-from decaysketch.answers.bands import Bands
+from decaysketch.answers.bands import Bands, Reading
 from decaysketch.answers.sample import (
     Aged,
     Fading,
+    Observed,
     Origin,
     Redraw,
     Sample,
     Values,
     check_answerable,
+    read,
 )
 from decaysketch.answers.spread import weighed
 from decaysketch.decay import Decay
@@ -64,6 +66,11 @@ def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = 
             params, int(level), state.weights[rows], hits[rows], copy=state.copy
         )
     sampled = 1 + np.flatnonzero(marks[1:] < marks[:-1])
+    observations = float(np.sum(units / state.weights))
+    value_keys, reading = state.value_keys, Reading.of(state.weights, spread, int(ends[0]))
+    if reading is not None:
+        value_keys = value_keys[reading.rows]
+        units, spread, jumps = (column[reading.rows] for column in (units, spread, jumps))
     return Bands(
         levels=levels,
         hits=hits,
@@ -73,8 +80,9 @@ def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = 
         newest=marks[sampled - 1],
         oldest=marks[sampled],
         probabilities=probabilities[sampled],
-        observations=float(np.sum(units / state.weights)),
-        values=Values(state.value_keys, params.value_type),
+        observations=observations,
+        values=Values(value_keys, params.value_type),
+        reading=reading,
     )
 
 
@@ -123,58 +131,79 @@ def draw(
     fading = check_answerable(state, decay, now, newest)
     bands = bands_of(state) if bands is None else bands
     rows, decayed = Aged.of(state, fading)
+    exact = known = int(bands.levels[rows].searchsorted(np.int8(1)))
+    weights, runs, reading = state.weights[rows], [rows], bands.reading
+    if reading is not None:
+        runs = reading.runs(rows)
+        known = min(runs[0].stop, reading.known) - runs[0].start
+        weights = read(reading.weights, runs)
+        if len(decayed) and decayed[0] != decayed[-1]:  # they fall: else all are equal
+            index = read(reading.rows, runs)
+            decayed = decayed[index - rows.start if rows.start else index]
     variances = decayed * decayed
-    variances *= bands.spread[rows]
+    variances *= read(bands.spread, runs)
     return assemble(
-        state, bands, fading, rows, decayed, masses=decayed * bands.units[rows],
-        variances=variances, jumps=decayed * bands.jumps[rows],
-        exact_rows=int(np.searchsorted(bands.levels[rows], 1)),
+        state, bands, fading, rows, decayed, masses=decayed * read(bands.units, runs),
+        variances=variances, jumps=decayed * read(bands.jumps, runs), weights=weights,
+        exact_rows=exact, known_rows=known, origin=Origin(bands.values, runs),
+        order=None if reading is None else lambda: read(reading.rows, runs),
         draw=lambda newest: draw(state, decay, now, bands=bands, newest=newest),
     )  # fmt: skip
 
 
 def assemble(
     state: SketchState, bands: Bands, fading: Fading, rows: slice, decayed: Float64Array,
-    *, masses: Float64Array, variances: Float64Array, jumps: Float64Array, exact_rows: int | None,
-    draw: Callable[[int], Sample],
+    *, masses: Float64Array, variances: Float64Array, jumps: Float64Array, weights: Int64Array,
+    exact_rows: int | None, known_rows: int = 0, origin: Origin,
+    order: Callable[[], npt.NDArray[np.intp]] | None = None, draw: Callable[[int], Sample],
 ) -> Sample:  # fmt: skip
     """A sample of rows of a state.
 
     Args:
         state, bands: what is held.
         fading: decay weights of the query.
-        rows, decayed: rows that have weight, and these weights.
-        masses, variances, jumps: columns of the sample.
-        exact_rows: None where all are exact or none is.
+        rows: those that have weight.
+        decayed, masses, variances, jumps, weights: columns of the sample.
+        exact_rows, known_rows: of the sample; None where all are exact or none is.
+        origin: where the values stand.
+        order: gives the rows in the order of the columns, where that is another.
         draw: the same, scaled for another newest time.
     """
     step, thinning = bands.largest_hit(fading)
 
     def newest_valued() -> int | None:
-        held = ~bands.values.decoded[1] & (state.times <= fading.now)
-        return int(state.times[held.argmax()]) if held.any() else None
+        missing = origin.values.decoded[1]
+        # In the order of the values.
+        reading = None if order is None else bands.reading
+        times = state.times if reading is None else state.times[reading.rows]
+        held = ~missing & (times <= fading.now)
+        return int(times[held].max()) if held.any() else None
+
+    def observed() -> Observed:
+        index: slice | npt.NDArray[np.intp] = rows if order is None else order()
+        return Observed(
+            state.value_keys[index], state.times[index], state.ids[index],
+            bands.levels[index], bands.hits[index],
+        )  # fmt: skip
 
     if exact_rows is None:
-        exact_rows = 0 if step > 0 else len(decayed)
+        exact_rows = known_rows = 0 if step > 0 else len(decayed)
     return Sample(
         params=state.params,
         decay=fading.decay,
         now=fading.now,
-        value_keys=state.value_keys[rows],
-        weights=state.weights[rows],
-        times=state.times[rows],
-        ids=state.ids[rows],
-        levels=bands.levels[rows],
-        hits=bands.hits[rows],
+        observed=observed,
+        weights=weights,
         decayed=decayed,
         masses=masses,
         variances=variances,
         jumps=jumps,
         exact_rows=exact_rows,
+        known_rows=known_rows,
         step=step,
         thinning=thinning,
         collision_bias=bands.observations / 2.0 ** (state.params.id_bits + 1),
-        origin=Origin(bands.values, rows),
+        origin=origin,
         magnitude=fading.magnitude,
         redraw=Redraw(newest_valued, draw),
     )

@@ -16,6 +16,7 @@ from decaysketch.asyncwindow import (
     SumSampler,
 )
 from decaysketch.asyncwindow import reference as paper
+from decaysketch.core.observations import decode_values
 
 LAW = settings(
     max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -77,7 +78,7 @@ def test_single_level_answers_are_those_of_the_papers_queries(
         if answer is None:
             assert found.value != found.value
         else:
-            value, _ = ds.observations.decode_values(_column(int(answer)), params.value_type)
+            value, _ = decode_values(_column(int(answer)), params.value_type)
             assert found.value == float(value[0])
     assert found.exact == (level == 0)
 
@@ -104,7 +105,7 @@ def test_windows_of_at_most_alpha_elements_are_exact(case: Case, width: int, now
         elif window:
             q = sampler.median(ds.decay.window(width), now=now, estimator=estimator)
             middle = sorted(v for _, v in window)[(len(window) - 1) // 2]
-            expected, _ = ds.observations.decode_values(_column(middle), params.value_type)
+            expected, _ = decode_values(_column(middle), params.value_type)
             assert (q.value, q.exact) == (float(expected[0]), True)
 
 
