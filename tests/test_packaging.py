@@ -139,6 +139,13 @@ class TestImports:
 
 
 class TestPublicNames:
+    def test_of_the_face_are_for_users(self) -> None:
+        face = importlib.import_module("decaysketch")
+        assert {"decode", "merge"} <= set(face.__all__)
+        for name in ("IntegralState", "SketchState", "hashing", "minhit", "wire"):
+            assert hasattr(face, name)
+            assert name not in face.__all__
+
     @pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith("__main__")])
     def test_are_sorted_and_there(self, module: str) -> None:
         names = getattr(importlib.import_module(module), "__all__", [])

@@ -3,8 +3,9 @@
 A family says how rows come in, which bags hold them and what a snapshot of them is. All else is
 here: rows given one by one wait until somebody reads (:mod:`decaysketch.core.pending`), bags are
 merged, shrunk and trimmed (:mod:`decaysketch.core.bags`), and what is held is read from a snapshot,
-which is kept until something changes. Hence a family that keeps other than bags overrides
-:meth:`Sketch.merge` and its neighbours, and no more.
+which is kept until something changes. A family that keeps its rows in something else than bags
+overrides what speaks of them: ``params``, ``clock``, ``nbytes``, ``trim``, ``_absorb``,
+``_lower_capacity`` and the length.
 """
 
 from __future__ import annotations
@@ -174,9 +175,12 @@ class Sketch(Summarized):
         capacity = min((other.params.capacity for other in others), default=self.params.capacity)
         if capacity < self.params.capacity:
             self._lower_capacity(capacity)
+        self._absorb(others)
+        self._changed()
+
+    def _absorb(self, others: Sequence[Sketch | Snapshot]) -> None:
         for bag, *theirs in zip(self._bags, *map(_bags_of, others), strict=True):
             bag.absorb(theirs)
-        self._changed()
 
     def __or__(self, other: Self) -> Self:
         """A new sketch that holds what both saw; neither is changed."""

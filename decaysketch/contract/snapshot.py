@@ -99,9 +99,10 @@ class Snapshot(ABC):
         """A sketch of its own with this state."""
         return self._thaw(self.held)
 
-    @abstractmethod
     def bags(self) -> Sequence[Bag]:
-        """The rows for a sketch to absorb, one bag for each hash function; not to be changed."""
+        """The rows for a sketch to absorb, one bag for each hash function; not to be changed. None
+        where the family keeps no bags."""
+        return ()
 
     @abstractmethod
     def samples(self, decay: Decay | None, now: int) -> list[Sample]:
