@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +12,9 @@ import pyarrow as pa
 
 from decaysketch import families
 from decaysketch.batch.keyed import COUNTS, RESULT_FIELDS, blobs_of
-from decaysketch.core.params import SketchParams
+from decaysketch.contract.many import ManyKeys
 from decaysketch.errors import ParameterError
-from decaysketch.families import Recipe, Sketch
-from decaysketch.querytime.many import ManySketches, decode_many, digest_many, joined_marks
-from decaysketch.querytime.rows_by_key import RowsByKey
+from decaysketch.families import FAMILIES, Family, Recipe, Sketch
 
 __all__ = ["merge_blobs", "partition_merger"]
 
@@ -43,7 +40,8 @@ def merge_blobs(
     Raises:
         CorruptSketchError: one of them is damaged.
         IncompatibleSketchError: two of them do not belong together.
-        ParameterError: there are none, or ``recipe`` and ``id_key`` are both given.
+        ParameterError: there are none, or ``recipe`` and ``id_key`` are both given, or the family
+            promises no idempotent merge.
     """
     if recipe is not None and id_key is not None:
         raise ParameterError("give recipe or id_key, not both: a recipe holds its key")
@@ -58,9 +56,16 @@ def _merged(blobs: Iterable[bytes], decode: Decode) -> Sketch | None:
     remaining = iter(blobs)
     merged: Sketch | None = None
     while some := list(islice(remaining, _SKETCHES_AT_A_TIME)):
+        _family_to_merge(some[0])
         sketches = list(map(decode, some))
         merged = families.merge(sketches if merged is None else [merged, *sketches])
     return merged
+
+
+def _family_to_merge(blob: bytes) -> Family:
+    family = FAMILIES[families.family_of(blob)]
+    family.check_deliverable("a batch job")
+    return family
 
 
 def _decode_by(recipe: Recipe | None) -> Decode:
@@ -149,7 +154,7 @@ class _RunMerger:
 
     def __init__(self, recipe: Recipe | None) -> None:
         self._decode = _decode_by(recipe)
-        self._params: SketchParams | None = None  # of sketches that can be merged together
+        self._many: ManyKeys | None = None  # of sketches that can be merged together
         self._looked = False
 
     def merge(
@@ -164,7 +169,7 @@ class _RunMerger:
             column = pa.concat_arrays(column.chunks)
         offsets, data = _buffers_of(column)
         if not self._looked:
-            self._params = self._simple_params(column[0].as_py())
+            self._many = self._handled_together(column[0].as_py())
             self._looked = True
         first = 0
         while first < len(starts) - 1:
@@ -174,13 +179,10 @@ class _RunMerger:
             yield self._merge_some(table, column, offsets, data, starts[first : last + 1], names)
             first = last
 
-    def _simple_params(self, blob: bytes) -> SketchParams | None:
-        """The parameters of a sketch, capacity included, where others like it can be merged
-        together."""
-        if families.family_of(blob) != families.DecayRecipe.family:
-            return None
-        params: Any = self._decode(blob).params
-        return params if params.copies == 1 else None
+    def _handled_together(self, blob: bytes) -> ManyKeys | None:
+        """How a sketch and others like it, of its capacity, are merged together."""
+        many = _family_to_merge(blob).many
+        return None if many is None else many(self._decode(blob).params)
 
     def _merge_some(
         self, table: pa.Table, column: pa.Array, offsets: Int64Array,
@@ -192,14 +194,13 @@ class _RunMerger:
         sketches = pa.nulls(runs, pa.binary())
         digests = [""] * runs
         small = offsets[end] - offsets[begin] <= 2 * _BYTES_AT_A_TIME
-        if self._params is not None and small:
+        if self._many is not None and small:
             part = offsets[begin : end + 1]
-            decoded, read = decode_many(self._params, data[part[0] : part[-1]], part - part[0])
-            simple[:] = True
-            simple[run_of_row[~read]] = False
-        if simple.any() and self._params is not None:
-            merged = _merge_simple(self._params, decoded, run_of_row, runs)
-            sketches, digests = blobs_of(self._params, merged), digest_many(self._params, merged)
+            merged, simple = self._many.merge(
+                data[part[0] : part[-1]], part - part[0], run_of_row, runs
+            )
+            if simple.any():
+                sketches, digests = blobs_of(merged), merged.digests()
         if not simple.all():
             blobs = sketches.to_pylist()
             for run in np.flatnonzero(~simple).tolist():
@@ -240,14 +241,3 @@ def _buffers_of(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
     content = content.view()
     content.setflags(write=False)  # one kernel signature, whoever owns the memory
     return ends.astype(np.int64), content
-
-
-def _merge_simple(
-    params: SketchParams, decoded: ManySketches, run_of_row: npt.NDArray[np.int32], runs: int
-) -> ManySketches:
-    """The merged state of each run of sketches; nothing where none of its sketches was read."""
-    rows = RowsByKey(params)
-    rows.raise_marks(*joined_marks(params, decoded, run_of_row, runs))
-    codes = np.repeat(run_of_row, np.diff(decoded.offsets))
-    rows.add(runs, codes, decoded.value_keys, decoded.weights, decoded.times, decoded.ids)
-    return rows.sketches(0, runs)

@@ -13,6 +13,7 @@ from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import rows, wire
 from decaysketch.querytime.sketch import DecaySketch
+from decaysketch.querytime.together import many_keys
 
 __all__ = ["FAMILY", "DecayRecipe"]
 
@@ -71,4 +72,5 @@ FAMILY = Family(
     promises=Promises(idempotent=True, canonical=True, lossless=True),
     example=DecayRecipe(SketchParams(max_weight=99, capacity=8)),
     release_scratch=rows.release_scratch,
+    many=many_keys,
 )
