@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from decaysketch.cli.output import CommandError
 from decaysketch.core.plausible_times import doubt
-from decaysketch.families import Recipe
+from decaysketch.families import FAMILIES, Recipe
 from decaysketch.spark.build import (
     WorkerFunction,
     detect_format,
@@ -40,7 +40,6 @@ _TALLY = (
     ("__held", "long"), ("__observations", "double"), ("__exact", "boolean"),
     ("__oldest", "long"), ("__newest", "long"),
 )  # fmt: skip
-_WITHOUT_VALUE_IS_NONE = ("sum", "median")  # families to which a row without a value is no element
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +272,7 @@ def each_row_counts(spec: BuildSpec, recipe: Recipe) -> bool:
 
     How many those are is not counted, and so neither is how many rows are copies.
     """
-    return spec.mapping.weight is None and recipe.family != "sum"
+    return spec.mapping.weight is None and FAMILIES[recipe.family].input.value_bound is None
 
 
 def _doubts(unit: str, oldest: int | None, newest: int | None) -> list[str]:
@@ -298,7 +297,7 @@ def _notes(
     copies = None
     if observations is not None:
         elements = total("rows")
-        if recipe.family in _WITHOUT_VALUE_IS_NONE:
+        if FAMILIES[recipe.family].input.value == "required":  # rows without one are none
             elements -= total("missing_values")
         copies = max(0, round(elements - observations))
     return {

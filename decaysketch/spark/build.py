@@ -34,7 +34,7 @@ from decaysketch.batch import (
     refusal_finder,
 )
 from decaysketch.errors import ParameterError
-from decaysketch.families import Params, Recipe, recipe_of
+from decaysketch.families import FAMILIES, Params, Recipe, recipe_of
 from decaysketch.spark import pushdown
 from decaysketch.spark._names import quoted
 from decaysketch.spark.splits import (
@@ -136,7 +136,12 @@ def merge_table(
         recipe: what the sketches were built by.
         salts: with more than 1, the sketches of a key are first merged in so many parts, by as many
             tasks. For keys with thousands of sketches.
+
+    Raises:
+        ParameterError: keys that Spark compares in another way, or a family whose merge is not
+            idempotent.
     """
+    FAMILIES[recipe.family].check_deliverable("a table whose tasks may run again")
     names = [*by, *(field.name for field in RESULT_FIELDS)]
     columns = list(map(quoted, names))
     table = table.select(*columns)

@@ -18,17 +18,11 @@ an (id, weight): rows of weight 0 are none, and to a sampler neither are rows wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from decaysketch import decay
-from decaysketch.asyncwindow import MedianSampler, SumSampler
-from decaysketch.core.watermarks import NO_WATERMARK
-from decaysketch.errors import UnanswerableQueryError
 from decaysketch.families import Recipe, Sketch
-from decaysketch.integral.sketch import IntegralDecaySketch
-from decaysketch.querytime.sketch import DecaySketch
 
 __all__ = ["TALLY_FIELDS", "Tally", "tally_of", "tallying"]
 
@@ -62,35 +56,7 @@ class Tally(NamedTuple):
 def tally_of(sketch: Sketch) -> Tally:
     """How many observations a sketch holds and was fed. O(1) where nothing was discarded."""
     held = sketch.snapshot()
-    return _counted(sketch)._replace(oldest=held.oldest, newest=held.newest)
-
-
-def _counted(sketch: Sketch) -> Tally:
-    held = len(sketch)
-    if isinstance(sketch, DecaySketch):
-        snapshot = sketch.snapshot()
-        if snapshot.complete_since[0] is None:
-            return Tally(held, len(snapshot.states[0]), True)
-        return _estimated(sketch, held, [s.times for s in snapshot.states])
-    if isinstance(sketch, IntegralDecaySketch):
-        if sketch.clock is None and sketch.stats().complete_from[0] is None:
-            return Tally(held, held, True)
-    elif isinstance(sketch, SumSampler | MedianSampler) and sketch.clock is None:
-        state = sketch.state()
-        if state.complete_since[0] == NO_WATERMARK:
-            return Tally(held, held, True)
-        if sketch.params.max_window is None:
-            return _estimated(sketch, held, [state.times])
-    return Tally(held, None, False)
-
-
-def _estimated(sketch: Any, held: int, times: list[Any]) -> Tally:
-    newest = max(int(each[0]) for each in times if len(each))
-    try:
-        estimate = sketch.count(decay.none(), now=newest)
-    except UnanswerableQueryError:
-        return Tally(held, None, False)
-    return Tally(held, estimate.value, estimate.exact)
+    return Tally(len(held), *held.fed, held.oldest, held.newest)
 
 
 def tallying(
