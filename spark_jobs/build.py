@@ -143,9 +143,7 @@ def main(
     read_in_workers: Annotated[
         bool, typer.Option(help="Let workers read a Parquet log themselves.")
     ] = True,
-    count_copies: Annotated[
-        bool, typer.Option(help="Say how many deliveries were copies; reads every sketch again.")
-    ] = True,
+    count_copies: Annotated[bool, typer.Option(help="Say how many deliveries were copies.")] = True,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     master: Master = DEFAULT_MASTER,

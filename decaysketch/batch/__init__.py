@@ -52,12 +52,13 @@ from decaysketch.batch.keyed import (
     sketches_by_key,
 )
 from decaysketch.batch.mapping import ColumnMapping
-from decaysketch.batch.merging import merge_blobs, partition_merger
+from decaysketch.batch.merging import TALLY_FIELDS, merge_blobs, partition_merger
 from decaysketch.families import BuiltWith
 
 __all__ = [
     "REFUSAL_FIELDS",
     "RESULT_FIELDS",
+    "TALLY_FIELDS",
     "BatchFunction",
     "BuiltWith",
     "ColumnMapping",

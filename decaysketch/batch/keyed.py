@@ -189,7 +189,7 @@ class KeyedBuilder:
             raise ParameterError(f"key columns {', '.join(self.keys)}: {fault}") from None
         self._count(codes, log)
         if self._rows is not None:
-            self._rows.add(len(self._numbers), codes, log.columns, log.refused)
+            self._rows.add(len(self._numbers), codes, log.columns, log.left_out)
         else:
             for code, rows in _groups(codes):
                 if code not in self._sketches:

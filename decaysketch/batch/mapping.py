@@ -57,9 +57,14 @@ class LogColumns(NamedTuple):
     def refused(self) -> BoolArray:
         return self.refusals.mask
 
+    @property
+    def left_out(self) -> BoolArray:
+        """Rows that no sketch is fed."""
+        return self.refused | self.missing if self.elements else self.refused
+
     def update(self, sketch: Sketch, rows: Any) -> None:
         """Feed some of the rows, a slice or indices."""
-        left_out = self.refused | self.missing if self.elements else self.refused
+        left_out = self.left_out
         taken = rows
         if left_out.any():
             taken = np.arange(len(left_out))[rows][~left_out[rows]]

@@ -132,8 +132,8 @@ class Family:
         input, options, questions, promises, example: see the module.
         row_cost: what a row takes in memory while it is held, in rows of the query-time sketch.
         release_scratch: gives back the working memory of the calling thread.
-        many: how the sketches of many keys are handled together, by their parameters; None, as its
-            answer, where each is an object of its own.
+        many: handles sketches of many keys together, of parameters with which it can; of others it
+            gives None. None: there is an object for each key.
     """
 
     name: str

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.contract.sketch import Sketch
+from decaysketch.contract.snapshot import Tally
 
 __all__ = ["HeldByKey", "Many", "ManyKeys"]
 
@@ -35,6 +36,10 @@ class Many(ABC):
     @abstractmethod
     def digests(self) -> list[str]:
         """What ``digest`` of each sketch gives."""
+
+    @abstractmethod
+    def tallies(self) -> list[Tally]:
+        """What ``snapshot().tally()`` of each sketch gives."""
 
     @abstractmethod
     def sketch(self, number: int) -> Sketch:

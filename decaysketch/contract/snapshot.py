@@ -17,13 +17,16 @@ from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay, none
 from decaysketch.errors import UnanswerableQueryError
 
-__all__ = ["Fed", "OneState", "Snapshot", "marks_of"]
+__all__ = ["Fed", "OneState", "Snapshot", "Tally", "marks_of"]
 
 Int64Array = npt.NDArray[np.int64]
 
 
 class Fed(NamedTuple):
     """How many distinct observations a sketch was fed, as far as it can tell.
+
+    One that was told the time has forgotten what expired, and says nothing here. An observation is
+    what its family takes for one: rows of weight 0 are none, nor those that lack what it requires.
 
     Attributes:
         observations: their number; None where it cannot tell.
@@ -32,6 +35,22 @@ class Fed(NamedTuple):
 
     observations: float | None
     exact: bool
+
+
+class Tally(NamedTuple):
+    """How many observations a sketch holds and was fed, and of which times.
+
+    Attributes:
+        held: rows.
+        observations, exact: as of :class:`Fed`.
+        oldest, newest: the earliest and the latest time of a row; None where there are none.
+    """
+
+    held: int
+    observations: float | None
+    exact: bool
+    oldest: int | None
+    newest: int | None
 
 
 class Snapshot(ABC):
@@ -86,6 +105,10 @@ class Snapshot(ABC):
     @abstractmethod
     def fed(self) -> Fed:
         """How many distinct observations the sketch was fed; O(1) where nothing was discarded."""
+
+    def tally(self) -> Tally:
+        """What is held and was fed, together."""
+        return Tally(len(self), *self.fed, self.oldest, self.newest)
 
     def _estimated(self) -> Fed:
         """By a count without decay of all that there is rows of."""

@@ -7,12 +7,14 @@ written and read at once (``many.py``). For sketches of one copy.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.contract.many import HeldByKey, Many, ManyKeys
+from decaysketch.contract.snapshot import Tally
 from decaysketch.core.observations import encode_values
 from decaysketch.core.params import SketchParams
 from decaysketch.querytime.many import (
@@ -48,6 +50,17 @@ class _Many(Many):
     def digests(self) -> list[str]:
         return digest_many(self._params, self._states)
 
+    def tallies(self) -> list[Tally]:
+        times, discarded = self._states.times, np.diff(self._states.mark_offsets) > 0
+        found = []
+        for number, (start, stop) in enumerate(pairwise(self._states.offsets.tolist())):
+            if start == stop or discarded[number]:
+                found.append(self.sketch(number).snapshot().tally())
+            else:  # the latest comes first
+                held, oldest, newest = stop - start, int(times[stop - 1]), int(times[start])
+                found.append(Tally(held, held, True, oldest, newest))
+        return found
+
     def sketch(self, number: int) -> DecaySketch:
         return DecaySketch.from_state(state_of(self._params, self._states, number))
 
@@ -66,7 +79,7 @@ class _Held(HeldByKey):
     ) -> None:
         weights = columns["weights"]
         if left_out.any():
-            weights = np.where(left_out, 0, weights)  # which is left out
+            weights = np.where(left_out, 0, weights)
         values = encode_values(columns["values"], self._params.value_type)
         self._rows.add(keys, codes, values, weights, columns["timestamps"], columns["ids"])
 
