@@ -36,6 +36,7 @@ from decaysketch.querytime.family import DecayRecipe
 __all__ = [
     "DEFAULT",
     "FAMILIES",
+    "BuiltWith",
     "DecayRecipe",
     "Family",
     "Head",
@@ -60,6 +61,9 @@ S = TypeVar("S", bound=Sketch)
 Params = BuildParams
 """Parameters of any family."""
 
+BuiltWith = Params | Recipe
+"""What says of which kind a sketch is to be; see :func:`recipe_of`."""
+
 for _family in (querytime.FAMILY, integral.FAMILY, asyncwindow.SUM, asyncwindow.MEDIAN):
     FAMILIES[_family.name] = _family
 
@@ -68,11 +72,11 @@ DEFAULT = querytime.FAMILY.name
 
 
 def recipe_of(built_with: Any, decay: IntegralDecay | None = None) -> Recipe:
-    """The recipe that parameters stand for; a recipe stands for itself.
+    """The recipe that parameters stand for, or a sketch was built by; a recipe stands for itself.
 
     Args:
         built_with: parameters of a family. ``SketchParams`` with a decay mean an
-            ``IntegralDecaySketch``, without one a ``DecaySketch``.
+            ``IntegralDecaySketch``, without one a ``DecaySketch``. Or a recipe, or a sketch.
         decay: an integral decay, with ``SketchParams`` only.
 
     Raises:
@@ -81,6 +85,8 @@ def recipe_of(built_with: Any, decay: IntegralDecay | None = None) -> Recipe:
     if isinstance(built_with, Recipe) and decay is None:
         return built_with
     for family in FAMILIES.values():
+        if type(built_with) is family.sketch and decay is None:
+            return family.recipe.of(built_with)
         recipe = family.recipe.built_with(built_with, decay)
         if recipe is not None:
             return recipe

@@ -34,13 +34,16 @@ from decaysketch.batch import KeyedBuilder
 from decaysketch.cli.output import AsJson, CommandError, human_bytes, refuse_uri, report, show
 from decaysketch.cli.recipes import (
     IdKeyFile,
+    Parameters,
     mapping_from_options,
     names,
     read_id_key,
     recipe_from_options,
+    taking_parameters,
 )
 from decaysketch.client.access import has_secret
 from decaysketch.core.plausible_times import span
+from decaysketch.families import DEFAULT, FAMILIES
 from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
 from spark_jobs.inputs import FINGERPRINTS, inputs
@@ -55,6 +58,7 @@ __all__ = ["main", "tell"]
 _DEFAULTS = {"max_weight": 1, "id_bits": 48, "capacity": 24_000, "time_unit": "us"}
 
 
+@taking_parameters(_DEFAULTS)
 def main(
     log: Annotated[str, typer.Argument(help="The delivery log: a file or folder, or its URI.")],
     out: Annotated[Path, typer.Option(help="Folder to write the table of sketches to.")],
@@ -101,7 +105,7 @@ def main(
         str, typer.Option(help="Columns that together identify a message, with commas.")
     ] = "source,msg",
     source_column: Annotated[
-        str, typer.Option(help="Who sent the message; for the families sum and median.")
+        str, typer.Option(help="Who sent the message, where sources number them.")
     ] = "source",
     sequence_column: Annotated[
         str, typer.Option(help="Integers by which a source numbers its messages; likewise.")
@@ -111,19 +115,19 @@ def main(
         str, typer.Option(help="Integer weights; '': every weight is 1.")
     ] = "",
     family: Annotated[
-        str | None, typer.Option(help="decay (if nothing says it), integral, sum or median.")
+        str | None, typer.Option(help=f"{', '.join(FAMILIES)}; {DEFAULT} if nothing says it.")
     ] = None,
     decay: Annotated[
         str | None,
         typer.Option(
-            help="For the family integral: the decay, such as 'exponential(half_life=15min)', "
+            help="Where the family fixes one: the decay, such as 'exponential(half_life=15min)', "
             "'floor(w / (1 + x/60))' or JSON; or a file that holds it."
         ),
     ] = None,
     now: Annotated[
         int | None,
         typer.Option(
-            help="A time to tell the sketches, in --time-unit, for all families but decay: what no "
+            help="A time to tell sketches that have a clock, in --time-unit: what no "
             "query from then on can see is forgotten. Not told if not given."
         ),
     ] = None,
@@ -133,36 +137,13 @@ def main(
             "--params", help="Parameters as a JSON file, instead of the options that follow."
         ),
     ] = None,
-    max_weight: Annotated[int | None, typer.Option(help="Largest weight; 1 if not given.")] = None,
-    id_bits: Annotated[
-        int | None, typer.Option(help="Ids are hashed to this many bits; 48 if not given.")
-    ] = None,
-    capacity: Annotated[
-        int | None, typer.Option(help="Observations kept for each level; 24,000 if not given.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Fixes the hash function; 0 if not given.")
-    ] = None,
-    time_unit: Annotated[
-        str | None, typer.Option(help="Unit of time in the sketch; us if not given.")
-    ] = None,
-    value_type: Annotated[str | None, typer.Option(help="float64 (if not given) or int64.")] = None,
-    max_sum: Annotated[
-        int | None, typer.Option(help="For sum: bound on the sum of a window.")
-    ] = None,
-    max_count: Annotated[
-        int | None, typer.Option(help="For median: bound on the messages of a window.")
-    ] = None,
-    max_window: Annotated[
-        int | None, typer.Option(help="For sum and median: widest window; any if not given.")
-    ] = None,
+    *,
+    parameters: Parameters,
     id_key_file: IdKeyFile = None,
     read_in_workers: Annotated[
         bool, typer.Option(help="Let workers read a Parquet log themselves.")
     ] = True,
-    count_copies: Annotated[
-        bool, typer.Option(help="Say how many deliveries were copies; reads every sketch again.")
-    ] = True,
+    count_copies: Annotated[bool, typer.Option(help="Say how many deliveries were copies.")] = True,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     master: Master = DEFAULT_MASTER,
@@ -170,14 +151,8 @@ def main(
     """Build one sketch for each key of a delivery log."""
     with reporting_errors():
         recipe = recipe_from_options(
-            family, params_file, decay, read_id_key(id_key_file),
-            {
-                "max_weight": max_weight, "id_bits": id_bits, "capacity": capacity, "seed": seed,
-                "time_unit": time_unit, "value_type": value_type, "max_sum": max_sum,
-                "max_count": max_count, "max_window": max_window,
-            },
-            _DEFAULTS,
-        )  # fmt: skip
+            family, params_file, decay, read_id_key(id_key_file), parameters, _DEFAULTS
+        )
         mapping = mapping_from_options(
             recipe, ids=id_columns, source=source_column, sequence=sequence_column,
             time=time_column, value=value_column, weight=weight_column,

@@ -1,8 +1,9 @@
 """What build and rebuild have in common: parts of a log to rows of a table, and what was counted.
 
 The rows of a part are lazy; the table runs them when it writes, and what they count on the way is
-known afterwards. Each row passes a worker that decodes its sketch and says how many observations
-it is of (:mod:`decaysketch.spark.tally`); the engine adds that up.
+known afterwards. Beside each sketch stands how many distinct observations it was fed
+(:class:`decaysketch.contract.snapshot.Tally`): the other deliveries were copies of these, whichever
+path they came by. The engine adds that up.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from decaysketch.cli.output import CommandError
 from decaysketch.core.plausible_times import doubt
-from decaysketch.families import Recipe
+from decaysketch.families import FAMILIES, Recipe
 from decaysketch.spark.build import (
-    WorkerFunction,
     detect_format,
     read_log,
     refusal_table,
@@ -25,7 +25,6 @@ from decaysketch.spark.build import (
 )
 from decaysketch.spark.splits import parquet_tasks
 from decaysketch.spark.tables import SketchTable
-from decaysketch.spark.tally import tallying
 from spark_jobs.inputs import Input, changes, inputs
 from spark_jobs.quarantine import replace_quarantine
 from spark_jobs.session import with_progress
@@ -35,12 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 __all__ = ["Rebuilt", "build", "each_row_counts", "rebuild"]
-
-_TALLY = (
-    ("__held", "long"), ("__observations", "double"), ("__exact", "boolean"),
-    ("__oldest", "long"), ("__newest", "long"),
-)  # fmt: skip
-_WITHOUT_VALUE_IS_NONE = ("sum", "median")  # families to which a row without a value is no element
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +166,6 @@ class _Part:
         part: Input,
         count_copies: bool,
     ) -> None:
-        from pyspark.sql.types import StructType
-
         self.input = part
         self._session, self._spec, self._recipe = session, spec, recipe
         self._count_copies = count_copies
@@ -186,14 +177,11 @@ class _Part:
         rows = sketch_table(
             session, source, recipe, spec.mapping, spec.by, now=spec.now, only=spec.only,
             refused="raise" if spec.quarantine is None else "count", format=self._format,
+            tally=count_copies,
         )  # fmt: skip
         sums = ["coalesce(sum(rows), 0) AS rows", "coalesce(sum(refused), 0) AS refused"]
         sums += ["coalesce(sum(missing_values), 0) AS missing_values", "count(*) AS sketches"]
         if count_copies:
-            schema = StructType([*rows.schema.fields])  # another one: adding to it changes it
-            for name, kind in _TALLY:
-                schema = schema.add(name, kind)
-            rows = rows.mapInArrow(WorkerFunction(tallying(recipe)), schema)
             sums += ["coalesce(sum(__held), 0) AS held", "sum(__observations) AS observations"]
             sums += ["count(__observations) AS known", "coalesce(every(__exact), true) AS exact"]
             sums += ["min(__oldest) AS oldest", "max(__newest) AS newest"]
@@ -273,7 +261,7 @@ def each_row_counts(spec: BuildSpec, recipe: Recipe) -> bool:
 
     How many those are is not counted, and so neither is how many rows are copies.
     """
-    return spec.mapping.weight is None and recipe.family != "sum"
+    return spec.mapping.weight is None and FAMILIES[recipe.family].input.value_bound is None
 
 
 def _doubts(unit: str, oldest: int | None, newest: int | None) -> list[str]:
@@ -298,7 +286,7 @@ def _notes(
     copies = None
     if observations is not None:
         elements = total("rows")
-        if recipe.family in _WITHOUT_VALUE_IS_NONE:
+        if FAMILIES[recipe.family].input.value == "required":  # rows without one are none
             elements -= total("missing_values")
         copies = max(0, round(elements - observations))
     return {

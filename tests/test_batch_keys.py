@@ -140,6 +140,23 @@ class TestEqualsOneByOne:
         merger = batch.partition_merger(keys, data.draw(st.sampled_from([recipe, None])))
         check(merger(iter(joined.to_batches(max_chunksize=size))), expected, keys, counts)
 
+    @pytest.mark.parametrize("size", [7, 1_000])
+    def test_a_merge_tells_what_each_snapshot_would(self, name: str, size: int) -> None:
+        recipe, mapping = RECIPES[name]
+        parts = []
+        for seed, rows in ((1, 60), (2, 140)):  # many without a box, few of each other
+            part = KeyedBuilder(recipe, mapping, ["box"])
+            part.add(table_of(rows_of(rows, seed, keys=40)))
+            parts += list(part.batches())
+        table = pa.Table.from_batches(parts).sort_by("box")
+        merger = batch.partition_merger(["box"], recipe, tally=True)
+        found = [r for part in merger(iter(table.to_batches(size))) for r in part.to_pylist()]
+        assert len(found) > 20
+        for row in found:
+            said = tuple(row[field.name] for field in batch.TALLY_FIELDS)
+            assert said == recipe.decode(row["sketch"]).snapshot().tally()
+        assert len({row["__exact"] for row in found}) == 2
+
     def test_with_little_memory_the_parts_merge_to_the_same(self, name: str) -> None:
         recipe, mapping = RECIPES[name]
         rows = rows_of(600, 4, keys=40)
@@ -220,8 +237,9 @@ class TestRowsByKey:
         builder = KeyedBuilder(PARAMS, ColumnMapping(time="time", ids=("id",)), ["box"])
         builder.add(log)
         builder._rows.compact()  # type: ignore[union-attr]
-        held = builder._rows._kept.nbytes + builder._numbers.nbytes  # type: ignore[union-attr]
-        held += builder._rows._marks.nbytes  # type: ignore[union-attr]
+        held = builder._rows._rows._kept.nbytes  # type: ignore[union-attr]
+        held += builder._numbers.nbytes  # type: ignore[union-attr]
+        held += builder._rows._rows._marks.nbytes  # type: ignore[union-attr]
         assert held / keys < 1_000
         assert sum(part.num_rows for part in builder.batches()) == keys
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import decaysketch as ds
 from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch.batch import RESULT_FIELDS, merge_blobs, partition_merger
+from decaysketch.client import Sensor
 from decaysketch.families import FAMILIES, Recipe, decode, merge, recipe_from_dict, recipe_of
 
 PARAMS = ds.SketchParams(max_weight=7, id_bits=30, capacity=20, seed=5)
@@ -87,6 +91,10 @@ class TestEachFamily:
             assert sketch != other
         assert sketch.to_bytes() == before
 
+    def test_a_sketch_stands_for_what_it_was_built_by(self, name: str) -> None:
+        recipe = RECIPES[name]
+        assert recipe_of(fed(recipe)) == recipe
+
     def test_figures_have_one_name(self, name: str) -> None:
         sketch = fed(RECIPES[name])
         stats, held = sketch.stats(), sketch.snapshot()
@@ -98,6 +106,80 @@ class TestEachFamily:
 def test_a_recipe_stands_for_itself() -> None:
     for recipe in RECIPES.values():
         assert recipe_of(recipe) is recipe
+
+
+class TestFed:
+    """What a snapshot can tell of the number of distinct observations that the sketch was fed."""
+
+    @pytest.mark.parametrize("name", RECIPES)
+    def test_all_are_counted_where_nothing_was_discarded(self, name: str) -> None:
+        sketch = fed(RECIPES[name], rows=20)
+        sketch.merge(fed(RECIPES[name], first=5, rows=10))
+        assert sketch.snapshot().fed == (20, True)
+        assert RECIPES[name].empty().snapshot().fed == (0, True)
+
+    def test_several_copies_count_each_once(self) -> None:
+        recipe = recipe_of(replace(PARAMS, copies=3))
+        assert fed(recipe, rows=15).snapshot().fed == (15, True)
+
+    @pytest.mark.parametrize("name", ["decay", "median"])
+    def test_are_estimated_where_any_age_may_be_asked(self, name: str) -> None:
+        observations, exact = fed(RECIPES[name], rows=1_000).snapshot().fed
+        assert not exact
+        assert observations is not None
+        assert 400 < observations < 2_500
+
+    @pytest.mark.parametrize("name", ["integral", "sum"])
+    def test_are_not_known_where_what_is_old_leaves_no_trace(self, name: str) -> None:
+        assert fed(RECIPES[name], rows=1_000).snapshot().fed == (None, False)
+
+    @pytest.mark.parametrize("name", ["integral", "sum", "median"])
+    def test_are_not_known_once_a_clock_was_told(self, name: str) -> None:
+        sketch = fed(RECIPES[name], rows=9)
+        sketch.advance(9)
+        assert sketch.snapshot().fed == (None, False)
+
+
+class TestPromises:
+    """Whoever may merge a sketch again refuses a family that does not promise to bear it."""
+
+    REFUSED = "family 'sum' does not promise that its merge is idempotent"
+
+    @pytest.fixture(autouse=True)
+    def counting_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        broken = replace(FAMILIES["sum"].promises, idempotent=False)
+        monkeypatch.setitem(FAMILIES, "sum", replace(FAMILIES["sum"], promises=broken))
+
+    def test_in_batches(self) -> None:
+        blob = fed(RECIPES["sum"]).to_bytes()
+        with pytest.raises(ds.ParameterError, match=self.REFUSED):
+            merge_blobs([blob])
+        table = pa.table({name.name: pa.array([0], name.type) for name in RESULT_FIELDS[:4]})
+        table = table.append_column("sketch", pa.array([blob], pa.binary()))
+        with pytest.raises(ds.ParameterError, match=self.REFUSED):
+            list(partition_merger([], RECIPES["sum"])(iter(table.to_batches())))
+        assert merge_blobs([fed(RECIPES["median"]).to_bytes()])
+
+    def test_in_a_sensor(self, tmp_path: Path) -> None:
+        with pytest.raises(ds.ParameterError, match=self.REFUSED):
+            Sensor("http://there", "s", "a", spool=tmp_path, recipe=RECIPES["sum"])
+
+    def test_in_spark(self, tmp_path: Path) -> None:
+        pytest.importorskip("pyspark")
+        from decaysketch.spark._aggregates import merge as merge_group
+        from decaysketch.spark._questions import FunctionError
+        from decaysketch.spark.build import merge_table
+        from decaysketch.spark.streaming import merge_rows
+
+        with pytest.raises(ds.ParameterError, match=self.REFUSED):
+            merge_rows(tmp_path / "table", RECIPES["sum"])
+        assert not (tmp_path / "table").exists()
+        rows: Any = None  # are not looked at
+        with pytest.raises(ds.ParameterError, match=self.REFUSED):
+            merge_table(rows, [], RECIPES["sum"])
+        blobs = pa.array([fed(RECIPES["sum"]).to_bytes()], pa.binary())
+        with pytest.raises(FunctionError, match=self.REFUSED):
+            merge_group("sketch_merge", [], iter([(blobs,)]))
 
 
 class TestIntegralDecays:

@@ -9,13 +9,16 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from decaysketch.core.params import SketchParams
+from decaysketch.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -136,6 +139,191 @@ class TestImports:
     def test_of_the_reference_share_nothing_with_what_it_checks(self) -> None:
         names = imports_of("decaysketch.minhit.reference")
         assert all(name.partition(".")[0] in sys.stdlib_module_names for name in names)
+
+
+class FamilyNames(ast.NodeVisitor):
+    """Where a file knows a family by name: its folder, its classes, or a text that means it.
+
+    The names of families are words of other things too: "decay" is a field, "sum" and "median" are
+    questions. A text means a family where it stands beside something that says so.
+    """
+
+    CLASSES = frozenset(
+        {each.sketch.__name__ for each in FAMILIES.values()}
+        | {each.recipe.__name__ for each in FAMILIES.values()}
+        # Parameters of the core are those of whatever hashes ids, not of a family.
+        | {each.params.__name__ for each in FAMILIES.values() if each.params is not SketchParams}
+    )
+    FOLDERS = frozenset(each.recipe.__module__.rpartition(".")[0] for each in FAMILIES.values())
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self._above: list[ast.AST] = []
+
+    @classmethod
+    def of(cls, source: str) -> list[str]:
+        names = cls()
+        names.visit(ast.parse(source))
+        return names.found
+
+    def visit(self, node: ast.AST) -> None:
+        if self._means_a_family(node):
+            self.found.append(f"line {getattr(node, 'lineno', '?')}: {ast.unparse(node)}")
+        self._above.append(node)
+        self.generic_visit(node)
+        self._above.pop()
+
+    def _means_a_family(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Import(names=names):
+                return any(self._in_a_folder(each.name) for each in names)
+            case ast.ImportFrom(module=module, names=names):
+                named = (f"{module}.{each.name}" for each in names)
+                return any(self._in_a_folder(name) for name in named) or any(
+                    each.name in self.CLASSES for each in names
+                )
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                return name in self.CLASSES
+            case ast.Constant(value=str(text)):
+                return text in FAMILIES and self._stands_for_a_family(node)
+        return False
+
+    def _in_a_folder(self, module: str) -> bool:
+        return any(f"{module}.".startswith(f"{folder}.") for folder in self.FOLDERS)
+
+    def _stands_for_a_family(self, text: ast.Constant) -> bool:
+        """By what a text is compared with, given to, looked up in or listed among."""
+        node: ast.AST = text
+        above = list(reversed(self._above))
+        while isinstance(above[0], ast.Tuple | ast.List | ast.Set | ast.IfExp):
+            node = above.pop(0)
+            if not isinstance(node, ast.IfExp) and self._all_families(node.elts):
+                return True
+        match above[0]:
+            case ast.Compare(left=left, comparators=others):
+                return _of_families(left, *others)
+            case ast.BoolOp(values=others):
+                return _of_families(*others)
+            case ast.Call(func=function, args=arguments):
+                plain = [each for each in arguments if isinstance(each, ast.Constant | ast.Name)]
+                return _of_families(function, *plain)
+            case ast.keyword(arg=str(name)):
+                return "famil" in name
+            case ast.Subscript(value=value):
+                return _of_families(value) or (
+                    isinstance(above[1], ast.AnnAssign) and _of_families(above[1].target)
+                )
+            case ast.Dict(keys=keys, values=values):
+                if node in keys:
+                    return self._all_families(keys)
+                return _of_families(keys[values.index(node)])  # type: ignore[arg-type]
+            case ast.Assign(targets=targets):
+                return _of_families(*targets)
+            case ast.AnnAssign(target=target):
+                return _of_families(target)
+            case ast.arguments() as given:
+                return _of_families(*given.args, *given.kwonlyargs)
+            case ast.MatchValue():
+                return any(
+                    isinstance(each, ast.Match) and _of_families(each.subject) for each in above
+                )
+        return False
+
+    @staticmethod
+    def _all_families(nodes: Sequence[ast.AST | None]) -> bool:
+        return len(nodes) > 1 and all(
+            isinstance(each, ast.Constant) and each.value in FAMILIES for each in nodes
+        )
+
+
+def _of_families(*nodes: ast.AST | None) -> bool:
+    """Whether one of them says by a name or a text that it is about families."""
+    for node in filter(None, nodes):
+        for each in ast.walk(node):
+            for field in ("id", "attr", "arg", "value"):
+                name = getattr(each, field, None)
+                if isinstance(name, str) and "famil" in name.lower():
+                    return True
+    return False
+
+
+# Files of the aggregator that do not read the contract yet, and what they do instead.
+KNOWING_FAMILIES = {
+    "api.admission": "charges a sketch of events more rows; Family.row_cost says how many",
+    "api.aggregator": "asks the class of a recipe whether its decay is fixed; Recipe.decay says it",
+    "api.families": "has an adapter of each class of sketch; Snapshot is their face",
+    "api.ingest.columns": "tells by the class of parameters what rows are; Input says it",
+    "api.ingest.take": "tells by the class of a sketch what rows are; Input says it",
+    "api.routes.streams": "tells by its name which family has a decay; Input says it",
+    "api.schemas": "has a model of each family; Option and Family.example make one",
+    "api.streams": "asks the class of a recipe whether its decay is fixed; Recipe.decay says it",
+    "api.warmup": "has rows and parameters of each family; Family.example and Input make them",
+}
+
+
+class TestFamilies:
+    """A family is known by its folder and its line in ``families.py``, and by nothing else: whoever
+    needs something of it reads :class:`decaysketch.contract.family.Family`."""
+
+    OF_FAMILIES = ("decaysketch", "decaysketch.families", *sorted(FamilyNames.FOLDERS))
+
+    @pytest.mark.parametrize(
+        "module",
+        [m for m in MODULES if m.partition(".")[0] in ("decaysketch", "api", "spark_jobs")],
+    )
+    def test_are_named_nowhere_else(self, module: str) -> None:
+        if module in self.OF_FAMILIES or module.rpartition(".")[0] in FamilyNames.FOLDERS:
+            return
+        found = FamilyNames.of(source_of(module).read_text(encoding="utf-8"))
+        if module in KNOWING_FAMILIES:
+            assert found, f"{module} names no family any more: take it off the list"
+        else:
+            assert not found, f"{module} knows a family by name: {'; '.join(found)}"
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "import decaysketch.querytime",
+            "from decaysketch import asyncwindow",
+            "from decaysketch.integral.sketch import anything",
+            "from decaysketch import DecaySketch",
+            "isinstance(sketch, ds.SumSampler)",
+            "MedianParams(max_count=1)",
+            "recipe.family == 'sum'",
+            "recipe.family in ('sum', 'count')",
+            "WITHOUT_A_VALUE = ('sum', 'median')",
+            "family or 'decay'",
+            "form.get('family', 'decay')",
+            "FAMILIES['median']",
+            "family: Literal['integral']",
+            "{'family': 'sum', 'params': {}}",
+            "{'decay': 1, 'integral': 2}",
+            "warm_up(family='sum')",
+            "def build(log, family='decay'): ...",
+            "family = 'sum' if numbered else other",
+            "match recipe.family:\n    case 'sum':\n        pass",
+        ],
+    )
+    def test_are_found_where_they_are_named(self, source: str) -> None:
+        assert FamilyNames.of(source)
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "from decaysketch.core.params import SketchParams",
+            "from decaysketch.families import FAMILIES, recipe_of",
+            "fields = ('family', 'params', 'decay')",
+            "aggregate == 'sum'",
+            "combine in ('average', 'median')",
+            "'decay' in form and form['family'] != name",
+            "{'family': name, 'decay': form}",
+            "form.get('decay')",
+            "ask(sum='sum')",
+            "'The family sum is one of those.'",
+        ],
+    )
+    def test_are_not_seen_where_other_things_are_called_so(self, source: str) -> None:
+        assert not FamilyNames.of(source)
 
 
 class TestPublicNames:

@@ -95,6 +95,7 @@ def _family(
             value_bound=value_bound,
             clock=True,
             decay="query",
+            age_bound="max_window",
         ),
         options=OPTIONS[kind],
         questions=questions,

@@ -10,7 +10,7 @@ from decaysketch.answers.sample import Sample
 from decaysketch.asyncwindow import estimators, wire
 from decaysketch.asyncwindow.rows import RetainedElements
 from decaysketch.asyncwindow.state import WindowState
-from decaysketch.contract.snapshot import OneState, marks_of
+from decaysketch.contract.snapshot import Fed, OneState, marks_of
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 
@@ -32,6 +32,16 @@ class WindowSnapshot(OneState):
     def horizon(self) -> int | None:
         """All of it, in the largest window."""
         return self.state.params.max_window
+
+    @property
+    def fed(self) -> Fed:
+        """All that is held, where nothing was discarded; else by a count without decay, where any
+        window may be asked. What a clock made it forget leaves no trace."""
+        if self.clock is not None:
+            return Fed(None, False)
+        if self.complete_since[0] is None:
+            return Fed(len(self), True)
+        return self._estimated() if self.params.max_window is None else Fed(None, False)
 
     @property
     def identified(self) -> Identified:

@@ -47,17 +47,18 @@ from decaysketch.batch.engine import (
 from decaysketch.batch.filters import ColumnStatistics, Comparison, RowFilter, parse_where
 from decaysketch.batch.keyed import (
     RESULT_FIELDS,
-    BuiltWith,
     KeyedBuilder,
     key_fields,
     sketches_by_key,
 )
 from decaysketch.batch.mapping import ColumnMapping
-from decaysketch.batch.merging import merge_blobs, partition_merger
+from decaysketch.batch.merging import TALLY_FIELDS, merge_blobs, partition_merger
+from decaysketch.families import BuiltWith
 
 __all__ = [
     "REFUSAL_FIELDS",
     "RESULT_FIELDS",
+    "TALLY_FIELDS",
     "BatchFunction",
     "BuiltWith",
     "ColumnMapping",

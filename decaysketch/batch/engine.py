@@ -22,9 +22,8 @@ from decaysketch.batch.keyed import KeyedBuilder, sketches_by_key
 from decaysketch.batch.mapping import ColumnMapping
 from decaysketch.batch.merging import merge_blobs, partition_merger
 from decaysketch.core import distinct
-from decaysketch.core.params import SketchParams
 from decaysketch.errors import ObservationError, ParameterError
-from decaysketch.families import Params, Recipe
+from decaysketch.families import DEFAULT, FAMILIES, BuiltWith, Params
 
 __all__ = [
     "REFUSAL_FIELDS",
@@ -38,7 +37,6 @@ __all__ = [
     "warm_up",
 ]
 
-BuiltWith = Params | Recipe
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _ROWS_AT_A_TIME = 1 << 18  # rows read from a file before they are folded in
@@ -338,9 +336,7 @@ def _refused_rows(
     builder: KeyedBuilder, batch: pa.RecordBatch, place: str | None, first_row: int
 ) -> Iterator[pa.RecordBatch]:
     table = pa.Table.from_batches([batch])
-    log = builder.mapping.read(
-        table, builder.recipe.params, only=builder.only, refused=builder.refused
-    )
+    log = builder.mapping.read(table, builder.recipe, only=builder.only, refused=builder.refused)
     listing = log.refusals.listing()
     for start in range(0, len(listing), _REFUSALS_AT_A_TIME):
         some = listing[start : start + _REFUSALS_AT_A_TIME]
@@ -378,14 +374,15 @@ def warm_up(*built_with: BuiltWith) -> None:
     process before workers that share the cache start.
 
     Args:
-        built_with: what sketches will be built with or are merged of; nothing: ``DecaySketch``es.
+        built_with: what sketches will be built with or are merged of; nothing: those of the family
+            that is meant where none is named.
     """
     distinct.warm_up()
     rows = np.arange(64)
     mapping = ColumnMapping(
         time="row", ids=("row",), source="row", sequence="row", value="value"
     )  # fmt: skip
-    for given in built_with or (SketchParams(max_weight=1),):
+    for given in built_with or (FAMILIES[DEFAULT].example,):
         recipe = families.recipe_of(given)
         recipe = replace(recipe, params=recipe.params.with_capacity(4))  # type: ignore[type-var]
         columns = {"row": rows, "key": rows // 16, "box": rows % 2}

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from decaysketch import families
-from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.batch import _kernels
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log
 from decaysketch.batch.numbering import KeyNumbers
-from decaysketch.core.params import SketchParams, check_integer
+from decaysketch.contract.many import HeldByKey, Many
+from decaysketch.core.params import check_integer
 from decaysketch.errors import ParameterError, TimeUnitWarning
-from decaysketch.families import Params, Recipe, Sketch
-from decaysketch.querytime import _rows_by_key_kernels as _kernels
-from decaysketch.querytime.many import ManySketches, digest_many, encode_many
-from decaysketch.querytime.rows_by_key import BYTES_OF_A_ROW, RowsByKey, state_of
-from decaysketch.querytime.sketch import DecaySketch
+from decaysketch.families import FAMILIES, BuiltWith, Sketch
 
 __all__ = ["RESULT_FIELDS", "KeyedBuilder", "key_fields", "sketches_by_key"]
 
 Key = tuple[Any, ...]
-BuiltWith = Params | Recipe
-S = TypeVar("S", bound=Sketch)
 Int64Array = npt.NDArray[np.int64]
 
 #: What stands beside the key columns in a table of sketches: four counts of the deliveries that
@@ -113,8 +108,8 @@ class KeyedBuilder:
         doubt: why the times are hardly of their unit, once there were such; None: there were none.
             A :class:`~decaysketch.TimeUnitWarning` says it too, once.
 
-    Grouped rows of ``DecaySketch``es of one copy are held together (``rows_by_key.py``): a key then
-    costs little more than its rows. Other sketches are an object for each key.
+    Grouped rows are held together where the family can (:mod:`decaysketch.contract.many`): a key
+    then costs little more than its rows. Other sketches are an object for each key.
     """
 
     def __init__(
@@ -134,7 +129,7 @@ class KeyedBuilder:
             check_integer("memory_bytes", memory_bytes, _LEAST_MEMORY, 1 << 62)
         self.recipe = families.recipe_of(params)
         self.recipe.empty(now)  # what cannot be built is refused before there are rows
-        mapping.check(self.recipe.params)
+        mapping.check(self.recipe)
         self.mapping = mapping
         self.keys = tuple(keys)
         self.now = now
@@ -142,8 +137,8 @@ class KeyedBuilder:
         self.refused: Literal["raise", "count"] = refused
         self.memory_bytes = memory_bytes
         self.doubt: str | None = None
-        together = self.keys and self.recipe.family == "decay" and self.recipe.params.copies == 1
-        self._together = bool(together)
+        many = FAMILIES[self.recipe.family].many
+        self._many = many(self.recipe.params) if many is not None and self.keys else None
         self._fields: list[pa.Field] = []
         self.clear()
 
@@ -152,8 +147,9 @@ class KeyedBuilder:
         self._numbers: KeyNumbers | None = None
         self._counts = np.zeros((0, len(COUNTS)), dtype=np.int64)
         self._sketches: dict[int, Sketch] = {}
-        limit = None if self.memory_bytes is None else self.memory_bytes // (2 * BYTES_OF_A_ROW)
-        self._rows = RowsByKey(self.recipe.params, limit) if self._together else None
+        self._rows: HeldByKey | None = None
+        if self._many is not None:
+            self._rows = self._many.hold(self.memory_bytes)
         self._of_no_key: dict[Key, Sketch] = {}
 
     @property
@@ -177,7 +173,7 @@ class KeyedBuilder:
         if self._numbers is not None and fields != self._fields:
             raise ParameterError(f"the key columns were {self._fields}; now they are {fields}")
         self._fields = fields
-        log = self.mapping.read(table, self.recipe.params, only=self.only, refused=self.refused)
+        log = self.mapping.read(table, self.recipe, only=self.only, refused=self.refused)
         if not log.table.num_rows:
             return
         if self.doubt is None:
@@ -193,7 +189,7 @@ class KeyedBuilder:
             raise ParameterError(f"key columns {', '.join(self.keys)}: {fault}") from None
         self._count(codes, log)
         if self._rows is not None:
-            self._add_together(self._rows, codes, log)
+            self._rows.add(len(self._numbers), codes, log.columns, log.left_out)
         else:
             for code, rows in _groups(codes):
                 if code not in self._sketches:
@@ -211,17 +207,6 @@ class KeyedBuilder:
         for mask in marks:
             mask.setflags(write=False)
         _kernels.count_by_key(codes, *marks, self._counts)
-
-    def _add_together(self, rows: RowsByKey, codes: npt.NDArray[np.int32], log: LogColumns) -> None:
-        assert self._numbers is not None
-        columns = log.columns
-        weights = columns["weights"]
-        if log.refused.any():
-            weights = np.where(log.refused, 0, weights)  # which is left out
-        rows.add(
-            len(self._numbers), codes, log.value_keys(self.recipe.params.value_type), weights,
-            columns["timestamps"], columns["ids"],
-        )  # fmt: skip
 
     # ------------------------------------------------------------------------------------ memory
 
@@ -266,11 +251,7 @@ class KeyedBuilder:
         if self._rows is None:
             return {keys[code]: sketch for code, sketch in sorted(self._sketches.items())}
         states = self._rows.sketches(0, len(keys))
-        params = self.recipe.params
-        return {
-            key: DecaySketch.from_state(state_of(params, states, code))
-            for code, key in enumerate(keys)
-        }
+        return {key: states.sketch(code) for code, key in enumerate(keys)}
 
     @property
     def counts(self) -> dict[Key, Int64Array]:
@@ -300,12 +281,9 @@ class KeyedBuilder:
                 named = [sketch.digest() for sketch in sketches] if digests else None
                 yield self._batch(start, blobs, named)
             return
-        params = self.recipe.params
-        self._rows.compact()
         for start, stop in self._rows.ranges(_ROWS_AT_A_TIME, _KEYS_AT_A_TIME):
             many = self._rows.sketches(start, stop)
-            named = digest_many(params, many) if digests else None
-            yield self._batch(start, blobs_of(params, many), named)
+            yield self._batch(start, blobs_of(many), many.digests() if digests else None)
 
     def _batch(self, start: int, blobs: pa.Array, digests: list[str] | None) -> pa.RecordBatch:
         assert self._numbers is not None
@@ -333,43 +311,15 @@ def _groups(codes: npt.NDArray[np.int32]) -> Iterator[tuple[int, Any]]:
         yield code, order[ends[code] - counts[code] : ends[code]]
 
 
-def blobs_of(params: SketchParams, many: ManySketches) -> pa.Array:
+def blobs_of(many: Many) -> pa.Array:
     """The bytes of many sketches as a column."""
-    buffer, offsets = encode_many(params, many)
+    buffer, offsets = many.encode()
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ParameterError(f"{offsets[-1]} bytes of sketches at once; take a smaller capacity")
     return pa.Array.from_buffers(
         pa.binary(), len(offsets) - 1,
         [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(buffer)],
     )  # fmt: skip
-
-
-@overload
-def sketches_by_key(
-    table: pa.Table | pa.RecordBatch, params: SketchParams, mapping: ColumnMapping,
-    keys: Sequence[str] = ...,
-) -> dict[Key, DecaySketch]: ...  # fmt: skip
-
-
-@overload
-def sketches_by_key(
-    table: pa.Table | pa.RecordBatch, params: SumParams, mapping: ColumnMapping,
-    keys: Sequence[str] = ..., *, now: int | None = ...,
-) -> dict[Key, SumSampler]: ...  # fmt: skip
-
-
-@overload
-def sketches_by_key(
-    table: pa.Table | pa.RecordBatch, params: MedianParams, mapping: ColumnMapping,
-    keys: Sequence[str] = ..., *, now: int | None = ...,
-) -> dict[Key, MedianSampler]: ...  # fmt: skip
-
-
-@overload
-def sketches_by_key(
-    table: pa.Table | pa.RecordBatch, params: Recipe, mapping: ColumnMapping,
-    keys: Sequence[str] = ..., *, now: int | None = ...,
-) -> dict[Key, Any]: ...  # fmt: skip
 
 
 def sketches_by_key(
@@ -379,7 +329,7 @@ def sketches_by_key(
     keys: Sequence[str] = (),
     *,
     now: int | None = None,
-) -> Any:
+) -> dict[Key, Any]:  # of the class that ``params`` stand for, whatever its questions
     """One sketch for each distinct key of a table.
 
     Args:

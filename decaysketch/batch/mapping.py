@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch.columns import (
     column_of,
     id_column,
@@ -23,12 +21,11 @@ from decaysketch.batch.columns import (
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.refusals import Refusals
 from decaysketch.core.hashing import RepeatedKeys
-from decaysketch.core.observations import TIME_LIMIT, encode_values, observation_ids
-from decaysketch.core.params import SketchParams
+from decaysketch.core.observations import TIME_LIMIT, observation_ids
 from decaysketch.core.plausible_times import dated, doubt, unit_in_name
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
-from decaysketch.families import Params, Sketch
+from decaysketch.families import FAMILIES, BuiltWith, Params, Recipe, Sketch, recipe_of
 
 __all__ = ["ColumnMapping", "LogColumns", "doubt_of_log"]
 
@@ -60,17 +57,18 @@ class LogColumns(NamedTuple):
     def refused(self) -> BoolArray:
         return self.refusals.mask
 
+    @property
+    def left_out(self) -> BoolArray:
+        """Rows that no sketch is fed."""
+        return self.refused | self.missing if self.elements else self.refused
+
     def update(self, sketch: Sketch, rows: Any) -> None:
         """Feed some of the rows, a slice or indices."""
-        left_out = self.refused | self.missing if self.elements else self.refused
+        left_out = self.left_out
         taken = rows
         if left_out.any():
             taken = np.arange(len(left_out))[rows][~left_out[rows]]
         sketch.update(**{name: column[taken] for name, column in self.columns.items()})
-
-    def value_keys(self, value_type: str) -> Int64Array:
-        """Value keys of all rows; see :mod:`decaysketch.core.observations`."""
-        return encode_values(self.columns["values"], value_type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,19 +118,37 @@ class ColumnMapping:
         )  # fmt: skip
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
-    def check(self, params: Params) -> None:
+    def check(self, params: BuiltWith) -> None:
         """Refuse to read for a sketch that needs what is not named, or has no use for what is.
 
+        What it needs is said by :class:`~decaysketch.contract.family.Input` of its family.
+
         Raises:
-            ParameterError: without ids for ``SketchParams``; without source, sequence or value, or
-                with a weight, for the parameters of a sampler.
+            ParameterError: without ids where rows are named by these; without source and sequence
+                where they are named so; without a value where that is required, or with a weight
+                where rows have none.
         """
-        _LAYOUTS[type(params)].check(self)
+        kind = FAMILIES[recipe_of(params).family].input
+        if kind.named_by == "ids":
+            if not self.ids:
+                raise ParameterError(
+                    f"ids is {self.ids!r}; expected the columns that identify an observation"
+                )
+        elif self.source is None or self.sequence is None:
+            raise ParameterError(
+                f"source is {self.source!r} and sequence is {self.sequence!r}; expected a "
+                "column each: elements that a sampler numbers itself would count again whenever "
+                "they are read again"
+            )
+        if kind.value == "required" and self.value is None:
+            raise ParameterError("value is None; expected a column: a sampler samples values")
+        if kind.weight_bound is None and self.weight is not None:
+            raise ParameterError(f"weight is {self.weight!r}; expected None: elements have none")
 
     def read(
         self,
         table: pa.Table,
-        params: Params,
+        params: BuiltWith,
         *,
         only: RowFilter | None = None,
         refused: Literal["raise", "count"] = "raise",
@@ -141,7 +157,7 @@ class ColumnMapping:
 
         Args:
             table: rows of a log.
-            params: of the sketch.
+            params: of the sketch, or its recipe.
             only: the rows that are read at all; others are not even looked at for faults.
             refused: "raise" for the first row that is refused, or "count" them all.
 
@@ -150,14 +166,14 @@ class ColumnMapping:
             ParameterError: a column is not in the table, or times cannot be converted; see also
                 :meth:`check`.
         """
-        self.check(params)
+        recipe = recipe_of(params)
+        self.check(recipe)
         places = None
         if only is not None:
-            table, places = self._chosen(table, params, only)
+            table, places = self._chosen(table, recipe.params, only)
         refusals = Refusals(table.num_rows, places, raises=refused == "raise")
-        timestamps, fallback = self._times(table, params, refusals)
-        layout = _LAYOUTS[type(params)]
-        columns, missing = layout.read(self, table, params, refusals)
+        timestamps, fallback = self._times(table, recipe.params, refusals)
+        columns, missing = self._observations(table, recipe, refusals)
         bad = (timestamps > TIME_LIMIT) | (timestamps < -TIME_LIMIT)
         if bad.any():
             refusals.refuse(
@@ -168,7 +184,41 @@ class ColumnMapping:
                 ),
             )  # fmt: skip
         columns["timestamps"] = timestamps
-        return LogColumns(table, columns, missing, fallback, refusals, layout.elements)
+        elements = FAMILIES[recipe.family].input.value == "required"
+        return LogColumns(table, columns, missing, fallback, refusals, elements)
+
+    def _observations(
+        self, table: pa.Table, recipe: Recipe, refusals: Refusals
+    ) -> tuple[dict[str, npt.NDArray[Any]], BoolArray]:
+        """Arguments of ``update`` but for the times, and where the value is missing."""
+        params, kind, rows = recipe.params, FAMILIES[recipe.family].input, table.num_rows
+        columns: dict[str, npt.NDArray[Any]] = {}
+        if kind.named_by == "ids":
+            keys = (id_column(table, name, refusals) for name in self.ids)
+            columns["ids"] = observation_ids(*keys, params=params)
+        elif self.source is not None and self.sequence is not None:  # which :meth:`check` has seen
+            source = id_column(table, self.source, refusals)
+            if isinstance(source, RepeatedKeys):
+                source = source.entries[source.codes]
+            columns["source"] = source
+            numbers = column_of(table, self.sequence)
+            columns["sequence"] = integers_of(numbers, self.sequence, refusals)
+        values, missing = np.zeros(rows, params.value_type), np.ones(rows, dtype=bool)
+        if self.value is not None:
+            column = column_of(table, self.value)
+            missing = nulls_of(column)
+            values = numbers_of(column, self.value, params, refusals)
+            _refuse_outside(values, kind.value_bound, self.value, params, refusals)
+        if kind.value == "optional" and missing.any():  # else such rows are left out
+            values = np.ma.MaskedArray(values, mask=missing)
+        columns["values"] = values
+        if kind.weight_bound is not None:
+            columns["weights"] = np.ones(rows, dtype=np.int64)
+            if self.weight is not None:
+                weights = integers_of(column_of(table, self.weight), self.weight, refusals)
+                _refuse_outside(weights, kind.weight_bound, self.weight, params, refusals)
+                columns["weights"] = weights
+        return columns, missing
 
     def _chosen(
         self, table: pa.Table, params: Params, only: RowFilter
@@ -292,108 +342,15 @@ def doubt_of_log(
     return f"{source} are read in {unit}, and its name ends like that of one in {named}"
 
 
-# ------------------------------------------------------------------------- by what rows are known
-
-
-class _Layout(ABC):
-    """How the rows of a log become arguments of a sketch's ``update``."""
-
-    elements: bool  # whether a row without a value is none
-
-    @abstractmethod
-    def check(self, mapping: ColumnMapping) -> None:
-        """Refuse a mapping that does not suit."""
-
-    @abstractmethod
-    def read(
-        self, mapping: ColumnMapping, table: pa.Table, params: Any, refusals: Refusals
-    ) -> tuple[dict[str, npt.NDArray[Any]], BoolArray]:
-        """Arguments of ``update`` but for the times, and where the value is missing."""
-
-
-class _Observations(_Layout):
-    """A row is known by its ids, and weighs."""
-
-    elements = False
-
-    def check(self, mapping: ColumnMapping) -> None:
-        if not mapping.ids:
-            raise ParameterError(
-                f"ids is {mapping.ids!r}; expected the columns that identify an observation"
-            )
-
-    def read(
-        self, mapping: ColumnMapping, table: pa.Table, params: SketchParams, refusals: Refusals
-    ) -> tuple[dict[str, npt.NDArray[Any]], BoolArray]:
-        rows = table.num_rows
-        ids = observation_ids(
-            *(id_column(table, name, refusals) for name in mapping.ids),
-            params=params,
-        )
-        values, missing = np.zeros(rows, params.value_type), np.ones(rows, dtype=bool)
-        if mapping.value is not None:
-            column = column_of(table, mapping.value)
-            missing = nulls_of(column)
-            values = numbers_of(column, mapping.value, params, refusals)
-        if missing.any():
-            values = np.ma.MaskedArray(values, mask=missing)
-        weights = np.ones(rows, dtype=np.int64)
-        if mapping.weight is not None:
-            weights = integers_of(column_of(table, mapping.weight), mapping.weight, refusals)
-            _refuse_outside(weights, params.max_weight, "max_weight", mapping.weight, refusals)
-        return {"values": values, "weights": weights, "ids": ids}, missing
-
-
-class _Elements(_Layout):
-    """A row is known by its source and its number there; one without a value is no element."""
-
-    elements = True
-
-    def check(self, mapping: ColumnMapping) -> None:
-        if mapping.source is None or mapping.sequence is None:
-            raise ParameterError(
-                f"source is {mapping.source!r} and sequence is {mapping.sequence!r}; expected a "
-                "column each: elements that a sampler numbers itself would count again whenever "
-                "they are read again"
-            )
-        if mapping.value is None:
-            raise ParameterError("value is None; expected a column: a sampler samples values")
-        if mapping.weight is not None:
-            raise ParameterError(f"weight is {mapping.weight!r}; expected None: elements have none")
-
-    def read(
-        self,
-        mapping: ColumnMapping,
-        table: pa.Table,
-        params: SumParams | MedianParams,
-        refusals: Refusals,
-    ) -> tuple[dict[str, npt.NDArray[Any]], BoolArray]:
-        assert mapping.source is not None
-        assert mapping.sequence is not None
-        assert mapping.value is not None
-        source = id_column(table, mapping.source, refusals)
-        if isinstance(source, RepeatedKeys):
-            source = source.entries[source.codes]
-        sequence = integers_of(column_of(table, mapping.sequence), mapping.sequence, refusals)
-        column = column_of(table, mapping.value)
-        values = numbers_of(column, mapping.value, params, refusals)
-        if isinstance(params, SumParams):
-            _refuse_outside(values, params.max_sum, "max_sum", mapping.value, refusals)
-        return {"values": values, "sequence": sequence, "source": source}, nulls_of(column)
-
-
 def _refuse_outside(
-    numbers: Int64Array, most: int, limit: str, name: str, refusals: Refusals
+    numbers: npt.NDArray[Any], limit: str | None, name: str, params: Params, refusals: Refusals
 ) -> None:
+    """Refuse what is not from 0 to a parameter of this name; without one, nothing."""
+    if limit is None:
+        return
+    most = params.to_dict()[limit]
     bad = (numbers < 0) | (numbers > most)
     refusals.refuse(
         bad, name,
         lambda row: (f"is {numbers[row]}; expected 0 to {most} ({limit})", int(numbers[row])),
     )  # fmt: skip
-
-
-_LAYOUTS: dict[type[Any], _Layout] = {
-    SketchParams: _Observations(),
-    SumParams: _Elements(),
-    MedianParams: _Elements(),
-}

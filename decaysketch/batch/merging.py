@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +12,26 @@ import pyarrow as pa
 
 from decaysketch import families
 from decaysketch.batch.keyed import COUNTS, RESULT_FIELDS, blobs_of
-from decaysketch.core.params import SketchParams
+from decaysketch.contract.many import ManyKeys
+from decaysketch.contract.snapshot import Tally
 from decaysketch.errors import ParameterError
-from decaysketch.families import Recipe, Sketch
-from decaysketch.querytime.many import ManySketches, decode_many, digest_many, joined_marks
-from decaysketch.querytime.rows_by_key import RowsByKey
+from decaysketch.families import FAMILIES, Family, Recipe, Sketch
 
-__all__ = ["merge_blobs", "partition_merger"]
+__all__ = ["TALLY_FIELDS", "merge_blobs", "partition_merger"]
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Decode = Callable[[bytes], Sketch]
 Int64Array = npt.NDArray[np.int64]
+
+#: What a merge can add to each row; see :class:`decaysketch.contract.snapshot.Tally`. No key column
+#: is called so.
+TALLY_FIELDS = (
+    pa.field("__held", pa.int64()),
+    pa.field("__observations", pa.float64()),
+    pa.field("__exact", pa.bool_()),
+    pa.field("__oldest", pa.int64()),
+    pa.field("__newest", pa.int64()),
+)
 
 _SKETCHES_AT_A_TIME = 64  # sketches decoded at once, one by one
 _BYTES_AT_A_TIME = 1 << 24  # bytes of sketches decoded at once, together
@@ -43,7 +51,8 @@ def merge_blobs(
     Raises:
         CorruptSketchError: one of them is damaged.
         IncompatibleSketchError: two of them do not belong together.
-        ParameterError: there are none, or ``recipe`` and ``id_key`` are both given.
+        ParameterError: there are none, or ``recipe`` and ``id_key`` are both given, or the family
+            promises no idempotent merge.
     """
     if recipe is not None and id_key is not None:
         raise ParameterError("give recipe or id_key, not both: a recipe holds its key")
@@ -58,9 +67,16 @@ def _merged(blobs: Iterable[bytes], decode: Decode) -> Sketch | None:
     remaining = iter(blobs)
     merged: Sketch | None = None
     while some := list(islice(remaining, _SKETCHES_AT_A_TIME)):
+        _family_to_merge(some[0])
         sketches = list(map(decode, some))
         merged = families.merge(sketches if merged is None else [merged, *sketches])
     return merged
+
+
+def _family_to_merge(blob: bytes) -> Family:
+    family = FAMILIES[families.family_of(blob)]
+    family.check_deliverable("a batch job")
+    return family
 
 
 def _decode_by(recipe: Recipe | None) -> Decode:
@@ -82,7 +98,9 @@ def _counts_of(batch: pa.RecordBatch | pa.Table, name: str) -> Int64Array:
 # ------------------------------------------------------------------------------------- many keys
 
 
-def partition_merger(keys: Sequence[str] = (), recipe: Recipe | None = None) -> BatchFunction:
+def partition_merger(
+    keys: Sequence[str] = (), recipe: Recipe | None = None, *, tally: bool = False
+) -> BatchFunction:
     """A function from partial sketches in the order of their keys to one sketch for each key.
 
     Streaming: what is held is one batch, and of a key with very many partial sketches some dozens.
@@ -93,6 +111,7 @@ def partition_merger(keys: Sequence[str] = (), recipe: Recipe | None = None) -> 
     Args:
         keys: the key columns.
         recipe: see :func:`merge_blobs`.
+        tally: add :data:`TALLY_FIELDS`, of which who has just merged knows most already.
     """
     names = list(keys)
 
@@ -106,14 +125,14 @@ def partition_merger(keys: Sequence[str] = (), recipe: Recipe | None = None) -> 
             if open_key is not None:
                 table = pa.concat_tables([open_key, table])
             starts = _run_starts(table, names)
-            yield from merger.merge(table.slice(0, starts[-1]), starts, names)
+            yield from merger.merge(table.slice(0, starts[-1]), starts, names, tally)
             open_key = table.slice(starts[-1])
             if open_key.num_rows > _SKETCHES_AT_A_TIME:
                 whole = np.array([0, open_key.num_rows])
                 open_key = pa.Table.from_batches(list(merger.merge(open_key, whole, names)))
         if open_key is not None:
             whole = np.array([0, open_key.num_rows])
-            yield from merger.merge(open_key, whole, names)
+            yield from merger.merge(open_key, whole, names, tally)
 
     return merge_partition
 
@@ -149,11 +168,11 @@ class _RunMerger:
 
     def __init__(self, recipe: Recipe | None) -> None:
         self._decode = _decode_by(recipe)
-        self._params: SketchParams | None = None  # of sketches that can be merged together
+        self._many: ManyKeys | None = None  # of sketches that can be merged together
         self._looked = False
 
     def merge(
-        self, table: pa.Table, starts: Int64Array, names: Sequence[str]
+        self, table: pa.Table, starts: Int64Array, names: Sequence[str], tally: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """One row for each run; ``starts`` has the end of the last one behind the starts."""
         if not table.num_rows:
@@ -164,42 +183,43 @@ class _RunMerger:
             column = pa.concat_arrays(column.chunks)
         offsets, data = _buffers_of(column)
         if not self._looked:
-            self._params = self._simple_params(column[0].as_py())
+            self._many = self._handled_together(column[0].as_py())
             self._looked = True
         first = 0
         while first < len(starts) - 1:
             most = offsets[starts[first]] + _BYTES_AT_A_TIME
             last = int(np.searchsorted(offsets[starts], most, side="right")) - 1
             last = min(max(last, first + 1), len(starts) - 1)
-            yield self._merge_some(table, column, offsets, data, starts[first : last + 1], names)
+            some = starts[first : last + 1]
+            merged, tallies = self._merge_some(table, column, offsets, data, some, names, tally)
+            yield _with_tallies(merged, tallies) if tally else merged
             first = last
 
-    def _simple_params(self, blob: bytes) -> SketchParams | None:
-        """The parameters of a sketch, capacity included, where others like it can be merged
-        together."""
-        if families.family_of(blob) != families.DecayRecipe.family:
-            return None
-        params: Any = self._decode(blob).params
-        return params if params.copies == 1 else None
+    def _handled_together(self, blob: bytes) -> ManyKeys | None:
+        """How a sketch and others like it, of its capacity, are merged together."""
+        many = _family_to_merge(blob).many
+        return None if many is None else many(self._decode(blob).params)
 
     def _merge_some(
         self, table: pa.Table, column: pa.Array, offsets: Int64Array,
-        data: npt.NDArray[np.uint8], starts: Int64Array, names: Sequence[str],
-    ) -> pa.RecordBatch:  # fmt: skip
+        data: npt.NDArray[np.uint8], starts: Int64Array, names: Sequence[str], tally: bool,
+    ) -> tuple[pa.RecordBatch, list[Tally | None]]:  # fmt: skip
         begin, end, runs = int(starts[0]), int(starts[-1]), len(starts) - 1
         run_of_row = np.repeat(np.arange(runs, dtype=np.int32), np.diff(starts))
         simple = np.zeros(runs, dtype=bool)
         sketches = pa.nulls(runs, pa.binary())
         digests = [""] * runs
+        tallies: list[Tally | None] = [None] * runs
         small = offsets[end] - offsets[begin] <= 2 * _BYTES_AT_A_TIME
-        if self._params is not None and small:
+        if self._many is not None and small:
             part = offsets[begin : end + 1]
-            decoded, read = decode_many(self._params, data[part[0] : part[-1]], part - part[0])
-            simple[:] = True
-            simple[run_of_row[~read]] = False
-        if simple.any() and self._params is not None:
-            merged = _merge_simple(self._params, decoded, run_of_row, runs)
-            sketches, digests = blobs_of(self._params, merged), digest_many(self._params, merged)
+            merged, simple = self._many.merge(
+                data[part[0] : part[-1]], part - part[0], run_of_row, runs
+            )
+            if simple.any():
+                sketches, digests = blobs_of(merged), merged.digests()
+                if tally:
+                    tallies[:] = merged.tallies()
         if not simple.all():
             blobs = sketches.to_pylist()
             for run in np.flatnonzero(~simple).tolist():
@@ -207,6 +227,8 @@ class _RunMerger:
                 sketch = _merged((blob.as_py() for blob in rows), self._decode)
                 assert sketch is not None
                 blobs[run], digests[run] = sketch.to_bytes(), sketch.digest()
+                if tally:
+                    tallies[run] = sketch.snapshot().tally()
             sketches = pa.array(blobs, pa.binary())
         firsts = pa.array(starts[:-1])
         counts = [
@@ -214,10 +236,20 @@ class _RunMerger:
             for name in COUNTS
         ]
         keys = [_one_chunk(table.column(name).take(firsts)) for name in names]
-        return pa.RecordBatch.from_arrays(
+        rows = pa.RecordBatch.from_arrays(
             [*keys, *counts, sketches, pa.array(digests, pa.string())],
             schema=_result_schema(table.schema, names),
         )
+        return rows, tallies
+
+
+def _with_tallies(rows: pa.RecordBatch, tallies: Sequence[Tally | None]) -> pa.RecordBatch:
+    columns = [
+        pa.array([None if tally is None else tally[place] for tally in tallies], field.type)
+        for place, field in enumerate(TALLY_FIELDS)
+    ]
+    schema = pa.schema([*rows.schema, *TALLY_FIELDS])
+    return pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=schema)
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -240,14 +272,3 @@ def _buffers_of(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
     content = content.view()
     content.setflags(write=False)  # one kernel signature, whoever owns the memory
     return ends.astype(np.int64), content
-
-
-def _merge_simple(
-    params: SketchParams, decoded: ManySketches, run_of_row: npt.NDArray[np.int32], runs: int
-) -> ManySketches:
-    """The merged state of each run of sketches; nothing where none of its sketches was read."""
-    rows = RowsByKey(params)
-    rows.raise_marks(*joined_marks(params, decoded, run_of_row, runs))
-    codes = np.repeat(run_of_row, np.diff(decoded.offsets))
-    rows.add(runs, codes, decoded.value_keys, decoded.weights, decoded.times, decoded.ids)
-    return rows.sketches(0, runs)

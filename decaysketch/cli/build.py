@@ -29,6 +29,7 @@ from decaysketch.cli.output import (
 from decaysketch.cli.recipes import (
     ApiKeyFile,
     IdKeyFile,
+    Parameters,
     TimeoutS,
     api_client,
     mapping_from_options,
@@ -36,17 +37,20 @@ from decaysketch.cli.recipes import (
     read_id_key,
     recipe_from_options,
     recipe_from_server,
+    taking_parameters,
 )
 from decaysketch.cli.tables import FORMATS, batches, format_of
 from decaysketch.errors import ObservationError, TimeUnitWarning
-from decaysketch.families import Recipe
+from decaysketch.families import DEFAULT, FAMILIES, Recipe
 
 __all__ = ["build", "file_name"]
 
 _SHOWN = 20  # keys in the table
 _LONGEST_NAME = 180
+_DEFAULTS = {"max_weight": 1}
 
 
+@taking_parameters(_DEFAULTS)
 def build(
     logs: Annotated[list[Path], typer.Argument(help="Parquet, CSV, NDJSON or Arrow files.")],
     out: Annotated[
@@ -68,7 +72,7 @@ def build(
         str, typer.Option(help="Columns that together identify an observation, with commas.")
     ] = "id",
     source_column: Annotated[
-        str, typer.Option(help="Who sent the element; families sum and median.")
+        str, typer.Option(help="Who sent the element, where sources number them.")
     ] = "source",
     sequence_column: Annotated[
         str, typer.Option(help="Integers by which a source numbers its elements; likewise.")
@@ -79,7 +83,7 @@ def build(
     ] = None,
     family: Annotated[
         str | None,
-        typer.Option(help="decay, integral, sum or median; decay if nothing else says it."),
+        typer.Option(help=f"{', '.join(FAMILIES)}; {DEFAULT} if nothing else says it."),
     ] = None,
     params: Annotated[
         Path | None, typer.Option(help="Parameters as JSON, in place of the options below.")
@@ -91,19 +95,12 @@ def build(
     decay: Annotated[
         str | None,
         typer.Option(
-            help="Family integral: the decay, such as 'exponential(half_life=15min)', "
+            help="Where the family fixes one: the decay, such as 'exponential(half_life=15min)', "
             "'floor(w / (1 + x/60))' or JSON; or a file that holds it."
         ),
     ] = None,
-    max_weight: Annotated[int | None, typer.Option(help="Largest weight.")] = None,
-    id_bits: Annotated[int | None, typer.Option(help="Ids are below 2^id_bits.")] = None,
-    capacity: Annotated[int | None, typer.Option(help="Observations kept at each level.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Fixes the hash function.")] = None,
-    time_unit: Annotated[str | None, typer.Option(help="Unit of the sketch's times.")] = None,
-    value_type: Annotated[str | None, typer.Option(help="float64 or int64.")] = None,
-    max_sum: Annotated[int | None, typer.Option(help="Family sum: largest sum.")] = None,
-    max_count: Annotated[int | None, typer.Option(help="Family median: most elements.")] = None,
-    max_window: Annotated[int | None, typer.Option(help="Families sum, median.")] = None,
+    *,
+    parameters: Parameters,
     id_key_file: IdKeyFile = None,
     api_key_file: ApiKeyFile = None,
     timeout_s: TimeoutS = 30.0,
@@ -120,19 +117,14 @@ def build(
         if out.exists() and not overwrite:
             raise CommandError(f"{out} is there already; replace it with --overwrite")
         id_key = read_id_key(id_key_file)
-        options = {
-            "max_weight": max_weight, "id_bits": id_bits, "capacity": capacity, "seed": seed,
-            "time_unit": time_unit, "value_type": value_type, "max_sum": max_sum,
-            "max_count": max_count, "max_window": max_window,
-        }  # fmt: skip
         recipe: Recipe
         if from_server is not None:
-            if any(v is not None for v in (family, params, decay, *options.values())):
+            if parameters or any(v is not None for v in (family, params, decay)):
                 raise CommandError("--from-server gives all parameters; give no others")
             with api_client(from_server[0], api_key_file, timeout_s) as client:
                 recipe = recipe_from_server(client, from_server[1], id_key)
         else:
-            recipe = recipe_from_options(family, params, decay, id_key, options, {"max_weight": 1})
+            recipe = recipe_from_options(family, params, decay, id_key, parameters, _DEFAULTS)
         mapping = mapping_from_options(
             recipe, ids=id_columns, source=source_column, sequence=sequence_column,
             time=time_column, fallback_time=fallback_time_column, value=value_column,

@@ -1,13 +1,16 @@
 """What the options of a program say: what a sketch is built with, columns, decays, and secrets.
 
-Each family reads the options that are its own; one of another family is refused where it was given.
+The parameters of all families are options of a program (:func:`taking_parameters`). Each family
+reads those that are its own; one of another family is refused where it was given.
 """
 
 from __future__ import annotations
 
+import inspect
 import os.path
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -19,13 +22,15 @@ from decaysketch import decay as decays
 from decaysketch.batch import ColumnMapping
 from decaysketch.cli.output import CommandError, warn
 from decaysketch.client.access import bearer, plain_url
+from decaysketch.core.params import Option
 from decaysketch.decay import Decay
-from decaysketch.families import FAMILIES, Recipe, recipe_from_dict
+from decaysketch.families import DEFAULT, FAMILIES, Recipe, recipe_from_dict
 from decaysketch.text.grammar import json_object
 
 __all__ = [
     "ApiKeyFile",
     "IdKeyFile",
+    "Parameters",
     "TimeoutS",
     "api_client",
     "mapping_from_options",
@@ -34,6 +39,7 @@ __all__ = [
     "read_id_key",
     "recipe_from_options",
     "recipe_from_server",
+    "taking_parameters",
 ]
 
 IdKeyFile = Annotated[
@@ -45,16 +51,76 @@ ApiKeyFile = Annotated[
 ]
 TimeoutS = Annotated[float, typer.Option(min=0.1, help="Patience for one answer, in seconds.")]
 
-_OBSERVED = ("max_weight", "id_bits", "capacity", "seed", "time_unit", "value_type")
-_PARAMS = {
-    "decay": _OBSERVED,
-    "integral": _OBSERVED,
-    "sum": ("max_sum", "max_window", "capacity", "seed", "time_unit"),
-    "median": ("max_count", "max_window", "capacity", "seed", "time_unit", "value_type"),
-}
 _OLD_DECAY = re.compile(r"\s*([a-z]+):([^(){}]*)")
 _LONGEST_FILE = 1 << 20  # characters of a file of parameters
-_SAMPLED = ("sum", "median")  # families whose elements are named by source and sequence
+
+Parameters = dict[str, Any]  # those that were given, by name
+_PLACE = "parameters"  # of them among the arguments of a command
+
+
+def taking_parameters(
+    defaults: Mapping[str, Any],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each parameter of any family.
+
+    Args:
+        defaults: what holds of parameters that are not given, in families that have them.
+
+    Returns:
+        A decorator of functions with an argument ``parameters``.
+    """
+    return partial(_TakingParameters, defaults=defaults)
+
+
+class _TakingParameters:
+    """A command as typer sees it, which reads the options off the signature."""
+
+    def __init__(self, command: Callable[..., None], defaults: Mapping[str, Any]) -> None:
+        self._command, self._defaults = command, defaults
+        update_wrapper(self, command)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        own = inspect.signature(self._command, eval_str=True)
+        arguments: list[inspect.Parameter] = []
+        for argument in own.parameters.values():
+            named = argument.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            arguments += self._options() if argument.name == _PLACE else [named]
+        return own.replace(parameters=arguments)
+
+    def _options(self) -> list[inspect.Parameter]:
+        options: dict[str, Option] = {}
+        for family in FAMILIES.values():
+            for option in family.options:
+                options.setdefault(option.name, option)
+        arguments = []
+        for name, option in options.items():
+            of = [family.name for family in FAMILIES.values() if name in _names(family.name)]
+            text = option.doc if len(of) == len(FAMILIES) else f"For {', '.join(of)}: {option.doc}"
+            default = self._defaults.get(name, option.default)
+            if default is not ... and default is not None:
+                text = f"{text.removesuffix('.')}; {default} if not given."
+            kind: Any = option.type | None  # a value to typer, not a type
+            arguments.append(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=None,
+                    annotation=Annotated[kind, typer.Option(help=text)],
+                )
+            )
+        return arguments
+
+    def __call__(self, **arguments: Any) -> None:
+        options = {each.name for each in self._options()}
+        given = {name: arguments.pop(name) for name in options & arguments.keys()}
+        arguments[_PLACE] = {name: value for name, value in given.items() if value is not None}
+        self._command(**arguments)
+
+
+def _names(family: str) -> tuple[str, ...]:
+    """The parameters of a family."""
+    return tuple(option.name for option in FAMILIES[family].options)
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -77,40 +143,39 @@ def recipe_from_options(
     params_file: Path | None,
     decay: str | None,
     id_key: bytes | None,
-    options: Mapping[str, Any],
+    given: Parameters,
     defaults: Mapping[str, Any],
 ) -> Recipe:
     """The recipe of a family.
 
     Args:
-        family: its name; None: the one that the file says, or else "decay".
+        family: its name; None: the one that the file says, or else that which is meant where none
+            is named.
         params_file: JSON, either parameters or ``{"family", "params", "decay"}``; None: they are in
-            ``options``.
+            ``given``.
         decay: an integral decay in any spelling (:mod:`decaysketch.decay.read`), or the path of a
-            file that holds one, for the family integral.
+            file that holds one, where the family fixes one.
         id_key: the stream's secret, where it has one.
-        options: every parameter of any family; None where not given.
+        given: parameters of any family.
         defaults: what holds of parameters that were not given, in families that have them.
 
     Raises:
         CommandError: a file without JSON, or an option that has no use.
         ParameterError: a value outside its domain, or a missing one.
     """
-    if family is not None and family not in _PARAMS:
+    if family is not None and family not in FAMILIES:
         raise CommandError(f"--family is {family!r}; expected one of {', '.join(FAMILIES)}")
-    given = {name: value for name, value in options.items() if value is not None}
     if params_file is not None:
         if given:
             raise CommandError(f"{_option(next(iter(given)))} has no use beside --params")
         form = json_object(str(params_file), params_file.read_text(encoding="utf-8"), _LONGEST_FILE)
         if "params" not in form:
-            form = {"family": family or "decay", "params": form}
-        elif family not in (None, form.get("family", "decay")):
-            said = form.get("family", "decay")
+            form = {"family": family or DEFAULT, "params": form}
+        elif family not in (None, said := form.get("family", DEFAULT)):
             raise CommandError(f"--family is {family!r}; {params_file} is of family {said!r}")
     else:
-        family = family or "decay"
-        own = _PARAMS[family]
+        family = family or DEFAULT
+        own = _names(family)
         for name in given:
             if name not in own:
                 raise CommandError(f"{_option(name)} has no use for the family {family}")
@@ -140,12 +205,12 @@ def mapping_from_options(
     time_unit: str | None,
 ) -> ColumnMapping:
     """What the columns of a log mean to a family; names of columns, empty for none."""
-    sampled = recipe.family in _SAMPLED
+    numbered = FAMILIES[recipe.family].input.named_by == "sequence"
     return ColumnMapping(
         time=time,
-        ids=() if sampled else names(ids),
-        source=(source or None) if sampled else None,
-        sequence=(sequence or None) if sampled else None,
+        ids=() if numbered else names(ids),
+        source=(source or None) if numbered else None,
+        sequence=(sequence or None) if numbered else None,
         value=value or None,
         weight=weight or None,
         fallback_time=fallback_time or None,

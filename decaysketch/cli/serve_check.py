@@ -15,6 +15,7 @@ from rich.table import Table
 
 from decaysketch.cli.output import AsJson, reporting_errors, show
 from decaysketch.cli.recipes import ApiKeyFile, TimeoutS, api_client
+from decaysketch.families import FAMILIES
 
 __all__ = ["serve_check"]
 
@@ -95,10 +96,10 @@ def _query(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
     state = client.get(path).json()
     known = [time for time in (state.get("clock"), state["newest"]) if time is not None]
     asked: dict[str, Any] = {"aggregate": "count", "now": max(known, default=0)}
-    if "max_window" in state["params"]:
-        asked["decay"] = {"kind": "window", "width": state["params"]["max_window"]}
-    elif state.get("decay") is None:
-        asked["decay"] = {"kind": "none"}
+    kind = FAMILIES[state["family"]].input
+    if kind.decay == "query":
+        widest = None if kind.age_bound is None else state["params"][kind.age_bound]
+        asked["decay"] = {"kind": "none"} if widest is None else {"kind": "window", "width": widest}
     started = time.monotonic()
     answer = client.post(f"{path}/query", json={"queries": [asked]})
     took_s = time.monotonic() - started

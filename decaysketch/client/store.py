@@ -33,7 +33,7 @@ from decaysketch.client.spool import Interval, LogRecord, Spool
 from decaysketch.client.waiting import Waiting
 from decaysketch.core.plausible_times import doubt
 from decaysketch.errors import DecaySketchError, TimeUnitWarning
-from decaysketch.families import Recipe, decode, recipe_from_dict, recipe_of
+from decaysketch.families import FAMILIES, Recipe, decode, recipe_from_dict, recipe_of
 
 __all__ = ["Store", "differences", "recipe_in"]
 
@@ -143,12 +143,15 @@ class Store:
 
         Raises:
             ClientError: of another family than numbered elements are of.
+            ParameterError: of one whose sketches must not be sent again.
             OSError: the disk refused; nothing has begun.
         """
-        if self.numbered and recipe.family not in ("sum", "median"):
+        _check_sendable(recipe)
+        if self.numbered and not _has_elements(recipe):
+            numbered = [name for name, f in FAMILIES.items() if f.input.named_by == "sequence"]
             raise ClientError(
                 f"stream {self.stream!r} is of family {recipe.family!r}; numbered is True, which "
-                "is for the families sum and median: observations have ids instead"
+                f"is for the families {' and '.join(numbered)}: observations have ids instead"
             )
         self.waiting.recipe = recipe
         for delta in self.spool.deltas:
@@ -286,11 +289,10 @@ class Store:
             )
 
     def _check_form(self, recipe: Recipe, arguments: dict[str, Any], elements: bool) -> None:
-        sampler = recipe.family in ("sum", "median")
-        if sampler != elements:
+        if _has_elements(recipe) != elements:
             raise ClientError(
                 f"stream {self.stream!r} is of family {recipe.family!r}; feed it by "
-                f"{'update_elements' if sampler else 'update'}"
+                f"{'update' if elements else 'update_elements'}"
             )
         if elements:
             numbered = arguments.get("sequence") is None
@@ -307,9 +309,9 @@ class Store:
         self.check_not_closed()
         with self._memory:
             recipe = self.recipe
-            if recipe.family == "decay":
+            if not FAMILIES[recipe.family].input.clock:
                 raise ClientError(
-                    f"stream {self.stream!r} is of family 'decay', which has no clock"
+                    f"stream {self.stream!r} is of family {recipe.family!r}, which has no clock"
                 )
             self.aggregator_clock.check({"now": now}, recipe.params.time_unit)
             if isinstance(now, int):  # the sketch says what is wrong with any other
@@ -397,8 +399,10 @@ class Store:
         Updates wait meanwhile, so that each is wholly of the one recipe or of the other.
 
         Raises:
+            ParameterError: of a family whose sketches must not be sent again; nothing has changed.
             OSError: the disk refused; what was not set aside yet is set aside as it is met.
         """
+        _check_sendable(recipe)
         note = {"status": None, "detail": "built with parameters that the stream had before"}
         with self.files:
             with self._memory:
@@ -439,8 +443,17 @@ def recipe_in(spool: Spool, id_key: bytes | None) -> Recipe | None:
             sketch = decode(blob, id_key=id_key)
         except DecaySketchError:
             continue  # damaged, or of a decay that is a table; it is met again where it is sent
-        return recipe_of(sketch.params, getattr(sketch, "decay", None))
+        return recipe_of(sketch)
     return None
+
+
+def _check_sendable(recipe: Recipe) -> None:
+    FAMILIES[recipe.family].check_deliverable("an aggregator that is sent a delta again")
+
+
+def _has_elements(recipe: Recipe) -> bool:
+    """Whether what it is fed are elements that their source has numbered."""
+    return FAMILIES[recipe.family].input.named_by == "sequence"
 
 
 def _blobs(spool: Spool) -> Iterator[bytes]:

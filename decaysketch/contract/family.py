@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from decaysketch.codec.fields import family_number
 from decaysketch.core.params import Option
-from decaysketch.errors import CorruptSketchError
+from decaysketch.errors import CorruptSketchError, ParameterError
 
 if TYPE_CHECKING:
+    from decaysketch.contract.many import ManyKeys
     from decaysketch.contract.recipe import Recipe
 
 __all__ = [
@@ -63,11 +64,13 @@ class Input:
         named_by: "ids", which the columns that identify an observation are hashed to; or
             "sequence", the number that a source gave it.
         value: whether a row without a value is an observation all the same.
-        value_bound: the parameter that values, integers from 0, do not exceed; None: values are
-            numbers of the stream's ``value_type``.
+        value_bound: the parameter that values, integers from 0, do not exceed, and a row of value 0
+            is no observation; None: values are numbers of the stream's ``value_type``.
         weight_bound: the parameter that weights do not exceed; None: rows have no weight.
         clock: whether a sketch is told times, by which it forgets.
         decay: whether a query chooses the decay, or it is fixed when a sketch is built.
+        age_bound: the parameter that the ages which a chosen decay gives weight to do not exceed,
+            where it is set; None: they may be any.
     """
 
     named_by: Literal["ids", "sequence"]
@@ -76,6 +79,7 @@ class Input:
     weight_bound: str | None = None
     clock: bool
     decay: Literal["query", "fixed"]
+    age_bound: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +132,8 @@ class Family:
         input, options, questions, promises, example: see the module.
         row_cost: what a row takes in memory while it is held, in rows of the query-time sketch.
         release_scratch: gives back the working memory of the calling thread.
+        many: handles sketches of many keys together, of parameters with which it can; of others it
+            gives None. None: there is an object for each key.
     """
 
     name: str
@@ -143,6 +149,23 @@ class Family:
     example: Recipe
     row_cost: int = 1
     release_scratch: Callable[[], None] = lambda: None
+    many: Callable[[Any], ManyKeys | None] | None = None
+
+    def check_deliverable(self, where: str) -> None:
+        """Refuse the family where a sketch may be merged into what holds it already: who delivers
+        at least once, runs a task again or merges parts that overlap relies on the promise.
+
+        Args:
+            where: what does so, for the error.
+
+        Raises:
+            ParameterError: its merge is not idempotent.
+        """
+        if not self.promises.idempotent:
+            raise ParameterError(
+                f"family {self.name!r} does not promise that its merge is idempotent, and {where} "
+                "may merge a sketch again: its observations would count twice"
+            )
 
 
 def family_of(blob: Blob) -> str:

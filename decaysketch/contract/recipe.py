@@ -71,6 +71,11 @@ class Recipe(ABC):
         :func:`decaysketch.families.recipe_from_dict`."""
 
     @classmethod
+    def of(cls, sketch: Any) -> Self:
+        """What a sketch of this family was built by."""
+        return cls(sketch.params)  # type: ignore[call-arg]  # a dataclass of the parameters alone
+
+    @classmethod
     def built_with(cls, params: Any, decay: IntegralDecay | None) -> Self | None:
         """The recipe that parameters, and a decay where one is fixed, stand for; None where they
         are those of another family."""

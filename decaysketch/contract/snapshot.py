@@ -5,20 +5,53 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.sample import Sample
+from decaysketch.answers import query
+from decaysketch.answers.sample import Sample, pool
 from decaysketch.core.bags import Bag
 from decaysketch.core.verdicts import Identified
 from decaysketch.core.watermarks import NO_WATERMARK
-from decaysketch.decay import Decay
+from decaysketch.decay import Decay, none
+from decaysketch.errors import UnanswerableQueryError
 
-__all__ = ["OneState", "Snapshot", "marks_of"]
+__all__ = ["Fed", "OneState", "Snapshot", "Tally", "marks_of"]
 
 Int64Array = npt.NDArray[np.int64]
+
+
+class Fed(NamedTuple):
+    """How many distinct observations a sketch was fed, as far as it can tell.
+
+    One that was told the time has forgotten what expired, and says nothing here. An observation is
+    what its family takes for one: rows of weight 0 are none, nor those that lack what it requires.
+
+    Attributes:
+        observations: their number; None where it cannot tell.
+        exact: whether that is a count, not an estimate.
+    """
+
+    observations: float | None
+    exact: bool
+
+
+class Tally(NamedTuple):
+    """How many observations a sketch holds and was fed, and of which times.
+
+    Attributes:
+        held: rows.
+        observations, exact: as of :class:`Fed`.
+        oldest, newest: the earliest and the latest time of a row; None where there are none.
+    """
+
+    held: int
+    observations: float | None
+    exact: bool
+    oldest: int | None
+    newest: int | None
 
 
 class Snapshot(ABC):
@@ -80,6 +113,25 @@ class Snapshot(ABC):
         """In how long a clock makes it forget half or more of what an observation weighed; None
         where it forgets nothing by a clock."""
         return None
+
+    @property
+    @abstractmethod
+    def fed(self) -> Fed:
+        """How many distinct observations the sketch was fed; O(1) where nothing was discarded."""
+
+    def tally(self) -> Tally:
+        """What is held and was fed, together."""
+        return Tally(len(self), *self.fed, self.oldest, self.newest)
+
+    def _estimated(self) -> Fed:
+        """By a count without decay of all that there is rows of."""
+        assert self.newest is not None, "what discarded something holds something"
+        try:
+            sample = pool(self.samples(none(), self.newest))
+        except UnanswerableQueryError:
+            return Fed(None, False)
+        estimate = query.count(sample)
+        return Fed(estimate.value, estimate.exact)
 
     @property
     @abstractmethod

@@ -58,6 +58,7 @@ class BuildParams(ABC):
     capacity: int
     seed: int
     time_unit: str
+    id_key: bytes | None = None  # the stream's secret, where ids are keyed by one
 
     @property
     @abstractmethod

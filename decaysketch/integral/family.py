@@ -52,6 +52,10 @@ class IntegralRecipe(Recipe):
         return cls(params, integral.from_dict(decay, table=table))
 
     @classmethod
+    def of(cls, sketch: IntegralDecaySketch) -> Self:
+        return cls(sketch.params, sketch.decay)
+
+    @classmethod
     def built_with(cls, params: Any, decay: IntegralDecay | None) -> Self | None:
         if type(params) is not SketchParams or decay is None:
             return None

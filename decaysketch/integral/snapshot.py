@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from decaysketch.answers.sample import Sample
-from decaysketch.contract.snapshot import OneState, marks_of
+from decaysketch.contract.snapshot import Fed, OneState, marks_of
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 from decaysketch.decay.integral import IntegralDecay
@@ -45,6 +45,13 @@ class IntegralSnapshot(OneState):
         table = self.state.decay.steps(largest)
         half = table.at(np.array([largest]), np.array([0])) // 2
         return int(self.state.decay.expiry_ages([largest], half, largest)[0])
+
+    @property
+    def fed(self) -> Fed:
+        """All that is held, where nothing was discarded: what has expired leaves no trace."""
+        if self.clock is None and self.complete_since[0] is None:
+            return Fed(len(self), True)
+        return Fed(None, False)
 
     @property
     def identified(self) -> Identified:

@@ -1,4 +1,4 @@
-"""Numba kernels of many sketches at once: factorise keys, group rows, build key by key.
+"""Numba kernels of many sketches at once: group rows, build key by key.
 
 A row that is not later than the watermark of its level, in the sketch of its key, may be turned
 away where it comes in: that is most of them, once the sketches are full, if the latest came first.
@@ -40,22 +40,6 @@ NO_WATERMARK = -(1 << 63)
 
 _FEW = 12  # rows that are compared or sorted one by one
 _PACKED_ROWS = 4096  # up to so many rows the digits of a sort are fitted to them
-
-
-# ------------------------------------------------------------------------------------------- keys
-
-
-@njit(**JIT)
-def count_by_key(codes, missing, fallback, refused, counts):
-    """Add to counts[key] the rows taken, those among them without value or time, those refused."""
-    for k in range(codes.shape[0]):
-        code = codes[k]
-        if refused[k]:
-            counts[code, 3] += int64(1)
-        else:
-            counts[code, 0] += int64(1)
-            counts[code, 1] += int64(missing[k])
-            counts[code, 2] += int64(fallback[k])
 
 
 # --------------------------------------------------------------------------------------- grouping

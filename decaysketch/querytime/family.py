@@ -13,6 +13,7 @@ from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import rows, wire
 from decaysketch.querytime.sketch import DecaySketch
+from decaysketch.querytime.together import many_keys
 
 __all__ = ["FAMILY", "DecayRecipe"]
 
@@ -67,4 +68,5 @@ FAMILY = Family(
     promises=Promises(idempotent=True, canonical=True, lossless=True),
     example=DecayRecipe(SketchParams(max_weight=9, id_bits=16, capacity=16)),
     release_scratch=rows.release_scratch,
+    many=many_keys,
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from decaysketch.answers.bands import Bands
 from decaysketch.answers.sample import Sample, pool
-from decaysketch.contract.snapshot import Snapshot, marks_of
+from decaysketch.contract.snapshot import Fed, Snapshot, marks_of
 from decaysketch.core.params import SketchParams
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
@@ -118,6 +118,13 @@ class QueryTimeSnapshot(Snapshot):
     @property
     def oldest(self) -> int | None:
         return min((int(s.times[-1]) for s in self.states if len(s)), default=None)
+
+    @property
+    def fed(self) -> Fed:
+        """All that is held, where nothing was discarded; else by a count without decay."""
+        if self.complete_since[0] is None:
+            return Fed(len(self.states[0]), True)
+        return self._estimated()
 
     @property
     def identified(self) -> Identified:

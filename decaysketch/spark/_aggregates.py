@@ -21,7 +21,7 @@ from decaysketch.batch import ColumnMapping, KeyedBuilder
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.batch.keyed import COUNTS
 from decaysketch.errors import DecaySketchError, ObservationError, ParameterError
-from decaysketch.families import Recipe, Sketch
+from decaysketch.families import FAMILIES, Recipe, Sketch
 from decaysketch.spark._opened import decoded
 from decaysketch.spark._questions import FunctionError
 from decaysketch.spark._texts import recipe_of_text
@@ -179,7 +179,7 @@ def _refused(builder: KeyedBuilder) -> bool:
 
 
 def _first_refusal(builder: KeyedBuilder, table: pa.Table) -> str:
-    log = builder.mapping.read(table, builder.recipe.params, refused="count")
+    log = builder.mapping.read(table, builder.recipe, refused="count")
     refusal = log.refusals.listing()[0]
     return f"{refusal.column}[{refusal.row}] {refusal.reason}"
 
@@ -199,13 +199,13 @@ def _named(function: str, recipe: Recipe, columns: Arrays) -> tuple[list[str], l
     ids: list[pa.Array] = []
     for column in columns[len(_LEADING) :]:
         ids += column.flatten() if pa.types.is_struct(column.type) else [column]
-    sampled = recipe.family in ("sum", "median")
-    if sampled and len(ids) != 2:
+    numbered = FAMILIES[recipe.family].input.named_by == "sequence"
+    if numbered and len(ids) != 2:
         raise FunctionError(
             f"{function}: {len(ids)} ids are given; a sampler of the family {recipe.family!r} "
             "takes two, the source and its sequence number"
         )
-    places = ("source", "sequence") if sampled else tuple(f"id{k + 1}" for k in range(len(ids)))
+    places = ("source", "sequence") if numbered else tuple(f"id{k + 1}" for k in range(len(ids)))
     named = {
         name: column
         for name, column in zip(_LEADING, columns, strict=False)
@@ -232,6 +232,7 @@ def merge(function: str, recipes: Sequence[Recipe], batches: Iterator[Any]) -> b
     try:
         blobs = _blobs(function, batches)
         while some := list(islice(blobs, _SKETCHES_AT_A_TIME)):
+            FAMILIES[families.family_of(some[0])].check_deliverable(function)
             sketches = [decoded(blob, recipes) for blob in some]
             merged = families.merge(sketches if merged is None else [merged, *sketches])
     except FunctionError:

@@ -17,8 +17,7 @@ from decaysketch import families
 from decaysketch.answers.sample import Sample
 from decaysketch.decay import Decay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
-from decaysketch.families import Recipe, Sketch
-from decaysketch.integral.sketch import IntegralDecaySketch
+from decaysketch.families import Recipe, Sketch, recipe_of
 
 __all__ = ["ROWS_KEPT", "OpenedSketch", "Shelf", "decoded", "opened"]
 
@@ -47,7 +46,7 @@ class OpenedSketch:
     @property
     def has_fixed_decay(self) -> bool:
         """The decay was chosen when it was built."""
-        return isinstance(self.sketch, IntegralDecaySketch)
+        return recipe_of(self.sketch).decay is not None
 
     def sample(self, decay: Decay | None, now: int) -> Sample:
         """The weighted sample that every aggregate is read from.

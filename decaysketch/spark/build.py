@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from decaysketch.batch import (
     RESULT_FIELDS,
+    TALLY_FIELDS,
     BatchFunction,
     BuiltWith,
     ColumnMapping,
@@ -34,7 +35,7 @@ from decaysketch.batch import (
     refusal_finder,
 )
 from decaysketch.errors import ParameterError
-from decaysketch.families import Params, Recipe, recipe_of
+from decaysketch.families import FAMILIES, Params, Recipe, recipe_of
 from decaysketch.spark import pushdown
 from decaysketch.spark._names import quoted
 from decaysketch.spark.splits import (
@@ -86,6 +87,7 @@ def sketch_table(
     tasks: int | None = None,
     memory_bytes: int = MEMORY_BYTES,
     salts: int | None = None,
+    tally: bool = False,
 ) -> DataFrame:
     """One sketch for each key of a log: the key columns, then ``RESULT_FIELDS``; lazy.
 
@@ -101,6 +103,7 @@ def sketch_table(
         memory_bytes: a task that holds more in sketches hands them on and starts anew.
         salts: in how many parts the partials of one key are merged before the parts are; None: 1,
             more where there are hundreds of tasks.
+        tally: see :func:`merge_table`.
 
     Raises:
         FileNotFoundError, ParameterError: nothing is there, or a column is not in it.
@@ -122,11 +125,11 @@ def sketch_table(
     if salts is None:
         many = source.parts is not None and len(source.parts) > _PARTIALS_AT_ONCE
         salts = ceil(sqrt(len(source.parts))) if many and source.parts else 1
-    return merge_table(partials, by, recipe, salts=salts)
+    return merge_table(partials, by, recipe, salts=salts, tally=tally)
 
 
 def merge_table(
-    table: DataFrame, by: Sequence[str], recipe: Recipe, *, salts: int = 1
+    table: DataFrame, by: Sequence[str], recipe: Recipe, *, salts: int = 1, tally: bool = False
 ) -> DataFrame:
     """One sketch for each key of a table of sketches: the same columns, counts added up; lazy.
 
@@ -136,7 +139,13 @@ def merge_table(
         recipe: what the sketches were built by.
         salts: with more than 1, the sketches of a key are first merged in so many parts, by as many
             tasks. For keys with thousands of sketches.
+        tally: add ``TALLY_FIELDS``: how many observations each sketch holds and was fed.
+
+    Raises:
+        ParameterError: keys that Spark compares in another way, or a family whose merge is not
+            idempotent.
     """
+    FAMILIES[recipe.family].check_deliverable("a table whose tasks may run again")
     names = [*by, *(field.name for field in RESULT_FIELDS)]
     columns = list(map(quoted, names))
     table = table.select(*columns)
@@ -149,6 +158,12 @@ def merge_table(
         salted = table.withColumn(_SALT, F.spark_partition_id() % salts)
         parts = salted.repartition(_SALT, *keys).sortWithinPartitions(_SALT, *keys)
         table = parts.select(*columns).mapInArrow(merge, schema)
+    if tally:
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import StructType
+
+        merge = WorkerFunction(partition_merger(by, recipe, tally=True))
+        schema = StructType([*schema.fields, *from_arrow_schema(pa.schema(TALLY_FIELDS)).fields])
     if not keys:
         return table.repartition(1).mapInArrow(merge, schema)
     return table.repartition(*keys).sortWithinPartitions(*keys).mapInArrow(merge, schema)

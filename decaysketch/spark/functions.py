@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
-from decaysketch.families import Params, Recipe, recipe_of
+from decaysketch.families import BuiltWith, Recipe, recipe_of
 from decaysketch.spark import _aggregates, _questions
 from decaysketch.spark._questions import QUESTIONS
 
@@ -75,7 +75,6 @@ __all__ = [
     "sketch_union",
 ]
 
-BuiltWith = Params | Recipe
 Function: TypeAlias = "Callable[..., Column]"
 
 

@@ -32,9 +32,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from decaysketch.batch import BuiltWith, ColumnMapping, RowFilter
-from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import IncompatibleSketchError
-from decaysketch.families import Recipe, recipe_of
+from decaysketch.families import FAMILIES, Recipe, recipe_of
 from decaysketch.spark.build import sketch_table
 from decaysketch.spark.tables import SketchTable, TableError
 
@@ -144,9 +143,8 @@ class _Merger:
                 table.compact(session, partitions=[""], last=last, wait_s=self.wait_s)
 
     def table(self) -> SketchTable:
-        decay: IntegralDecay | None = getattr(self.recipe, "decay", None)
-        id_key = getattr(self.recipe.params, "id_key", None)
-        return SketchTable.open(self.path, id_key=id_key, decay=decay)
+        recipe = self.recipe
+        return SketchTable.open(self.path, id_key=recipe.params.id_key, decay=recipe.decay)
 
 
 def merge_rows(
@@ -177,8 +175,10 @@ def merge_rows(
 
     Raises:
         IncompatibleSketchError: the table's sketches were built with other parameters.
+        ParameterError: a family whose merge is not idempotent: a batch may be merged again.
         TableError: ``path`` is something else, or its keys are other columns.
     """
+    FAMILIES[recipe.family].check_deliverable("a streaming query")
     if most_runs < 1:
         raise TableError(f"most_runs is {most_runs}; expected at least 1")
     merger = _Merger(

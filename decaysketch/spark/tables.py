@@ -46,7 +46,7 @@ from pyarrow import fs
 from decaysketch.batch import RESULT_FIELDS
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
-from decaysketch.families import Recipe, recipe_from_dict
+from decaysketch.families import DEFAULT, Recipe, recipe_from_dict
 from decaysketch.spark import _rows
 from decaysketch.spark._manifest import COUNTS, Manifest, Partition, Run, TableError, key_types
 from decaysketch.spark._rows import Expected, Rows
@@ -226,8 +226,7 @@ class SketchTable:
         storage = Storage(path, filesystem)
         cls.exists(path, filesystem=filesystem)
         storage.make()
-        id_key = getattr(recipe.params, "id_key", None)
-        table = cls(storage, 0, manifest, id_key, getattr(recipe, "decay", None))
+        table = cls(storage, 0, manifest, recipe.params.id_key, recipe.decay)
         with table._writing(0.0):
             if cls.exists(path, filesystem=filesystem) and not overwrite:
                 raise TableError(f"{storage.name} holds a table of sketches already")
@@ -341,7 +340,7 @@ class SketchTable:
             fingerprint: bytes | None = self.recipe.params.fingerprint
         except ParameterError:
             fingerprint = None
-        return Expected(self.manifest.recipe.get("family", "decay"), fingerprint)
+        return Expected(self.manifest.recipe.get("family", DEFAULT), fingerprint)
 
     def _merged(self, rows: DataFrame) -> DataFrame:
         from decaysketch.spark.build import merge_table

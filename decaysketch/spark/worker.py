@@ -24,16 +24,13 @@ from typing import Any
 
 from numba.core.caching import IndexDataCacheFile
 
-from decaysketch import SketchParams, decay
-from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import warm_up
-from decaysketch.families import Params, Recipe, recipe_of
+from decaysketch.errors import ParameterError
+from decaysketch.families import DEFAULT, FAMILIES
 
 __all__ = ["session_settings", "share_kernel_cache"]
 
 FAMILIES_VARIABLE = "DECAYSKETCH_WARM_FAMILIES"
-
-BuiltWith = Params | Recipe
 
 _LOCK_NAME = ".decaysketch.lock"
 _sharing = threading.Lock()
@@ -53,10 +50,15 @@ def session_settings(*families: str, python: str | None = None) -> dict[str, str
 
     Args:
         families: names of the kinds of sketches that workers are to be ready for; none:
-            ``("decay",)``. Others work as well, only later by what loading their kernels takes.
+            "decay". Others work as well, only later by what loading their kernels takes.
         python: the interpreter of the executors, of the driver's version, at the same place on
             every machine; None: the one that ``PYSPARK_PYTHON`` names, or else this one.
+
+    Raises:
+        ParameterError: a family that there is not.
     """
+    if unknown := sorted(set(families) - set(FAMILIES)):
+        raise ParameterError(f"family is {unknown[0]!r}; expected one of {', '.join(FAMILIES)}")
     if python is not None:
         os.environ["PYSPARK_PYTHON"] = python
     interpreter = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -64,7 +66,7 @@ def session_settings(*families: str, python: str | None = None) -> dict[str, str
         "spark.pyspark.python": interpreter,
         "spark.executorEnv.PYSPARK_PYTHON": interpreter,
         "spark.python.daemon.module": "decaysketch.spark.worker",
-        f"spark.executorEnv.{FAMILIES_VARIABLE}": ",".join(families or ("decay",)),
+        f"spark.executorEnv.{FAMILIES_VARIABLE}": ",".join(families or (DEFAULT,)),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_PER_ARROW_BATCH),
     }
 
@@ -109,23 +111,14 @@ def _lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)  # which gives the lock back
 
 
-def _sample(family: str) -> BuiltWith:
-    """Anything of a family: what is compiled does not depend on the parameters."""
-    if family == "integral":
-        return recipe_of(SketchParams(max_weight=1), decay.integral.exponential(half_life=1))
-    if family == "sum":
-        return SumParams(max_sum=1_000, capacity=4)
-    if family == "median":
-        return MedianParams(max_count=1_000, capacity=4)
-    return SketchParams(max_weight=1)
-
-
 def _daemon() -> None:
     """Run Spark's daemon with everything imported and compiled that its workers will need."""
     from pyspark.daemon import manager
 
     share_kernel_cache()
-    warm_up(*map(_sample, os.environ.get(FAMILIES_VARIABLE, "decay").split(",")))
+    names = os.environ.get(FAMILIES_VARIABLE, DEFAULT).split(",")
+    # What is compiled does not depend on the parameters: anything of a family does.
+    warm_up(*(FAMILIES[name].example for name in names))
     manager()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,8 @@ import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import ColumnMapping, sketches_by_key
 from decaysketch.cli import app
-from decaysketch.cli.build import file_name
-from decaysketch.families import recipe_of
+from decaysketch.cli.build import build, file_name
+from decaysketch.families import FAMILIES, decode, recipe_of
 
 PARAMS = ds.SketchParams(max_weight=9, id_bits=40, capacity=100, seed=5, time_unit="s")
 OPTIONS = ["--max-weight", "9", "--capacity", "100", "--seed", "5", "--weight-column", "weight"]
@@ -149,6 +151,15 @@ def test_columns_whose_names_say_another_unit_are_warned_of(tmp_path: Path) -> N
     assert "its name ends like that of one in ms" in run(*asked).stderr
     result = run(*asked, "--overwrite", "--column-unit", "ms")
     assert "warning" not in result.stderr
+
+
+def test_every_parameter_of_every_family_is_an_option(tmp_path: Path) -> None:
+    options = inspect.signature(build).parameters
+    for family in FAMILIES.values():
+        assert {option.name for option in family.options} <= options.keys()
+    source, out = write(log(50), tmp_path / "log.parquet"), tmp_path / "a.sketch"
+    run("build", source, "--out", out, *OPTIONS, "--copies", "3", "--id-mix", "keyed")
+    assert decode(out.read_bytes()).params == dataclasses.replace(PARAMS, copies=3)
 
 
 def test_several_files_and_copies_of_them_give_the_same_sketch(tmp_path: Path, built: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from decaysketch.spark.worker import session_settings
+from decaysketch.errors import ParameterError
+from decaysketch.spark.worker import FAMILIES_VARIABLE, session_settings
 from spark_jobs.java import JavaNotFoundError, find_java_home
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +51,14 @@ def test_name_this_interpreter_unless_another_is_said(unset: pytest.MonkeyPatch)
     settings = session_settings(python="/opt/other/bin/python")
     assert settings["spark.executorEnv.PYSPARK_PYTHON"] == "/opt/other/bin/python"
     assert os.environ["PYSPARK_PYTHON"] == "/opt/other/bin/python"
+
+
+def test_name_families_that_there_are(unset: pytest.MonkeyPatch) -> None:
+    assert (
+        session_settings("sum", "median")[f"spark.executorEnv.{FAMILIES_VARIABLE}"] == "sum,median"
+    )
+    with pytest.raises(ParameterError, match="family is 'heap'; expected one of decay, integral"):
+        session_settings("sum", "heap")
 
 
 @pytest.mark.spark
