@@ -2,9 +2,8 @@
 
 What the sketches of a stream share is a library's ``Recipe``, which reads bodies and merges them.
 Here is what it takes to answer: a :class:`Snapshot` is one sketch, immutable, to be read from any
-thread, with what its answers have in common computed once; and :data:`AGGREGATES` says what can be
-read from the samples of which family. All algorithms are the library's. Another family is one
-subclass, and a line in each table at the end.
+thread, with what its answers have in common computed once. All algorithms are the library's.
+Another family is one subclass, and a line in the table at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import DecaySketch, IntegralDecaySketch
-from decaysketch.answers.sample import Sample
+from decaysketch.answers.questions import View
 from decaysketch.asyncwindow import MedianSampler, SumSampler, WindowState, estimators
 from decaysketch.asyncwindow import wire as window_wire
 from decaysketch.core.verdicts import Identified
@@ -29,7 +28,7 @@ from decaysketch.integral import sampling
 from decaysketch.integral import wire as integral_wire
 from decaysketch.integral.state import NO_CLOCK, IntegralState
 
-__all__ = ["AGGREGATES", "Snapshot", "fixed_decay", "join", "snapshot_of"]
+__all__ = ["Snapshot", "fixed_decay", "join", "snapshot_of"]
 
 
 class Snapshot(ABC):
@@ -105,8 +104,8 @@ class Snapshot(ABC):
         return self.thaw() if self._given_up is None else self._given_up
 
     @abstractmethod
-    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
-        """The weighted sample of each hash function, which every aggregate is read from.
+    def at(self, decay: Decay | None, now: int) -> View:
+        """What can be asked under a decay, at a time.
 
         Args:
             decay: chosen by the query; None where the stream's is fixed.
@@ -161,9 +160,8 @@ class _ChosenDecay(Snapshot):
     def thaw(self) -> DecaySketch:
         return DecaySketch.from_state(self._held.states)
 
-    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
-        assert decay is not None
-        return self._held.samples(decay, now)
+    def at(self, decay: Decay | None, now: int) -> View:
+        return self._held.at(decay, now)
 
 
 class _OfState(Snapshot):
@@ -229,8 +227,8 @@ class _FixedDecay(_OfState):
     def thaw(self) -> IntegralDecaySketch:
         return IntegralDecaySketch.from_state(self._state)
 
-    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
-        return [sampling.draw(self._state, now)]
+    def at(self, decay: Decay | None, now: int) -> View:
+        return View([sampling.draw(self._state, now)])
 
 
 class _Window(_OfState):
@@ -266,9 +264,8 @@ class _Window(_OfState):
     def thaw(self) -> SumSampler | MedianSampler:
         return self._type.from_state(self._state)
 
-    def samples(self, decay: Decay | None, now: int) -> list[Sample]:
-        assert decay is not None
-        return [estimators.stratified(self._state, decay, now, strata=self._strata)]
+    def at(self, decay: Decay | None, now: int) -> View:
+        return View([estimators.stratified(self._state, decay, now, strata=self._strata)])
 
 
 def _times(column: npt.NDArray[np.int64]) -> list[int | None]:
@@ -280,21 +277,6 @@ _SNAPSHOTS: dict[type[Any], type[Any]] = {
     IntegralDecaySketch: _FixedDecay,
     SumSampler: _Window,
     MedianSampler: _Window,
-}
-
-_OF_VALUES = frozenset(
-    {
-        "count", "heavy_hitters", "mean", "median", "quantile", "rank", "selectivity", "total",
-        "variance",
-    }
-)  # fmt: skip
-
-#: What each family answers, as its class does.
-AGGREGATES: dict[str, frozenset[str]] = {
-    "decay": _OF_VALUES | {"group_by", "sum"},
-    "integral": _OF_VALUES | {"group_by", "sum"},
-    "sum": frozenset({"count", "selectivity", "sum"}),
-    "median": _OF_VALUES,
 }
 
 

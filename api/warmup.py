@@ -41,4 +41,4 @@ def _run_all() -> None:
         asked = recipe.empty()
         for each in (read.thaw(), sketch):  # the second answer has less to compute
             asked.merge(each)
-            snapshot_of(asked).samples(decay.window(5), 2)
+            snapshot_of(asked).at(decay.window(5), 2)

@@ -16,13 +16,14 @@ from typing import Any
 
 from api.clock import now_in
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
-from api.families import AGGREGATES, Snapshot, fixed_decay
+from api.families import Snapshot, fixed_decay
 from api.queries.caching import etag
 from api.queries.decays import DecayModel, ExpressionDecay, PiecewiseDecay
 from api.queries.groups import Joins, common_recipe
-from api.queries.requests import AnyQuery, GroupRequest, QueryRequest, SelectivityQuery
+from api.queries.requests import AnyQuery, GroupRequest, QueryRequest
 from api.settings import Settings
 from api.streams import Stream
+from decaysketch.answers.questions import read_predicate
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
@@ -173,8 +174,8 @@ def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> N
     steps = sum(len(each.decay.steps) for each in queries if isinstance(each.decay, PiecewiseDecay))
     _at_most("queries", steps, "steps of decays", MAX_STEPS)
     texts = {each.decay.text for each in queries if isinstance(each.decay, ExpressionDecay)}
-    predicates = {each.predicate for each in queries if isinstance(each, SelectivityQuery)}
-    expressions = len(texts) + len(predicates - {None})
+    predicates = {text for each in queries for text in each.predicates.values()}
+    expressions = len(texts) + len(predicates)
     _at_most("queries", expressions, "different expressions", settings.max_expressions)
 
 
@@ -189,7 +190,7 @@ def _at_most(field: str, given: int, what: str, most: int) -> None:
 def _check_aggregates(
     names: Sequence[str], recipe: Recipe[Any], queries: Sequence[AnyQuery]
 ) -> None:
-    known = AGGREGATES[recipe.family]
+    known = recipe.sketch_type.questions
     unknown = {i: each.aggregate for i, each in enumerate(queries) if each.aggregate not in known}
     if unknown:
         raise UnsupportedAggregateError(names[0], recipe.family, known, unknown)
@@ -218,9 +219,9 @@ def _decays(
                 if isinstance(found := built[text], ParameterError):
                     raise found
                 chosen[-1] = found
-            if isinstance(each, SelectivityQuery):
-                field = f"queries[{position}].predicate"
-                _ = each.holds
+            for name, predicate in each.predicates.items():
+                field = f"queries[{position}].{name}"
+                read_predicate(predicate)
         except ParameterError as error:
             faults.append(Fault(field=field, reason=str(error)))
     if faults:

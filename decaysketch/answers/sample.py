@@ -101,7 +101,9 @@ class Fading(NamedTuple):
         return self.decay.scaled(ages, self.reference) if self.magnitude else self.decay(ages)
 
 
-def check_answerable(state: Held, decay: Decay, now: int, newest: int | None = None) -> Fading:
+def check_answerable(
+    state: Held, decay: Decay | None, now: int, newest: int | None = None
+) -> Fading:
     """The decay weights of a query, once it is seen to be one that the state can answer.
 
     Args:
@@ -324,6 +326,8 @@ class Sample:
         origin: where the rows stand in their state, if they are a run of its rows.
         magnitude: binary logarithm of what decay weights were divided by; see :class:`Fading`.
         redraw: how to scale them otherwise, where an estimator offers that.
+        complete_after: everything later than this, as far as it counts, is among the exact entries;
+            by default nothing is promised.
     """
 
     params: SketchParams
@@ -346,6 +350,7 @@ class Sample:
     origin: Origin | None = None
     magnitude: int = 0
     redraw: Redraw | None = None
+    complete_after: int = TIME_LIMIT
 
     @property
     def exact(self) -> bool:
@@ -535,4 +540,5 @@ def pool(samples: Sequence[Sample]) -> Sample:
         collision_bias=first.collision_bias,
         magnitude=magnitude,
         redraw=Redraw.of_all(redraws) if len(redraws) == k else None,
+        complete_after=min(sample.complete_after for sample in samples),
     )

@@ -89,8 +89,8 @@ class Strata:
     bands: Bands
 
 
-def check_support(state: WindowState, decay: Decay) -> None:
-    """Refuse a decay that reaches further back than the largest window.
+def check_support(state: WindowState, decay: Decay | None) -> Decay:
+    """The decay; refuses one that reaches further back than the largest window.
 
     Raises:
         ParameterError: it does, or it is no decay.
@@ -103,6 +103,7 @@ def check_support(state: WindowState, decay: Decay) -> None:
             f"{decay!r} gives weight to ages up to {decay.support:g}; this sampler was built for "
             f"windows up to max_window = {params.max_window} ({params.time_unit})"
         )
+    return decay
 
 
 def strata_of(state: WindowState) -> Strata:
@@ -133,7 +134,7 @@ def strata_of(state: WindowState) -> Strata:
     )
 
 
-def stratified(state: WindowState, decay: Decay, now: int, *, strata: Strata) -> Sample:
+def stratified(state: WindowState, decay: Decay | None, now: int, *, strata: Strata) -> Sample:
     """The sample of a state under a decay, at a time.
 
     Args:
@@ -171,7 +172,7 @@ class _Timed:
         return len(self.times)
 
 
-def query_level(state: WindowState, decay: Decay, now: int) -> tuple[int, int]:
+def query_level(state: WindowState, decay: Decay | None, now: int) -> tuple[int, int]:
     """``l'`` and the start of the window: step 1 of SumQuery.
 
     Raises:
@@ -205,13 +206,14 @@ def window_rows(state: WindowState, start: int, now: int, level: int) -> slice |
     return first + np.flatnonzero(state.levels[first:stop] >= level)
 
 
-def single_level(state: WindowState, decay: Decay, now: int) -> Sample:
+def single_level(state: WindowState, decay: Decay | None, now: int) -> Sample:
     """The sample of a window, all of it at one level: SumQuery and MedianQuery.
 
     Raises:
         ParameterError: as :func:`stratified`, or a decay that is no window.
         UnanswerableQueryError: as :func:`stratified` (the procedures' "algorithm fails").
     """
+    decay = check_support(state, decay)
     level, start = query_level(state, decay, now)
     rows = window_rows(state, start, now, level)
     values = state.value_keys[rows]
@@ -264,4 +266,5 @@ def _sample(
         thinning=thinning,
         collision_bias=0.0,  # keys of 64 bits
         magnitude=fading.magnitude,
+        complete_after=int(state.complete_since[0]),
     )

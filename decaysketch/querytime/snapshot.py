@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from decaysketch.answers.bands import Bands
+from decaysketch.answers.questions import View
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.core.params import SketchParams
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -51,7 +52,7 @@ class _Copy:
     def ladder(self) -> cohen_strauss.Ladder:
         return cohen_strauss.ladder_of(self.state, bands=self.bands)
 
-    def sample(self, decay: Decay, now: int, estimator: Estimator) -> Sample:
+    def sample(self, decay: Decay | None, now: int, estimator: Estimator) -> Sample:
         if estimator == "stratified":
             return stratified.draw(self.state, decay, now, bands=self.bands)
         return cohen_strauss.draw(self.state, decay, now, ladder=self.ladder)
@@ -106,7 +107,7 @@ class Snapshot:
         return wire.encode(*self.states, embed_params=embed_params)
 
     def samples(
-        self, decay: Decay, now: int, *, estimator: Estimator = "stratified"
+        self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified"
     ) -> list[Sample]:
         """The weighted sample of each copy; arguments and errors as :meth:`sample`."""
         if estimator not in get_args(Estimator):
@@ -114,6 +115,10 @@ class Snapshot:
                 f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
             )
         return [copy.sample(decay, now, estimator) for copy in self._copies]
+
+    def at(self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified") -> View:
+        """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`."""
+        return View(self.samples(decay, now, estimator=estimator))
 
     def sample(self, decay: Decay, now: int, *, estimator: Estimator = "stratified") -> Sample:
         """The weighted sample that every query reads: the average of the copies' samples.

@@ -98,7 +98,7 @@ def _hits(
 
 def draw(
     state: SketchState,
-    decay: Decay,
+    decay: Decay | None,
     now: int,
     *,
     bands: Bands | None = None,
@@ -177,4 +177,5 @@ def assemble(
         origin=Origin(bands.values, rows),
         magnitude=fading.magnitude,
         redraw=Redraw(newest_valued, draw),
+        complete_after=int(state.watermarks[0]),
     )

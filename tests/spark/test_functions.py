@@ -25,7 +25,7 @@ from decaysketch.errors import ParameterError
 from decaysketch.families import recipe_of
 from decaysketch.spark import _aggregates, _opened, _questions, functions, register
 from decaysketch.spark import functions as F  # noqa: N812
-from decaysketch.spark._questions import INFO, QUESTIONS, FunctionError
+from decaysketch.spark._questions import FUNCTIONS, INFO, FunctionError
 from decaysketch.spark._texts import MAX_TEXT, decay_of, recipe_of_text
 
 if TYPE_CHECKING:
@@ -268,10 +268,10 @@ class TestQuestions:
         assert ask("decayed_sum_value", empty, "none", NOW) == 0.0
         assert ask("heavy_hitters", empty, 0.1, "none", NOW) == []
 
-    @pytest.mark.parametrize("name", sorted(QUESTIONS))
+    @pytest.mark.parametrize("name", sorted(FUNCTIONS))
     def test_of_no_rows_have_their_type(self, name: str) -> None:
         arguments = [pa.nulls(0, pa.binary()), pa.nulls(0, pa.string()), pa.nulls(0, pa.int64())]
-        if QUESTIONS[name].argument is not None:
+        if FUNCTIONS[name].argument is not None:
             arguments.insert(1, pa.nulls(0, pa.float64()))
         for function in (name, f"{name}_value"):
             answers = _questions.answer(function, (), arguments, {})
@@ -377,7 +377,7 @@ class TestOpened:
         self, sketch: ds.DecaySketch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calls = {"decode": 0, "sample": 0}
-        decode, sample = families.decode, ds.DecaySketch.sample
+        decode, sample = families.decode, ds.DecaySketch.at
 
         def counted_decode(*args: Any, **named: Any) -> Any:
             calls["decode"] += 1
@@ -388,7 +388,7 @@ class TestOpened:
             return sample(*args, **named)
 
         monkeypatch.setattr(families, "decode", counted_decode)
-        monkeypatch.setattr(ds.DecaySketch, "sample", counted_sample)
+        monkeypatch.setattr(ds.DecaySketch, "at", counted_sample)
         monkeypatch.setattr(_opened, "_shelf", _opened.Shelf())
         for function in ("decayed_sum", "decayed_mean", "decayed_count_value"):
             ask(function, sketch, "window(50)", NOW)
@@ -667,13 +667,13 @@ class TestInfo:
 
 class TestNames:
     def test_every_question_has_both_forms(self) -> None:
-        for name in QUESTIONS:
+        for name in FUNCTIONS:
             for called in (name, f"{name}_value"):
                 assert called in functions.__all__
                 function = getattr(functions, called)
                 assert function.__name__ == called
                 assert "now:" in function.__doc__
-                assert ("argument:" in function.__doc__) == (QUESTIONS[name].argument is not None)
+                assert ("argument:" in function.__doc__) == (FUNCTIONS[name].argument is not None)
 
 
 # ------------------------------------------------------------------------------------ in a session
