@@ -28,6 +28,7 @@ from api.memory import memory_table
 from api.metrics import MULTIPROCESS_VARIABLE
 from api.orphan import end_with_parent
 from api.protocol import TimedProtocol
+from api.queries.document import questions_table
 from api.settings import ENV_PREFIX, Settings, SettingsError, settings_table
 from api.starting import AddressError, check_address
 from api.warmup import warm_up
@@ -218,6 +219,12 @@ def delete(
 def settings() -> None:
     """Write every setting, with default and domain, as a Markdown table."""
     typer.echo(settings_table(), nl=False)
+
+
+@commands.command()
+def questions() -> None:
+    """Write every question that streams answer as a Markdown table."""
+    typer.echo(questions_table(), nl=False)
 
 
 @commands.command()

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from api.routes import (
     decays,
+    families,
     keys,
     live,
     observations,
@@ -37,6 +38,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         queries,
         live,
         decays,
+        families,
         keys,
         service,
         page,

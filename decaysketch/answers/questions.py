@@ -382,7 +382,7 @@ _QUANTILE = _enter(
 
 _RANK = _scalar(
     "rank",
-    "Share of the decayed weight whose value is `v` or less.",
+    "Share of the decayed weight whose value is a given one or less.",
     query.rank,
     Argument("value", "number", "A value.", leading=True, json="v", example=20),
     needs=_VALUES,
@@ -391,8 +391,7 @@ _RANK = _scalar(
 _CDF = _enter(
     Question(
         "cdf",
-        "Shares of the decayed weight whose value is `v` or less, for several `v`; each has an "
-        "interval of its own, which is not a joint one.",
+        "The rank of each of several values, each with an interval of its own, not a joint one.",
         _each(query.cdf, "points"),
         lambda sample, given: _shares_s(sample, len(given["points"])),
         Shape(
@@ -453,10 +452,14 @@ def _one_kind_of_bound(given: Mapping[str, Any]) -> str | None:
 
 _SELECTIVITY = _scalar(
     "selectivity",
-    "Share of the decayed weight whose value is `at_least` and `at_most` so much (give one of the "
-    "two, or both), or for which a `predicate` holds.",
+    "Share of the decayed weight whose value lies within bounds, or for which a predicate holds.",
     _selected,
-    Argument("at_least", "number", "The least value.", default=None),
+    Argument(
+        "at_least",
+        "number",
+        "The least value; give this, `at_most`, or both, or else a predicate.",
+        default=None,
+    ),
     Argument("at_most", "number", "The largest value.", default=None),
     Argument(
         "predicate",
@@ -551,7 +554,7 @@ def _groups(
 _GROUP_BY = _enter(
     Question(
         "group_by",
-        "Decayed sum and count of each distinct value, the heaviest `limit` of them.",
+        "Decayed sum and count of each distinct value, heaviest first.",
         _groups,
         _groups_s,
         Shape(

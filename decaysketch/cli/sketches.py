@@ -192,11 +192,12 @@ def query(
         answers: list[dict[str, Any]] = []
         caveats: dict[str, None] = {}
         table = Table("aggregate", "decay", "value", "lower", "upper", "exact", "rows")
-        for name, asked in chosen or [("none", decays.none())]:
-            view = opened.at(asked, time)
-            for aggregate in aggregates:
-                found = _ask(opened, view, aggregate, confidence)
-                shown = found[: _shown(aggregate)]
+        questions = [_read(opened, aggregate) for aggregate in aggregates]
+        for name, given in chosen or [("none", decays.none())]:
+            view = opened.at(given, time)
+            for asked in questions:
+                found = _ask(view, asked, confidence)
+                shown = found[: _shown(asked)]
                 left_out += len(found) - len(shown)
                 for label, extra, estimate in found:
                     content = {} if estimate is None else estimate.to_dict()
@@ -237,22 +238,27 @@ def _time(sketch: Sketch, text: str) -> int:
     return max(known)
 
 
+Asked = tuple[str, Question[Any], dict[str, Any]]
 Answers = list[tuple[str, dict[str, Any], Estimate | None]]
 
 
-def _ask(sketch: Sketch, view: View, aggregate: str, confidence: float) -> Answers:
-    """The answers to one aggregate: label, what else belongs to it, estimate where there is one."""
+def _read(sketch: Sketch, aggregate: str) -> Asked:
+    """What a text asks of a sketch."""
     name, _, text = aggregate.partition(":")
     if name not in sketch.questions:
         listed = ", ".join(each for each in QUESTIONS if each in sketch.questions)
         raise CommandError(
             f"aggregate is {name!r}; expected one of {listed} for a {type(sketch).__name__}"
         )
-    question = QUESTIONS[name]
     try:
-        arguments = _argument(question, text)
+        return aggregate, QUESTIONS[name], _argument(QUESTIONS[name], text)
     except ValueError as fault:
         raise CommandError(f"aggregate {aggregate!r}: {fault}") from None
+
+
+def _ask(view: View, asked: Asked, confidence: float) -> Answers:
+    """The answers to one aggregate: label, what else belongs to it, estimate where there is one."""
+    aggregate, question, arguments = asked
     parts = question.parts(view.ask(question, confidence=confidence, **arguments), arguments)
     rows = question.shape.rows
     answers: Answers = []
@@ -296,9 +302,9 @@ def _number(text: str) -> float | int:
     return int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
 
 
-def _shown(aggregate: str) -> int | None:
+def _shown(asked: Asked) -> int | None:
     """How many answers a table shows: of rows that are as many as there are values, some."""
-    question = QUESTIONS[aggregate.partition(":")[0]]
+    _, question, _ = asked
     if question.shape.rows is None or all(each.name != "limit" for each in question.arguments):
         return None
     return _SHOWN * len(question.shape.rows.estimates)

@@ -36,6 +36,7 @@ __all__ = [
     "answer",
     "answer_type",
     "describe",
+    "functions_table",
     "unite",
 ]
 
@@ -97,6 +98,31 @@ def _form(function: str) -> tuple[Form, bool]:
     return FUNCTIONS[name], name != function
 
 
+def functions_table() -> str:
+    """Every function with its arguments and its answer, as a Markdown table."""
+    return "| function | answer | what it is |\n|---|---|---|\n" + "".join(
+        f"| `{name}({', '.join(_names(form))}[, confidence])` | `{_sql(_type(form, False))}` "
+        f"| {form.question.doc} |\n"
+        for name, form in FUNCTIONS.items()
+    )
+
+
+def _sql(kind: pa.DataType) -> str:
+    """A type as SQL writes it; of an estimate its names are enough."""
+    if pa.types.is_struct(kind):
+        inner = (
+            f"{each.name} {_sql(each.type)}" if pa.types.is_nested(each.type) else each.name
+            for each in kind
+        )  # fmt: skip
+        return f"struct<{', '.join(inner)}>"
+    return f"array<{_sql(kind.value_type)}>"
+
+
+def _names(form: Form) -> tuple[str, ...]:
+    own = () if form.argument is None else (form.argument,)
+    return ("sketch", *own, "decay", "now")
+
+
 def answer(
     function: str, recipes: Recipes, columns: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> pa.Array:
@@ -112,8 +138,7 @@ def answer(
         FunctionError: a column of a wrong type, or a row that cannot be answered.
     """
     form, plain = _form(function)
-    own = () if form.argument is None else (form.argument,)
-    arguments = _bound(function, ("sketch", *own, "decay", "now"), columns, named)
+    arguments = _bound(function, _names(form), columns, named)
     sketches, texts = arguments["sketch"], arguments["decay"]
     _check_type(function, "sketch", sketches, _is_blob(sketches.type), "the bytes of sketches")
     known = is_text(texts.type) or pa.types.is_null(texts.type)
