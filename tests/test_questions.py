@@ -253,6 +253,23 @@ def test_the_command_answers_as_the_library_does(
     ] == expected
 
 
+@pytest.mark.parametrize(("family", "name"), BOTH)
+def test_a_question_costs_something_and_bounds_its_answer(
+    sketches: dict[str, Any], family: str, name: str
+) -> None:
+    case, question, sketch = CASES[family], QUESTIONS[name], sketches[family]
+    if name not in sketch.questions:
+        return
+    view = view_of(case, sketch)
+    served = {each.name: each.served for each in question.travelling if not each.required}
+    arguments = served | asked(question)
+    assert 1e-4 < view.cost_s(question, **arguments) < 0.2
+    parts = question.parts(view.ask(question, **arguments), arguments)
+    rows = [] if question.shape.rows is None else parts[question.shape.rows.name]
+    held = [part for row in [parts, *rows] for part in row.values() if isinstance(part, Estimate)]
+    assert len(held) <= question.most(arguments)
+
+
 def test_what_cannot_be_asked_is_refused_by_name(sketches: dict[str, Any]) -> None:
     view = view_of(CASES["decay"], sketches["decay"])
     for message, arguments in (
@@ -435,6 +452,25 @@ def test_shares_of_a_histogram_are_selectivities_and_a_cdf_is_ranks() -> None:
     same(histogram.above, query.selectivity(sample, lambda v, w: v > 1.5))
     for point, found in zip(edges, query.cdf(sample, edges), strict=True):
         same(found, query.rank(sample, point))
+
+
+@pytest.mark.parametrize("combine", ["average", "median"])
+def test_copies_make_one_answer(combine: Any) -> None:
+    params = ds.SketchParams(max_weight=1, id_bits=40, capacity=150, copies=3, seed=2)
+    sketch = ds.DecaySketch(params)
+    sketch.update(LOG_VALUES, 1, LOG_TIMES, np.arange(4_000))
+    decay = ds.decay.window(3_000)
+    options: dict[str, Any] = {"now": NOW_SAMPLED, "combine": combine}
+    histogram = sketch.histogram([0.2, 1.0, 3.0], decay, **options)
+    (low, high) = sketch.cdf([1.0, 3.0], decay, **options)
+    assert high.value > low.value
+    assert histogram.above.value == pytest.approx(1.0 - high.value)
+    assert sketch.rank(3.0, decay, **options).upper == pytest.approx(high.upper)
+    variance, stddev = (ask(decay, **options) for ask in (sketch.variance, sketch.stddev))
+    assert stddev.value == pytest.approx(math.sqrt(variance.value))
+    count, rate = (ask(decay, **options) for ask in (sketch.count, sketch.rate))
+    assert rate.upper == pytest.approx(count.upper / 3_000)
+    assert sketch.last(decay, **options) == sampled(0).last(decay, now=NOW_SAMPLED)
 
 
 def test_edges_and_points_beyond_all_integers_are_taken() -> None:

@@ -144,22 +144,6 @@ class Estimate:
             caveats=(*self.caveats, "faded"),
         )
 
-    def scaled(self, factor: float) -> Estimate:
-        """The estimate times a number above 0 that is known."""
-        value, lower, upper, stderr = (
-            factor * end for end in (self.value, self.lower, self.upper, self.stderr)
-        )
-        return replace(self, value=value, lower=lower, upper=upper, stderr=stderr)
-
-    def root(self) -> Estimate:
-        """The square root of what is estimated, which is not negative; an interval keeps what it
-        holds, since roots rise. The standard error is that of small errors where there is a
-        value."""
-        value, upper = math.sqrt(self.value), math.sqrt(self.upper)
-        lower = math.sqrt(max(self.lower, 0.0))
-        stderr = self.stderr / (2.0 * value) if value > 0.0 else math.sqrt(self.stderr)
-        return replace(self, value=value, lower=lower, upper=upper, stderr=stderr)
-
 
 class Interval(NamedTuple):
     """An estimate and the ends of its interval: numbers, or arrays of them."""

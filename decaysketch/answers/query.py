@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, overload
 
@@ -39,8 +39,6 @@ from decaysketch.answers.estimate import (
 )
 from decaysketch.answers.sample import Columns, Sample, masses_by
 from decaysketch.core.observations import decode_values
-from decaysketch.decay import Decay
-from decaysketch.decay.area import area
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 __all__ = [
@@ -60,7 +58,6 @@ __all__ = [
     "mean",
     "quantile",
     "rank",
-    "rate",
     "selectivity",
     "stddev",
     "sum",
@@ -151,29 +148,6 @@ def count(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     """Decayed number of observations, with or without a value."""
     columns = sample.columns
     return _sum(sample, columns, np.ones(len(sample)), confidence, unseen=(0.0, 1.0))
-
-
-def rate(sample: Sample, *, confidence: float = 0.95) -> Estimate:
-    """Observations per unit of time: the decayed count over the integral of the decay.
-
-    The integral is taken over the ages from 0 to the last one that has weight
-    (:func:`~decaysketch.decay.area.area`), all of which are looked back on, however long the stream
-    has been there: a stream that is younger than what is asked about was silent before it began.
-    Under ``window(w)`` this is the count over ``w``.
-
-    Raises:
-        ParameterError: the integral is 0, or infinite as under no decay: then no span is asked
-            about; or the decay was fixed by weight and age together.
-    """
-    if not isinstance(sample.decay, Decay):
-        raise ParameterError(f"decay is {sample.decay!r}; a rate needs one of the age alone")
-    span = area(sample.decay)
-    if not 0.0 < span < math.inf:
-        raise ParameterError(
-            f"the integral of {sample.decay!r} over the age is {span:g}; a rate needs a decay "
-            "whose integral is finite and above 0, such as a window or an exponential"
-        )
-    return count(sample, confidence=confidence).scaled(1.0 / span)
 
 
 def total(
@@ -404,7 +378,12 @@ def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
 
 def stddev(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     """Standard deviation of the values, weighted by decayed weight: the root of the variance."""
-    return variance(sample, confidence=confidence).root()
+    found = variance(sample, confidence=confidence)
+    value, upper = math.sqrt(found.value), math.sqrt(found.upper)
+    lower = math.sqrt(max(found.lower, 0.0))
+    # Roots rise, so the interval holds what it held. The standard error is that of small errors.
+    stderr = found.stderr / (2.0 * value) if value > 0.0 else math.sqrt(found.stderr)
+    return replace(found, value=value, lower=lower, upper=upper, stderr=stderr)
 
 
 def _weighted_mean(numbers: Float64Array, masses: Float64Array) -> float:

@@ -15,8 +15,10 @@ kind. Which families answer it follows from what it needs.
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
@@ -30,6 +32,7 @@ from decaysketch.answers.query import Function, HeavyHitter, Histogram, Last, Pr
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
 from decaysketch.decay import Decay
+from decaysketch.decay.area import area
 from decaysketch.errors import ParameterError
 from decaysketch.predicate import MAX_OPERATIONS, MAX_TEXT
 from decaysketch.predicate import Predicate as ReadPredicate
@@ -287,11 +290,37 @@ _SUM = _scalar(
 _COUNT = _scalar(
     "count", "Decayed number of distinct observations, with or without a value.", query.count
 )
+
+
+def _rate(sample: Sample, *, confidence: float) -> Estimate:
+    """The decayed count over the integral of the decay.
+
+    The integral is that over the ages from 0 to the last one that has weight, however long the
+    stream has been there: one that is younger than what is asked about was silent before it began.
+    Under ``window(w)`` this is the count over ``w``.
+
+    Raises:
+        ParameterError: the integral is 0, or infinite as under no decay.
+    """
+    decay = sample.decay
+    if not isinstance(decay, Decay):
+        raise ParameterError(f"decay is {decay!r}; a rate needs one of the age alone")
+    span = area(decay)
+    if not 0.0 < span < math.inf:
+        raise ParameterError(
+            f"the integral of {decay!r} over the age is {span:g}; a rate needs a decay whose "
+            "integral is finite and above 0, such as a window or an exponential"
+        )
+    count = query.count(sample, confidence=confidence)
+    ends = {name: getattr(count, name) / span for name in ("value", "lower", "upper", "stderr")}
+    return replace(count, **ends)
+
+
 _RATE = _scalar(
     "rate",
     "Observations per unit of time: the decayed count over the integral of the decay, over all "
     "ages that it looks back on.",
-    query.rate,
+    _rate,
     needs=frozenset({"chosen decay"}),
 )
 _TOTAL = _scalar(

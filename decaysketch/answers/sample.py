@@ -26,7 +26,6 @@ import numpy.typing as npt
 
 from decaysketch.core.distinct import Distinct
 from decaysketch.core.observations import TIME_LIMIT, check_time, decode_values
-from decaysketch.core.params import SketchParams
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
@@ -77,6 +76,14 @@ class Held(Timed, Protocol):
 
     @property
     def watermarks(self) -> Int64Array: ...
+
+
+class Valued(Protocol):
+    """Parameters, as far as a sample reads them."""
+
+    @property
+    def value_type(self) -> str:
+        """Type of the values."""
 
 
 class Fading(NamedTuple):
@@ -330,7 +337,7 @@ class Sample:
             by default nothing is promised.
     """
 
-    params: SketchParams
+    params: Valued
     decay: object
     now: int
     value_keys: Int64Array

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ from decaysketch.answers.bands import Bands
 from decaysketch.answers.sample import Aged, Fading, Sample, Values, check_answerable
 from decaysketch.asyncwindow.state import WindowState
 from decaysketch.core.observations import TIME_LIMIT
-from decaysketch.core.params import SketchParams
 from decaysketch.decay import Decay
 from decaysketch.decay.functions import NoDecay, Window
 from decaysketch.errors import ParameterError, UnanswerableQueryError
@@ -248,7 +247,7 @@ def _sample(
     variances = chance * jumps * (inverse - weights[1])
     nothing = np.zeros(len(sure))
     return Sample(
-        params=cast(SketchParams, params),  # of which a sample reads the value type
+        params=params,
         decay=fading.decay,
         now=fading.now,
         value_keys=np.concatenate([certain.value_keys, sampled.value_keys]),
