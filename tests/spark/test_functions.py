@@ -809,6 +809,41 @@ class TestDataFrames:
         assert row.null is None
         assert row["sum"] == 85
 
+    def test_every_function_answers_in_sql(self, sql: SparkSession) -> None:
+        """All in one SELECT, from the examples of the table."""
+
+        def literal(form: _questions.Form) -> str:
+            leading = form.question.leading
+            assert leading is not None
+            example = leading.example[0] if form.one else leading.example
+            if isinstance(example, list):
+                return f"array({', '.join(map(str, example))})"
+            return f"'{example}'" if isinstance(example, str) else str(example)
+
+        calls = {
+            called: f"{called}(sketch, "
+            + (f"{literal(form)}, " if form.argument is not None else "")
+            + "'window(1h)', 1100)"
+            for name, form in FUNCTIONS.items()
+            for called in (name, f"{name}_value")
+        }
+        [row] = sql.sql(
+            f"SELECT {', '.join(f'{call} AS {called}' for called, call in calls.items())}, sketch "
+            "FROM sketches WHERE device = 'd0'"
+        ).collect()
+        sketch = ds.DecaySketch.from_bytes(bytes(row.sketch))
+        assert all(row[called] is not None for called in calls)
+        view = sketch.at(ds.decay.window(3_600), NOW)
+        histogram = view.ask("histogram", edges=[0, 10, 20, 30])
+        assert [each.share for each in row.decayed_histogram.bins] == [
+            each.share.value for each in histogram.bins
+        ]
+        assert row.decayed_histogram.above.value == row.decayed_histogram_value.above
+        assert row.decayed_histogram.above.value == histogram.above.value
+        last = sketch.last(ds.decay.window(3_600), now=NOW)
+        assert (row.decayed_last.value, row.decayed_last.time) == last
+        assert row.decayed_rate_value == view.ask("rate").value
+
 
 class TestLimits:
     """What the engine cannot do, with the error it gives, and what to do instead."""
