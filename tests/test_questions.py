@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families import CASES, WINDOW, Case
+from families import CASES, MEDIAN, SUM, WINDOW, Case
 from fastapi.testclient import TestClient
 from service import LOCAL, NOW, OCTETS
 from typer.testing import CliRunner
@@ -25,6 +25,7 @@ from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.questions import QUESTIONS, View, questions_of
 from decaysketch.answers.sample import Sample
 from decaysketch.answers.shapes import Question
+from decaysketch.asyncwindow import MedianSampler, SumSampler
 from decaysketch.cli import app
 from decaysketch.decay.area import area
 from decaysketch.errors import ParameterError, UnanswerableQueryError
@@ -414,6 +415,40 @@ def test_the_last_is_refused_where_it_may_have_been_discarded() -> None:
     at_once.update(np.arange(40.0), 1, np.full(40, 7), np.arange(40))
     with pytest.raises(UnanswerableQueryError, match="is not held for certain"):
         at_once.last(ds.decay.window(3), now=8)
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_the_last_of_what_discards_is_true_or_refused(family: str) -> None:
+    """Of each family, in any order of arrival, at every time around what is held in full."""
+    draw = np.random.default_rng(17)
+    values, times = draw.integers(1, 40, 3_000), draw.integers(1_000, 4_000, 3_000)
+    numbers, width = np.arange(3_000), 100
+    sketch: Any
+    if family in ("sum", "median"):
+        sketch = SumSampler(SUM) if family == "sum" else MedianSampler(MEDIAN)
+        sketch.update(values.astype(np.int64 if family == "sum" else float), times, numbers,
+                      source="a")  # fmt: skip
+    else:
+        params = ds.SketchParams(max_weight=3, id_bits=40, capacity=60)
+        fixed = ds.decay.integral.window(width)
+        sketch = (
+            ds.DecaySketch(params) if family == "decay" else ds.IntegralDecaySketch(params, fixed)
+        )
+        sketch.update(values.astype(float), 1 + numbers % 3, times, numbers)
+    decay = None if family == "integral" else ds.decay.window(width)
+    answered = refused = 0
+    for now in range(3_700, 4_120):
+        counted = (times <= now) & (times >= now - width)
+        truth = max(zip(times[counted], values[counted], strict=True), default=None)
+        try:
+            found = sketch.at(decay, now).ask("last")
+        except UnanswerableQueryError:
+            refused += 1
+            continue
+        answered += 1
+        assert found == (None if truth is None else (truth[1], truth[0])), now
+    assert answered > 15
+    assert refused > 15
 
 
 def test_the_last_of_nothing_is_none() -> None:

@@ -8,6 +8,7 @@
 - ``evaluation``: its answers computed
 - ``caching``: answers that were given, and their names
 - ``reading`` / ``desk``: a request out of a URL; and the way from there to the answer
+- ``document``: the table of questions in the documents
 """
 
 from __future__ import annotations

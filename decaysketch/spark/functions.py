@@ -12,7 +12,7 @@ functions: an aggregate makes the bytes, scalar functions read them.
 ``sketch_build_counted``                    the first without rows that are refused, and their count
 ``sketch_union``                            the merge of the sketches of one row
 ``sketch_info``                             what a sketch holds
-``decayed_mean``, and so on               the questions of :mod:`decaysketch.answers.questions`
+``decayed_mean``, and so on                 the questions of :mod:`decaysketch.answers.questions`
 ==========================================  ======================================================
 
 Each question has two forms: ``decayed_mean`` gives ``struct<value, lower, upper, exact>`` and
