@@ -297,7 +297,8 @@ def _rate(sample: Sample, *, confidence: float) -> Estimate:
 
     The integral is that over the ages from 0 to the last one that has weight, however long the
     stream has been there: one that is younger than what is asked about was silent before it began.
-    Under ``window(w)`` this is the count over ``w``.
+    Under ``window(w)`` this is the count over ``w``, though of whole times the window, which holds
+    both of its ends, has one more.
 
     Raises:
         ParameterError: the integral is 0, or infinite as under no decay.
