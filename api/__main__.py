@@ -29,6 +29,7 @@ from api.operations.keys import keys
 from api.operations.orphan import end_with_parent
 from api.operations.starting import AddressError, check_address
 from api.operations.warmup import warm_up
+from api.queries.document import questions_table
 from api.service.memory import memory_table
 from api.service.metrics import MULTIPROCESS_VARIABLE
 from api.settings import ENV_PREFIX, Settings, SettingsError, settings_table
@@ -219,6 +220,12 @@ def delete(
 def settings() -> None:
     """Write every setting, with default and domain, as a Markdown table."""
     typer.echo(settings_table(), nl=False)
+
+
+@commands.command()
+def questions() -> None:
+    """Write every question that streams answer as a Markdown table."""
+    typer.echo(questions_table(), nl=False)
 
 
 @commands.command()

@@ -15,6 +15,8 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 import decaysketch
+from api.queries.document import questions_table
+from decaysketch.spark._questions import functions_table
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ["decaysketch"] + [
@@ -107,3 +109,25 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         if not target.startswith("http"):
             assert (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    ("page", "command", "table"),
+    [
+        ("http-api.md", "python -m api questions", questions_table()),
+        ("spark.md", "python -m decaysketch.spark", functions_table()),
+    ],
+)
+def test_the_tables_of_questions_are_those_of_the_code(page: str, command: str, table: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (written,) = re.findall(
+        rf"<!-- questions: written by `{command}` -->\n\n(.*)\n<!-- end of questions -->",
+        text,
+        flags=re.DOTALL,
+    )
+    assert written == table
+    module, *arguments = command.removeprefix("python -m ").split()
+    printed = subprocess.run(
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert printed.stdout == table

@@ -11,15 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from api.errors import UnknownSourceError
-from api.families import snapshot_of
 from api.ingest.arrow import read_arrow
 from api.ingest.columns import Batch, Columns, Form, Raw, check
 from api.ingest.json_rows import read_json, read_lines
 from api.service.aggregator import Incoming
 from api.service.streams import Stream
-from decaysketch import DecaySketch, IntegralDecaySketch
 from decaysketch.core.verdicts import Verdict
-from decaysketch.families import Sketch
+from decaysketch.families import FAMILIES, Sketch, recipe_of
 
 __all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "take"]
 
@@ -70,7 +68,7 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Taken:
         return Taken(batch, verdicts, None)
     verdicts[batch.positions] = _verdicts(_before(stream, form.source), form.source, batch.columns)
     sketch = build(stream, form.source, batch.columns)
-    return Taken(batch, verdicts, Incoming(sketch.to_bytes(), snapshot_of(sketch)))
+    return Taken(batch, verdicts, Incoming(sketch.to_bytes(), sketch.snapshot()))
 
 
 def build(stream: Stream, source: str, columns: Columns) -> Sketch:
@@ -78,7 +76,7 @@ def build(stream: Stream, source: str, columns: Columns) -> Sketch:
 
     Elements of a sampler are named by the source and their number.
     """
-    sketch: Sketch = stream.recipe.empty()
+    sketch = stream.recipe.empty()
     _feed(sketch.update, sketch, source, columns)
     return sketch
 
@@ -89,14 +87,14 @@ def _verdicts(sketch: Sketch, source: str, columns: Columns) -> Any:
 
 def _feed(method: Callable[..., Any], sketch: Sketch, source: str, columns: Columns) -> Any:
     values, weights, times, ids = columns
-    if isinstance(sketch, (DecaySketch, IntegralDecaySketch)):
+    if FAMILIES[recipe_of(sketch).family].input.named_by == "ids":
         return method(values, weights, times, ids)
     return method(values, times, ids, source=source)
 
 
 def _before(stream: Stream, source: str) -> Sketch:
     try:
-        return stream.snapshot([source]).thaw()
+        held: Sketch = stream.snapshot([source]).thaw()
     except UnknownSourceError:
-        empty: Sketch = stream.recipe.empty()
-        return empty
+        return stream.recipe.empty()
+    return held

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from api.families import Snapshot
+from decaysketch import Snapshot
 from decaysketch.core.plausible_times import doubt
 
 __all__ = ["doubts_of_columns", "doubts_of_sketches"]

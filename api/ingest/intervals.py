@@ -16,8 +16,8 @@ rows have is not looked at: their names are hashed together with the sampler's o
 from __future__ import annotations
 
 from api.errors import Fault, InvalidRequestError
-from api.families import Snapshot
 from api.journal.model import Interval
+from decaysketch import Snapshot
 
 __all__ = ["UNSHOWN", "check_interval", "interval_of"]
 
@@ -62,7 +62,7 @@ def check_interval(interval: Interval, sketch: Snapshot, *, max_interval: int) -
     numbers = interval.next - interval.first
     if numbers > max_interval:
         _refuse(interval, max_interval, f"at most {max_interval} are taken (max_interval)")
-    if numbers - len(sketch) > UNSHOWN and all(mark is None for mark in sketch.watermarks):
+    if numbers - len(sketch) > UNSHOWN and all(mark is None for mark in sketch.complete_since):
         most = len(sketch) + UNSHOWN
         why = (
             f"the sketch has {len(sketch)} rows and no watermark, so it has discarded nothing: at "

@@ -18,8 +18,8 @@ later one is missing from it, and answers would say that they are complete.
 from __future__ import annotations
 
 from api.errors import ClockAheadError, ClockEarlyError
-from api.families import Snapshot
 from api.service.clock import now_in
+from decaysketch import Snapshot
 from decaysketch.core.time_units import NANOSECONDS
 
 __all__ = ["CLOCK_SHARE", "check_times", "clock_lead_s", "latest_time"]
@@ -85,7 +85,7 @@ def check_times(
         return
     times = {
         "newest": snapshot.newest,
-        "watermarks": max((mark for mark in snapshot.watermarks if mark is not None), default=None),
+        "watermarks": max((m for m in snapshot.complete_since if m is not None), default=None),
         "clock": snapshot.clock,
     }
     allowed = {"newest": limit, "watermarks": limit + snapshot.reach, "clock": limit}

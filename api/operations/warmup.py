@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from api.families import snapshot_of
-from decaysketch import SketchParams, decay
-from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch import decay
 from decaysketch.core import compiling, distinct
-from decaysketch.families import Recipe, recipe_of
+from decaysketch.families import FAMILIES
 
 __all__ = ["warm_up"]
 
@@ -24,21 +22,19 @@ def warm_up() -> None:
 
 def _run_all() -> None:
     distinct.warm_up()
-    params = SketchParams(max_weight=2, id_bits=8, capacity=8)
-    values, numbers = [1.0, 2.0], [1, 2]
-    element: dict[str, Any] = {"sequence": numbers, "source": "warm-up"}
-    examples: list[tuple[Recipe, list[Any], dict[str, Any]]] = [
-        (recipe_of(params), [values, numbers, numbers, numbers], {}),
-        (recipe_of(params, decay.integral.window(5)), [values, numbers, numbers, numbers], {}),
-        (recipe_of(SumParams(max_sum=100, capacity=8)), [numbers, numbers], element),
-        (recipe_of(MedianParams(max_count=100, capacity=8)), [values, numbers], element),
-    ]
-    for recipe, columns, named in examples:
+    numbers = [1, 2]
+    for family in FAMILIES.values():
+        recipe = family.example
+        values = [1, 2] if recipe.params.value_type == "int64" else [1.0, 2.0]
+        columns: list[Any] = [values, numbers, numbers, numbers]
+        named: dict[str, Any] = {}
+        if family.input.named_by == "sequence":
+            columns, named = [values, numbers], {"sequence": numbers, "source": "warm-up"}
         sketch = recipe.empty()
         sketch.verdicts(*columns, **named)
         sketch.update(*columns, **named)
-        read = snapshot_of(recipe.decode(sketch.to_bytes()))
+        read = recipe.decode(sketch.to_bytes()).snapshot()
         asked = recipe.empty()
-        for each in (read.thaw(), sketch):  # the second answer has less to compute
+        for each in (read, sketch):  # the second answer has less to compute
             asked.merge(each)
-            snapshot_of(asked).samples(decay.window(5), 2)
+            asked.snapshot().at(decay.window(5), 2)

@@ -1,13 +1,14 @@
 // The page: what is chosen, what is asked when it changes, and where the answers go.
 
 import { recall, remember } from "./address.js";
+import { AnyQuestion } from "./asking.js";
 import { LineChart } from "./charts.js";
 import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js";
 import { curveOfText, formula, LENGTH } from "./decay.js";
 import { key, Newest, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
 import { element, showFigures, showHitters, showTable } from "./panels.js";
-import { askFigures, askSeries, familyOf, seriesLabel, seriesOf } from "./questions.js";
+import { askFigures, askSeries, familyOf, learnFamilies, seriesLabel, seriesOf } from "./questions.js";
 import {
   $, askedNow, check, fixedDecay, kindsOf, latest, newestData, radio, serviceDecay, shownNow, state, timesOf,
 } from "./state.js";
@@ -71,6 +72,17 @@ const series = new Newest(
   },
 );
 
+const any = new AnyQuestion($("any-panel"), (debounceMs = TYPING_MS) => { if (!state.textFault) askAny(debounceMs); });
+
+const found = new Newest(
+  (signal, stream, query) => AnyQuestion.ask(signal, stream, query),
+  (answer, _ms, _stream, _query, question) => any.answer(answer, question, state.unit),
+  (error) => {
+    if (error.status === 401) { askForKey(); return; }
+    any.fail(error.status ? error.message : "The aggregator does not answer.");
+  },
+);
+
 const curve = new Newest(
   (signal, text, unit, oldest) => curveOfText(text, unit, oldest, signal),
   ({ points }, _ms, text) => {
@@ -94,6 +106,7 @@ function ask(debounceMs = 0) {
   if (state.decay.kind === "expression" && !fixedDecay()) {
     figures.cancel();
     series.cancel();
+    found.cancel();
     if (state.decay.text.trim() === "") {
       curve.cancel();
       state.textFault = "write a formula of the age x";
@@ -120,6 +133,14 @@ function askAnswers(debounceMs = 0) {
 function askNow(debounceMs = 0) {
   const { stream, confidence, phi } = state;
   figures.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, phi }], debounceMs);
+  askAny(debounceMs);
+}
+
+function askAny(debounceMs) {
+  const [decay, now] = [serviceDecay(), askedNow()];
+  const question = any.with({ confidence: state.confidence, ...(decay && { decay }), ...(now !== null && { now }) });
+  if (question) found.put(question, debounceMs);
+  else found.cancel();
 }
 
 function askOverTime(debounceMs = 0) {
@@ -254,7 +275,7 @@ async function chooseStream(name, moved) {
   choosing?.abort();
   choosing = new AbortController();
   const { signal } = choosing;
-  for (const each of [figures, series, curve]) each.cancel();
+  for (const each of [figures, series, found, curve]) each.cancel();
   try {
     const stream = await request(streamPath(name), undefined, signal);
     const unit = new Unit(stream.params.time_unit);
@@ -333,6 +354,7 @@ function present() {
   document.querySelector('input[name="mode"][value="live"]').disabled = !unit.hasClock;
   document.querySelector('input[name="mode"][value="newest"]').disabled = newestData(stream) === null;
   check("mode", state.mode);
+  any.show(stream);
   showRanges();
   showExamples();
   showDecay();
@@ -479,6 +501,7 @@ $("forget-key").addEventListener("click", () => { key.forget(); location.reload(
 // What there is; and the chosen stream again where it changed.
 async function look() {
   try {
+    await learnFamilies();
     const streams = await allStreams();
     $("forget-key").hidden = !key.held;
     if (!$("key-form").hidden) $("key-form").hidden = true;

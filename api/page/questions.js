@@ -5,16 +5,24 @@ import { request, streamPath } from "./http.js";
 const QUANTILES = [0.1, 0.5, 0.9];
 const NAMES = { 0.1: "p10", 0.5: "p50", 0.9: "p90" };
 
-// Of each family: the number it mainly counts, and whether it tells of values.
-const FAMILIES = {
-  decay: { scalars: ["count", "mean"], values: true },
-  integral: { scalars: ["count", "mean"], values: true },
-  median: { scalars: ["count", "mean"], values: true },
-  sum: { scalars: ["count", "sum"], values: false },
-};
+// The numbers that a family mainly tells of: the first two of these that it has.
+const MAIN = ["count", "mean", "sum"];
 const LABELS = { count: "Decayed count", mean: "Decayed mean", sum: "Decayed sum" };
 
-export const familyOf = (stream) => FAMILIES[stream.family] ?? { scalars: ["count"], values: false };
+let families = null;
+
+// What streams of each family can be asked, as the service says; once.
+export async function learnFamilies() {
+  families ??= (await request("/v1/families")).families;
+}
+
+// By name: a description, arguments, and the parts of an answer.
+export const questionsOf = (stream) => families?.[stream.family]?.questions ?? {};
+
+export function familyOf(stream) {
+  const questions = questionsOf(stream);
+  return { scalars: MAIN.filter((name) => name in questions).slice(0, 2), values: "quantile" in questions };
+}
 
 // What the series of a stream without values is of.
 export const seriesOf = (stream) => (familyOf(stream).values ? "count" : familyOf(stream).scalars.at(-1));

@@ -8,6 +8,7 @@
 - ``evaluation``: its answers computed
 - ``caching``: answers that were given, and their names
 - ``answering``: the way from a request to its answers
+- ``document``: the table of questions in the documents
 """
 
 from __future__ import annotations

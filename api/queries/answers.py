@@ -1,25 +1,21 @@
-"""Answers as they travel."""
+"""Answers as they travel: a model for each shape that :data:`QUESTIONS` knows."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Self, Union
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from decaysketch.answers.estimate import CAVEATS, Estimate
+from decaysketch.answers.questions import QUESTIONS, View
+from decaysketch.answers.shapes import Column, Question, Shape
 
 __all__ = [
     "EstimateModel",
-    "GroupByAnswer",
-    "GroupModel",
     "GroupResponse",
-    "HeavyHitterModel",
-    "HeavyHittersAnswer",
     "PointAnswer",
-    "QuantileAnswer",
-    "QuantileEstimate",
     "QueryResponse",
-    "ScalarAnswer",
     "SeriesAnswer",
 ]
 
@@ -50,80 +46,104 @@ class EstimateModel(BaseModel):
         return cls(**estimate.to_dict())
 
 
-class _Answer(BaseModel):
+class PointAnswer(BaseModel):
+    """Base of the answers at one time: a model for each shape that answers have."""
+
     now: int = Field(description="The time asked about.")
     verified: Literal["proof", "grid"] = Field(
         default="proof",
         description="How it is known that the decay falls: proved, or looked at on a grid of ages.",
     )
+    aggregate: str
+
+    @staticmethod
+    def of(question: Question[Any], found: Any, arguments: Mapping[str, Any], view: View) -> Any:
+        """An answer of the library, on its way.
+
+        Args:
+            question: what was asked.
+            found: the answer.
+            arguments: of the question.
+            view: what was asked.
+        """
+        parts = question.parts(found, arguments)
+        rows = question.shape.rows
+        if rows is not None:
+            listed = [_estimates_of(rows.columns, row) for row in parts[rows.name]]
+            parts[rows.name] = next(iter(listed), None) if rows.single else listed
+        parts = _estimates_of(question.shape.beside, parts)
+        model = _MODELS[question.shape.name]
+        return model(aggregate=question.name, now=view.now, verified=view.verified, **parts)
 
 
-class ScalarAnswer(_Answer):
-    """One number."""
-
-    aggregate: Literal["sum", "count", "total", "mean", "variance", "median", "rank", "selectivity"]
-    estimate: EstimateModel
-
-
-class QuantileEstimate(BaseModel):
-    """One quantile."""
-
-    q: float
-    estimate: EstimateModel
+def _estimates_of(columns: Iterable[Column], parts: dict[str, Any]) -> dict[str, Any]:
+    estimates = {
+        each.name: EstimateModel.of(parts[each.name]) for each in columns if each.kind == "estimate"
+    }
+    return parts | estimates
 
 
-class QuantileAnswer(_Answer):
-    """Quantiles, in the order asked."""
-
-    aggregate: Literal["quantile"]
-    quantiles: list[QuantileEstimate]
-
-
-class HeavyHitterModel(BaseModel):
-    """A value and its share of the decayed weight."""
-
-    value: int | float
-    frequency: EstimateModel
+_TYPES: dict[str, Any] = {
+    "estimate": EstimateModel,
+    "number": int | float,
+    "float": float,
+    "time": int,
+    "integer": int,
+}
 
 
-class HeavyHittersAnswer(_Answer):
-    """The values whose share exceeds phi, heaviest first."""
-
-    aggregate: Literal["heavy_hitters"]
-    heavy_hitters: list[HeavyHitterModel]
-
-
-class GroupModel(BaseModel):
-    """A value, the decayed sum of the weights of its observations, and their decayed count."""
-
-    value: int | float
-    sum: EstimateModel
-    count: EstimateModel
+def _fields(columns: Iterable[Column]) -> dict[str, Any]:
+    return {
+        each.name: (
+            Annotated[
+                _TYPES[each.kind] | None if each.nullable else _TYPES[each.kind],
+                Field(description=each.doc),
+            ],
+            ...,
+        )
+        for each in columns
+    }
 
 
-class GroupByAnswer(_Answer):
-    """The heaviest values, heaviest first."""
+def _model(shape: Shape) -> type[PointAnswer]:
+    """Of the answers of one shape, whatever they are to."""
+    names = tuple(name for name, each in QUESTIONS.items() if each.shape.name == shape.name)
+    fields: dict[str, Any] = {"aggregate": (Literal[names], ...)}
+    if shape.rows is not None:
+        row: Any = create_model(
+            shape.rows.row,
+            __doc__=shape.rows.doc,
+            __module__=__name__,
+            **_fields(shape.rows.columns),
+        )
+        fields[shape.rows.name] = (row | None if shape.rows.single else list[row], ...)
+    return create_model(
+        f"{shape.name}Answer",
+        __base__=PointAnswer,
+        __doc__=shape.doc,
+        __module__=__name__,
+        **fields,
+        **_fields(shape.beside),
+    )
 
-    aggregate: Literal["group_by"]
-    groups: list[GroupModel]
-    total_groups: int = Field(description="Distinct values in the sample, listed or not.")
 
+_MODELS = {each.shape.name: _model(each.shape) for each in QUESTIONS.values()}
 
-PointAnswer: TypeAlias = ScalarAnswer | QuantileAnswer | HeavyHittersAnswer | GroupByAnswer
+_AnyPoint: Any = Annotated[Union[*_MODELS.values()], Field(discriminator="aggregate")]
 
 
 class SeriesAnswer(BaseModel):
     """The answer at each of several times."""
 
     aggregate: str
-    points: list[Annotated[PointAnswer, Field(discriminator="aggregate")]] = Field(
+    points: list[_AnyPoint] = Field(
         description="In the order of the times; each as if it had been asked alone."
     )
 
 
 class _Response(BaseModel):
     digest: str = Field(description="Of the sketch that was asked: equal digests, equal answers.")
-    answers: list[SeriesAnswer | Annotated[PointAnswer, Field(discriminator="aggregate")]] = Field(
+    answers: list[SeriesAnswer | _AnyPoint] = Field(
         description="In the order of the queries; a query with `times` has a series."
     )
     warnings: list[str] = Field(

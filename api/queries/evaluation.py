@@ -10,13 +10,13 @@ is refused or answered whatever else the machine does.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from api.errors import Fault, UnanswerableQueriesError
 from api.queries.answers import GroupResponse, PointAnswer, QueryResponse, SeriesAnswer
 from api.queries.planning import Plan, refusal
 from api.queries.requests import GroupRequest
-from decaysketch.answers.sample import Sample, pool
+from decaysketch.answers.questions import View
 from decaysketch.core.plausible_times import doubts_of_query
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
@@ -92,7 +92,7 @@ class Evaluation:
         for (_, now), places in self._asked.items():
             first = places[0][0]
             try:
-                samples = self._plan.snapshot.samples(self._plan.decays[first], now)
+                view = self._plan.snapshot.at(self._plan.decays[first], now)
             except UnanswerableQueryError as error:
                 self._refused |= dict.fromkeys(places, error)
                 yield first
@@ -100,22 +100,27 @@ class Evaluation:
             except ParameterError as error:
                 fault = Fault(field=f"queries[{first}].decay", reason=str(error))
                 raise refusal([fault]) from None
-            rows = sum(map(len, samples))
-            self._spend(len(samples) * _DRAW_S + rows * _DRAW_ROW_S)
-            yield from self._read(samples, now, places)
+            self._spend(len(view.samples) * _DRAW_S + view.rows * _DRAW_ROW_S)
+            yield from self._read(view, places)
 
-    def _read(self, samples: Sequence[Sample], now: int, places: list[_Place]) -> Iterator[int]:
-        """Every query about one decay and time, from its samples."""
-        pooled = [pool(samples)]
+    def _read(self, view: View, places: list[_Place]) -> Iterator[int]:
+        """Every query about one decay and time, from what can be seen then."""
         answered: dict[str, PointAnswer] = {}
         for place in places:
             position = place[0]
             question = self._plan.questions[position]
             if question not in answered:
                 query = self._plan.request.queries[position]
-                read = samples if query.combine == "median" else pooled
-                self._spend(sum(map(query.work_s, read)))
-                answered[question] = query.read(read, now)
+                self._spend(query.work_s(view))
+                try:
+                    answered[question] = query.read(view)
+                except UnanswerableQueryError as error:
+                    self._refused[place] = error
+                    yield position
+                    continue
+                except ParameterError as error:
+                    fault = Fault(field=f"queries[{position}]", reason=str(error))
+                    raise refusal([fault]) from None
             self._found[place] = answered[question]
             yield position
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from api.errors import Fault, IncompatibleStreamsError, InvalidRequestError
-from api.families import Snapshot, join
 from api.service.budget import Memory
 from api.service.streams import Stream
+from decaysketch import Snapshot
 from decaysketch.families import Recipe
 
 __all__ = ["Joins", "common_recipe"]
@@ -78,7 +78,7 @@ class Joins:
         rows = sum(map(len, parts))
         reading.make_room(rows)
         with self._memory.merging(rows):
-            joined = join(common_recipe(streams), parts)
+            joined = common_recipe(streams).join(parts)
         made = _Join(reading.track(joined, len(joined)), key, self)
         with self._lock:
             self._joins[key] = made

@@ -14,20 +14,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
-from api.families import AGGREGATES, Snapshot, fixed_decay
 from api.queries.caching import etag
 from api.queries.decays import DecayModel, PiecewiseDecay, decay_asked, is_expression
 from api.queries.groups import Joins, common_recipe
-from api.queries.requests import AnyQuery, GroupRequest, QueryRequest, SelectivityQuery
+from api.queries.requests import AnyQuery, GroupRequest, QueryRequest
 from api.service.clock import now_in
 from api.service.streams import Stream
 from api.settings import Settings
+from decaysketch import Snapshot
+from decaysketch.answers.questions import read_predicate
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay, integral
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.decay.read import fields_of
 from decaysketch.errors import ParameterError
-from decaysketch.families import Recipe
+from decaysketch.families import FAMILIES, Recipe
 
 __all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "Texts", "plan", "refusal"]
 
@@ -185,8 +186,8 @@ def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> N
     steps = sum(len(each.decay.steps) for each in queries if isinstance(each.decay, PiecewiseDecay))
     _at_most("queries", steps, "steps of decays", MAX_STEPS)
     texts = {each.decay for each in queries if is_expression(each.decay)}
-    predicates = {each.predicate for each in queries if isinstance(each, SelectivityQuery)}
-    expressions = len(texts) + len(predicates - {None})
+    predicates = {text for each in queries for text in each.predicates.values()}
+    expressions = len(texts) + len(predicates)
     _at_most("queries", expressions, "different expressions", settings.max_expressions)
 
 
@@ -199,7 +200,7 @@ def _at_most(field: str, given: int, what: str, most: int) -> None:
 
 
 def _check_aggregates(names: Sequence[str], recipe: Recipe, queries: Sequence[AnyQuery]) -> None:
-    known = AGGREGATES[recipe.family]
+    known = FAMILIES[recipe.family].questions
     unknown = {i: each.aggregate for i, each in enumerate(queries) if each.aggregate not in known}
     if unknown:
         raise UnsupportedAggregateError(names[0], recipe.family, known, unknown)
@@ -207,7 +208,7 @@ def _check_aggregates(names: Sequence[str], recipe: Recipe, queries: Sequence[An
 
 def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
     """The decay of each query, each where it is the query that chooses, and predicates read."""
-    fixed = fixed_decay(recipe)
+    fixed = recipe.decay
     faults: list[Fault] = []
     chosen: list[Decay | None] = []
     for position, each in enumerate(texts.request.queries):
@@ -220,9 +221,9 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
                 faults.append(Fault(field=field, reason="missing"))
             else:
                 chosen[-1] = texts.decay(each.decay)
-            if isinstance(each, SelectivityQuery):
-                field = f"queries[{position}].predicate"
-                _ = each.holds
+            for name, predicate in each.predicates.items():
+                field = f"queries[{position}].{name}"
+                read_predicate(predicate)
         except ParameterError as error:
             faults.append(Fault(field=field, reason=str(error)))
     if faults:

@@ -1,60 +1,44 @@
-"""What may be asked: a class for each aggregate, and the call into the library that it is.
+"""What may be asked: a model for each question that :data:`QUESTIONS` knows.
 
-A query names its aggregate, its decay and its time or times; nothing is declared beforehand. A new
-aggregate is one class here: what it asks, and ``read``, which turns weighted samples, one for each
-hash function, into its answer; which families have it is said in ``api.families``.
+A query names its aggregate, its decay and its time or times; nothing is declared beforehand. Its
+arguments, their types and domains are those of the question, and so are what it costs and how it is
+answered: nothing of an aggregate is written down here.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, Union
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
     Tag,
+    create_model,
     model_validator,
 )
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from api.queries.answers import (
-    EstimateModel,
-    GroupByAnswer,
-    GroupModel,
-    HeavyHitterModel,
-    HeavyHittersAnswer,
-    PointAnswer,
-    QuantileAnswer,
-    QuantileEstimate,
-    ScalarAnswer,
-)
+from api.queries.answers import PointAnswer
 from api.queries.decays import AnyDecay, AnyNumber
 from api.schemas import RequestModel, SourceText
-from decaysketch.answers import ensemble, query
 from decaysketch.answers.ensemble import Combine
-from decaysketch.answers.estimate import Estimate
-from decaysketch.answers.sample import Sample
+from decaysketch.answers.questions import QUESTIONS, View
+from decaysketch.answers.shapes import REQUIRED, SCALAR, Argument, Question
 from decaysketch.core.observations import TIME_LIMIT
-from decaysketch.text.predicate import MAX_OPERATIONS, MAX_TEXT, Predicate
 
 __all__ = [
     "MOST_QUERIES",
     "MOST_TIMES",
     "AnyQuery",
     "GroupRequest",
+    "Query",
     "QueryRequest",
-    "SelectivityQuery",
     "Times",
 ]
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Time = Annotated[int, Field(ge=-TIME_LIMIT, le=TIME_LIMIT)]
 StreamText = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
@@ -65,26 +49,6 @@ MOST_TIMES = 10_000
 """Times of a list; the setting ``max_points`` is at most this."""
 
 _MOST_SOURCES = 1000
-_MOST_HITTERS = 10_000
-
-# Processor seconds, measured on one core with 1,000 to 100,000 rows, rounded: of
-# an answer; of a row that it reads; of a row put in the order of values; of a row and operation of
-# a predicate; of a sampled quantile; of an estimate for each of many values.
-_ANSWER_S = 2e-4
-_ROW_S = 30e-9
-_RANKED_ROW_S = 150e-9
-_OPERATION_S = 4e-9
-_QUANTILE_S = 1.7e-3
-_VALUE_S = 15e-6
-
-_SCALARS: dict[str, Callable[..., Estimate]] = {
-    "sum": query.sum,
-    "count": query.count,
-    "total": query.total,
-    "mean": query.mean,
-    "variance": query.variance,
-    "median": partial(query.quantile, q=0.5),
-}
 
 
 class Range(RequestModel):
@@ -117,7 +81,9 @@ Times = Annotated[
 ]
 
 
-class _Query(RequestModel):
+class Query(RequestModel):
+    """Base of the queries: what all of them have."""
+
     aggregate: str
     decay: AnyDecay | None = Field(
         default=None,
@@ -159,236 +125,115 @@ class _Query(RequestModel):
             return range(self.times.start, self.times.stop + 1, self.times.step)
         return self.times
 
-    @property
-    def estimates(self) -> int:
-        """So many estimates may one answer hold."""
-        return 1
-
-    def work_s(self, sample: Sample) -> float:
-        """About so long the processor needs to read the answer from a sample."""
-        return _ANSWER_S + len(sample) * _ROW_S
-
-    @abstractmethod
-    def read(self, samples: Sequence[Sample], now: int) -> PointAnswer:
-        """The answer at a time."""
-
-    def _scalar(
-        self, samples: Sequence[Sample], now: int, ask: Callable[..., Estimate]
-    ) -> ScalarAnswer:
-        ask = partial(ask, confidence=self.confidence)
-        estimate = ensemble.estimate(samples, ask, self.combine)
-        return ScalarAnswer(
-            aggregate=self.aggregate,  # type: ignore[arg-type]  # of those that are numbers
-            now=now,
-            verified=samples[0].verified,
-            estimate=EstimateModel.of(estimate),
-        )
-
-
-class ScalarQuery(_Query):
-    """`sum` of weights, `count` of observations, `total` of values; `mean`, `variance` and `median`
-    of values, weighted by decayed weight."""
-
-    aggregate: Literal["sum", "count", "total", "mean", "variance", "median"]
-
-    def work_s(self, sample: Sample) -> float:
-        if self.aggregate == "median":
-            return _quantiles_work_s(sample, 1)
-        return super().work_s(sample)
-
-    def read(self, samples: Sequence[Sample], now: int) -> ScalarAnswer:
-        return self._scalar(samples, now, _SCALARS[self.aggregate])
-
-
-def _quantiles_work_s(sample: Sample, count: int) -> float:
-    each = _ROW_S if sample.exact else _QUANTILE_S
-    return _ANSWER_S + len(sample) * _RANKED_ROW_S + count * each
-
-
-class QuantileQuery(_Query):
-    """The least value whose relative rank is `q` or more, for one `q` or several."""
-
-    aggregate: Literal["quantile"]
-    q: list[Share] = Field(
-        min_length=1,
-        max_length=1000,
-        fail_fast=True,
-        description="A number in [0, 1], or a list of them.",
-    )
-
     @model_validator(mode="before")
     @classmethod
     def _one_is_a_list(cls, fields: Any) -> Any:
-        if isinstance(fields, dict) and isinstance(fields.get("q"), (int, float)):
-            return fields | {"q": [fields["q"]]}
+        if isinstance(fields, dict) and (name := fields.get("aggregate")) in QUESTIONS:
+            for each in QUESTIONS[name].arguments:
+                if each.many == "either" and isinstance(fields.get(each.json), (int, float)):
+                    fields = fields | {each.json: [fields[each.json]]}
         return fields
 
-    @property
-    def estimates(self) -> int:
-        return len(self.q)
-
-    def work_s(self, sample: Sample) -> float:
-        return _quantiles_work_s(sample, len(self.q))
-
-    def read(self, samples: Sequence[Sample], now: int) -> QuantileAnswer:
-        def ask(sample: Sample) -> list[Estimate]:
-            return query.quantile(sample, self.q, confidence=self.confidence)
-
-        estimates = ensemble.estimates(samples, ask, self.combine)
-        return QuantileAnswer(
-            aggregate=self.aggregate,
-            now=now,
-            verified=samples[0].verified,
-            quantiles=[
-                QuantileEstimate(q=q, estimate=EstimateModel.of(estimate))
-                for q, estimate in zip(self.q, estimates, strict=True)
-            ],
-        )
-
-
-class RankQuery(_Query):
-    """Share of the decayed weight whose value is `v` or less."""
-
-    aggregate: Literal["rank"]
-    v: AnyNumber
-
-    def read(self, samples: Sequence[Sample], now: int) -> ScalarAnswer:
-        return self._scalar(samples, now, partial(query.rank, value=self.v))
-
-
-class SelectivityQuery(_Query):
-    """Share of the decayed weight whose value is `at_least` and `at_most` so much (give one of the
-    two, or both), or for which a `predicate` holds."""
-
-    aggregate: Literal["selectivity"]
-    at_least: AnyNumber | None = None
-    at_most: AnyNumber | None = None
-    predicate: str | None = Field(
-        default=None,
-        max_length=MAX_TEXT,
-        description="Of the value `v` and the weight `w`: decimal numbers, `+ - * / // % **`, "
-        "`abs min max`, `< <= > >= == !=`, `and or not`. It is read, never executed.",
-        examples=["v / w > 2 and not v > 100"],
-    )
-
     @model_validator(mode="after")
-    def _one_is_given(self) -> Self:
-        bounded = self.at_least is not None or self.at_most is not None
-        if bounded == (self.predicate is not None):
-            raise PydanticCustomError(
-                "no_bound", "give at_least, at_most or both, or else a predicate"
-            )
+    def _arguments_agree(self) -> Self:
+        if fault := self.question.check(self.arguments):
+            raise PydanticCustomError("arguments", "{fault}", {"fault": fault})
         return self
 
-    def work_s(self, sample: Sample) -> float:
-        operations = min(MAX_OPERATIONS, len(self.predicate or ""))
-        return super().work_s(sample) + len(sample) * operations * _OPERATION_S
-
-    def read(self, samples: Sequence[Sample], now: int) -> ScalarAnswer:
-        return self._scalar(samples, now, partial(query.selectivity, predicate=self.holds))
+    @property
+    def question(self) -> Question[Any]:
+        """What is asked."""
+        return QUESTIONS[self.aggregate]
 
     @property
-    def holds(self) -> query.Predicate:
-        """What is asked, as a function of the columns of values and weights.
+    def arguments(self) -> dict[str, Any]:
+        """What it is asked with."""
+        return {each.name: getattr(self, each.json) for each in self.question.travelling}
 
-        Raises:
-            ParameterError: the text of the predicate cannot be read.
-        """
-        return self._is_within if self.predicate is None else _predicate(self.predicate)
+    @property
+    def predicates(self) -> dict[str, str]:
+        """Texts among the arguments, by their names in JSON."""
+        texts = {
+            each.json: getattr(self, each.json)
+            for each in self.question.travelling
+            if each.kind == "predicate"
+        }
+        return {name: text for name, text in texts.items() if text is not None}
 
-    def _is_within(
-        self, values: npt.NDArray[Any], _weights: npt.NDArray[Any]
-    ) -> npt.NDArray[np.bool_]:
-        held = np.ones(len(values), np.bool_)
-        if self.at_least is not None:
-            held &= np.asarray(values >= self.at_least)
-        if self.at_most is not None:
-            held &= np.asarray(values <= self.at_most)
-        return held
+    @property
+    def estimates(self) -> int:
+        """So many estimates may one answer hold."""
+        return self.question.most(self.arguments)
+
+    def work_s(self, view: View) -> float:
+        """About so long the processor needs to read the answer."""
+        return view.cost_s(self.question, combine=self.combine, **self.arguments)
+
+    def read(self, view: View) -> PointAnswer:
+        """The answer at the time of a view."""
+        arguments = self.arguments
+        found = view.ask(
+            self.question, confidence=self.confidence, combine=self.combine, **arguments
+        )
+        answer: PointAnswer = PointAnswer.of(self.question, found, arguments, view)
+        return answer
 
 
-@lru_cache(maxsize=256)
-def _predicate(text: str) -> Predicate:
-    """The same text is read once, however many queries of a request have it."""
-    return Predicate(text)
+def _field(argument: Argument) -> Any:
+    """Of a request: type, domain and default of an argument."""
+    bounds = {"ge": argument.least, "le": argument.most, "lt": argument.below}
+    kinds: dict[str, Any] = {
+        "number": AnyNumber, "share": float, "integer": int, "predicate": str
+    }  # fmt: skip
+    bounded: dict[str, Any] = {name: each for name, each in bounds.items() if each is not None}
+    kind: Any = kinds[argument.kind]
+    more: dict[str, Any] = {"description": argument.doc}
+    if argument.kind == "predicate":
+        more |= {"max_length": argument.longest, "examples": [argument.example]}
+    if argument.many != "no":
+        kind = list.__class_getitem__(Annotated[kind, Field(**bounded)] if bounded else kind)
+        more |= {"min_length": argument.fewest, "max_length": argument.longest, "fail_fast": True}
+    else:
+        more |= bounded
+    if argument.served is None:
+        kind = kind | None
+    default = ... if argument.served is REQUIRED else argument.served
+    return Annotated[kind, Field(**more)], default
 
 
-class HeavyHittersQuery(_Query):
-    """Values with more than the share `phi` of the decayed weight."""
-
-    aggregate: Literal["heavy_hitters"]
-    phi: float = Field(ge=0, lt=1)
-    limit: int = Field(
-        default=_MOST_HITTERS, ge=1, le=_MOST_HITTERS, description="The heaviest so many of them."
+def _model(name: str, doc: str, names: tuple[str, ...], arguments: Iterable[Argument]) -> Any:
+    literal: Any = Literal[names]
+    return create_model(
+        f"{name}Query",
+        __base__=Query,
+        __doc__=doc,
+        __module__=__name__,
+        aggregate=(literal, ...),
+        **{each.json: _field(each) for each in arguments},
     )
 
-    @property
-    def estimates(self) -> int:
-        return self.limit if self.phi * self.limit <= 1 else int(1 / self.phi)
 
-    def work_s(self, sample: Sample) -> float:
-        values = len(sample) if self.phi * len(sample) <= 1 else int(1 / self.phi)
-        return _ANSWER_S + len(sample) * _RANKED_ROW_S + values * _VALUE_S
-
-    def read(self, samples: Sequence[Sample], now: int) -> HeavyHittersAnswer:
-        hitters = ensemble.heavy_hitters(
-            samples, self.phi, confidence=self.confidence, combine=self.combine
-        )
-        return HeavyHittersAnswer(
-            aggregate=self.aggregate,
-            now=now,
-            verified=samples[0].verified,
-            heavy_hitters=[
-                HeavyHitterModel(value=each.value, frequency=EstimateModel.of(each.frequency))
-                for each in hitters[: self.limit]
-            ],
-        )
+def _models() -> Iterator[Any]:
+    """One of all questions without arguments that are answered by one number; and one of each of
+    the others."""
+    plain = {
+        name: each.doc
+        for name, each in QUESTIONS.items()
+        if each.shape is SCALAR and not each.travelling
+    }
+    doc = "\n\n".join(f"`{name}`: {text}" for name, text in plain.items())
+    yield _model("Scalar", doc, tuple(plain), ())
+    for name, each in QUESTIONS.items():
+        if name not in plain:
+            camel = name.title().replace("_", "")
+            yield _model(camel, each.doc, (name,), each.travelling)
 
 
-class GroupByQuery(_Query):
-    """Decayed sum and count of each distinct value, the heaviest `limit` of them."""
-
-    aggregate: Literal["group_by"]
-    limit: int = Field(default=100, ge=1, le=10_000)
-
-    @property
-    def estimates(self) -> int:
-        return 2 * self.limit
-
-    def work_s(self, sample: Sample) -> float:
-        values = len(sample) if self.combine == "median" else min(len(sample), self.limit)
-        return _ANSWER_S + 2 * (len(sample) * _RANKED_ROW_S + values * _VALUE_S)
-
-    def read(self, samples: Sequence[Sample], now: int) -> GroupByAnswer:
-        groups, total = self._groups(samples)
-        return GroupByAnswer(
-            aggregate=self.aggregate,
-            now=now,
-            verified=samples[0].verified,
-            groups=[
-                GroupModel(
-                    value=group.value,
-                    sum=EstimateModel.of(group.sum),
-                    count=EstimateModel.of(group.count),
-                )
-                for group in groups
-            ],
-            total_groups=total,
-        )
-
-    def _groups(self, samples: Sequence[Sample]) -> tuple[list[query.Group], int]:
-        if len(samples) > 1:
-            groups = ensemble.group_by(samples, confidence=self.confidence, combine=self.combine)
-            return groups[: self.limit], len(groups)
-        (sample,) = samples
-        groups = query.group_by(sample, limit=self.limit, confidence=self.confidence)
-        return groups, len(sample.ranking.values)
-
-
-AnyQuery = Annotated[
-    ScalarQuery | QuantileQuery | RankQuery | SelectivityQuery | HeavyHittersQuery | GroupByQuery,
-    Field(discriminator="aggregate"),
-]
+_AnyQuery: Any = Annotated[Union[*_models()], Field(discriminator="aggregate")]
+if TYPE_CHECKING:
+    AnyQuery: TypeAlias = Query
+else:
+    AnyQuery = _AnyQuery
 
 _EXAMPLE: JsonDict = {
     "queries": [

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from api.queries import GroupRequest, QueryRequest
 from api.routes import (
     decays,
+    families,
     keys,
     live,
     observations,
@@ -42,6 +43,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         queries,
         live,
         decays,
+        families,
         keys,
         service,
         page,

@@ -28,6 +28,7 @@ _FILES = {
     _INDEX: "text/html; charset=utf-8",
     "address.js": _JAVASCRIPT,
     "app.js": _JAVASCRIPT,
+    "asking.js": _JAVASCRIPT,
     "charts.js": _JAVASCRIPT,
     "curve.js": _JAVASCRIPT,
     "decay.js": _JAVASCRIPT,

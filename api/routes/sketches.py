@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 
 from api import schemas
 from api.errors import InvalidRequestError
-from api.families import Snapshot
 from api.http.guard import reads, writes
 from api.http.problems import problems
 from api.ingest.doubts import doubts_of_sketches
@@ -24,6 +23,7 @@ from api.service.aggregator import Aggregator, Incoming
 from api.service.budget import PART_ROWS, Hold, Memory
 from api.service.streams import Stream
 from api.settings import Settings
+from decaysketch import Snapshot
 
 __all__ = ["router"]
 

@@ -378,7 +378,7 @@ def _state(stream: Stream, sources: list[schemas.SourceState]) -> bytes:
         secret_ids=stream.row.id_key is not None,
         bind_keys=stream.row.bind_keys,
         bytes=merged.size_bytes,
-        watermarks=merged.watermarks,
+        watermarks=list(merged.complete_since),
         clock=merged.clock,
         revoked=stream.revoked,
         warnings=doubts_of_sketches(stream.recipe.params.time_unit, [merged]),

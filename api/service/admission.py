@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from api.errors import NoRoomError, TooManySourcesError
-from api.families import Snapshot
-from api.service.budget import INTEGRAL_ROWS, PART_ROWS, Memory
+from api.service.budget import PART_ROWS, Memory
 from api.service.streams import Stream
 from api.service.threads import Compute
+from decaysketch import Snapshot
+from decaysketch.families import FAMILIES
 
 __all__ = ["Admission", "RowLimits", "Scoped"]
 
@@ -103,7 +104,7 @@ class Admission:
             TooManySourcesError: the source is another one, and there are as many as may be.
             NoRoomError: naming the limit, and how many rows there would be.
         """
-        each = INTEGRAL_ROWS if stream.recipe.family == "integral" else 1
+        each = FAMILIES[stream.recipe.family].row_cost
         rows = each * sum(map(len, sketches))
         growth = stream.most_growth(source, rows)
         if self._fault(stream, source, growth, caller, spare=2) is not None:

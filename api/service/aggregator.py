@@ -32,7 +32,6 @@ from api.errors import (
     UnknownSourceError,
     UnknownStreamError,
 )
-from api.families import Snapshot
 from api.journal import log
 from api.journal.model import Interval, NewPost, ReplayError, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
@@ -49,8 +48,9 @@ from api.service.streams import Stream, Streams, differences, table_rows
 from api.service.threads import Compute
 from api.service.writability import Writability
 from api.settings import Settings
+from decaysketch import Snapshot
 from decaysketch.decay import integral
-from decaysketch.families import IntegralRecipe, Recipe, normal_form, recipe_from_dict
+from decaysketch.families import Recipe, normal_form, recipe_from_dict
 
 __all__ = ["MOST_OPERATIONS", "Aggregator", "Incoming", "Limits", "Receipt", "recipe_of_form"]
 
@@ -672,7 +672,7 @@ def recipe_of_form(
     """
     with integral.at_most(MOST_OPERATIONS, meanwhile):
         recipe = recipe_from_dict(_keyed(form, id_key), id_key=id_key)
-        if isinstance(recipe, IntegralRecipe):
+        if recipe.decay is not None:
             recipe.decay.steps(recipe.params.max_weight)
     recipe.empty()
     return recipe

@@ -27,7 +27,6 @@ from decaysketch.families import release_scratch
 
 __all__ = [
     "BUFFER_ROWS",
-    "INTEGRAL_ROWS",
     "LARGE_ROWS",
     "PART_ROWS",
     "ROW_BYTES",
@@ -42,7 +41,6 @@ __all__ = [
 ROW_BYTES = 33  # value, weight, time and id of 8 bytes each, and a level
 BUFFER_ROWS = 256  # what a merged sketch takes besides its rows, as rows
 PART_ROWS = 192  # what a sketch that waits takes besides its rows
-INTEGRAL_ROWS = 4  # a row of an integral decay, with its events, before they are counted
 LARGE_ROWS = 1 << 18  # from here on merges are made one at a time
 TRIM_ROWS = 1 << 19  # let go of, until the C library is told to return them
 

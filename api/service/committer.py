@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceError
-from api.families import Snapshot
 from api.journal import log
 from api.journal.log import Journaled
 from api.journal.model import CatalogChangedError, NewPost, ReplayError, StorageError
@@ -23,6 +22,7 @@ from api.journal.storage import Storage
 from api.service.budget import Hold
 from api.service.observer import Observer
 from api.service.writability import Writability
+from decaysketch import Snapshot
 
 __all__ = ["Committer", "Outcome", "Submission"]
 

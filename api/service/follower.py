@@ -17,7 +17,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from api.errors import CapacityTooSmallError
-from api.families import Snapshot
 from api.journal.model import (
     AnotherDatabaseError,
     Head,
@@ -32,7 +31,7 @@ from api.logs import Seldom
 from api.service.observer import Observer
 from api.service.streams import Stream, Streams
 from api.service.threads import Compute
-from decaysketch import DecaySketchError
+from decaysketch import DecaySketchError, Snapshot
 
 __all__ = ["Follower", "ReplayError"]
 

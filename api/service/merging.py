@@ -13,8 +13,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from api.families import Snapshot, snapshot_of
 from api.service.budget import BUFFER_ROWS, PART_ROWS, ROW_BYTES, Memory, Tally
+from decaysketch import Snapshot
 from decaysketch.families import Recipe
 
 __all__ = ["MergeBuffer"]
@@ -107,7 +107,7 @@ class MergeBuffer:
             self._fold()
             made = self._snapshot is None
             if self._snapshot is None:
-                snapshot = snapshot_of(self._sketch)
+                snapshot = self._sketch.snapshot()
                 self._snapshot = self._memory.reading.track(snapshot, len(snapshot))
             snapshot = self._snapshot
         if made:
@@ -119,7 +119,7 @@ class MergeBuffer:
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             if self._summary is None:
-                snapshot = self._snapshot or snapshot_of(self._sketch)
+                snapshot = self._snapshot or self._sketch.snapshot()
                 self._summary = snapshot.digest, len(snapshot)
                 if self._snapshot is None:
                     self._trim()
@@ -156,7 +156,7 @@ class MergeBuffer:
             self._fold()
             if self._snapshot is not None:
                 return self._snapshot.to_bytes()
-            body = snapshot_of(self._sketch).to_bytes()
+            body = self._sketch.snapshot().to_bytes()
             self._trim()
             return body
 
@@ -165,10 +165,10 @@ class MergeBuffer:
         rows = self.work_rows + sum(map(len, sketches))
         with self._memory.merging(rows), self._merging:
             self._fold()
-            before = snapshot_of(self._sketch)
+            before = self._sketch.snapshot()
             grown: Any = before.thaw()
-            grown.merge(*(each.to_merge() for each in sketches))
-            after = len(snapshot_of(grown))
+            grown.merge(*(each for each in sketches))
+            after = len(grown.snapshot())
             grown.trim()
             counted = max(after, -(-grown.nbytes // ROW_BYTES))
             if self._snapshot is None:
@@ -192,9 +192,7 @@ class MergeBuffer:
         self._memory.reading.gave_up(self)
         self._snapshot = self._summary = None
         self._version = next(_versions)
-        self._sketch.merge(
-            *(part.to_merge() for part in parts if not isinstance(part, MergeBuffer))
-        )
+        self._sketch.merge(*(part for part in parts if not isinstance(part, MergeBuffer)))
         for part in parts:
             if isinstance(part, MergeBuffer):
                 part.merge_into(self._sketch)
@@ -230,5 +228,5 @@ def _rows(part: Snapshot | MergeBuffer) -> int:
 
 
 def _counted(part: Snapshot | MergeBuffer) -> int:
-    """As rows; a decoded sketch is held twice, as its rows and as its state."""
-    return 0 if isinstance(part, MergeBuffer) else 2 * len(part) + PART_ROWS
+    """As rows."""
+    return 0 if isinstance(part, MergeBuffer) else len(part) + PART_ROWS

@@ -23,11 +23,11 @@ from api.errors import (
     UnknownSourceError,
     UnknownStreamError,
 )
-from api.families import Snapshot, snapshot_of
 from api.journal.model import Revocation, Row, StreamRow, Totals
 from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory, Tally
 from api.service.merging import MergeBuffer
-from decaysketch.families import IntegralRecipe, Recipe, peek, recipe_from_dict
+from decaysketch import Snapshot
+from decaysketch.families import Recipe, peek, recipe_from_dict
 
 __all__ = ["SourceInfo", "Stream", "Streams", "table_rows"]
 
@@ -97,7 +97,7 @@ class Stream:
         ours, theirs = self.recipe.params.capacity, sketch.params.capacity
         if theirs < ours:
             raise CapacityTooSmallError(self.name, ours, theirs)
-        return snapshot_of(sketch, given_up=True)
+        return sketch.snapshot()
 
     def decode_post(self, body: bytes) -> Snapshot:
         """The same, for a body that comes from outside.
@@ -289,7 +289,7 @@ class Stream:
             with self._memory.merging(rows):
                 for buffer in buffers.values():
                     buffer.merge_into(sketch)
-                snapshot = snapshot_of(sketch)
+                snapshot = sketch.snapshot()
             del sketch
             kept = _Join(self._memory.reading.track(snapshot, len(snapshot)), key, self)
             with self._joining:
@@ -442,7 +442,7 @@ class Streams:
 def table_rows(recipe: Recipe) -> int:
     """What the tables of the decay of a stream take, as rows: its steps, and as much again of what
     is computed from them."""
-    if not isinstance(recipe, IntegralRecipe):
+    if recipe.decay is None:
         return 0
     table = recipe.decay.steps(recipe.params.max_weight)
     arrays = (table.ages, table.numerators, table.denominators, table.values)

@@ -35,6 +35,7 @@ from decaysketch.errors import ParameterError
 
 __all__ = [
     "Combine",
+    "check_combine",
     "estimate",
     "estimates",
     "group_by",
@@ -142,11 +143,20 @@ def group_by(
     return sorted(groups, key=lambda group: -group.sum.value)
 
 
-def _is_median(samples: Sequence[Sample], combine: Combine) -> bool:
+def check_combine(combine: Combine) -> None:
+    """Refuse another way to combine.
+
+    Raises:
+        ParameterError: it is none of those of :data:`Combine`.
+    """
     if combine not in get_args(Combine):
         raise ParameterError(
             f"combine is {combine!r}; expected one of {', '.join(get_args(Combine))}"
         )
+
+
+def _is_median(samples: Sequence[Sample], combine: Combine) -> bool:
+    check_combine(combine)
     return combine == "median" and len(samples) > 1
 
 

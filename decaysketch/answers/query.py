@@ -7,7 +7,8 @@ part of one sign (:func:`~decaysketch.answers.estimate.part_interval`):
 * sums: the contrast of their positive and negative parts;
 * shares of the decayed weight (selectivity, rank, heavy hitters): part against rest;
 * quantiles: the values whose rank may be the one asked for (inversion, Woodruff 1952);
-* mean and variance: the linearised ratio, as the contrast of the residuals of either sign.
+* mean and variance: the linearised ratio, as the contrast of the residuals of either sign; the
+  standard deviation is the root of the variance, and so are the ends of its interval.
 
 Missing values are counted by :func:`sum` and :func:`count`; every other aggregate is over the
 observations that have a value. All are O(n) passes over columns; those that need the order of
@@ -18,8 +19,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -36,22 +38,31 @@ from decaysketch.answers.estimate import (
     share_interval,
 )
 from decaysketch.answers.sample import Columns, Sample, masses_by
-from decaysketch.errors import ParameterError
+from decaysketch.core.observations import decode_values
+from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 __all__ = [
+    "Bin",
     "Function",
     "Group",
     "HeavyHitter",
+    "Histogram",
+    "Last",
     "Predicate",
+    "cdf",
     "count",
     "group_by",
     "heavy_hitters",
+    "histogram",
+    "last",
     "mean",
     "quantile",
     "rank",
     "selectivity",
+    "stddev",
     "sum",
     "total",
+    "unordered",
     "variance",
     "warnings",
 ]
@@ -86,6 +97,29 @@ class Group:
     value: float | int
     sum: Estimate
     count: Estimate
+
+
+class Bin(NamedTuple):
+    """The share of the decayed weight of values from ``low`` to ``high``."""
+
+    low: float | int
+    high: float | int
+    share: Estimate
+
+
+class Histogram(NamedTuple):
+    """Shares of the decayed weight: of each bin, and of the values below and above all of them."""
+
+    bins: list[Bin]
+    below: Estimate
+    above: Estimate
+
+
+class Last(NamedTuple):
+    """An observation: its value, None where that is missing, and its time."""
+
+    value: float | int | None
+    time: int
 
 
 def warnings(samples: Sequence[Sample]) -> tuple[str, ...]:
@@ -368,6 +402,16 @@ def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
         return _ratio(sample, columns, squares, confidence, least=0.0)
 
 
+def stddev(sample: Sample, *, confidence: float = 0.95) -> Estimate:
+    """Standard deviation of the values, weighted by decayed weight: the root of the variance."""
+    found = variance(sample, confidence=confidence)
+    value, upper = math.sqrt(found.value), math.sqrt(found.upper)
+    lower = math.sqrt(max(found.lower, 0.0))
+    # Roots rise, so the interval holds what it held. The standard error is that of small errors.
+    stderr = found.stderr / (2.0 * value) if value > 0.0 else math.sqrt(found.stderr)
+    return replace(found, value=value, lower=lower, upper=upper, stderr=stderr)
+
+
 def _weighted_mean(numbers: Float64Array, masses: Float64Array, weight: float) -> float:
     if len(numbers) and numbers[0] == numbers[-1] and np.all(numbers == numbers[0]):
         return float(numbers[0])  # not up to rounding
@@ -438,6 +482,103 @@ def rank(sample: Sample, value: float, *, confidence: float = 0.95) -> Estimate:
     sample = sample.of_values
     values, columns = sample.valued
     return _share(sample, columns, values <= value, confidence)
+
+
+def cdf(sample: Sample, points: Sequence[float], *, confidence: float = 0.95) -> list[Estimate]:
+    """The rank of each of several values: see :func:`rank`. Sorts once for a sample.
+
+    Each interval is of its own rank: they are not joint ones.
+    """
+    confidence = check_confidence(confidence)
+    numbers = [_number("points", point) for point in points]
+    sample = sample.of_values
+    ends = [_place(sample, number, "right") for number in numbers]
+    return _shares_between(sample, [0] * len(ends), ends, confidence)
+
+
+def histogram(sample: Sample, edges: Sequence[float], *, confidence: float = 0.95) -> Histogram:
+    """Shares of the decayed weight by value: of bins between edges, and of what lies outside.
+
+    A bin holds the values from its lower edge on and below its upper one; the last bin holds those
+    at its upper edge as well. Each interval is of its own share: they are not joint ones.
+
+    Args:
+        sample: observations and masses.
+        edges: two or more numbers, rising.
+        confidence: of each interval.
+
+    Raises:
+        ParameterError: edges that are fewer or do not rise.
+    """
+    confidence = check_confidence(confidence)
+    numbers = [_number("edges", edge) for edge in edges]
+    if fault := unordered(numbers):
+        raise ParameterError(fault)
+    sample = sample.of_values
+    places = [_place(sample, number, "left") for number in numbers[:-1]]
+    places = [0, *places, _place(sample, numbers[-1], "right"), len(sample.ranking.values)]
+    below, *shares, above = _shares_between(sample, places[:-1], places[1:], confidence)
+    bins = map(Bin, numbers[:-1], numbers[1:], shares)
+    return Histogram(list(bins), below, above)
+
+
+def unordered(edges: Sequence[float]) -> str | None:
+    """Why numbers are no edges of a histogram, or None."""
+    if len(edges) < 2 or any(high <= low for low, high in pairwise(edges)):
+        return f"edges are {list(edges)!r}; expected two or more numbers, rising"
+    return None
+
+
+def _place(sample: Sample, value: float, side: Literal["left", "right"]) -> int:
+    """How many of the distinct values are below a number ("left"), or not above it ("right")."""
+    values = sample.ranking.values
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        value = float(value)
+    return int(np.searchsorted(values, value, side))
+
+
+def _shares_between(
+    sample: Sample, starts: Sequence[int], stops: Sequence[int], confidence: float
+) -> list[Estimate]:
+    """Shares of runs of the distinct values."""
+    rows = len(sample.ranking.group)
+    if not rows:
+        return [_nothing(sample, confidence, 0.0, 1.0)] * len(starts)
+    below = sample.cumulative
+    first, last = np.asarray(starts, np.intp), np.asarray(stops, np.intp)
+    whole = (below.exact, below.sampled, below.variance)
+    part = _Amount(*(column[last] - column[first] for column in whole))
+    rest = _Amount(*(column[-1] - (column[last] - column[first]) for column in whole))
+    return _shares(sample, part, rest, confidence, [rows] * len(starts))
+
+
+# -------------------------------------------------------------------------------------- the latest
+
+
+def last(sample: Sample) -> Last | None:
+    """The latest observation that counts, by time and then by value; None where there is none.
+
+    It is never an estimate. A sketch holds the most recent observations of all, so at any time from
+    the newest on the latest is among them, unless more than its capacity share the newest time; of
+    earlier times, while they are still held in full.
+
+    Raises:
+        UnanswerableQueryError: it may have been discarded: then also where there may be none. Of a
+            decay that was fixed with the weights, wherever anything is sampled.
+    """
+    row = None
+    if len(sample):
+        newest = sample.times == sample.times.max()
+        row = int(np.flatnonzero(newest)[sample.value_keys[newest].argmax()])
+    if not sample.exact and (row is None or int(sample.times[row]) <= sample.complete_after):
+        raise UnanswerableQueryError(
+            f"the latest observation up to time {sample.now} is not held for certain: what came "
+            "then was sampled"
+        )
+    if row is None:
+        return None
+    (value,), (missing,) = decode_values(sample.value_keys[row : row + 1], sample.params.value_type)
+    return Last(None if missing else value.item(), int(sample.times[row]))
 
 
 class _Amount(NamedTuple):

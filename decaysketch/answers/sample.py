@@ -26,7 +26,6 @@ import numpy.typing as npt
 
 from decaysketch.core.distinct import Distinct
 from decaysketch.core.observations import TIME_LIMIT, check_time, decode_values
-from decaysketch.core.params import SketchParams
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
@@ -82,6 +81,14 @@ class Held(Timed, Protocol):
     def watermarks(self) -> Int64Array: ...
 
 
+class Valued(Protocol):
+    """Parameters, as far as a sample reads them."""
+
+    @property
+    def value_type(self) -> str:
+        """Type of the values."""
+
+
 class Fading(NamedTuple):
     """Decay weights at a time, over a power of two."""
 
@@ -104,7 +111,9 @@ class Fading(NamedTuple):
         return self.decay.scaled(ages, self.reference) if self.magnitude else self.decay(ages)
 
 
-def check_answerable(state: Held, decay: Decay, now: int, newest: int | None = None) -> Fading:
+def check_answerable(
+    state: Held, decay: Decay | None, now: int, newest: int | None = None
+) -> Fading:
     """The decay weights of a query, once it is seen to be one that the state can answer.
 
     Args:
@@ -348,9 +357,11 @@ class Sample:
         origin: where the rows stand in their state, if they are runs of its rows.
         magnitude: binary logarithm of what decay weights were divided by; see :class:`Fading`.
         redraw: how to scale them otherwise, where an estimator offers that.
+        complete_after: everything later than this, as far as it counts, is among the exact entries;
+            by default nothing is promised.
     """
 
-    params: SketchParams
+    params: Valued
     decay: object
     now: int
     observed: Observed | Callable[[], Observed]
@@ -367,6 +378,7 @@ class Sample:
     origin: Origin | None = None
     magnitude: int = 0
     redraw: Redraw | None = None
+    complete_after: int = TIME_LIMIT
 
     @property
     def exact(self) -> bool:
@@ -600,4 +612,5 @@ def pool(samples: Sequence[Sample]) -> Sample:
         collision_bias=first.collision_bias,
         magnitude=magnitude,
         redraw=Redraw.of_all(redraws) if len(redraws) == k else None,
+        complete_after=min(sample.complete_after for sample in samples),
     )

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ from decaysketch.answers.bands import Bands
 from decaysketch.answers.sample import Aged, Fading, Observed, Sample, Values, check_answerable
 from decaysketch.asyncwindow.state import WindowState
 from decaysketch.core.observations import TIME_LIMIT
-from decaysketch.core.params import SketchParams
 from decaysketch.decay import Decay
 from decaysketch.decay.functions import NoDecay, Window
 from decaysketch.errors import ParameterError, UnanswerableQueryError
@@ -89,8 +88,8 @@ class Strata:
     bands: Bands
 
 
-def check_support(state: WindowState, decay: Decay) -> None:
-    """Refuse a decay that reaches further back than the largest window.
+def check_support(state: WindowState, decay: Decay | None) -> Decay:
+    """The decay; refuses one that reaches further back than the largest window.
 
     Raises:
         ParameterError: it does, or it is no decay.
@@ -103,6 +102,7 @@ def check_support(state: WindowState, decay: Decay) -> None:
             f"{decay!r} gives weight to ages up to {decay.support:g}; this sampler was built for "
             f"windows up to max_window = {params.max_window} ({params.time_unit})"
         )
+    return decay
 
 
 def strata_of(state: WindowState) -> Strata:
@@ -133,7 +133,7 @@ def strata_of(state: WindowState) -> Strata:
     )
 
 
-def stratified(state: WindowState, decay: Decay, now: int, *, strata: Strata) -> Sample:
+def stratified(state: WindowState, decay: Decay | None, now: int, *, strata: Strata) -> Sample:
     """The sample of a state under a decay, at a time.
 
     Args:
@@ -171,7 +171,7 @@ class _Timed:
         return len(self.times)
 
 
-def query_level(state: WindowState, decay: Decay, now: int) -> tuple[int, int]:
+def query_level(state: WindowState, decay: Decay | None, now: int) -> tuple[int, int]:
     """``l'`` and the start of the window: step 1 of SumQuery.
 
     Raises:
@@ -205,13 +205,14 @@ def window_rows(state: WindowState, start: int, now: int, level: int) -> slice |
     return first + np.flatnonzero(state.levels[first:stop] >= level)
 
 
-def single_level(state: WindowState, decay: Decay, now: int) -> Sample:
+def single_level(state: WindowState, decay: Decay | None, now: int) -> Sample:
     """The sample of a window, all of it at one level: SumQuery and MedianQuery.
 
     Raises:
         ParameterError: as :func:`stratified`, or a decay that is no window.
         UnanswerableQueryError: as :func:`stratified` (the procedures' "algorithm fails").
     """
+    decay = check_support(state, decay)
     level, start = query_level(state, decay, now)
     rows = window_rows(state, start, now, level)
     values = state.value_keys[rows]
@@ -246,7 +247,7 @@ def _sample(
     variances = chance * jumps * (inverse - weights[1])
     nothing = np.zeros(len(sure))
     return Sample(
-        params=cast(SketchParams, params),  # of which a sample reads the value type
+        params=params,
         decay=fading.decay,
         now=fading.now,
         observed=Observed(
@@ -267,4 +268,5 @@ def _sample(
         thinning=thinning,
         collision_bias=0.0,  # keys of 64 bits
         magnitude=fading.magnitude,
+        complete_after=int(state.complete_since[0]),
     )

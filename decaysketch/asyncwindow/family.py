@@ -9,7 +9,7 @@ from typing import Any, Self
 from decaysketch.asyncwindow import rows, wire
 from decaysketch.asyncwindow.params import OPTIONS, AsyncParams, MedianParams, SumParams
 from decaysketch.asyncwindow.sketch import MedianSampler, Sampler, SumSampler
-from decaysketch.contract.family import OF_VALUES, Blob, Family, Head, Input, Promises
+from decaysketch.contract.family import Blob, Family, Head, Input, Promises
 from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
@@ -73,9 +73,7 @@ class MedianRecipe(_SamplerRecipe):
     params: MedianParams
 
 
-def _family(
-    recipe: type[Recipe], example: Recipe, questions: frozenset[str], value_bound: str | None
-) -> Family:
+def _family(recipe: type[Recipe], example: Recipe, value_bound: str | None) -> Family:
     kind = recipe.family
 
     def peek(blob: Blob) -> Head:
@@ -98,7 +96,7 @@ def _family(
             age_bound="max_window",
         ),
         options=OPTIONS[kind],
-        questions=questions,
+        questions=recipe.sketch_type.questions,
         promises=Promises(idempotent=True, canonical=True, lossless=True),
         example=example,
         release_scratch=rows.release_scratch,
@@ -108,12 +106,10 @@ def _family(
 SUM = _family(
     SumRecipe,
     SumRecipe(SumParams(max_sum=10_000, capacity=8)),
-    frozenset({"count", "selectivity", "sum"}),
     "max_sum",
 )
 MEDIAN = _family(
     MedianRecipe,
     MedianRecipe(MedianParams(max_count=1000, capacity=8)),
-    OF_VALUES,
     None,
 )

@@ -28,16 +28,23 @@ from __future__ import annotations
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers import query
-from decaysketch.answers.estimate import Estimate, check_confidence
+from decaysketch.answers.estimate import check_confidence
+from decaysketch.answers.questions import (
+    Asked,
+    AskedOfValues,
+    AskedOfWeights,
+    How,
+    View,
+    questions_of,
+)
 from decaysketch.answers.sample import Sample
+from decaysketch.answers.shapes import Question
 from decaysketch.asyncwindow import coins, estimators, selection, wire
 from decaysketch.asyncwindow.estimators import Estimator, Strata
 from decaysketch.asyncwindow.params import MedianParams, SumParams
@@ -65,6 +72,7 @@ __all__ = ["MedianSampler", "Source", "SumSampler", "WindowStats"]
 
 Source = str | int | bytes
 P = TypeVar("P", SumParams, MedianParams)
+A = TypeVar("A")
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 
@@ -90,7 +98,7 @@ class WindowStats(Stats):
     keys_with_several_values: int
 
 
-class Sampler(Sketch, Generic[P]):
+class Sampler(Asked, Sketch, Generic[P]):
     """What both samplers have; use :class:`SumSampler` or :class:`MedianSampler`."""
 
     snapshot_type = WindowSnapshot
@@ -452,7 +460,9 @@ class Sampler(Sketch, Generic[P]):
             self._view = self._rows.by_time() if kept is None else self.snapshot().state
         return self._view
 
-    def sample(self, decay: Decay, *, now: int, estimator: Estimator = "stratified") -> Sample:
+    def sample(
+        self, decay: Decay | None, *, now: int, estimator: Estimator = "stratified"
+    ) -> Sample:
         """The weighted sample that every query reads. Changes nothing of the state.
 
         Args:
@@ -480,34 +490,12 @@ class Sampler(Sketch, Generic[P]):
             self._strata = estimators.strata_of(view)
         return estimators.stratified(view, decay, now, strata=self._strata)
 
-    def count(
-        self,
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        estimator: Estimator = "stratified",
-    ) -> Estimate:
-        """Decayed number of elements: the sum of ``g(now - t)``."""
-        sample = self.sample(decay, now=now, estimator=estimator)
-        return query.count(sample, confidence=confidence)
-
-    def selectivity(
-        self,
-        predicate: query.Predicate,
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        estimator: Estimator = "stratified",
-    ) -> Estimate:
-        """Share of the decayed weight for which ``predicate(v, w)`` holds: of the sum of values in
-        a :class:`SumSampler`, of the elements in a :class:`MedianSampler`."""
-        sample = self.sample(decay, now=now, estimator=estimator)
-        return query.selectivity(sample, predicate, confidence=confidence)
+    def at(self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified") -> View:
+        """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`."""
+        return View([self.sample(decay, now=now, estimator=estimator)])
 
 
-class SumSampler(Sampler[SumParams]):
+class SumSampler(AskedOfWeights, Sampler[SumParams]):
     """Sums of positive integers over any recent window (SumInit, SumProcess, SumQuery, Union).
 
     Basic counting is the sum of ones: feed the value 1.
@@ -532,6 +520,7 @@ class SumSampler(Sampler[SumParams]):
         Estimate(42, exact, 2 rows)
     """
 
+    questions = questions_of("weights", "chosen decay")
     _params_type = SumParams
 
     def _is_plain(self, value: Any) -> bool:
@@ -542,20 +531,8 @@ class SumSampler(Sampler[SumParams]):
         check_range("values", column, 0, self.params.max_sum, "max_sum")
         return column
 
-    def sum(
-        self,
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        estimator: Estimator = "stratified",
-    ) -> Estimate:
-        """Decayed sum of the values: the sum of ``v g(now - t)``."""
-        sample = self.sample(decay, now=now, estimator=estimator)
-        return query.sum(sample, confidence=confidence)
 
-
-class MedianSampler(Sampler[MedianParams]):
+class MedianSampler(AskedOfValues, Sampler[MedianParams]):
     """Median and other quantiles over any recent window (MedianProcess, MedianQuery, Union).
 
     Args:
@@ -578,6 +555,7 @@ class MedianSampler(Sampler[MedianParams]):
         Estimate(21.5, exact, 3 rows)
     """
 
+    questions = questions_of("values", "chosen decay")
     _params_type = MedianParams
 
     def _is_plain(self, value: Any) -> bool:
@@ -592,93 +570,22 @@ class MedianSampler(Sampler[MedianParams]):
             raise ObservationError(f"values[{row}] is missing", column="values", row=row)
         return keys
 
-    def median(
-        self,
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        estimator: Estimator = "stratified",
-    ) -> Estimate:
-        """Decayed median: the least value whose relative rank is 1/2 or more."""
-        return self.quantile(0.5, decay, now=now, confidence=confidence, estimator=estimator)
-
-    @overload
-    def quantile(
-        self, q: float, decay: Decay, *, now: int, confidence: float = ...,
-        estimator: Estimator = ...,
-    ) -> Estimate: ...  # fmt: skip
-
-    @overload
-    def quantile(
-        self, q: Sequence[float], decay: Decay, *, now: int, confidence: float = ...,
-        estimator: Estimator = ...,
-    ) -> list[Estimate]: ...  # fmt: skip
-
-    def quantile(
-        self,
-        q: float | Sequence[float],
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        estimator: Estimator = "stratified",
-    ) -> Estimate | list[Estimate]:
-        """Decayed quantiles: the least value whose relative rank is ``q`` or more.
-
-        With the estimator "single-level" elements weigh the same and are selected from instead of
-        sorted: O(rows).
-        """
-        if estimator != "single-level":
-            sample = self.sample(decay, now=now, estimator=estimator)
-            return query.quantile(sample, q, confidence=confidence)
-        wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
+    def _ask(
+        self, question: Question[A], decay: Decay | None, now: int, how: How, **arguments: Any
+    ) -> A:
+        """With the estimator "single-level" elements weigh the same, and for quantiles they are
+        selected from instead of sorted: O(rows)."""
+        if how.get("estimator") != "single-level" or question.name not in ("median", "quantile"):
+            return super()._ask(question, decay, now, how, **arguments)
+        wanted = np.atleast_1d(np.asarray(arguments.get("q", 0.5), dtype=np.float64))
         if wanted.ndim != 1 or not np.all((wanted >= 0.0) & (wanted <= 1.0)):
-            raise ParameterError(f"q is {q!r}; expected numbers from 0 to 1")
+            raise ParameterError(f"q is {wanted.tolist()!r}; expected numbers from 0 to 1")
         view = self._current()
         level, start = estimators.query_level(view, decay, now)
         rows = estimators.window_rows(view, start, int(now), level)
-        answers = selection.quantiles(
+        found: Any = selection.quantiles(
             view.value_keys[rows], self.params.value_type, level, wanted.tolist(),
-            check_confidence(confidence),
+            check_confidence(how.get("confidence", 0.95)),
         )  # fmt: skip
-        return answers[0] if np.ndim(q) == 0 else answers
-
-    def rank(
-        self,
-        value: float,
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        estimator: Estimator = "stratified",
-    ) -> Estimate:
-        """Relative rank: the decayed share of elements with a value of ``value`` or less."""
-        sample = self.sample(decay, now=now, estimator=estimator)
-        return query.rank(sample, value, confidence=confidence)
-
-    def total(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
-        """Decayed sum of the values. For positive integers a :class:`SumSampler` is better: it
-        sees the large ones more often."""
-        return query.total(self.sample(decay, now=now), confidence=confidence)
-
-    def mean(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
-        """Decayed mean of the values."""
-        return query.mean(self.sample(decay, now=now), confidence=confidence)
-
-    def variance(self, decay: Decay, *, now: int, confidence: float = 0.95) -> Estimate:
-        """Decayed variance of the values."""
-        return query.variance(self.sample(decay, now=now), confidence=confidence)
-
-    def heavy_hitters(
-        self, phi: float, decay: Decay, *, now: int, confidence: float = 0.95
-    ) -> list[query.HeavyHitter]:
-        """Values with more than the share ``phi`` of the decayed elements, most frequent first."""
-        return query.heavy_hitters(self.sample(decay, now=now), phi, confidence=confidence)
-
-    def group_by(
-        self, decay: Decay, *, now: int, limit: int | None = None, confidence: float = 0.95
-    ) -> list[query.Group]:
-        """Decayed count for each distinct value (its ``sum`` is the same: elements weigh 1), most
-        frequent first; ``limit`` gives only so many."""
-        return query.group_by(self.sample(decay, now=now), limit=limit, confidence=confidence)
+        answer: A = found if question.name == "quantile" else found[0]
+        return answer

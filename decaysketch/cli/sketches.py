@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,8 @@ from rich.table import Table
 from decaysketch import decay as decays
 from decaysketch import families
 from decaysketch.answers.estimate import CAVEATS, Estimate
+from decaysketch.answers.questions import QUESTIONS, View, read_predicate
+from decaysketch.answers.shapes import Question
 from decaysketch.batch import merge_blobs
 from decaysketch.cli.output import (
     AsJson,
@@ -29,11 +31,22 @@ from decaysketch.cli.output import (
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
 from decaysketch.core.plausible_times import dated, doubt, doubts_of_query, told
 from decaysketch.families import Sketch
-from decaysketch.text.predicate import Predicate
+from decaysketch.integral.sketch import IntegralDecaySketch
 
 __all__ = ["inspect", "merge", "query"]
 
-_SHOWN = {"heavy_hitters": 20, "group_by": 40}  # rows in a table; two a group
+_SHOWN = 20  # rows of a table, where as many are found as there are values
+
+
+def _example(question: Question[Any]) -> str:
+    """How it is asked."""
+    leading = question.leading
+    if leading is None or not leading.travels:
+        return question.name
+    if leading.kind == "predicate":
+        return f"{question.name}:'{leading.example}'"
+    given = leading.example if leading.many != "no" else [leading.example]
+    return f"{question.name}:{','.join(map(str, given))}"
 
 
 def _open(path: Path, id_key: bytes | None) -> Sketch:
@@ -139,10 +152,7 @@ def query(
     sketch: Annotated[Path, typer.Argument(help="A sketch file.")],
     aggregates: Annotated[
         list[str],
-        typer.Argument(
-            help="sum, count, total, mean, variance, median, quantile:0.5,0.99, rank:20, "
-            "heavy_hitters:0.02, group_by, selectivity:'v > 3 and w >= 2'."
-        ),
+        typer.Argument(help=f"{', '.join(map(_example, QUESTIONS.values()))}."),
     ],
     decay: Annotated[
         list[str] | None,
@@ -164,14 +174,14 @@ def query(
     """Ask a sketch for aggregates under one or more decays; each answer has its interval."""
     with reporting_errors():
         opened = _open(sketch, read_id_key(id_key_file))
-        chosen: list[tuple[str, tuple[Any, ...]]] = [
-            (text, (parse_decay(text, opened.params.time_unit),)) for text in decay or ()
+        chosen: list[tuple[str, decays.Decay | None]] = [
+            (text, parse_decay(text, opened.params.time_unit)) for text in decay or ()
         ]
-        chosen += [(text, (decays.expression(text),)) for text in decay_expression or ()]
-        if hasattr(opened, "decay"):
+        chosen += [(text, decays.expression(text)) for text in decay_expression or ()]
+        if isinstance(opened, IntegralDecaySketch):
             if chosen:
                 raise CommandError("the decay of this sketch is fixed; give none")
-            chosen = [("its own", ())]
+            chosen = [("its own", None)]
         time, left_out = _time(opened, now), 0
         unit, stats = opened.params.time_unit, opened.stats()
         doubts = doubts_of_query(unit, stats.oldest, stats.newest, [time])
@@ -180,16 +190,23 @@ def query(
         answers: list[dict[str, Any]] = []
         caveats: dict[str, None] = {}
         table = Table("aggregate", "decay", "value", "lower", "upper", "exact", "rows")
-        for name, arguments in chosen or [("none", (decays.none(),))]:
-            for aggregate in aggregates:
-                found = _ask(opened, aggregate, arguments, time, confidence)
-                shown = found[: _SHOWN.get(aggregate.partition(":")[0])]
+        questions = [_read(opened, aggregate) for aggregate in aggregates]
+        for name, given in chosen or [("none", decays.none())]:
+            view = opened.at(given, time)
+            for asked in questions:
+                found = _ask(view, asked, confidence)
+                shown = found[: _shown(asked)]
                 left_out += len(found) - len(shown)
                 for label, extra, estimate in found:
-                    answers.append(
-                        {"aggregate": label, "decay": name, **extra, **estimate.to_dict()}
-                    )
-                for label, _, estimate in shown:
+                    content = {} if estimate is None else estimate.to_dict()
+                    answers.append({"aggregate": label, "decay": name, **extra, **content})
+                for label, extra, estimate in shown:
+                    if estimate is None:
+                        cells = (
+                            number(each) if each is not None else "" for each in extra.values()
+                        )
+                        table.add_row(label, name, " at ".join(cells), "", "", "yes", "")
+                        continue
                     interval = (estimate.value, estimate.lower, estimate.upper)
                     exact = "yes" if estimate.exact else ""
                     table.add_row(label, name, *map(number, interval), exact, number(estimate.rows))
@@ -200,10 +217,10 @@ def query(
         if left_out:
             table.caption += f"; {left_out:,} more rows with --json"
         table.caption += "".join(f"\n{caveat}" for caveat in caveats)
-        content = {
+        everything = {
             "now": time, "now_date": dated(unit, time), "answers": answers, "warnings": doubts
         }  # fmt: skip
-        show(as_json, content, table)
+        show(as_json, everything, table)
 
 
 def _time(sketch: Sketch, text: str) -> int:
@@ -220,59 +237,73 @@ def _time(sketch: Sketch, text: str) -> int:
     return max(known)
 
 
-Answers = list[tuple[str, dict[str, Any], Estimate]]
+Asked = tuple[str, Question[Any], dict[str, Any]]
+Answers = list[tuple[str, dict[str, Any], Estimate | None]]
 
 
-def _ask(
-    sketch: Any, aggregate: str, decay: tuple[Any, ...], now: int, confidence: float
-) -> Answers:
-    """The answers to one aggregate: label, what else belongs to it, estimate."""
-    name, _, argument = aggregate.partition(":")
-    method = getattr(sketch, {"median": "quantile"}.get(name, name), None)
-    if name not in _ARGUMENTS or method is None:
-        known = [n for n in _ARGUMENTS if hasattr(sketch, {"median": "quantile"}.get(n, n))]
+def _read(sketch: Sketch, aggregate: str) -> Asked:
+    """What a text asks of a sketch."""
+    name, _, text = aggregate.partition(":")
+    if name not in sketch.questions:
+        listed = ", ".join(each for each in QUESTIONS if each in sketch.questions)
         raise CommandError(
-            f"aggregate is {name!r}; expected one of {', '.join(known)} for a "
-            f"{type(sketch).__name__}"
+            f"aggregate is {name!r}; expected one of {listed} for a {type(sketch).__name__}"
         )
     try:
-        leading = _ARGUMENTS[name](argument)
+        return aggregate, QUESTIONS[name], _argument(QUESTIONS[name], text)
     except ValueError as fault:
         raise CommandError(f"aggregate {aggregate!r}: {fault}") from None
-    found = method(*leading, *decay, now=now, confidence=confidence)
-    match name:
-        case "quantile":
-            return [(f"quantile {q:g}", {"q": q}, e) for q, e in zip(*leading, found, strict=True)]
-        case "heavy_hitters":
-            return [
-                (f"share of {number(each.value)}", {"value_of": each.value}, each.frequency)
-                for each in found
-            ]
-        case "group_by":
-            return [
-                (f"{part} of {number(each.value)}", {"value_of": each.value}, getattr(each, part))
-                for each in found
-                for part in ("sum", "count")
-            ]
-    return [(aggregate, {}, found)]
 
 
-def _none(argument: str) -> tuple[()]:
-    if argument:
-        raise ValueError(f"it takes no argument, not {argument!r}")
-    return ()
+def _ask(view: View, asked: Asked, confidence: float) -> Answers:
+    """The answers to one aggregate: label, what else belongs to it, estimate where there is one."""
+    aggregate, question, arguments = asked
+    parts = question.parts(view.ask(question, confidence=confidence, **arguments), arguments)
+    rows = question.shape.rows
+    answers: Answers = []
+    for row in [] if rows is None else parts[rows.name]:
+        assert rows is not None
+        named = {
+            each.name: number(row[each.name]) for each in rows.keys if row[each.name] is not None
+        }
+        keys = {each.name: row[each.name] for each in rows.keys}
+        if not rows.estimates:
+            answers.append((aggregate, keys, None))
+        keys = {f"{key}_of" if key in _ESTIMATED else key: each for key, each in keys.items()}
+        answers += [(each.label.format(**named), keys, row[each.name]) for each in rows.estimates]
+    return answers + [
+        (each.label or aggregate, {}, parts[each.name])
+        for each in question.shape.beside
+        if each.kind == "estimate"
+    ]
 
 
-def _median(argument: str) -> tuple[float]:
-    _none(argument)
-    return (0.5,)
+_ESTIMATED = {field.name for field in fields(Estimate)}
 
 
-_ARGUMENTS: dict[str, Callable[[str], tuple[Any, ...]]] = {
-    **dict.fromkeys(("sum", "count", "total", "mean", "variance", "group_by"), _none),
-    "median": _median,
-    "quantile": lambda text: ([float(part) for part in text.split(",")],),
-    "rank": lambda text: (float(text),),
-    "heavy_hitters": lambda text: (float(text),),
-    "selectivity": lambda text: (Predicate(text),),
-}
+def _argument(question: Question[Any], text: str) -> dict[str, Any]:
+    """What stands after the colon."""
+    leading = question.leading
+    if leading is None or not leading.travels:
+        if text:
+            raise ValueError(f"it takes no argument, not {text!r}")
+        return {}
+    if leading.kind == "predicate":
+        return {leading.name: read_predicate(text)}
+    read = float if leading.kind == "share" else _number
+    if leading.many == "no":
+        return {leading.name: read(text)}
+    return {leading.name: [read(part) for part in text.split(",")]}
+
+
+def _number(text: str) -> float | int:
+    """An integer where it is one, which may have more digits than a float64 holds."""
+    return int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
+
+
+def _shown(asked: Asked) -> int | None:
+    """How many answers a table shows: of rows that are as many as there are values, some."""
+    _, question, _ = asked
+    if question.shape.rows is None or all(each.name != "limit" for each in question.arguments):
+        return None
+    return _SHOWN * len(question.shape.rows.estimates)

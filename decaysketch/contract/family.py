@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES",
-    "OF_VALUES",
     "Blob",
     "Family",
     "Head",
@@ -46,14 +45,6 @@ Blob = bytes | bytearray | memoryview
 
 #: Every family, by name; :mod:`decaysketch.families` lists them.
 FAMILIES: dict[str, Family] = {}
-
-#: Questions that need nothing but values and decayed weights.
-OF_VALUES = frozenset(
-    {
-        "count", "heavy_hitters", "mean", "median", "quantile", "rank", "selectivity", "total",
-        "variance",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

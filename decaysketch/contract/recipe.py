@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 from decaysketch.contract.family import Blob, family_of
 from decaysketch.contract.sketch import Sketch
+from decaysketch.contract.snapshot import Snapshot
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 
@@ -61,6 +62,13 @@ class Recipe(ABC):
         cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
     ) -> Sketch:
         """Read a sketch of this family; see :func:`decaysketch.families.decode`."""
+
+    def join(self, snapshots: Iterable[Snapshot]) -> Snapshot:
+        """Everything that any of them saw; the smallest of their capacities."""
+        merged = self.empty()
+        for each in snapshots:  # one after the other: each may be as large as its sketch once more
+            merged.merge(each)
+        return merged.snapshot()
 
     @classmethod
     @abstractmethod

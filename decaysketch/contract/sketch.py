@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.answers.questions import Views
 from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core.bags import Bag
 from decaysketch.core.params import check_shrinks
@@ -54,7 +55,7 @@ class Stats:
     complete_since: tuple[int | None, ...]
 
 
-class Sketch(Summarized):
+class Sketch(Views, Summarized):
     """A mergeable summary of the observations of a stream. Not safe to use from two threads.
 
     Equal sketches hold the same state under the same parameters. Copies and pickles hold the state

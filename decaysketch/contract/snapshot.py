@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers import query
+from decaysketch.answers.questions import View
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.core.bags import Bag
 from decaysketch.core.verdicts import Identified
@@ -132,6 +133,10 @@ class Snapshot(ABC):
             return Fed(None, False)
         estimate = query.count(sample)
         return Fed(estimate.value, estimate.exact)
+
+    def at(self, decay: Decay | None, now: int) -> View:
+        """What can be asked under a decay, at a time; arguments and errors as :meth:`samples`."""
+        return View(self.samples(decay, now))
 
     @property
     @abstractmethod

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from decaysketch.contract.family import OF_VALUES, Blob, Family, Head, Input, Promises
+from decaysketch.contract.family import Blob, Family, Head, Input, Promises
 from decaysketch.contract.recipe import Recipe, take_fields
 from decaysketch.core.params import OPTIONS, SketchParams
 from decaysketch.decay import integral
@@ -98,7 +98,7 @@ FAMILY = Family(
         named_by="ids", value="optional", weight_bound="max_weight", clock=True, decay="fixed"
     ),
     options=OPTIONS,
-    questions=OF_VALUES | {"group_by", "sum"},
+    questions=IntegralDecaySketch.questions,
     promises=Promises(idempotent=True, canonical=True, lossless=True),
     example=IntegralRecipe(
         SketchParams(max_weight=9, id_bits=16, capacity=16), integral.exponential(half_life=20)

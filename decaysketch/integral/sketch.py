@@ -29,15 +29,14 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers import query
-from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.questions import AskedOfItsDecay, View, questions_of
 from decaysketch.answers.sample import Sample
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.observations import check_time, prepare
@@ -45,6 +44,7 @@ from decaysketch.core.params import SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.verdicts import Identified, compare
+from decaysketch.decay import Decay
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.integral import wire
@@ -71,7 +71,7 @@ class IntegralStats(Stats):
     warnings: tuple[str, ...] = ()
 
 
-class IntegralDecaySketch(Sketch):
+class IntegralDecaySketch(AskedOfItsDecay, Sketch):
     """A mergeable sketch of timestamped, weighted observations for one integral decay.
 
     Args:
@@ -91,6 +91,7 @@ class IntegralDecaySketch(Sketch):
         104.0
     """
 
+    questions = questions_of("values", "weights")
     snapshot_type = IntegralSnapshot
 
     _bags: tuple[IntegralRows]
@@ -121,7 +122,7 @@ class IntegralDecaySketch(Sketch):
 
     def _changed(self) -> None:
         super()._changed()
-        self._sample: Sample | None = None  # the last one that a query asked for
+        self._view: tuple[tuple[int, Estimator], View] | None = None  # the last one, and of what
 
     @property
     def _rows(self) -> IntegralRows:
@@ -300,7 +301,7 @@ class IntegralDecaySketch(Sketch):
         now = max(int(state.times[0]), state.clock)
         if not int(state.watermarks[-1]) <= now < int(state.watermarks[0]):
             return ()  # cannot be answered, or is exact
-        return query.warnings([self._ask(now)])
+        return query.warnings(self.at(None, now).samples)
 
     # -------------------------------------------------------------------------------------- query
 
@@ -319,69 +320,22 @@ class IntegralDecaySketch(Sketch):
         """
         return draw(self.state(), now, estimator)
 
-    def _ask(self, now: int) -> Sample:
+    def at(self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified") -> View:
+        """What can be asked at a time; arguments and errors as :meth:`sample`, and
+
+        Args:
+            decay: None: it was fixed when the sketch was built.
+        """
+        if decay is not None:
+            raise ParameterError(
+                f"decay is {decay!r}; expected None: that of this sketch was fixed when it was "
+                "built"
+            )
         self._flush()
-        if self._sample is None or self._sample.now != now:
-            self._sample = self.sample(now=now)
-        return self._sample
-
-    def sum(self, *, now: int, confidence: float = 0.95) -> Estimate:
-        """Decayed sum of weights: the sum of ``f(w, now - t)`` over the distinct observations."""
-        return query.sum(self._ask(now), confidence=confidence)
-
-    def count(self, *, now: int, confidence: float = 0.95) -> Estimate:
-        """Decayed number of distinct observations: the sum of ``f(w, now - t) / w``."""
-        return query.count(self._ask(now), confidence=confidence)
-
-    def total(
-        self, function: query.Function | None = None, /, *, now: int, confidence: float = 0.95
-    ) -> Estimate:
-        """Decayed sum of values, the sum of ``v f(w, now - t) / w``, or of ``function(v, w)`` in
-        place of ``v``: any real function of the value and weight columns. Missing values are
-        absent."""
-        return query.total(self._ask(now), function, confidence=confidence)
-
-    def mean(self, *, now: int, confidence: float = 0.95) -> Estimate:
-        """Mean value, weighted by decayed weight; missing values are absent."""
-        return query.mean(self._ask(now), confidence=confidence)
-
-    def variance(self, *, now: int, confidence: float = 0.95) -> Estimate:
-        """Variance of the values, weighted by decayed weight; missing values are absent."""
-        return query.variance(self._ask(now), confidence=confidence)
-
-    @overload
-    def quantile(self, q: float, *, now: int, confidence: float = 0.95) -> Estimate: ...
-
-    @overload
-    def quantile(
-        self, q: Sequence[float], *, now: int, confidence: float = 0.95
-    ) -> list[Estimate]: ...
-
-    def quantile(
-        self, q: float | Sequence[float], *, now: int, confidence: float = 0.95
-    ) -> Estimate | list[Estimate]:
-        """Decayed quantiles: the least value whose relative rank is ``q`` or more."""
-        return query.quantile(self._ask(now), q, confidence=confidence)
-
-    def rank(self, value: float, *, now: int, confidence: float = 0.95) -> Estimate:
-        """Relative rank: the share of decayed weight with a value of ``value`` or less."""
-        return query.rank(self._ask(now), value, confidence=confidence)
-
-    def heavy_hitters(
-        self, phi: float, *, now: int, confidence: float = 0.95
-    ) -> list[query.HeavyHitter]:
-        """Values with more than the share ``phi`` of the decayed weight, heaviest first."""
-        return query.heavy_hitters(self._ask(now), phi, confidence=confidence)
-
-    def selectivity(
-        self, predicate: query.Predicate, *, now: int, confidence: float = 0.95
-    ) -> Estimate:
-        """Share of the decayed weight for which ``predicate(v, w)`` holds."""
-        return query.selectivity(self._ask(now), predicate, confidence=confidence)
-
-    def group_by(self, *, now: int, confidence: float = 0.95) -> list[query.Group]:
-        """Decayed sum of weights and count for each distinct value, heaviest first."""
-        return query.group_by(self._ask(now), confidence=confidence)
+        asked = (now, estimator)
+        if self._view is None or self._view[0] != asked:
+            self._view = asked, View([self.sample(now=now, estimator=estimator)])
+        return self._view[1]
 
     # --------------------------------------------------------------------------------------- view
 

@@ -102,7 +102,7 @@ def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
 
 def draw(
     state: SketchState,
-    decay: Decay,
+    decay: Decay | None,
     now: int,
     *,
     ladder: Ladder | None = None,

@@ -25,16 +25,15 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers import ensemble, query
-from decaysketch.answers.ensemble import Combine
-from decaysketch.answers.estimate import Estimate
+from decaysketch.answers import query
+from decaysketch.answers.questions import AskedOfValues, AskedOfWeights, View, questions_of
 from decaysketch.answers.sample import Sample
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.observations import prepare
@@ -71,7 +70,7 @@ class SketchStats(Stats):
     warnings: tuple[str, ...] = ()
 
 
-class DecaySketch(Sketch):
+class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
     """A mergeable sketch of timestamped, weighted observations.
 
     Args:
@@ -85,6 +84,7 @@ class DecaySketch(Sketch):
         2
     """
 
+    questions = questions_of("values", "weights", "chosen decay")
     snapshot_type = QueryTimeSnapshot
 
     _bags: Sequence[RetainedRows]
@@ -329,169 +329,15 @@ class DecaySketch(Sketch):
         """
         return self.snapshot().sample(decay, now, estimator=estimator)
 
-    def _ask(
-        self, ask: Callable[[Sample], Estimate], decay: Decay, now: int, combine: Combine
-    ) -> Estimate:
-        return ensemble.estimate(self._samples(decay, now), ask, combine)
+    def at(self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified") -> View:
+        """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`.
 
-    def _samples(self, decay: Decay, now: int) -> list[Sample]:
-        return self.snapshot().samples(decay, now)
-
-    def sum(
-        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
-    ) -> Estimate:
-        """Decayed sum of weights: the sum of ``w g(now - t)`` over the distinct observations.
-
-        Here and in every other query, ``combine`` says how several copies make one answer, and has
-        no effect where there is one: "average" reads the pooled sample (most accurate), "median"
-        takes the median of the copies' own answers (what the paper's guarantee is about); see
+        ``combine`` of a question says how several copies make one answer, and has no effect where
+        there is one: "average" reads the pooled sample (most accurate), "median" takes the median
+        of the copies' own answers (what the paper's guarantee is about); see
         :mod:`decaysketch.answers.ensemble`.
         """
-        return self._ask(lambda s: query.sum(s, confidence=confidence), decay, now, combine)
-
-    def count(
-        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
-    ) -> Estimate:
-        """Decayed number of distinct observations: the sum of ``g(now - t)``."""
-        return self._ask(lambda s: query.count(s, confidence=confidence), decay, now, combine)
-
-    @overload
-    def total(
-        self, decay: Decay, /, *, now: int, confidence: float = 0.95, combine: Combine = "average"
-    ) -> Estimate: ...
-
-    @overload
-    def total(
-        self,
-        function: query.Function,
-        decay: Decay,
-        /,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        combine: Combine = "average",
-    ) -> Estimate: ...
-
-    def total(
-        self,
-        first: Decay | query.Function,
-        second: Decay | None = None,
-        /,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        combine: Combine = "average",
-    ) -> Estimate:
-        """Decayed sum of values, ``total(decay, now=)``: the sum of ``v g(now - t)``.
-
-        ``total(function, decay, now=)`` sums ``function(v, w)``, any real function of the value
-        and weight columns, instead. Missing values are absent.
-        """
-        function, decay = (None, first) if second is None else (first, second)
-        if not isinstance(decay, Decay):
-            raise ParameterError(f"decay is {decay!r}; expected a Decay")
-        return self._ask(
-            lambda s: query.total(s, function, confidence=confidence),  # type: ignore[arg-type]
-            decay, now, combine,
-        )  # fmt: skip
-
-    def mean(
-        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
-    ) -> Estimate:
-        """Mean value, weighted by decayed weight; missing values are absent."""
-        return self._ask(lambda s: query.mean(s, confidence=confidence), decay, now, combine)
-
-    def variance(
-        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
-    ) -> Estimate:
-        """Variance of the values, weighted by decayed weight; missing values are absent."""
-        return self._ask(lambda s: query.variance(s, confidence=confidence), decay, now, combine)
-
-    @overload
-    def quantile(
-        self,
-        q: float,
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        combine: Combine = "average",
-    ) -> Estimate: ...
-
-    @overload
-    def quantile(
-        self,
-        q: Sequence[float],
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        combine: Combine = "average",
-    ) -> list[Estimate]: ...
-
-    def quantile(
-        self,
-        q: float | Sequence[float],
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        combine: Combine = "average",
-    ) -> Estimate | list[Estimate]:
-        """Decayed quantiles: the least value whose relative rank is ``q`` or more."""
-        ranks: Sequence[float] = [q] if np.ndim(q) == 0 else q  # type: ignore[list-item, assignment]
-        answers = ensemble.estimates(
-            self._samples(decay, now),
-            lambda s: query.quantile(s, ranks, confidence=confidence),
-            combine,
-        )
-        return answers[0] if np.ndim(q) == 0 else answers
-
-    def rank(
-        self,
-        value: float,
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        combine: Combine = "average",
-    ) -> Estimate:
-        """Relative rank: the share of decayed weight with a value of ``value`` or less."""
-        return self._ask(lambda s: query.rank(s, value, confidence=confidence), decay, now, combine)
-
-    def heavy_hitters(
-        self,
-        phi: float,
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        combine: Combine = "average",
-    ) -> list[query.HeavyHitter]:
-        """Values with more than the share ``phi`` of the decayed weight, heaviest first."""
-        samples = self._samples(decay, now)
-        return ensemble.heavy_hitters(samples, phi, confidence=confidence, combine=combine)
-
-    def selectivity(
-        self,
-        predicate: query.Predicate,
-        decay: Decay,
-        *,
-        now: int,
-        confidence: float = 0.95,
-        combine: Combine = "average",
-    ) -> Estimate:
-        """Share of the decayed weight for which ``predicate(v, w)`` holds."""
-        return self._ask(
-            lambda s: query.selectivity(s, predicate, confidence=confidence), decay, now, combine
-        )
-
-    def group_by(
-        self, decay: Decay, *, now: int, confidence: float = 0.95, combine: Combine = "average"
-    ) -> list[query.Group]:
-        """Decayed sum of weights and count for each distinct value, heaviest first."""
-        samples = self._samples(decay, now)
-        return ensemble.group_by(samples, confidence=confidence, combine=combine)
+        return self.snapshot().at(decay, now, estimator=estimator)
 
     # --------------------------------------------------------------------------------------- view
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from decaysketch.answers.bands import Bands
+from decaysketch.answers.questions import View
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.contract.snapshot import Fed, Snapshot, marks_of
 from decaysketch.core.params import SketchParams
@@ -54,7 +55,7 @@ class _Copy:
     def ladder(self) -> cohen_strauss.Ladder:
         return cohen_strauss.ladder_of(self.state, bands=self.bands)
 
-    def sample(self, decay: Decay, now: int, estimator: Estimator) -> Sample:
+    def sample(self, decay: Decay | None, now: int, estimator: Estimator) -> Sample:
         if estimator == "stratified":
             return stratified.draw(self.state, decay, now, bands=self.bands)
         return cohen_strauss.draw(self.state, decay, now, ladder=self.ladder)
@@ -148,6 +149,10 @@ class QueryTimeSnapshot(Snapshot):
             )
         assert decay is not None, "chosen by each query"
         return [copy.sample(decay, now, estimator) for copy in self._copies]
+
+    def at(self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified") -> View:
+        """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`."""
+        return View(self.samples(decay, now, estimator=estimator))
 
     def sample(self, decay: Decay, now: int, *, estimator: Estimator = "stratified") -> Sample:
         """The weighted sample that every query reads: the average of the copies' samples.

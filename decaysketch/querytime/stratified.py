@@ -106,7 +106,7 @@ def _hits(
 
 def draw(
     state: SketchState,
-    decay: Decay,
+    decay: Decay | None,
     now: int,
     *,
     bands: Bands | None = None,
@@ -206,4 +206,5 @@ def assemble(
         origin=origin,
         magnitude=fading.magnitude,
         redraw=Redraw(newest_valued, draw),
+        complete_after=int(state.watermarks[0]),
     )

@@ -11,10 +11,9 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
 
 from decaysketch import families
-from decaysketch.answers.sample import Sample
+from decaysketch.answers.questions import View
 from decaysketch.decay import Decay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.families import Recipe, Sketch, recipe_of
@@ -25,7 +24,7 @@ ROWS_KEPT = 1 << 20
 """Rows of all sketches that are kept, together: some 200 MB with a sample of each."""
 
 _SKETCH_AS_ROWS = 64  # what a sketch takes besides its rows, in rows
-_SAMPLES_KEPT = 4  # of one sketch: so many decays and times may take turns in one SELECT
+_VIEWS_KEPT = 4  # of one sketch: so many decays and times may take turns in one SELECT
 
 
 class OpenedSketch:
@@ -35,7 +34,7 @@ class OpenedSketch:
         self.sketch = sketch
         self.rows = len(sketch)
         self.cost = self.rows + _SKETCH_AS_ROWS
-        self._samples: OrderedDict[tuple[Decay | None, int], Sample] = OrderedDict()
+        self._views: OrderedDict[tuple[Decay | None, int], View] = OrderedDict()
 
     @property
     def time_unit(self) -> str:
@@ -48,8 +47,8 @@ class OpenedSketch:
         """The decay was chosen when it was built."""
         return recipe_of(self.sketch).decay is not None
 
-    def sample(self, decay: Decay | None, now: int) -> Sample:
-        """The weighted sample that every aggregate is read from.
+    def at(self, decay: Decay | None, now: int) -> View:
+        """What can be asked under a decay, at a time; the last ones are kept.
 
         Args:
             decay: chosen by the query; None where that of the sketch is fixed.
@@ -60,15 +59,13 @@ class OpenedSketch:
             UnanswerableQueryError: the sketch has discarded what is asked about.
         """
         asked = (decay, now)
-        if asked in self._samples:
-            self._samples.move_to_end(asked)
+        if asked in self._views:
+            self._views.move_to_end(asked)
         else:
-            sketch: Any = self.sketch
-            drawn = sketch.sample(now=now) if decay is None else sketch.sample(decay, now=now)
-            self._samples[asked] = drawn
-            if len(self._samples) > _SAMPLES_KEPT:
-                self._samples.popitem(last=False)
-        return self._samples[asked]
+            self._views[asked] = self.sketch.at(decay, now)
+            if len(self._views) > _VIEWS_KEPT:
+                self._views.popitem(last=False)
+        return self._views[asked]
 
 
 def decoded(blob: bytes, recipes: Iterable[Recipe]) -> Sketch:

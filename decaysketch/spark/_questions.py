@@ -1,5 +1,8 @@
 """What SQL asks of sketches: Arrow columns in, one Arrow column of answers out; no engine here.
 
+Functions, their arguments and the types of their answers follow from the table of questions
+(:mod:`decaysketch.answers.questions`).
+
 Row by row, an argument that is NULL makes the answer NULL. What cannot be read or answered is a
 :class:`FunctionError` that names the function, the row of its batch and the reason.
 """
@@ -8,34 +11,32 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from decaysketch import families
-from decaysketch.answers import query
 from decaysketch.answers.estimate import Estimate
-from decaysketch.answers.query import HeavyHitter
-from decaysketch.answers.sample import Sample
+from decaysketch.answers.questions import QUESTIONS
+from decaysketch.answers.shapes import Question, Rows
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.families import Recipe
 from decaysketch.spark._opened import OpenedSketch, decoded, opened
 from decaysketch.spark._texts import decay_of
-from decaysketch.text.predicate import Predicate
 
 __all__ = [
+    "FUNCTIONS",
     "INFO",
-    "QUESTIONS",
+    "Form",
     "FunctionError",
-    "Question",
     "answer",
     "answer_type",
     "describe",
+    "functions_table",
     "unite",
 ]
 
@@ -48,45 +49,78 @@ _ESTIMATE = (
     ("upper", pa.float64()),
     ("exact", pa.bool_()),
 )
-_HITTER = (("item", pa.float64()), ("share", pa.float64()), *_ESTIMATE[1:])
 
 
 class FunctionError(DecaySketchError, ValueError):
     """A function was given what it cannot read or answer; the message names it and the reason."""
 
 
-class Question(NamedTuple):
-    """One aggregate of a sketch.
+class Form(NamedTuple):
+    """One of the functions of a question.
 
     Attributes:
-        method: what sketches call it; a family without that method is not asked.
-        ask: the answer, from a sample, the argument and the confidence.
-        argument: its name, or None where there is none.
-        read: argument from the Python object of its column.
-        type, plain_type: Arrow types of an answer, and of its value alone.
-        write, write_plain: an answer as a Python object of these types.
+        question: what it asks.
+        one: of an argument that may be given once or several times, it takes one.
     """
 
-    method: str
-    ask: Callable[[Sample, Any, float], Any]
-    argument: str | None = None
-    read: Callable[[Any], Any] = lambda _nothing: None
-    type: pa.DataType = pa.struct(_ESTIMATE)
-    plain_type: pa.DataType = pa.float64()
-    write: Callable[[Any], Any] = lambda estimate: _estimate(estimate)
-    write_plain: Callable[[Any], Any] = lambda estimate: _finite(estimate.value)
+    question: Question[Any]
+    one: bool = False
+
+    @property
+    def argument(self) -> str | None:
+        """Name of the argument that the question has of its own, or None."""
+        leading = self.question.leading
+        return leading.name if leading is not None and leading.travels else None
+
+
+def _forms() -> Iterator[tuple[str, Form]]:
+    for question in QUESTIONS.values():
+        if question.leading is not None and question.leading.many == "either":
+            yield question.sql, Form(question, one=True)
+            yield f"{question.sql}s", Form(question)
+        else:
+            yield question.sql, Form(question)
+
+
+#: By name in SQL; each has a twin of the name ``<name>_value``.
+FUNCTIONS: dict[str, Form] = dict(_forms())
 
 
 def answer_type(function: str) -> pa.DataType:
     """Arrow type of the answers of a function, by its name in SQL."""
-    question, plain = _question(function)
-    return question.plain_type if plain else question.type
+    form, plain = _form(function)
+    return _type(form, plain)
 
 
-def _question(function: str) -> tuple[Question, bool]:
+def _form(function: str) -> tuple[Form, bool]:
     """What a function asks, and whether for the value alone."""
     name = function.removesuffix("_value")
-    return QUESTIONS[name], name != function
+    return FUNCTIONS[name], name != function
+
+
+def functions_table() -> str:
+    """Every function with its arguments and its answer, as a Markdown table."""
+    return "| function | answer | what it is |\n|---|---|---|\n" + "".join(
+        f"| `{name}({', '.join(_names(form))}[, confidence])` | `{_sql(_type(form, False))}` "
+        f"| {form.question.doc} |\n"
+        for name, form in FUNCTIONS.items()
+    )
+
+
+def _sql(kind: pa.DataType) -> str:
+    """A type as SQL writes it; of an estimate its names are enough."""
+    if pa.types.is_struct(kind):
+        inner = (
+            f"{each.name} {_sql(each.type)}" if pa.types.is_nested(each.type) else each.name
+            for each in kind
+        )  # fmt: skip
+        return f"struct<{', '.join(inner)}>"
+    return f"array<{_sql(kind.value_type)}>"
+
+
+def _names(form: Form) -> tuple[str, ...]:
+    own = () if form.argument is None else (form.argument,)
+    return ("sketch", *own, "decay", "now")
 
 
 def answer(
@@ -95,7 +129,7 @@ def answer(
     """One answer a row.
 
     Args:
-        function: its name in SQL, as in :data:`QUESTIONS`, perhaps with ``_value`` after it.
+        function: its name in SQL, as in :data:`FUNCTIONS`, perhaps with ``_value`` after it.
         recipes: see :func:`decaysketch.spark._opened.decoded`.
         columns, named: arguments by place and by name: ``sketch``, the question's own,
             ``decay, now``, and perhaps ``confidence``.
@@ -103,20 +137,18 @@ def answer(
     Raises:
         FunctionError: a column of a wrong type, or a row that cannot be answered.
     """
-    question, plain = _question(function)
-    own = () if question.argument is None else (question.argument,)
-    arguments = _bound(function, ("sketch", *own, "decay", "now"), columns, named)
+    form, plain = _form(function)
+    arguments = _bound(function, _names(form), columns, named)
     sketches, texts = arguments["sketch"], arguments["decay"]
     _check_type(function, "sketch", sketches, _is_blob(sketches.type), "the bytes of sketches")
     known = is_text(texts.type) or pa.types.is_null(texts.type)
     _check_type(function, "decay", texts, known, "texts")
     times = _Times(function, arguments["now"])
     ones = [1] * len(sketches)
-    given = arguments[question.argument].to_pylist() if question.argument is not None else ones
+    given = arguments[form.argument].to_pylist() if form.argument is not None else ones
     confidences = [_CONFIDENCE] * len(ones)
     if "confidence" in arguments:
         confidences = arguments["confidence"].to_pylist()
-    write = question.write_plain if plain else question.write
     answers: list[Any] = []
     rows = zip(sketches.to_pylist(), given, texts.to_pylist(), confidences, strict=True)
     for row, (blob, argument, text, confidence) in enumerate(rows):
@@ -129,14 +161,15 @@ def answer(
             if now is None or (text is None and not sketch.has_fixed_decay):
                 answers.append(None)
                 continue
-            _check_asked(sketch, question, text)
+            _check_asked(sketch, form.question, text)
             decay = None if text is None else decay_of(text, sketch.time_unit)
-            sample = sketch.sample(decay, now)
+            view = sketch.at(decay, now)
             confidence = _number("confidence", confidence)
-            found = question.ask(sample, question.read(argument), confidence)
+            asked = _arguments(form, argument)
+            found = view.ask(form.question, confidence=confidence, **asked)
         except DecaySketchError as fault:
             raise _refusal(function, row, fault) from None
-        answers.append(write(found))
+        answers.append(_written(form, plain, form.question.parts(found, asked)))
     return pa.array(answers, answer_type(function))
 
 
@@ -159,11 +192,11 @@ def _bound(
     return arguments
 
 
-def _check_asked(sketch: OpenedSketch, question: Question, decay: str | None) -> None:
-    if not hasattr(sketch.sketch, question.method):
+def _check_asked(sketch: OpenedSketch, question: Question[Any], decay: str | None) -> None:
+    if question.name not in sketch.sketch.questions:
         recipe = families.FAMILIES
         family = next(n for n, r in recipe.items() if isinstance(sketch.sketch, r.sketch))
-        raise ParameterError(f"a sketch of the family {family!r} has no {question.method}")
+        raise ParameterError(f"a sketch of the family {family!r} has no {question.name}")
     if sketch.has_fixed_decay and decay is not None:
         raise ParameterError(
             f"decay is {decay!r}; expected NULL: that of this sketch was fixed when it was built"
@@ -215,21 +248,24 @@ def _number(name: str, given: Any) -> int | float:
     return given
 
 
-def _numbers(given: Any) -> list[int | float]:
+def _numbers(name: str, given: Any) -> list[int | float]:
     if not isinstance(given, list):
-        raise ParameterError(f"q is {given!r}; expected an array of numbers")
-    return [_number("q", each) for each in given]
+        raise ParameterError(f"{name} is {given!r}; expected an array of numbers")
+    return [_number(name, each) for each in given]
 
 
-def _predicate(given: Any) -> Predicate:
-    if not isinstance(given, str):
-        raise ParameterError(f"predicate is {given!r}; expected a text")
-    return _parsed(given)
-
-
-@lru_cache(maxsize=64)
-def _parsed(text: str) -> Predicate:
-    return Predicate(text)
+def _arguments(form: Form, given: Any) -> dict[str, Any]:
+    """Of a question, from the Python object of its column."""
+    argument = form.question.leading
+    if form.argument is None or argument is None:
+        return {}
+    if argument.kind == "predicate":
+        return {argument.name: given}
+    if argument.many == "no":
+        return {argument.name: _number(argument.name, given)}
+    if form.one:
+        return {argument.name: [_number(argument.name, given)]}
+    return {argument.name: _numbers(argument.name, given)}
 
 
 def _is_blob(kind: pa.DataType) -> bool:
@@ -259,60 +295,76 @@ def _estimate(estimate: Estimate) -> tuple[float | None, float | None, float | N
     return value, lower, upper, estimate.exact
 
 
-def _hitter(hitter: HeavyHitter) -> tuple[Any, ...]:
-    return float(hitter.value), *_estimate(hitter.frequency)
+_KINDS = {"number": pa.float64(), "float": pa.float64(), "time": pa.int64(), "integer": pa.int64()}
 
 
-def _plain_hitter(hitter: HeavyHitter) -> tuple[float, float | None]:
-    return float(hitter.value), _finite(hitter.frequency.value)
+def _type(form: Form, plain: bool) -> pa.DataType:
+    """An estimate for itself, or for each entry of an argument; else rows, and what is beside."""
+    shape, rows = form.question.shape, form.question.shape.rows
+    estimate = pa.float64() if plain else pa.struct(_ESTIMATE)
+    if rows is None:
+        return estimate
+    if rows.each is not None:
+        return estimate if form.one else pa.list_(estimate)
+    row = pa.struct(_row_type(rows, plain))
+    if rows.single:
+        return row.field(0).type if plain else row
+    if not shape.beside:
+        return pa.list_(row)
+    beside = [(each.sql, _KINDS.get(each.kind, estimate)) for each in shape.beside]
+    return pa.struct([(rows.name, pa.list_(row)), *beside])
 
 
-#: By name in SQL; each has a twin of the name ``<name>_value``.
-QUESTIONS: dict[str, Question] = {
-    "decayed_sum": Question("sum", lambda s, _, c: query.sum(s, confidence=c)),
-    "decayed_count": Question("count", lambda s, _, c: query.count(s, confidence=c)),
-    "decayed_total": Question("total", lambda s, _, c: query.total(s, None, confidence=c)),
-    "decayed_mean": Question("mean", lambda s, _, c: query.mean(s, confidence=c)),
-    "decayed_variance": Question("variance", lambda s, _, c: query.variance(s, confidence=c)),
-    "decayed_quantile": Question(
-        "quantile",
-        lambda s, q, c: query.quantile(s, q, confidence=c),
-        "q",
-        lambda given: _number("q", given),
-    ),
-    "decayed_quantiles": Question(
-        "quantile",
-        lambda s, q, c: query.quantile(s, q, confidence=c),
-        "q",
-        _numbers,
-        pa.list_(pa.struct(_ESTIMATE)),
-        pa.list_(pa.float64()),
-        lambda found: list(map(_estimate, found)),
-        lambda found: [_finite(each.value) for each in found],
-    ),
-    "decayed_rank": Question(
-        "rank",
-        lambda s, value, c: query.rank(s, value, confidence=c),
-        "value",
-        lambda given: _number("value", given),
-    ),
-    "heavy_hitters": Question(
-        "heavy_hitters",
-        lambda s, phi, c: query.heavy_hitters(s, phi, confidence=c),
-        "phi",
-        lambda given: _number("phi", given),
-        pa.list_(pa.struct(_HITTER)),
-        pa.list_(pa.struct(_HITTER[:2])),
-        lambda found: list(map(_hitter, found)),
-        lambda found: list(map(_plain_hitter, found)),
-    ),
-    "selectivity": Question(
-        "selectivity",
-        lambda s, holds, c: query.selectivity(s, holds, confidence=c),
-        "predicate",
-        _predicate,
-    ),
-}
+def _row_type(rows: Rows, plain: bool) -> list[tuple[str, pa.DataType]]:
+    """Of one estimate the ends stand beside it; several are structures of their own."""
+    keys = [(each.sql, _KINDS[each.kind]) for each in rows.keys]
+    if plain:
+        return keys + [(each.sql, pa.float64()) for each in rows.estimates]
+    if len(rows.estimates) == 1:
+        (only,) = rows.estimates
+        return [*keys, (only.sql, pa.float64()), *_ESTIMATE[1:]]
+    return keys + [(each.sql, pa.struct(_ESTIMATE)) for each in rows.estimates]
+
+
+def _written(form: Form, plain: bool, parts: Mapping[str, Any]) -> Any:
+    """The parts of an answer as a Python object of :func:`_type`."""
+    shape, rows = form.question.shape, form.question.shape.rows
+    write = _plain if plain else _estimate
+    if rows is None:
+        return write(parts[shape.beside[0].name])
+    listed = parts[rows.name]
+    if rows.each is not None:
+        (column,) = rows.estimates
+        estimates = [write(each[column.name]) for each in listed]
+        return estimates[0] if form.one else estimates
+    written = [_row(rows, plain, each) for each in listed]
+    if rows.single:
+        first = next(iter(written), None)
+        return first[0] if plain and first is not None else first
+    if not shape.beside:
+        return written
+    beside = (
+        write(parts[each.name]) if each.kind == "estimate" else parts[each.name]
+        for each in shape.beside
+    )  # fmt: skip
+    return (written, *beside)
+
+
+def _row(rows: Rows, plain: bool, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    keys = [_key(row[each.name]) if each.kind == "number" else row[each.name] for each in rows.keys]
+    if plain:
+        return (*keys, *(_plain(row[each.name]) for each in rows.estimates))
+    if len(rows.estimates) == 1:
+        return (*keys, *_estimate(row[rows.estimates[0].name]))
+    return (*keys, *(_estimate(row[each.name]) for each in rows.estimates))
+
+
+def _key(value: float | int | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _plain(estimate: Estimate) -> float | None:
+    return _finite(estimate.value)
 
 
 # ----------------------------------------------------------------------------------------- others

@@ -12,12 +12,7 @@ functions: an aggregate makes the bytes, scalar functions read them.
 ``sketch_build_counted``                    the first without rows that are refused, and their count
 ``sketch_union``                            the merge of the sketches of one row
 ``sketch_info``                             what a sketch holds
-``decayed_sum``, ``decayed_count``          sum of weights, number of observations
-``decayed_total``                           sum of values
-``decayed_mean``, ``decayed_variance``      of values, weighted
-``decayed_quantile``, ``decayed_quantiles`` of values, weighted
-``decayed_rank``, ``selectivity``           share of the weight up to a value, or by a text
-``heavy_hitters``                           values with more than a share of the weight
+``decayed_mean``, and so on                 the questions of :mod:`decaysketch.answers.questions`
 ==========================================  ======================================================
 
 Each question has two forms: ``decayed_mean`` gives ``struct<value, lower, upper, exact>`` and
@@ -32,7 +27,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -41,33 +36,13 @@ from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.families import BuiltWith, Recipe, recipe_of
 from decaysketch.spark import _aggregates, _questions
-from decaysketch.spark._questions import QUESTIONS
+from decaysketch.spark._questions import FUNCTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 __all__ = [
-    "decayed_count",
-    "decayed_count_value",
-    "decayed_mean",
-    "decayed_mean_value",
-    "decayed_quantile",
-    "decayed_quantile_value",
-    "decayed_quantiles",
-    "decayed_quantiles_value",
-    "decayed_rank",
-    "decayed_rank_value",
-    "decayed_sum",
-    "decayed_sum_value",
-    "decayed_total",
-    "decayed_total_value",
-    "decayed_variance",
-    "decayed_variance_value",
-    "heavy_hitters",
-    "heavy_hitters_value",
     "register",
-    "selectivity",
-    "selectivity_value",
     "sketch_build",
     "sketch_build_counted",
     "sketch_info",
@@ -78,32 +53,18 @@ __all__ = [
 Function: TypeAlias = "Callable[..., Column]"
 
 
-class Ask(Protocol):
-    """A question without an argument of its own."""
+class Asking(Protocol):
+    """The function of a question: ``(sketch, decay, now)``, or ``(sketch, argument, decay, now)``
+    of one that has an argument."""
 
     def __call__(
         self,
         sketch: Column | str,
-        decay: Column | Decay | str | None,
-        now: Column | str | int | datetime | date,
-        *,
+        /,
+        *argument_decay_and_now: Any,
         confidence: float | None = None,
         streams: Iterable[BuiltWith] = (),
-    ) -> Column: ...
-
-
-class AskFor(Protocol):
-    """A question with an argument: a rank, a value, a share or a predicate."""
-
-    def __call__(
-        self,
-        sketch: Column | str,
-        argument: Any,
-        decay: Column | Decay | str | None,
-        now: Column | str | int | datetime | date,
-        *,
-        confidence: float | None = None,
-        streams: Iterable[BuiltWith] = (),
+        **by_name: Any,
     ) -> Column: ...
 
 
@@ -120,17 +81,11 @@ _ARGUMENTS = """
         streams: what sketches were built with that cannot be read without: under a secret id key,
             with a table as their decay, or with a fingerprint in place of parameters.
 """
-_ARGUMENT = {
-    "q": "\n        argument: a rank from 0 to 1; for several, a list of them.",
-    "value": "\n        argument: a value.",
-    "phi": "\n        argument: a share, at least 0 and below 1.",
-    "predicate": "\n        argument: a text over v and w; see :mod:`decaysketch.text.predicate`.",
-}
 
 
-def _asking(name: str, what: str, *, plain: bool) -> Any:
+def _asking(name: str, *, plain: bool) -> Any:
     """The function of a question, by which columns are made."""
-    question = QUESTIONS[name]
+    form = FUNCTIONS[name]
     called = f"{name}_value" if plain else name
 
     def ask(*given: Any, confidence: float | None = None, streams: Iterable[BuiltWith] = ()) -> Any:
@@ -152,66 +107,30 @@ def _asking(name: str, what: str, *, plain: bool) -> Any:
     ) -> Any:  # fmt: skip
         return ask(sketch, argument, decay, now, confidence=confidence, streams=streams)
 
-    function = without if question.argument is None else with_argument
+    leading = form.question.leading
+    function = without if form.argument is None else with_argument
     function.__name__ = function.__qualname__ = called
-    answer = "Its value alone." if plain else "With its interval."
-    listed = _ARGUMENTS.format(argument=_ARGUMENT.get(question.argument or "", ""))
-    function.__doc__ = f"{what} {answer}{listed}"
+    answer = "Values alone." if plain else "With intervals."
+    argument = ""
+    if form.argument is not None and leading is not None:
+        argument = f"\n        argument: ``{leading.name}``. {leading.doc}"
+    listed = _ARGUMENTS.format(argument=argument)
+    function.__doc__ = f"{form.question.doc} {answer}{listed}"
     return function
 
 
-def _both(name: str, what: str) -> tuple[Any, Any]:
-    return _asking(name, what, plain=False), _asking(name, what, plain=True)
+_ASKING = {
+    called: _asking(name, plain=called != name)
+    for name in FUNCTIONS
+    for called in (name, f"{name}_value")
+}
+globals().update(_ASKING)
+__all__ += sorted(_ASKING)
+__all__.sort()
 
+if TYPE_CHECKING:
 
-decayed_sum: Ask
-decayed_sum_value: Ask
-decayed_sum, decayed_sum_value = _both("decayed_sum", "Decayed sum of the weights.")
-decayed_count: Ask
-decayed_count_value: Ask
-decayed_count, decayed_count_value = _both(
-    "decayed_count", "Decayed number of distinct observations."
-)
-decayed_total: Ask
-decayed_total_value: Ask
-decayed_total, decayed_total_value = _both("decayed_total", "Decayed sum of the values.")
-decayed_mean: Ask
-decayed_mean_value: Ask
-decayed_mean, decayed_mean_value = _both(
-    "decayed_mean", "Mean of the values, weighted by decayed weight."
-)
-decayed_variance: Ask
-decayed_variance_value: Ask
-decayed_variance, decayed_variance_value = _both(
-    "decayed_variance", "Variance of the values, weighted by decayed weight."
-)
-decayed_quantile: AskFor
-decayed_quantile_value: AskFor
-decayed_quantile, decayed_quantile_value = _both(
-    "decayed_quantile", "Least value whose relative rank is ``argument`` or more."
-)
-decayed_quantiles: AskFor
-decayed_quantiles_value: AskFor
-decayed_quantiles, decayed_quantiles_value = _both(
-    "decayed_quantiles", "Array of quantiles, in the order asked."
-)
-decayed_rank: AskFor
-decayed_rank_value: AskFor
-decayed_rank, decayed_rank_value = _both(
-    "decayed_rank", "Share of the decayed weight with a value of ``argument`` or less."
-)
-heavy_hitters: AskFor
-heavy_hitters_value: AskFor
-heavy_hitters, heavy_hitters_value = _both(
-    "heavy_hitters",
-    "Array of ``struct<item, share, ...>``: values with more than the share ``argument`` of the "
-    "decayed weight, heaviest first.",
-)
-selectivity: AskFor
-selectivity_value: AskFor
-selectivity, selectivity_value = _both(
-    "selectivity", "Share of the decayed weight for which a predicate holds."
-)
+    def __getattr__(name: str) -> Asking: ...
 
 
 # -------------------------------------------------------------------------------------- aggregates
@@ -276,7 +195,7 @@ def sketch_merge(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> 
 
     Args:
         sketch: column of sketches of one stream, in any order, each any number of times.
-        streams: see :data:`decayed_sum`.
+        streams: see ``decayed_sum``.
     """
     return _merge_udf(_recipes(streams))(_column(sketch))
 
@@ -324,9 +243,7 @@ def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None
         "sketch_union": _union_udf(recipes),
         "sketch_info": _info_udf(recipes),
     }
-    for name in QUESTIONS:
-        for called in (name, f"{name}_value"):
-            functions[called] = _question_udf(called, recipes)
+    functions |= {called: _question_udf(called, recipes) for called in _ASKING}
     for name, function in functions.items():
         spark.udf.register(name, function)
 

@@ -34,6 +34,7 @@ RULES = {
     "DELETE /v1/keys/{prefix}": "admin",
     "POST /v1/keys/{prefix}/rotate": "admin",
     "POST /v1/decays/curve": "read",
+    "GET /v1/families": "read",
     "POST /v1/query": "read",
     "GET /v1/streams": "read",
     "GET /v1/streams/{name}": "read",

@@ -309,7 +309,7 @@ def test_other_families(tmp_path: Path) -> None:
     facts = run_json("inspect", out)[0]
     assert facts["family"] == "sum"
     assert facts["params"] == SumParams(max_sum=10**6, max_window=5000, capacity=100).to_dict()
-    assert "expected one of sum, count, selectivity for a SumSampler" in failure(
+    assert "expected one of sum, count, rate, selectivity, last for a SumSampler" in failure(
         "query", out, "mean"
     )
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import decaysketch as ds
+from decaysketch.asyncwindow import SumSampler
 
 from .conftest import NEWEST, OUT, PARAMS, Site, mint, serving, sync_api
 
@@ -206,6 +207,52 @@ def test_heavy_hitters_are_those_of_the_library(
     )
 
 
+def found(page: sync_api.Page, aggregate: str) -> list[list[str]]:
+    """The cells of the answer to any question, once it is that to this one."""
+    page.wait_for_selector(f"#any-panel .found[data-aggregate={aggregate}] td")
+    return page.eval_on_selector_all(
+        "#any-panel .found tbody tr",
+        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))",
+    )
+
+
+def test_any_question_is_asked_and_answered_as_by_the_library(
+    open_page: Callable[..., sync_api.Page], site: Site
+) -> None:
+    page = open_page()
+    choose(page, "window")
+    page.fill("#age-text", "1 h")
+    shown(page, {"kind": "window", "width": 3600})
+    decay = ds.decay.window(3600)
+    names = page.eval_on_selector_all("#any-question option", "all => all.map(each => each.value)")
+    assert set(names) == ds.DecaySketch.questions
+    for name in sorted(names):
+        page.select_option("#any-question", name)
+        assert found(page, name), name
+        assert page.inner_text("#any-error") == ""
+    page.select_option("#any-question", "histogram")
+    page.fill("#any-panel input[name=edges]", "10, 20, 30")
+    page.wait_for_selector("#any-panel .found[data-rows='2']")
+    histogram = site.sketch.histogram([10, 20, 30], decay, now=NEWEST)
+    cells = found(page, "histogram")
+    assert [row[:2] for row in cells[:2]] == [["10", "20"], ["20", "30"]]
+    for row, each in zip(cells, histogram.bins, strict=False):
+        assert float(row[2]) == pytest.approx(each.share.value, abs=0.01)
+    assert cells[2][0] == "below"
+    assert float(cells[2][1]) == pytest.approx(histogram.below.value, abs=0.01)
+    page.fill("#any-panel input[name=edges]", "30, 20")
+    page.wait_for_function(
+        "() => document.querySelector('#any-error').textContent.includes('rising')"
+    )
+    page.fill("#any-panel input[name=edges]", "ten")
+    page.wait_for_selector("#any-panel input[aria-invalid=true]")
+    page.select_option("#any-question", "last")
+    [[value, time, *_]] = found(page, "last")
+    last = site.sketch.last(decay, now=NEWEST)
+    assert last is not None
+    assert (float(value), time) == (last.value, "2025-06-15 15:06:40")
+
+
 def test_a_post_shows_without_reloading(
     open_page: Callable[..., sync_api.Page], site: Site
 ) -> None:
@@ -234,6 +281,10 @@ def test_a_stream_of_sums_has_the_panels_that_it_can_answer(
     assert page.is_hidden("#hitters-panel")
     assert page.is_disabled("input[name=kind][value=exponential]")
     assert page.inner_text("#ask-error") == ""
+    names = page.eval_on_selector_all("#any-question option", "all => all.map(each => each.value)")
+    assert set(names) == SumSampler.questions
+    page.select_option("#any-question", "rate")
+    assert len(found(page, "rate")) == 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

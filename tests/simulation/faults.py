@@ -18,7 +18,6 @@ import numpy as np
 from simulation import database
 
 from api.errors import StaleTokenError
-from api.families import Snapshot
 from api.journal import log
 from api.journal.log import Journaled
 from api.journal.model import (
@@ -36,7 +35,7 @@ from api.service.aggregator import Aggregator
 from api.service.committer import Committer, Submission
 from api.service.follower import Follower
 from api.service.streams import Stream
-from decaysketch import DecaySketch
+from decaysketch import DecaySketch, Snapshot
 from decaysketch.core.watermarks import NO_WATERMARK
 
 __all__ = ["FAULTS"]

@@ -48,13 +48,13 @@ from api.errors import (
     UnknownSourceError,
     UnknownStreamError,
 )
-from api.families import Snapshot, join
 from api.journal.model import StorageError
 from api.service import aggregator as service
 from api.service import committer, compactor, follower
 from api.service.aggregator import Aggregator, Incoming, Limits, Receipt
 from api.service.follower import ReplayError
 from api.service.streams import Stream
+from decaysketch import Snapshot
 
 __all__ = ["Outcome", "ViolationError", "World", "run"]
 
@@ -336,7 +336,7 @@ class World:
 
         def holds(bodies: Sequence[Body]) -> bool:
             parts = [self._decode(stream, body) for body in bodies]
-            return join(stream.recipe, [read, *parts]).digest == read.digest
+            return stream.recipe.join([read, *parts]).digest == read.digest
 
         due = [each.body for each in given if not self._dropped_since(each)]
         if due and not holds(due):

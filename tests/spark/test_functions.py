@@ -21,13 +21,12 @@ import pytest
 import decaysketch as ds
 from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
-from decaysketch.decay.read import MAX_TEXT
 from decaysketch.errors import ParameterError
 from decaysketch.families import recipe_of
 from decaysketch.spark import _aggregates, _opened, _questions, functions, register
 from decaysketch.spark import functions as F  # noqa: N812
-from decaysketch.spark._questions import INFO, QUESTIONS, FunctionError
-from decaysketch.spark._texts import decay_of, recipe_of_text
+from decaysketch.spark._questions import FUNCTIONS, INFO, FunctionError
+from decaysketch.spark._texts import MAX_TEXT, decay_of, recipe_of_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -269,10 +268,10 @@ class TestQuestions:
         assert ask("decayed_sum_value", empty, "none", NOW) == 0.0
         assert ask("heavy_hitters", empty, 0.1, "none", NOW) == []
 
-    @pytest.mark.parametrize("name", sorted(QUESTIONS))
+    @pytest.mark.parametrize("name", sorted(FUNCTIONS))
     def test_of_no_rows_have_their_type(self, name: str) -> None:
         arguments = [pa.nulls(0, pa.binary()), pa.nulls(0, pa.string()), pa.nulls(0, pa.int64())]
-        if QUESTIONS[name].argument is not None:
+        if FUNCTIONS[name].argument is not None:
             arguments.insert(1, pa.nulls(0, pa.float64()))
         for function in (name, f"{name}_value"):
             answers = _questions.answer(function, (), arguments, {})
@@ -378,7 +377,7 @@ class TestOpened:
         self, sketch: ds.DecaySketch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calls = {"decode": 0, "sample": 0}
-        decode, sample = families.decode, ds.DecaySketch.sample
+        decode, sample = families.decode, ds.DecaySketch.at
 
         def counted_decode(*args: Any, **named: Any) -> Any:
             calls["decode"] += 1
@@ -389,7 +388,7 @@ class TestOpened:
             return sample(*args, **named)
 
         monkeypatch.setattr(families, "decode", counted_decode)
-        monkeypatch.setattr(ds.DecaySketch, "sample", counted_sample)
+        monkeypatch.setattr(ds.DecaySketch, "at", counted_sample)
         monkeypatch.setattr(_opened, "_shelf", _opened.Shelf())
         for function in ("decayed_sum", "decayed_mean", "decayed_count_value"):
             ask(function, sketch, "window(50)", NOW)
@@ -668,13 +667,13 @@ class TestInfo:
 
 class TestNames:
     def test_every_question_has_both_forms(self) -> None:
-        for name in QUESTIONS:
+        for name in FUNCTIONS:
             for called in (name, f"{name}_value"):
                 assert called in functions.__all__
                 function = getattr(functions, called)
                 assert function.__name__ == called
                 assert "now:" in function.__doc__
-                assert ("argument:" in function.__doc__) == (QUESTIONS[name].argument is not None)
+                assert ("argument:" in function.__doc__) == (FUNCTIONS[name].argument is not None)
 
 
 # ------------------------------------------------------------------------------------ in a session
@@ -809,6 +808,41 @@ class TestDataFrames:
         assert row.whole == row.decimal > 0
         assert row.null is None
         assert row["sum"] == 85
+
+    def test_every_function_answers_in_sql(self, sql: SparkSession) -> None:
+        """All in one SELECT, from the examples of the table."""
+
+        def literal(form: _questions.Form) -> str:
+            leading = form.question.leading
+            assert leading is not None
+            example = leading.example[0] if form.one else leading.example
+            if isinstance(example, list):
+                return f"array({', '.join(map(str, example))})"
+            return f"'{example}'" if isinstance(example, str) else str(example)
+
+        calls = {
+            called: f"{called}(sketch, "
+            + (f"{literal(form)}, " if form.argument is not None else "")
+            + "'window(1h)', 1100)"
+            for name, form in FUNCTIONS.items()
+            for called in (name, f"{name}_value")
+        }
+        [row] = sql.sql(
+            f"SELECT {', '.join(f'{call} AS {called}' for called, call in calls.items())}, sketch "
+            "FROM sketches WHERE device = 'd0'"
+        ).collect()
+        sketch = ds.DecaySketch.from_bytes(bytes(row.sketch))
+        assert all(row[called] is not None for called in calls)
+        view = sketch.at(ds.decay.window(3_600), NOW)
+        histogram = view.ask("histogram", edges=[0, 10, 20, 30])
+        assert [each.share for each in row.decayed_histogram.bins] == [
+            each.share.value for each in histogram.bins
+        ]
+        assert row.decayed_histogram.above.value == row.decayed_histogram_value.above
+        assert row.decayed_histogram.above.value == histogram.above.value
+        last = sketch.last(ds.decay.window(3_600), now=NOW)
+        assert (row.decayed_last.value, row.decayed_last.time) == last
+        assert row.decayed_rate_value == view.ask("rate").value
 
 
 class TestLimits:

@@ -62,6 +62,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
     assert sorted(seen) == [
         "delete_key",
         "delete_stream",
+        "get_families",
         "get_live",
         "get_query",
         "get_sketch",

@@ -13,7 +13,6 @@ from fastapi.testclient import TestClient
 from service import OCTETS, problem
 
 import decaysketch as ds
-from api.families import snapshot_of
 
 S = 1_700_000_000
 DATE = "2023-11-14 22:1"
@@ -102,4 +101,4 @@ def test_answers_that_are_hardly_what_was_asked_for_say_so(
 @pytest.mark.parametrize("family", CASES)
 def test_the_oldest_time_of_every_family(family: str) -> None:
     sketch = CASES[family].build(3, 0)
-    assert snapshot_of(sketch).oldest == sketch.stats().oldest
+    assert sketch.snapshot().oldest == sketch.stats().oldest

@@ -13,8 +13,8 @@ from service import NOW, PARAMS, build, problem
 
 import decaysketch as ds
 from api.errors import ClockAheadError, ClockEarlyError
-from api.families import Snapshot, snapshot_of
 from api.ingest.skew import CLOCK_SHARE, check_times, clock_lead_s, latest_time
+from decaysketch import Snapshot
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 
 NOW_NS = NOW * 1_000_000_000
@@ -32,7 +32,7 @@ def check(snapshot: Snapshot, skew_s: float | None = 60) -> dict[str, tuple[Any,
 def of_time(newest: int, **params: Any) -> Snapshot:
     sketch = ds.DecaySketch(ds.SketchParams(max_weight=9, id_bits=20, **params))
     sketch.update(None, 1, [0, newest], [1, 2])
-    return snapshot_of(sketch)
+    return sketch.snapshot()
 
 
 class TestTheLatestTime:
@@ -62,13 +62,13 @@ class TestASketch:
 
     def test_of_nothing_has_no_time(self) -> None:
         for case in CASES.values():
-            snapshot = snapshot_of(ds.families.recipe_from_dict(case.creation).empty())
+            snapshot = ds.families.recipe_from_dict(case.creation).empty().snapshot()
             assert snapshot.newest is None
             assert check(snapshot) == {}
 
     def test_of_every_family_is_taken_as_it_is_built(self) -> None:
         for case in CASES.values():
-            snapshot = snapshot_of(case.build(3, 0))
+            snapshot = case.build(3, 0).snapshot()
             assert snapshot.newest is not None
             assert NOW - 4_500 < snapshot.newest <= NOW
             assert check(snapshot, 0) == {}
@@ -77,13 +77,13 @@ class TestASketch:
     def test_told_a_time_of_the_future_is_refused(self, sampler: Any) -> None:
         sampler.update([1], [NOW])
         sampler.advance(NOW + 61)
-        assert check(snapshot_of(sampler)) == {"clock": (NOW + 61, NOW + 60)}
+        assert check(sampler.snapshot()) == {"clock": (NOW + 61, NOW + 60)}
 
     def test_with_watermarks_of_the_future_is_refused(self) -> None:
         params = ds.SketchParams(max_weight=1, id_bits=20, capacity=10)
         sketch = ds.DecaySketch(params)
         sketch.update(None, 1, [NOW + 100 + k for k in range(100)], list(range(100)))
-        assert check(snapshot_of(sketch)).keys() == {"newest", "watermarks"}
+        assert check(sketch.snapshot()).keys() == {"newest", "watermarks"}
 
 
 class TestAnIntegralSketch:
@@ -94,23 +94,23 @@ class TestAnIntegralSketch:
         return sketch
 
     def test_may_have_watermarks_as_far_ahead_as_its_decay_reaches(self) -> None:
-        snapshot = snapshot_of(self.sketch(NOW + 60))
-        ahead = snapshot.watermarks[0]
+        snapshot = self.sketch(NOW + 60).snapshot()
+        ahead = snapshot.complete_since[0]
         assert ahead is not None
         assert ahead > NOW + 1_000
         assert check(snapshot) == {}
 
     def test_may_not_be_ahead_itself(self) -> None:
         sketch = self.sketch(NOW + 90)
-        found = check(snapshot_of(sketch))
+        found = check(sketch.snapshot())
         assert found.keys() == {"newest", "watermarks"}
         assert found["newest"] == (NOW + 90, NOW + 60)
         sketch = self.sketch(NOW - 500)
         sketch.advance(NOW + 70)
-        assert check(snapshot_of(sketch)).keys() == {"clock"}
+        assert check(sketch.snapshot()).keys() == {"clock"}
 
     def test_that_never_forgets_has_no_such_bound(self) -> None:
-        assert check(snapshot_of(self.sketch(NOW, (1 << 62) - 2))) == {}
+        assert check(self.sketch(NOW, (1 << 62) - 2).snapshot()) == {}
 
 
 class TestPosting:
@@ -232,7 +232,7 @@ class TestAClockThatIsAhead:
     def test_is_taken_as_it_is_when_its_time_has_come(self, family: str) -> None:
         for unit, size_ns in (("ms", 10**6), ("s", 10**9), ("h", 3600 * 10**9)):
             ahead = (NOW_NS + 290 * 10**9) // size_ns
-            snapshot = snapshot_of(clocked(family, ahead, unit=unit))
+            snapshot = clocked(family, ahead, unit=unit).snapshot()
             lead_s = clock_lead_s(snapshot, 300)
             assert lead_s == pytest.approx(min(300, CLOCK_SHARE * WINDOW_S * size_ns / 10**9))
 
@@ -251,7 +251,7 @@ class TestAClockThatIsAhead:
             take(wait_s)
 
     def test_is_not_looked_at_where_nobody_knows_the_time(self, family: str) -> None:
-        snapshot = snapshot_of(clocked(family, NOW * 99, unit="frames"))
+        snapshot = clocked(family, NOW * 99, unit="frames").snapshot()
         assert clock_lead_s(snapshot, 300) is None
         assert check(snapshot) == {}
 

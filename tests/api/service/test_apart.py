@@ -14,13 +14,12 @@ import pytest
 from fastapi.testclient import TestClient
 from service import OCTETS, PARAMS, build, problem
 
-from api.families import Snapshot
 from api.routes import decays, observations, streams
 from api.service import aggregator as core
 from api.service.budget import LARGE_ROWS
 from api.service.merging import MergeBuffer
 from api.service.streams import Stream
-from decaysketch import DecaySketch, SketchParams
+from decaysketch import DecaySketch, SketchParams, Snapshot
 from decaysketch.decay.integral import _exact
 from decaysketch.decay.integral._listed import Table
 

@@ -1,0 +1,116 @@
+// Any question that a stream answers. Its fields and the columns of its answer are made of what the
+// service says of it: a question that the service learns is on the page.
+
+import { request, streamPath } from "./http.js";
+import { bounds, element } from "./panels.js";
+import { questionsOf } from "./questions.js";
+import { number, told } from "./units.js";
+
+const FIRST = "histogram"; // where there is one
+const ROWS_SHOWN = 50;
+
+export class AnyQuestion {
+  #stream = null;
+  #name = null;
+  #given = new Map(); // what was typed, by question and argument
+
+  // asked(): a question or one of its arguments was chosen
+  constructor(panel, asked) {
+    Object.assign(this, { panel, asked });
+    this.choice = panel.querySelector("select");
+    this.choice.addEventListener("change", () => { this.#name = this.choice.value; this.#showFields(); asked(0); });
+  }
+
+  // For a stream: its questions, the chosen one among them if it has that.
+  show(stream) {
+    this.#stream = stream;
+    const questions = questionsOf(stream);
+    const names = Object.keys(questions);
+    if (!names.includes(this.#name)) this.#name = names.includes(FIRST) ? FIRST : names[0];
+    this.choice.replaceChildren(...names.map((name) => element("option", { value: name }, name.replaceAll("_", " "))));
+    this.choice.value = this.#name;
+    this.#showFields();
+  }
+
+  get #question() { return questionsOf(this.#stream)[this.#name]; }
+
+  #showFields() {
+    this.panel.querySelector(".says").textContent = this.#question.description.replaceAll("`", "");
+    const fields = Object.entries(this.#question.arguments).map(([name, argument]) => {
+      const place = `${this.#name} ${name}`;
+      const first = argument.required || argument.kind === "predicate" ? argument.example : argument.default;
+      const input = element("input", {
+        type: "text", name, spellcheck: "false", autocomplete: "off", autocapitalize: "off",
+        title: argument.description.replaceAll("`", ""), "aria-describedby": "any-error",
+      });
+      input.value = this.#given.get(place) ?? [first ?? []].flat().join(", ");
+      input.addEventListener("input", () => { this.#given.set(place, input.value); this.asked(); });
+      return element("label", { class: argument.kind === "predicate" ? "stack wide" : "stack" }, name.replaceAll("_", " "), input);
+    });
+    this.panel.querySelector(".fields").replaceChildren(...fields);
+  }
+
+  // What the fields say, as a query has it; null where that is nothing, which is then said.
+  #read() {
+    const query = { aggregate: this.#name };
+    let fault = "";
+    for (const input of this.panel.querySelectorAll(".fields input")) {
+      const argument = this.#question.arguments[input.name];
+      const text = input.value.trim();
+      const parts = argument.many === "no" ? [text] : text.split(/[\s,;]+/).filter(Boolean);
+      const values = argument.kind === "predicate" ? parts : parts.map(Number);
+      const empty = text === "";
+      const wrong = (empty && argument.required) || (!empty && values.some((each) => Number.isNaN(each)));
+      input.setAttribute("aria-invalid", wrong);
+      if (wrong) fault = `${input.name}: ${argument.description.replaceAll("`", "")}`;
+      if (!empty) query[input.name] = argument.many === "no" ? values[0] : values;
+    }
+    this.fail(fault);
+    return fault ? null : query;
+  }
+
+  // The question under a decay and at a time, as arguments of `ask`; null where it is none.
+  with(common) {
+    const query = this.#read();
+    return query && [this.#stream, { ...query, ...common }, this.#question];
+  }
+
+  static async ask(signal, stream, query) {
+    const { answers } = await request(streamPath(stream.name, "/query"), { queries: [query] }, signal);
+    return answers[0];
+  }
+
+  fail(text) { this.panel.querySelector(".error").textContent = text; }
+
+  answer(answer, question, unit) {
+    this.fail("");
+    const { rows, columns, beside } = question;
+    const listed = rows === null ? [answer] : [answer[rows] ?? []].flat();
+    const parts = [table(rows === null ? beside : columns, listed.slice(0, ROWS_SHOWN), unit)];
+    if (!listed.length) parts[0] = element("p", { class: "hint" }, "Nothing to tell of.");
+    if (listed.length > ROWS_SHOWN) parts.push(element("p", { class: "hint" }, `and ${listed.length - ROWS_SHOWN} more`));
+    if (rows !== null && beside.length) parts.push(list(beside, answer, unit));
+    const host = this.panel.querySelector(".found");
+    host.replaceChildren(...parts);
+    Object.assign(host.dataset, { aggregate: answer.aggregate, rows: listed.length });
+  }
+}
+
+function table(columns, rows, unit) {
+  const head = columns.flatMap(({ name, kind }) => [name.replaceAll("_", " "), ...(kind === "estimate" ? ["Interval"] : [])]);
+  return element("table", {},
+    element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col", class: "number" }, name)))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...columns.flatMap(({ name, kind }) => cells(row[name], kind, unit))))));
+}
+
+// What stands beside rows: one below the other.
+function list(columns, answer, unit) {
+  return element("table", {}, element("tbody", {}, ...columns.map(({ name, kind }) => element("tr", {},
+    element("th", { scope: "row" }, name.replaceAll("_", " ")), ...cells(answer[name], kind, unit)))));
+}
+
+function cells(value, kind, unit) {
+  const cell = (...inside) => element("td", { class: "number" }, ...inside);
+  if (kind === "estimate") return [cell(told(value)), cell(bounds(value))];
+  return [cell(kind === "time" ? unit.time(unit.fromStream(value)) : number(value))];
+}

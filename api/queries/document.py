@@ -1,0 +1,51 @@
+"""The table of questions in the documents, written from what the service takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from decaysketch.answers.questions import QUESTIONS
+from decaysketch.answers.shapes import Argument, Column, Question
+from decaysketch.families import FAMILIES
+
+__all__ = ["questions_table"]
+
+
+def questions_table() -> str:
+    """Every question with its arguments and its answer, as a Markdown table."""
+    head = "| `aggregate` | argument | what it is | in the answer | not of family |\n"
+    return head + "| --- | --- | --- | --- | --- |\n" + "".join(map(_line, QUESTIONS.values()))
+
+
+def _line(question: Question[Any]) -> str:
+    without = (
+        f"`{family}`"
+        for family, recipe in FAMILIES.items()
+        if question.name not in recipe.sketch.questions
+    )
+    cells = (
+        f"`{question.name}`",
+        "; ".join(map(_argument, question.travelling)),
+        question.doc,
+        ", ".join(_parts(question)),
+        ", ".join(without),
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _argument(argument: Argument) -> str:
+    left_out = "" if argument.served is None or argument.required else f" ({argument.served:,})"
+    return f"`{argument.json}`{left_out}: {argument.doc.removesuffix('.')}"
+
+
+def _parts(question: Question[Any]) -> Iterator[str]:
+    rows = question.shape.rows
+    if rows is not None:
+        row = "{" + ", ".join(f'"{each.name}"' for each in rows.columns) + "}"
+        yield f"`{rows.name}`: " + (f"`{row}` or `null`" if rows.single else f"`[{row}]`")
+    yield from map(_single, question.shape.beside)
+
+
+def _single(column: Column) -> str:
+    return f"`{column.name}`"

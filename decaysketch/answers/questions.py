@@ -1,0 +1,991 @@
+"""Every question that sketches answer, each written down once, and how it is asked.
+
+An entry of :data:`QUESTIONS` says what an aggregate is asked with, what its answer looks like, what
+that costs, and which function of :mod:`~decaysketch.answers.query` or
+:mod:`~decaysketch.answers.ensemble` it is. Request and answer models of HTTP, functions of SQL, the
+command ``query``, the fields of the page and the tables of documents are derived from it.
+
+A :class:`View` is what can be asked: the samples of one decay and time. :class:`Asked` and its
+neighbours give sketches a method for each question, so that help and type checkers know them.
+
+To add a question: its function in ``query.py``; here its entry, and a method beside those of its
+kind. Which families answer it follows from what it needs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
+from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers import ensemble, query
+from decaysketch.answers.ensemble import Combine
+from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.query import Function, HeavyHitter, Histogram, Last, Predicate
+from decaysketch.answers.sample import Sample, pool
+from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
+from decaysketch.decay import Decay
+from decaysketch.decay.area import area
+from decaysketch.errors import ParameterError
+from decaysketch.text.predicate import MAX_OPERATIONS, MAX_TEXT
+from decaysketch.text.predicate import Predicate as ReadPredicate
+
+__all__ = [
+    "QUESTIONS",
+    "Asked",
+    "AskedOfItsDecay",
+    "AskedOfValues",
+    "AskedOfWeights",
+    "Groups",
+    "How",
+    "View",
+    "Views",
+    "questions_of",
+    "read_predicate",
+]
+
+A = TypeVar("A")
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Every question by its name, in the order of documents.
+QUESTIONS: dict[str, Question[Any]] = {}
+
+
+def questions_of(*provided: str) -> frozenset[str]:
+    """Names of the questions that need nothing but what a family provides.
+
+    Args:
+        provided: of "values", "weights" (apart from values) and "chosen decay".
+    """
+    return frozenset(name for name, each in QUESTIONS.items() if each.needs <= {*provided})
+
+
+# --------------------------------------------------------------------------------------- the view
+
+
+class View:
+    """What can be asked of a sketch under one decay and at one time.
+
+    Args:
+        samples: one for each hash function; at least one.
+    """
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.samples = samples
+
+    @cached_property
+    def _pooled(self) -> Sequence[Sample]:
+        return [pool(self.samples)]
+
+    @property
+    def now(self) -> int:
+        """The time that is asked about."""
+        return self.samples[0].now
+
+    @property
+    def verified(self) -> Literal["proof", "grid"]:
+        """How it is known that the decay falls: proved, or looked at on a grid of ages."""
+        return self.samples[0].verified
+
+    @property
+    def rows(self) -> int:
+        """Observations in the samples."""
+        return sum(map(len, self.samples))
+
+    @overload
+    def ask(
+        self, question: Question[A], *, confidence: float = ..., combine: Combine = ...,
+        **arguments: Any,
+    ) -> A: ...  # fmt: skip
+
+    @overload
+    def ask(
+        self, question: str, *, confidence: float = ..., combine: Combine = ..., **arguments: Any
+    ) -> Any: ...
+
+    def ask(
+        self,
+        question: Question[Any] | str,
+        *,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+        **arguments: Any,
+    ) -> Any:
+        """The answer to a question.
+
+        Args:
+            question: an entry of :data:`QUESTIONS`, or its name.
+            confidence: of every interval.
+            combine: how the answers of several hash functions make one; see
+                :mod:`decaysketch.answers.ensemble`.
+            arguments: of the question.
+
+        Raises:
+            ParameterError: there is no such question; an argument that it does not have, that is
+                missing or outside of its domain.
+            UnanswerableQueryError: what is asked for was discarded.
+        """
+        question = _question(question)
+        given = _given(question, arguments)
+        samples = self._read(combine)
+        return question.answer(samples, confidence=confidence, combine=combine, **given)
+
+    def cost_s(
+        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
+    ) -> float:
+        """About so long the processor needs to answer, in seconds."""
+        question = _question(question)
+        given = _given(question, arguments) | {"combine": combine}
+        return sum(question.cost_s(sample, given) for sample in self._read(combine))
+
+    def _read(self, combine: Combine) -> Sequence[Sample]:
+        """Each hash function by itself only where its own answer counts."""
+        ensemble.check_combine(combine)
+        return self._pooled if combine == "average" else self.samples
+
+
+def _question(question: Question[Any] | str) -> Question[Any]:
+    if isinstance(question, Question):
+        return question
+    try:
+        return QUESTIONS[question]
+    except KeyError:
+        raise ParameterError(
+            f"aggregate is {question!r}; expected one of {', '.join(QUESTIONS)}"
+        ) from None
+
+
+def _given(question: Question[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of a question, predicates read."""
+    known = {argument.name: argument for argument in question.arguments}
+    if unknown := [name for name in arguments if name not in known]:
+        raise ParameterError(f"{question.name} has no argument {unknown[0]!r}")
+    given = {}
+    for name, argument in known.items():
+        if argument.required and name not in arguments:
+            raise ParameterError(f"{question.name} needs {name}")
+        value = arguments.get(name, argument.default)
+        if argument.kind == "predicate" and value is not None:
+            value = _predicate(name, value)
+        if argument.many != "no" and (np.ndim(value) == 0 or isinstance(value, str)):
+            value = [value]
+        given[name] = value
+    if fault := question.check(given):
+        raise ParameterError(fault)
+    return given
+
+
+def _predicate(name: str, given: Any) -> Predicate:
+    """A function of columns as it is; of a text, what it says."""
+    if callable(given):
+        function: Predicate = given
+        return function
+    if not isinstance(given, str):
+        raise ParameterError(f"{name} is {given!r}; expected a text")
+    return read_predicate(given)
+
+
+@lru_cache(maxsize=256)
+def read_predicate(text: str) -> ReadPredicate:
+    """What a text over ``v`` and ``w`` says; the same one is read once, however often it is asked.
+
+    Raises:
+        ParameterError: it says nothing.
+    """
+    return ReadPredicate(text)
+
+
+# ------------------------------------------------------------------------------------------- costs
+
+# Processor seconds, measured on one core with 1,000 to 100,000 rows, rounded: of an answer; of a
+# row that it reads; of a row put in the order of values; of a row and operation of a predicate; of
+# a sampled quantile; of an estimate for each of many values.
+_ANSWER_S = 2e-4
+_ROW_S = 30e-9
+_RANKED_ROW_S = 150e-9
+_OPERATION_S = 4e-9
+_QUANTILE_S = 1.7e-3
+_VALUE_S = 15e-6
+
+
+def _by_row_s(sample: Sample, _given: Mapping[str, Any]) -> float:
+    return _ANSWER_S + len(sample) * _ROW_S
+
+
+def _quantiles_s(sample: Sample, count: int) -> float:
+    each = _ROW_S if sample.exact else _QUANTILE_S
+    return _ANSWER_S + len(sample) * _RANKED_ROW_S + count * each
+
+
+def _selectivity_s(sample: Sample, given: Mapping[str, Any]) -> float:
+    predicate = given["predicate"]
+    length = len(predicate.text) if isinstance(predicate, ReadPredicate) else 0
+    operations = min(MAX_OPERATIONS, length)
+    return _by_row_s(sample, given) + len(sample) * operations * _OPERATION_S
+
+
+def _shares_s(sample: Sample, shares: int) -> float:
+    return _ANSWER_S + len(sample) * _RANKED_ROW_S + shares * _VALUE_S
+
+
+def _hitters_s(sample: Sample, given: Mapping[str, Any]) -> float:
+    phi = given["phi"]
+    return _shares_s(sample, len(sample) if phi * len(sample) <= 1 else int(1 / phi))
+
+
+def _groups_s(sample: Sample, given: Mapping[str, Any]) -> float:
+    values, limit = len(sample), given["limit"]
+    if given["combine"] != "median" and limit is not None:
+        values = min(values, limit)
+    return _ANSWER_S + 2 * (len(sample) * _RANKED_ROW_S + values * _VALUE_S)
+
+
+# ------------------------------------------------------------------------------------------ entries
+
+_VALUES = frozenset({"values"})
+_MOST_ROWS = 10_000
+
+
+def _enter(question: Question[A]) -> Question[A]:
+    QUESTIONS[question.name] = question
+    return question
+
+
+def _scalar(
+    name: str, doc: str, ask: Callable[..., Estimate], *arguments: Argument,
+    needs: frozenset[str] = frozenset(), cost_s: Any = _by_row_s, **more: Any,
+) -> Question[Estimate]:  # fmt: skip
+    """A question whose answer is one estimate, of a function of one sample."""
+
+    def answer(
+        samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
+    ) -> Estimate:
+        return ensemble.estimate(samples, partial(ask, confidence=confidence, **given), combine)
+
+    return _enter(
+        Question(
+            name,
+            doc,
+            answer,
+            cost_s,
+            SCALAR,
+            lambda found, _: {"estimate": found},
+            arguments,
+            needs,
+            **more,
+        )
+    )
+
+
+_SUM = _scalar(
+    "sum", "Decayed sum of weights; in the family `sum`, of values.", query.sum,
+    needs=frozenset({"weights"}),
+)  # fmt: skip
+_COUNT = _scalar(
+    "count", "Decayed number of distinct observations, with or without a value.", query.count
+)
+
+
+def _rate(sample: Sample, *, confidence: float) -> Estimate:
+    """The decayed count over the integral of the decay.
+
+    The integral is that over the ages from 0 to the last one that has weight, however long the
+    stream has been there: one that is younger than what is asked about was silent before it began.
+    Under ``window(w)`` this is the count over ``w``, though of whole times the window, which holds
+    both of its ends, has one more.
+
+    Raises:
+        ParameterError: the integral is 0, or infinite as under no decay.
+    """
+    decay = sample.decay
+    if not isinstance(decay, Decay):
+        raise ParameterError(f"decay is {decay!r}; a rate needs one of the age alone")
+    span = area(decay)
+    if not 0.0 < span < math.inf:
+        raise ParameterError(
+            f"the integral of {decay!r} over the age is {span:g}; a rate needs a decay whose "
+            "integral is finite and above 0, such as a window or an exponential"
+        )
+    count = query.count(sample, confidence=confidence)
+    ends = {name: getattr(count, name) / span for name in ("value", "lower", "upper", "stderr")}
+    return replace(count, **ends)
+
+
+_RATE = _scalar(
+    "rate",
+    "Observations per unit of time: the decayed count over the integral of the decay, over all "
+    "ages that it looks back on.",
+    _rate,
+    needs=frozenset({"chosen decay"}),
+)
+_TOTAL = _scalar(
+    "total",
+    "Decayed sum of values; missing ones are absent.",
+    query.total,
+    Argument(
+        "function",
+        "function",
+        "Any real function of the columns of values and weights, to be summed in place of values.",
+        default=None,
+        leading=True,
+    ),
+    needs=_VALUES,
+)
+_MEAN = _scalar(
+    "mean", "Mean of the values, weighted by decayed weight.", query.mean, needs=_VALUES
+)
+_VARIANCE = _scalar(
+    "variance", "Variance of the values, weighted by decayed weight.", query.variance,
+    needs=_VALUES,
+)  # fmt: skip
+_STDDEV = _scalar(
+    "stddev",
+    "Standard deviation of the values, weighted by decayed weight: the root of the variance.",
+    query.stddev,
+    needs=_VALUES,
+)
+_MEDIAN = _scalar(
+    "median", "The least value whose relative rank is 1/2 or more.",
+    partial(query.quantile, q=0.5), needs=_VALUES,
+    cost_s=lambda sample, _: _quantiles_s(sample, 1),
+)  # fmt: skip
+
+
+def _each(ask: Callable[..., list[Estimate]], name: str) -> Callable[..., list[Estimate]]:
+    """The answer of a question that has an estimate for each entry of an argument."""
+
+    def answer(
+        samples: Sequence[Sample], *, confidence: float, combine: Combine, **given: Any
+    ) -> list[Estimate]:
+        entries = given[name]
+        return ensemble.estimates(
+            samples, lambda s: ask(s, entries, confidence=confidence), combine
+        )
+
+    return answer
+
+
+_QUANTILE = _enter(
+    Question(
+        "quantile",
+        "The least value whose relative rank is `q` or more, for one `q` or several.",
+        _each(query.quantile, "q"),
+        lambda sample, given: _quantiles_s(sample, len(given["q"])),
+        Shape(
+            "Quantile",
+            "Quantiles, in the order asked.",
+            Rows(
+                "quantiles",
+                "QuantileEstimate",
+                "One quantile.",
+                (Column("q", "float"), Column("estimate", "estimate", label="quantile {q}")),
+                each="q",
+            ),
+        ),
+        lambda found, given: {
+            "quantiles": [
+                {"q": q, "estimate": each} for q, each in zip(given["q"], found, strict=True)
+            ]
+        },
+        (
+            Argument(
+                "q",
+                "share",
+                "A number in [0, 1], or a list of them.",
+                "either",
+                0.0,
+                1.0,
+                leading=True,
+                example=[0.1, 0.5, 0.9],
+            ),
+        ),
+        _VALUES,
+        most=lambda given: len(given["q"]),
+    )
+)
+
+_RANK = _scalar(
+    "rank",
+    "Share of the decayed weight whose value is a given one or less.",
+    query.rank,
+    Argument("value", "number", "A value.", leading=True, json="v", example=20),
+    needs=_VALUES,
+)
+
+_CDF = _enter(
+    Question(
+        "cdf",
+        "The rank of each of several values, each with an interval of its own, not a joint one.",
+        _each(query.cdf, "points"),
+        lambda sample, given: _shares_s(sample, len(given["points"])),
+        Shape(
+            "Cdf",
+            "Ranks, in the order asked.",
+            Rows(
+                "ranks",
+                "RankEstimate",
+                "The rank of one value.",
+                (Column("v", "number"), Column("estimate", "estimate", label="rank of {v}")),
+                each="points",
+            ),
+        ),
+        lambda found, given: {
+            "ranks": [
+                {"v": v, "estimate": each} for v, each in zip(given["points"], found, strict=True)
+            ]
+        },
+        (
+            Argument(
+                "points", "number", "Values.", "yes", leading=True, json="v", example=[10, 20, 30]
+            ),
+        ),
+        _VALUES,
+        most=lambda given: len(given["points"]),
+    )
+)
+
+
+def _within(
+    at_least: float | None, at_most: float | None
+) -> Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+    def holds(values: npt.NDArray[Any], _weights: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        held = np.ones(len(values), np.bool_)
+        if at_least is not None:
+            held &= np.asarray(values >= at_least)
+        if at_most is not None:
+            held &= np.asarray(values <= at_most)
+        return held
+
+    return holds
+
+
+def _selected(
+    sample: Sample, predicate: Predicate | None, at_least: float | None, at_most: float | None,
+    *, confidence: float,
+) -> Estimate:  # fmt: skip
+    holds = _within(at_least, at_most) if predicate is None else predicate
+    return query.selectivity(sample, holds, confidence=confidence)
+
+
+def _one_kind_of_bound(given: Mapping[str, Any]) -> str | None:
+    bounded = given["at_least"] is not None or given["at_most"] is not None
+    if bounded == (given["predicate"] is not None):
+        return "give at_least, at_most or both, or else a predicate"
+    return None
+
+
+_SELECTIVITY = _scalar(
+    "selectivity",
+    "Share of the decayed weight whose value lies within bounds, or for which a predicate holds.",
+    _selected,
+    Argument(
+        "at_least",
+        "number",
+        "The least value; give this, `at_most`, or both, or else a predicate.",
+        default=None,
+    ),
+    Argument("at_most", "number", "The largest value.", default=None),
+    Argument(
+        "predicate",
+        "predicate",
+        "Of the value `v` and the weight `w`: decimal numbers, `+ - * / // % **`, "
+        "`abs min max`, `< <= > >= == !=`, `and or not`. It is read, never executed.",
+        longest=MAX_TEXT,
+        default=None,
+        leading=True,
+        example="v / w > 2 and not v > 100",
+    ),
+    cost_s=_selectivity_s,
+    check=_one_kind_of_bound,
+    sql="selectivity",
+)
+
+
+def _hitters(
+    samples: Sequence[Sample], phi: float, limit: int | None, *, confidence: float, combine: Combine
+) -> list[HeavyHitter]:
+    found = ensemble.heavy_hitters(samples, phi, confidence=confidence, combine=combine)
+    return found[:limit]
+
+
+_HEAVY_HITTERS = _enter(
+    Question(
+        "heavy_hitters",
+        "Values with more than the share `phi` of the decayed weight, heaviest first.",
+        _hitters,
+        _hitters_s,
+        Shape(
+            "HeavyHitters",
+            "The values whose share exceeds phi, heaviest first.",
+            Rows(
+                "heavy_hitters",
+                "HeavyHitterModel",
+                "A value and its share of the decayed weight.",
+                (
+                    Column("value", "number", sql="item"),
+                    Column("frequency", "estimate", label="share of {value}", sql="share"),
+                ),
+            ),
+        ),
+        lambda found, _: {"heavy_hitters": [each._asdict() for each in found]},
+        (
+            Argument(
+                "phi",
+                "share",
+                "A share, at least 0 and below 1.",
+                least=0.0,
+                below=1.0,
+                leading=True,
+                example=0.05,
+            ),
+            Argument(
+                "limit",
+                "integer",
+                "The heaviest so many of them.",
+                least=1,
+                most=_MOST_ROWS,
+                default=None,
+                served=_MOST_ROWS,
+            ),
+        ),
+        _VALUES,
+        most=lambda given: (
+            given["limit"] if given["phi"] * given["limit"] <= 1 else int(1 / given["phi"])
+        ),
+        sql="heavy_hitters",
+    )
+)
+
+
+class Groups(NamedTuple):
+    """The heaviest groups, and how many distinct values the sample has."""
+
+    groups: list[query.Group]
+    total: int
+
+
+def _groups(
+    samples: Sequence[Sample], limit: int | None, *, confidence: float, combine: Combine
+) -> Groups:
+    if len(samples) > 1:
+        groups = ensemble.group_by(samples, confidence=confidence, combine=combine)
+        return Groups(groups[:limit], len(groups))
+    (sample,) = samples
+    groups = query.group_by(sample, limit=limit, confidence=confidence)
+    return Groups(groups, len(sample.of_values.ranking.values))
+
+
+_GROUP_BY = _enter(
+    Question(
+        "group_by",
+        "Decayed sum and count of each distinct value, heaviest first.",
+        _groups,
+        _groups_s,
+        Shape(
+            "GroupBy",
+            "The heaviest values, heaviest first.",
+            Rows(
+                "groups",
+                "GroupModel",
+                "A value, the decayed sum of the weights of its observations, and their decayed "
+                "count.",
+                (
+                    Column("value", "number", sql="item"),
+                    Column("sum", "estimate", label="sum of {value}"),
+                    Column("count", "estimate", label="count of {value}"),
+                ),
+            ),
+            (Column("total_groups", "integer", "Distinct values in the sample, listed or not."),),
+        ),
+        lambda found, _: {
+            "groups": [
+                {"value": each.value, "sum": each.sum, "count": each.count} for each in found.groups
+            ],
+            "total_groups": found.total,
+        },
+        (
+            Argument(
+                "limit",
+                "integer",
+                "The heaviest so many of them.",
+                least=1,
+                most=_MOST_ROWS,
+                default=None,
+                served=100,
+            ),
+        ),
+        _VALUES,
+        most=lambda given: 2 * given["limit"],
+    )
+)
+
+
+def _histogram(
+    samples: Sequence[Sample], edges: Sequence[float], *, confidence: float, combine: Combine
+) -> Histogram:
+    def shares(sample: Sample) -> list[Estimate]:
+        found = query.histogram(sample, edges, confidence=confidence)
+        return [found.below, *(each.share for each in found.bins), found.above]
+
+    below, *inside, above = ensemble.estimates(samples, shares, combine)
+    bins = map(query.Bin, edges[:-1], edges[1:], inside)
+    return Histogram(list(bins), below, above)
+
+
+_HISTOGRAM = _enter(
+    Question(
+        "histogram",
+        "Shares of the decayed weight by value: of each bin between `edges`, which holds its lower "
+        "edge and not its upper one (the last bin holds both), and of what lies below and above "
+        "all of them. Each has an interval of its own, which is not a joint one.",
+        _histogram,
+        lambda sample, given: _shares_s(sample, len(given["edges"]) + 1),
+        Shape(
+            "Histogram",
+            "Shares of bins, in rising order.",
+            Rows(
+                "bins",
+                "BinModel",
+                "The share of the decayed weight of values in a bin.",
+                (
+                    Column("low", "number"),
+                    Column("high", "number"),
+                    Column("share", "estimate", label="share of {low} to {high}"),
+                ),
+            ),
+            (
+                Column("below", "estimate", "Share of values below the first edge.", "share below"),
+                Column("above", "estimate", "Share of values above the last edge.", "share above"),
+            ),
+        ),
+        lambda found, _: {
+            "bins": [each._asdict() for each in found.bins],
+            "below": found.below,
+            "above": found.above,
+        },
+        (
+            Argument(
+                "edges",
+                "number",
+                "Two or more numbers, rising.",
+                "yes",
+                fewest=2,
+                leading=True,
+                example=[0, 10, 20, 30],
+            ),
+        ),
+        _VALUES,
+        check=lambda given: query.unordered(given["edges"]),
+        most=lambda given: len(given["edges"]) + 1,
+    )
+)
+
+_LAST = _enter(
+    Question(
+        "last",
+        "The latest observation that counts, by time and then by value: never an estimate, and "
+        "refused where it may have been discarded.",
+        lambda samples, *, confidence, combine: query.last(pool(samples)),
+        _by_row_s,
+        Shape(
+            "Last",
+            "The latest observation.",
+            Rows(
+                "last",
+                "ObservationModel",
+                "A value, null where it is missing, and its time.",
+                (Column("value", "number", nullable=True), Column("time", "time")),
+                single=True,
+            ),
+        ),
+        lambda found, _: {"last": [] if found is None else [found._asdict()]},
+        needs=frozenset(),
+    )
+)
+
+
+# ----------------------------------------------------------------------------------------- methods
+
+
+class How(TypedDict, total=False):
+    """How a question is answered, whatever it is; see :meth:`View.ask`."""
+
+    confidence: float
+    combine: Combine
+    estimator: str
+
+
+_HOW = [
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    for name, default, kind in (
+        ("confidence", 0.95, "float"),
+        ("combine", "average", "Combine"),
+        ("estimator", "stratified", "str"),
+    )
+]
+
+
+def _asks(question: Question[Any]) -> Callable[[F], F]:
+    """Of a method: the words of its question, and its keywords one by one."""
+
+    def described(method: F) -> F:
+        parts = [inspect.getdoc(method) or question.doc.replace("`", "``"), ""]
+        named = [each for each in question.arguments if each.name in method.__code__.co_varnames]
+        if named:
+            parts += ["Args:", *(f"    {each.name}: {each.doc}" for each in named), ""]
+        parts += ["``now``, ``confidence``, ``combine`` and ``estimator``: see ``at`` and"]
+        parts += [":meth:`decaysketch.answers.questions.View.ask`."]
+        method.__doc__ = "\n".join(parts)
+        signature = inspect.signature(method)
+        own = [each for name, each in signature.parameters.items() if name != "how"]
+        method.__signature__ = signature.replace(parameters=[*own, *_HOW])  # type: ignore[attr-defined]
+        return method
+
+    return described
+
+
+class Views(ABC):
+    """A sketch that gives views."""
+
+    #: Names of the questions that it answers.
+    questions: ClassVar[frozenset[str]]
+
+    @abstractmethod
+    def at(self, decay: Decay | None, now: int, *, estimator: Any = "stratified") -> View:
+        """What can be asked under a decay, at a time.
+
+        Args:
+            decay: weight of an observation as a function of its age ``now - timestamp``; None where
+                it was fixed when the sketch was built.
+            now: time of the question, in the stream's unit; may lie in the past. Later observations
+                are kept but not counted.
+            estimator: one of the family's.
+
+        Raises:
+            UnanswerableQueryError: the sketch has discarded, at every level, observations that the
+                decay gives weight to.
+            ParameterError: no such decay, time or estimator.
+        """
+
+    def _ask(
+        self, question: Question[A], decay: Decay | None, now: int, how: How, **arguments: Any
+    ) -> A:
+        estimator = how.get("estimator", "stratified")
+        confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
+        view = self.at(decay, now, estimator=estimator)
+        return view.ask(question, confidence=confidence, combine=combine, **arguments)
+
+    def _ask_each(
+        self, question: Question[list[Estimate]], decay: Decay | None, now: int, how: How,
+        **arguments: Any,
+    ) -> Any:  # fmt: skip
+        """One estimate where one was asked for."""
+        (given,) = arguments.values()
+        found = self._ask(question, decay, now, how, **arguments)
+        return found[0] if np.ndim(given) == 0 else found
+
+
+class Asked(Views):
+    """Questions to every sketch whose decay is chosen when it is asked."""
+
+    @_asks(_COUNT)
+    def count(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_COUNT, decay, now, how)
+
+    @_asks(_RATE)
+    def rate(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_RATE, decay, now, how)
+
+    @_asks(_LAST)
+    def last(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Last | None:
+        return self._ask(_LAST, decay, now, how)
+
+    @_asks(_SELECTIVITY)
+    def selectivity(
+        self, predicate: Predicate | str, decay: Decay, *, now: int, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_SELECTIVITY, decay, now, how, predicate=predicate)
+
+
+class AskedOfWeights(Asked):
+    """Questions about weights."""
+
+    @_asks(_SUM)
+    def sum(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_SUM, decay, now, how)
+
+
+class AskedOfValues(Asked):
+    """Questions about values."""
+
+    @overload
+    def total(self, decay: Decay, /, *, now: int, **how: Unpack[How]) -> Estimate: ...
+
+    @overload
+    def total(
+        self, function: Function, decay: Decay, /, *, now: int, **how: Unpack[How]
+    ) -> Estimate: ...
+
+    @overload
+    def total(
+        self, function: Function | None = None, /, *, decay: Decay, now: int, **how: Unpack[How]
+    ) -> Estimate: ...
+
+    @_asks(_TOTAL)
+    def total(
+        self,
+        first: Decay | Function | None = None,
+        second: Decay | None = None,
+        /,
+        *,
+        decay: Decay | None = None,
+        now: int,
+        **how: Unpack[How],
+    ) -> Estimate:
+        """Decayed sum of values, ``total(decay, now=)``, or of any real function of the columns of
+        values and weights, ``total(function, decay, now=)``; missing values are absent."""
+        if isinstance(first, Decay) and second is None and decay is None:
+            return self._ask(_TOTAL, first, now, how)
+        chosen = second if decay is None else decay
+        if not isinstance(chosen, Decay):
+            raise ParameterError(
+                f"decay is {first if chosen is None else chosen!r}; expected a Decay"
+            )
+        return self._ask(_TOTAL, chosen, now, how, function=first)
+
+    @_asks(_MEAN)
+    def mean(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_MEAN, decay, now, how)
+
+    @_asks(_VARIANCE)
+    def variance(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_VARIANCE, decay, now, how)
+
+    @_asks(_STDDEV)
+    def stddev(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_STDDEV, decay, now, how)
+
+    @_asks(_MEDIAN)
+    def median(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_MEDIAN, decay, now, how)
+
+    @overload
+    def quantile(self, q: float, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate: ...
+
+    @overload
+    def quantile(
+        self, q: Sequence[float], decay: Decay, *, now: int, **how: Unpack[How]
+    ) -> list[Estimate]: ...
+
+    @_asks(_QUANTILE)
+    def quantile(self, q: Any, decay: Decay, *, now: int, **how: Unpack[How]) -> Any:
+        return self._ask_each(_QUANTILE, decay, now, how, q=q)
+
+    @_asks(_RANK)
+    def rank(self, value: float, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_RANK, decay, now, how, value=value)
+
+    @_asks(_CDF)
+    def cdf(
+        self, points: Sequence[float], decay: Decay, *, now: int, **how: Unpack[How]
+    ) -> list[Estimate]:
+        return self._ask(_CDF, decay, now, how, points=points)
+
+    @_asks(_HEAVY_HITTERS)
+    def heavy_hitters(
+        self, phi: float, decay: Decay, *, now: int, **how: Unpack[How]
+    ) -> list[HeavyHitter]:
+        return self._ask(_HEAVY_HITTERS, decay, now, how, phi=phi)
+
+    @_asks(_GROUP_BY)
+    def group_by(
+        self, decay: Decay, *, now: int, limit: int | None = None, **how: Unpack[How]
+    ) -> list[query.Group]:
+        return self._ask(_GROUP_BY, decay, now, how, limit=limit).groups
+
+    @_asks(_HISTOGRAM)
+    def histogram(
+        self, edges: Sequence[float], decay: Decay, *, now: int, **how: Unpack[How]
+    ) -> Histogram:
+        return self._ask(_HISTOGRAM, decay, now, how, edges=edges)
+
+
+class AskedOfItsDecay(Views):
+    """Questions to a sketch whose decay was fixed when it was built."""
+
+    @_asks(_SUM)
+    def sum(self, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_SUM, None, now, how)
+
+    @_asks(_COUNT)
+    def count(self, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_COUNT, None, now, how)
+
+    @_asks(_LAST)
+    def last(self, *, now: int, **how: Unpack[How]) -> Last | None:
+        return self._ask(_LAST, None, now, how)
+
+    @_asks(_SELECTIVITY)
+    def selectivity(self, predicate: Predicate | str, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_SELECTIVITY, None, now, how, predicate=predicate)
+
+    @_asks(_TOTAL)
+    def total(
+        self, function: Function | None = None, /, *, now: int, **how: Unpack[How]
+    ) -> Estimate:
+        return self._ask(_TOTAL, None, now, how, function=function)
+
+    @_asks(_MEAN)
+    def mean(self, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_MEAN, None, now, how)
+
+    @_asks(_VARIANCE)
+    def variance(self, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_VARIANCE, None, now, how)
+
+    @_asks(_STDDEV)
+    def stddev(self, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_STDDEV, None, now, how)
+
+    @_asks(_MEDIAN)
+    def median(self, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_MEDIAN, None, now, how)
+
+    @overload
+    def quantile(self, q: float, *, now: int, **how: Unpack[How]) -> Estimate: ...
+
+    @overload
+    def quantile(self, q: Sequence[float], *, now: int, **how: Unpack[How]) -> list[Estimate]: ...
+
+    @_asks(_QUANTILE)
+    def quantile(self, q: Any, *, now: int, **how: Unpack[How]) -> Any:
+        return self._ask_each(_QUANTILE, None, now, how, q=q)
+
+    @_asks(_RANK)
+    def rank(self, value: float, *, now: int, **how: Unpack[How]) -> Estimate:
+        return self._ask(_RANK, None, now, how, value=value)
+
+    @_asks(_CDF)
+    def cdf(self, points: Sequence[float], *, now: int, **how: Unpack[How]) -> list[Estimate]:
+        return self._ask(_CDF, None, now, how, points=points)
+
+    @_asks(_HEAVY_HITTERS)
+    def heavy_hitters(self, phi: float, *, now: int, **how: Unpack[How]) -> list[HeavyHitter]:
+        return self._ask(_HEAVY_HITTERS, None, now, how, phi=phi)
+
+    @_asks(_GROUP_BY)
+    def group_by(
+        self, *, now: int, limit: int | None = None, **how: Unpack[How]
+    ) -> list[query.Group]:
+        return self._ask(_GROUP_BY, None, now, how, limit=limit).groups
+
+    @_asks(_HISTOGRAM)
+    def histogram(self, edges: Sequence[float], *, now: int, **how: Unpack[How]) -> Histogram:
+        return self._ask(_HISTOGRAM, None, now, how, edges=edges)

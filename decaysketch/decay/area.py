@@ -1,0 +1,115 @@
+"""The integral of a decay over ages: how long, at full weight, what it counts has taken.
+
+A decayed count over this integral is a rate: of a stream of ``r`` observations per unit of time
+``r`` times the integral of the decay are expected to count.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.decay.functions import Decay, Exponential, NoDecay, Piecewise, Polynomial, Window
+
+__all__ = ["area"]
+
+Float64Array = npt.NDArray[np.float64]
+
+_OLDEST = 2.0**63  # ages are at most this
+_TOLERANCE = 1e-10  # of an interval, beside the whole
+_UNSEEN = 1e-8  # likewise, of what may fall between the ends of an interval and its nodes
+_HALVINGS = 70  # a step of any age is then within one float of it
+_INFINITE = 1e-6  # of the whole, in the older half of all ages
+
+
+@lru_cache(maxsize=256)
+def area(decay: Decay) -> float:
+    """The integral of a decay over the ages from 0 to its support.
+
+    Of named decays it is what the formula says. Of others it is integrated over the ages that there
+    can be, up to 2^63, to about nine digits; where the older half of these adds more than a
+    millionth of it, it depends on how long the stream may have been there, and counts as infinite.
+
+    Args:
+        decay: weight by age.
+
+    Returns:
+        A number >= 0; infinite for ``none()``, and for polynomials of exponent 1 and less.
+
+    Complexity: of a decay that has no name, some milliseconds, once.
+    """
+    match decay:
+        case Window():
+            return float(decay.width)
+        case NoDecay():
+            return math.inf
+        case Exponential(half_life=None):
+            assert decay.rate is not None
+            return 1.0 / float(decay.rate)
+        case Exponential():
+            assert decay.half_life is not None
+            return float(decay.half_life) / math.log(2.0)
+        case Polynomial():
+            beyond = float(decay.exponent) - 1.0
+            return float(decay.scale) / beyond if beyond > 0.0 else math.inf
+        case Piecewise():
+            if decay.beyond > 0:
+                return math.inf
+            ages = [0.0, *(float(age) for age, _ in decay.steps)]
+            return math.fsum(
+                float(weight) * (old - young)
+                for young, old, (_, weight) in zip(ages, ages[1:], decay.steps, strict=False)
+            )
+    return _integrated(decay)
+
+
+def _integrated(decay: Decay) -> float:
+    """By Gauss-Legendre in every doubling of the age, halved where its halves say otherwise."""
+    oldest = min(decay.support, _OLDEST)
+    doublings = 2.0 ** np.arange(64)
+    ends = np.append(doublings[doublings < oldest], oldest)
+    starts = np.append(0.0, ends[:-1])
+    coarse = _gauss(decay, starts, ends)
+    whole = float(np.sum(coarse))
+    if oldest == _OLDEST and coarse[-1] > _INFINITE * whole:
+        return math.inf
+    total = 0.0
+    for _ in range(_HALVINGS):
+        middles = 0.5 * (starts + ends)
+        left, right = _gauss(decay, starts, middles), _gauss(decay, middles, ends)
+        fine = left + right
+        settled = np.abs(fine - coarse) <= _TOLERANCE * whole
+        settled &= _unseen(decay, starts, ends) <= _UNSEEN * whole
+        total += float(np.sum(fine[settled]))
+        open_ = ~settled
+        if not open_.any():
+            return total
+        starts, ends = (
+            np.concatenate([starts[open_], middles[open_]]),
+            np.concatenate([middles[open_], ends[open_]]),
+        )
+        coarse = np.concatenate([left[open_], right[open_]])
+        whole = max(whole, total + float(np.sum(coarse)))
+    return total + float(np.sum(coarse))
+
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_GAP = 0.25 * (_NODES[0] + 1.0)  # from an end of an interval to the nearest node of its halves
+
+
+def _gauss(decay: Decay, starts: Float64Array, ends: Float64Array) -> Float64Array:
+    half = 0.5 * (ends - starts)
+    ages = starts[:, None] + half[:, None] * (_NODES + 1.0)
+    found: Float64Array = half * (decay(ages) @ _WEIGHTS)
+    return found
+
+
+def _unseen(decay: Decay, starts: Float64Array, ends: Float64Array) -> Float64Array:
+    """How much of the integral no node can see, should the decay step down beyond the last ones."""
+    gap = _GAP * (ends - starts)
+    first, last = (decay(x) - decay(y) for x, y in ((starts, starts + gap), (ends - gap, ends)))
+    found: Float64Array = gap * np.maximum(first, last)
+    return found

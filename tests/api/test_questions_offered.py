@@ -1,0 +1,67 @@
+"""What can be asked, as programs read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from families import CASES, WINDOW
+from fastapi.testclient import TestClient
+from service import NOW
+
+from decaysketch.answers.questions import QUESTIONS
+
+URL = "/v1/families"
+
+
+def families(client: TestClient) -> dict[str, Any]:
+    content: dict[str, Any] = client.get(URL).json()["families"]
+    return content
+
+
+def test_every_family_has_its_questions(client: TestClient) -> None:
+    found = families(client)
+    assert {name: set(each["questions"]) for name, each in found.items()} == {
+        name: type(case.build(0, 0)).questions for name, case in CASES.items()
+    }
+
+
+def test_a_question_says_what_it_is_asked_with_and_answers(client: TestClient) -> None:
+    questions = families(client)["decay"]["questions"]
+    assert questions["mean"]["arguments"] == {}
+    assert questions["mean"]["beside"] == [{"name": "estimate", "kind": "estimate"}]
+    assert questions["mean"]["rows"] is None
+    phi, limit = questions["heavy_hitters"]["arguments"].values()
+    assert (phi["required"], phi["least"], phi["below"], phi["most"]) == (True, 0, 1, None)
+    assert (limit["required"], limit["default"], limit["most"]) == (False, 10_000, 10_000)
+    assert questions["histogram"]["rows"] == "bins"
+    assert [each["name"] for each in questions["histogram"]["columns"]] == ["low", "high", "share"]
+    assert list(questions["total"]["arguments"]) == []  # a function does not travel
+
+
+def test_what_it_says_can_be_asked(client: TestClient) -> None:
+    for family, offered in families(client).items():
+        case = CASES[family]
+        assert client.put(f"/v1/streams/{family}", json=case.creation).status_code == 201
+        chosen = {"decay": WINDOW.to_dict()} if case.chooses else {}
+        queries = [
+            {"aggregate": name, "now": NOW, **chosen}
+            | {key: each["example"] for key, each in question["arguments"].items()
+               if each["example"] is not None}
+            for name, question in offered["questions"].items()
+        ]  # fmt: skip
+        response = client.post(f"/v1/streams/{family}/query", json={"queries": queries})
+        assert response.status_code == 200
+        for answer, question in zip(
+            response.json()["answers"], offered["questions"].values(), strict=True
+        ):
+            parts = {each["name"] for each in question["beside"]}
+            parts |= set() if question["rows"] is None else {question["rows"]}
+            assert parts == set(answer) - {"aggregate", "now", "verified"}
+
+
+def test_it_is_sent_once(client: TestClient) -> None:
+    first = client.get(URL)
+    again = client.get(URL, headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["ETag"] == first.headers["ETag"]
+    assert set(first.json()["families"]["decay"]["questions"]) == set(QUESTIONS)
