@@ -26,7 +26,7 @@ demo: setup
 
 # Compiled once, before; or else several of the processes compile the same at the same time.
 kernels: setup
-	@$(VENV_PYTHON) -c "from api import warmup; from decaysketch import batch; \
+	@$(VENV_PYTHON) -c "from api.operations import warmup; from decaysketch import batch; \
 		warmup.warm_up(); batch.warm_up()"
 
 test: kernels
