@@ -5,12 +5,17 @@ meant is refused, never guessed. Domains of parameters are the library's busines
 and how much of each there may be: every list has a greatest length, lists of numbers and texts are
 left at their first fault, and of fields that nobody knows a few are named. So the work and the
 memory that a body takes follow from what is allowed, not from what somebody sends.
+
+What a stream is created with is of its family: a model of the parameters and one of the body is
+made of what each family says of itself (:mod:`decaysketch.contract.family`).
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from fastapi import Header, Path, Query
 from pydantic import (
@@ -21,12 +26,13 @@ from pydantic import (
     JsonValue,
     RootModel,
     Tag,
+    create_model,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from decaysketch import SketchParams
-from decaysketch.asyncwindow import AsyncParams, MedianParams, SumParams
+from decaysketch.core.params import Option
+from decaysketch.families import DEFAULT, FAMILIES, Family
 
 __all__ = [
     "FIELDS",
@@ -34,33 +40,32 @@ __all__ = [
     "STREAM",
     "TEXT",
     "AfterHeader",
-    "DecayStream",
     "DecayText",
     "HashedStream",
     "Health",
-    "IntegralStream",
     "IntervalFirst",
     "IntervalModel",
     "IntervalNext",
-    "MedianStream",
-    "MedianStreamParams",
     "PostedSketch",
     "PostedSketches",
     "SourceKey",
     "SourceState",
+    "Stream",
     "StreamCreation",
     "StreamList",
     "StreamName",
-    "StreamParams",
     "StreamState",
     "StreamSummary",
-    "SumStream",
-    "SumStreamParams",
     "text_or_fields",
 ]
 
 _LARGEST_NUMBER = (1 << 63) - 1
 _UNKNOWN_NAMED = 3
+_LONGEST_TEXT = 100
+#: What parameters say that is no option: of some it can be told why.
+_SAID_BESIDES = {
+    "keyed_by": "By a secret of the sender's: not here, merging needs it. See `secret_ids`."
+}
 STREAM = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 SOURCE = r"^[^\x00-\x1f\x7f-\x9f]{1,200}$"
 
@@ -140,69 +145,56 @@ class RequestModel(BaseModel):
         return fields
 
 
-class StreamParams(RequestModel):
-    """`SketchParams.to_dict()`; what is left out has the library's default."""
+class _Params(RequestModel):
+    """Base of every family's parameters."""
 
-    max_weight: int = Field(description="Largest weight of an observation.", examples=[999])
-    id_bits: int = Field(default=40, description="Ids are integers below 2^id_bits.")
-    capacity: int = Field(default=24_000, description="Observations kept for each level.")
-    copies: int = Field(default=1, description="Independent hash functions.")
-    seed: int = Field(default=0, description="Fixes the hash function; up to 64 bits.")
-    time_unit: str = Field(default="s", max_length=100, description="Unit of times and ages.")
-    value_type: Literal["int64", "float64"] = Field(default="float64")
-    id_mix: Literal["keyed", "none"] = Field(default="keyed")
-    keyed_by: Literal["seed"] = Field(
-        default="seed",
-        description="By a secret of the sender's: not here, merging needs it. See `secret_ids`.",
-    )
+    params_type: ClassVar[type[Any]]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         self.to_library()
         return self
 
-    def to_library(self) -> SketchParams:
+    def to_library(self) -> Any:
         """The library's parameters; their domains are checked there."""
-        return SketchParams.from_dict(self.model_dump())
+        return self.params_type.from_dict(self.model_dump())
 
 
-class _SamplerParams(RequestModel):
-    capacity: int = Field(description="Elements kept for each level.", examples=[2000])
-    max_window: int | None = Field(
-        default=None, description="Largest width of a window; null for any."
+def _params_model(family: Family) -> type[_Params]:
+    """The parameters of a family: its options, and what their JSON form says besides, which is the
+    same for every stream."""
+    fields: dict[str, Any] = {option.name: _field_of(option) for option in family.options}
+    for name, said in family.example.params.to_dict().items():
+        if name not in fields:
+            doc = _SAID_BESIDES.get(name)
+            fields[name] = (Literal[said], Field(default=said, description=doc))
+    library = family.params.__name__
+    model = create_model(
+        f"{library.removeprefix('Sketch').removesuffix('Params')}StreamParams",
+        __base__=_Params,
+        __module__=__name__,
+        __doc__=f"`{library}.to_dict()`; what is left out has the library's default.",
+        **fields,
     )
-    seed: int = Field(default=0, description="Fixes the coins; up to 64 bits.")
-    time_unit: str = Field(default="s", max_length=100, description="Unit of times and ages.")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        self.to_library()
-        return self
-
-    def to_library(self) -> SumParams | MedianParams:
-        """The library's parameters; their domains are checked there."""
-        return AsyncParams.from_dict(self.model_dump())
+    model.params_type = family.params
+    return model
 
 
-class SumStreamParams(_SamplerParams):
-    """`SumParams.to_dict()`; what is left out has the library's default."""
-
-    kind: Literal["sum"] = "sum"
-    max_sum: int = Field(description="Upper bound on the sum of any window.", examples=[1_000_000])
-    eager_from_level: int | None = Field(default=None, description="L of the paper's section 2.5.")
-
-
-class MedianStreamParams(_SamplerParams):
-    """`MedianParams.to_dict()`; what is left out has the library's default."""
-
-    kind: Literal["median"] = "median"
-    max_count: int = Field(
-        description="Upper bound on the number of elements of any window.", examples=[1_000_000]
-    )
-    value_type: Literal["int64", "float64"] = Field(default="float64")
+def _field_of(option: Option) -> tuple[Any, Any]:
+    kind: Any = Literal[option.choices] if option.choices else option.type
+    said: dict[str, Any] = {"description": option.doc}
+    if option.type is str and not option.choices:
+        said["max_length"] = _LONGEST_TEXT
+    if option.example is not None:
+        said["examples"] = [option.example]
+    return kind | None if option.optional else kind, Field(default=option.default, **said)
 
 
-class _Stream(RequestModel):
+class Stream(RequestModel):
+    """What creating a stream says, whatever its family."""
+
+    family: str
+    params: _Params
     max_clock_skew_s: float | None = Field(
         default=None,
         ge=0,
@@ -215,7 +207,9 @@ class _Stream(RequestModel):
         return self.model_dump(exclude={"max_clock_skew_s", "secret_ids", "bind_keys"})
 
 
-class HashedStream(_Stream):
+class HashedStream(Stream):
+    """The same, where ids are hashed."""
+
     secret_ids: bool = Field(
         default=False,
         description="Key the ids by a secret that this service draws and keeps: nobody can choose "
@@ -239,73 +233,53 @@ class HashedStream(_Stream):
         return self
 
 
-class DecayStream(HashedStream):
-    """A stream of `DecaySketch`: the decay is chosen by each query."""
-
-    family: Literal["decay"] = "decay"
-    params: StreamParams
-
-
-class IntegralStream(HashedStream):
-    """A stream of `IntegralDecaySketch`: one integral decay, which no query changes."""
-
-    family: Literal["integral"]
-    params: StreamParams
-    decay: Annotated[
-        Annotated[dict[str, Any], Field(max_length=10), Tag(FIELDS)]
-        | Annotated[DecayText, Tag(TEXT)],
-        Discriminator(text_or_fields),
-    ] = Field(
+_FixedDecay = Annotated[
+    Annotated[dict[str, Any], Field(max_length=10), Tag(FIELDS)] | Annotated[DecayText, Tag(TEXT)],
+    Discriminator(text_or_fields),
+    Field(
         description="As an integral decay's `to_dict()`: `window` with `width`; `exponential` with "
         "`half_life` or `rate`; `polynomial` with `exponent`, `scale`; `halving` with `period`; "
         '`expression` with `text`, `max_weight`. A number may be a fraction in quotes, `"1/3"`. '
         "Or as a text, `exponential(half_life=15min)`.",
         examples=[{"kind": "exponential", "half_life": 3600}, "exponential(half_life=1h)"],
-    )
-
-
-class SumStream(_Stream):
-    """A stream of `SumSampler`: sums of positive integers over any window."""
-
-    family: Literal["sum"]
-    params: SumStreamParams
-
-
-class MedianStream(_Stream):
-    """A stream of `MedianSampler`: quantiles over any window."""
-
-    family: Literal["median"]
-    params: MedianStreamParams
-
-
-_EXAMPLES: list[JsonValue] = [
-    {
-        "params": {
-            "max_weight": 999,
-            "id_bits": 40,
-            "capacity": 24000,
-            "seed": 42,
-            "time_unit": "us",
-            "value_type": "float64",
-        }
-    },
-    {
-        "family": "integral",
-        "params": {"max_weight": 999, "capacity": 8000, "seed": 42},
-        "decay": {"kind": "exponential", "half_life": 3600},
-    },
-    {"family": "sum", "params": {"max_sum": 10**9, "capacity": 2000, "max_window": 3600}},
-    {"family": "median", "params": {"max_count": 10**9, "capacity": 2000, "max_window": 3600}},
+    ),
 ]
 
 
-class StreamCreation(
-    RootModel[
-        Annotated[
-            DecayStream | IntegralStream | SumStream | MedianStream, Field(discriminator="family")
-        ]
-    ]
-):
+def _stream_model(family: Family, params: type[_Params]) -> type[Stream]:
+    name = family.name
+    fields: dict[str, Any] = {
+        "family": (Literal[name], name if name == DEFAULT else ...),
+        "params": (params, ...),
+    }
+    if name in _WITH_DECAY:
+        fields["decay"] = (_FixedDecay, ...)
+    return create_model(
+        f"{name.title()}Stream",
+        __base__=HashedStream if family.input.named_by == "ids" else Stream,
+        __module__=__name__,
+        __doc__=f"A stream of `{family.sketch.__name__}`: {family.doc}",
+        **fields,
+    )
+
+
+_WITH_DECAY = [name for name, family in FAMILIES.items() if family.input.decay == "fixed"]
+#: By their class in the library, which families may share.
+_PARAMS = {family.params: _params_model(family) for family in FAMILIES.values()}
+_STREAMS = [_stream_model(family, _PARAMS[family.params]) for family in FAMILIES.values()]
+_EXAMPLES: list[JsonValue] = [
+    {**({} if name == DEFAULT else {"family": name}), **family.documented}
+    for name, family in FAMILIES.items()
+]
+
+
+if TYPE_CHECKING:
+    _AnyStream = Stream
+else:
+    _AnyStream = Annotated[reduce(or_, _STREAMS), Field(discriminator="family")]
+
+
+class StreamCreation(RootModel[_AnyStream]):
     """Body of `PUT /v1/streams/{name}`: the family of its sketches (`decay` where none is named),
     and what they share."""
 
@@ -314,16 +288,19 @@ class StreamCreation(
     @model_validator(mode="before")
     @classmethod
     def _with_family(cls, fields: Any) -> Any:
-        """The default family. Only one family has a decay, and that is said here: beyond, the name
+        """The default family. Not every family has a decay, and that is said here: beyond, the name
         of a family in the path to a fault would be taken for that field."""
         if not isinstance(fields, dict):
             return fields
-        fields = {"family": "decay"} | fields
-        if "decay" in fields and fields["family"] != "integral":
+        fields = {"family": DEFAULT} | fields
+        if "decay" in fields and fields["family"] not in _WITH_DECAY:
             raise PydanticCustomError(
                 "decay_not_fixed",
-                "decay is fixed for a stream of family 'integral' alone; family is {family}",
-                {"family": repr(fields["family"])[:100]},
+                "decay is fixed for a stream of family {fixed} alone; family is {family}",
+                {
+                    "fixed": " or ".join(map(repr, _WITH_DECAY)),
+                    "family": repr(fields["family"])[:100],
+                },
             )
         return fields
 

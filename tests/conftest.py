@@ -22,6 +22,7 @@ _FIRST = (
     "tests/demo/test_walkthrough.py",
     "tests/spark/test_cluster.py",
     "tests/page/",
+    "tests/toy/",
     "tests/spark/test_build.py",
     "tests/test_notebooks.py",
     "tests/spark/test_source.py",

@@ -111,7 +111,7 @@ def _field(metadata: bytes, table: int, number: int) -> int | None:
 
 def _check_schema(schema: pa.Schema, form: Form) -> None:
     is_key = [pa.types.is_string, pa.types.is_large_string, pa.types.is_binary,
-              pa.types.is_large_binary] if form.weighs else []  # fmt: skip
+              pa.types.is_large_binary] if form.takes_keys else []  # fmt: skip
     numbers = [pa.types.is_integer] + ([] if form.integers else [_is_float])
     expected = {
         "value": (numbers, "integers" if form.integers else "float64, float32 or integers"),

@@ -17,7 +17,7 @@ from api.ingest.json_rows import read_json, read_lines
 from api.service.aggregator import Incoming
 from api.service.streams import Stream
 from decaysketch.core.verdicts import Verdict
-from decaysketch.families import FAMILIES, Sketch, recipe_of
+from decaysketch.families import FAMILIES, Sketch
 
 __all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "take"]
 
@@ -66,7 +66,8 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Taken:
     verdicts = np.full(batch.rows, REFUSED, dtype=np.int8)
     if not len(batch.positions):
         return Taken(batch, verdicts, None)
-    verdicts[batch.positions] = _verdicts(_before(stream, form.source), form.source, batch.columns)
+    before = _before(stream, form.source)
+    verdicts[batch.positions] = _feed(before.verdicts, stream, form.source, batch.columns)
     sketch = build(stream, form.source, batch.columns)
     return Taken(batch, verdicts, Incoming(sketch.to_bytes(), sketch.snapshot()))
 
@@ -74,22 +75,20 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Taken:
 def build(stream: Stream, source: str, columns: Columns) -> Sketch:
     """The complete sketch of observations: what a sensor that has seen only them would post.
 
-    Elements of a sampler are named by the source and their number.
+    Elements that have numbers are named by the source and their number.
     """
     sketch = stream.recipe.empty()
-    _feed(sketch.update, sketch, source, columns)
+    _feed(sketch.update, stream, source, columns)
     return sketch
 
 
-def _verdicts(sketch: Sketch, source: str, columns: Columns) -> Any:
-    return _feed(sketch.verdicts, sketch, source, columns)
-
-
-def _feed(method: Callable[..., Any], sketch: Sketch, source: str, columns: Columns) -> Any:
+def _feed(method: Callable[..., Any], stream: Stream, source: str, columns: Columns) -> Any:
     values, weights, times, ids = columns
-    if FAMILIES[recipe_of(sketch).family].input.named_by == "ids":
-        return method(values, weights, times, ids)
-    return method(values, times, ids, source=source)
+    read = FAMILIES[stream.recipe.family].input
+    weighed = () if read.weight_bound is None else (weights,)
+    if read.named_by == "ids":
+        return method(values, *weighed, times, ids)
+    return method(values, *weighed, times, ids, source=source)
 
 
 def _before(stream: Stream, source: str) -> Sketch:

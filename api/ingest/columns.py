@@ -12,8 +12,9 @@ Bound keys
     Unless the stream binds keys to sources: then the source is the part before the first, and an
     integer alone is a key of one part as well. Parts are hashed one by one, each as what it is, so
     no key of one source is that of another, whatever is in them.
-Samplers
-    Elements have numbers, not keys: with the source that posts, a number names an element for ever.
+Numbers
+    Where a family's elements are numbered there are no keys: with the source that posts, a number
+    names an element for ever.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import SketchParams, observation_ids
-from decaysketch.asyncwindow import MedianParams, SumParams
+from decaysketch import observation_ids
+from decaysketch.contract.family import Input
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.plausible_times import in_another_unit
+from decaysketch.families import FAMILIES, Recipe
 
 __all__ = [
     "EXACT_IN_FLOAT",
@@ -59,53 +61,63 @@ Key = tuple[str | bytes | int, ...]
 
 @dataclass(frozen=True)
 class Form:
-    """What the observations of a stream must look like.
+    """What the observations of a stream must look like, as its family says.
 
     Attributes:
-        params: of the stream.
+        recipe: of the stream.
         source: who posts.
         latest: the latest time that is taken; None: any.
         max_rows: most observations of one post.
         bind_keys: whether an id says something under this source alone.
     """
 
-    params: SketchParams | SumParams | MedianParams
+    recipe: Recipe
     source: str
     latest: int | None
     max_rows: int
     bind_keys: bool = False
 
     @property
-    def integers(self) -> bool:
-        """Whether values are integers."""
-        return self.params.value_type == "int64"
+    def params(self) -> Any:
+        """Parameters of the stream."""
+        return self.recipe.params
 
     @property
-    def weighs(self) -> bool:
-        """Whether observations have weights, and keys for ids."""
-        return isinstance(self.params, SketchParams)
+    def integers(self) -> bool:
+        """Whether values are integers."""
+        integers: bool = self.params.value_type == "int64"
+        return integers
+
+    @property
+    def takes_keys(self) -> bool:
+        """Whether an id may be a key, which is hashed."""
+        return self._input.named_by == "ids"
 
     @property
     def needs_values(self) -> bool:
         """Whether a value may not be missing."""
-        return not self.weighs
+        return self._input.value == "required"
 
     @property
     def max_weight(self) -> int:
         """Largest weight."""
-        return self.params.max_weight if isinstance(self.params, SketchParams) else 1
+        bound = self._input.weight_bound
+        return 1 if bound is None else getattr(self.params, bound)
 
     @property
     def values(self) -> tuple[int, int] | None:
         """Bounds of values, where there are any."""
-        return (1, self.params.max_sum) if isinstance(self.params, SumParams) else None
+        bound = self._input.value_bound
+        return None if bound is None else (1, getattr(self.params, bound))
 
     @property
     def max_id(self) -> int:
         """Largest integer that is an id."""
-        if isinstance(self.params, SketchParams):
-            return (1 << self.params.id_bits) - 1
-        return INT64_LIMIT - 1
+        return (1 << self.params.id_bits) - 1 if self.takes_keys else INT64_LIMIT - 1
+
+    @property
+    def _input(self) -> Input:
+        return FAMILIES[self.recipe.family].input
 
 
 class Refusal(NamedTuple):
@@ -225,11 +237,10 @@ def check(raw: Raw, form: Form) -> Batch:
     checks.refuse(outside, "id", raw.ids, "out of bounds", f"0 to {form.max_id}")
 
     ids = raw.ids.copy()
-    if isinstance(form.params, SketchParams):
-        for places, parts in _by_kind(raw.keys):
-            ids[places] = _ids(parts, form, form.params)
-        if form.bind_keys and plain.any():
-            ids[plain] = _ids([raw.ids[plain]], form, form.params)
+    for places, parts in _by_kind(raw.keys):
+        ids[places] = _ids(parts, form)
+    if form.bind_keys and plain.any():
+        ids[plain] = _ids([raw.ids[plain]], form)
     values = np.ma.masked_array(raw.values, mask=raw.missing) if raw.missing.any() else raw.values
     columns = (values, raw.weights, raw.times, ids)
     return Batch(
@@ -240,11 +251,11 @@ def check(raw: Raw, form: Form) -> Batch:
     )
 
 
-def _ids(parts: list[Any], form: Form, params: SketchParams) -> Int64Array:
+def _ids(parts: list[Any], form: Form) -> Int64Array:
     if form.bind_keys:
         codes = np.zeros(len(parts[0]), dtype=np.int64)
         parts = [RepeatedKeys([form.source], codes), *parts]
-    return observation_ids(*parts, params=params)
+    return observation_ids(*parts, params=form.params)
 
 
 def _by_kind(keys: dict[int, Key]) -> Iterable[tuple[list[int], list[Any]]]:

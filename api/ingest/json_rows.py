@@ -186,7 +186,7 @@ class _Reader:
 
     def __init__(self, form: Form) -> None:
         self._integers = form.integers
-        self._takes_keys = form.weighs
+        self._takes_keys = form.takes_keys
         self.taken: list[tuple[int, int | float | None, int, int, int]] = []
         self.keys: dict[int, Key] = {}
         self.refusals: list[Refusal] = []

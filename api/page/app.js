@@ -8,7 +8,7 @@ import { curveOfText, formula, LENGTH } from "./decay.js";
 import { key, Newest, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
 import { element, showFigures, showHitters, showTable } from "./panels.js";
-import { askFigures, askSeries, familyOf, learnFamilies, seriesLabel, seriesOf } from "./questions.js";
+import { askFigures, askSeries, familyOf, hasFixedDecay, learnFamilies, oldestAge, seriesLabel, seriesOf } from "./questions.js";
 import {
   $, askedNow, check, fixedDecay, kindsOf, latest, newestData, radio, serviceDecay, shownNow, state, timesOf,
 } from "./state.js";
@@ -286,7 +286,7 @@ async function chooseStream(name, moved) {
       state.mode = state.wished.mode === "live" && !unit.hasClock ? "newest" : state.wished.mode;
       if (newest === null && state.mode === "newest" && unit.hasClock) state.mode = "live";
       state.fitted = unit.hasClock ? 3600 : 1000;
-      if (stream.family !== "integral" && stream.rows > 0) {
+      if (!hasFixedDecay(stream) && stream.rows > 0) {
         state.fitted = await spanOf(stream, unit, newest, signal).catch((error) => {
           if (error.name === "AbortError") throw error;
           return state.fitted;
@@ -307,7 +307,7 @@ function fit(span) {
   const { decay, unit, stream } = state;
   state.span = span;
   state.axis = ageAxis(unit, span);
-  const most = stream.params.max_window;
+  const most = oldestAge(stream);
   if (most) state.axis.oldest = Math.max(unit.fromStream(most), state.axis.youngest * 10);
   decay.kind = kindsOf(stream).includes(state.wished.kind) ? state.wished.kind : "window";
   if (!state.touched) {
@@ -336,11 +336,11 @@ function present() {
     `family ${stream.family}`, `capacity ${number(stream.params.capacity)}`, `${number(stream.rows)} rows`,
     `${sources} ${sources === 1 ? "source" : "sources"}`, `${number(stream.bytes)} bytes`, `times in ${unit.name}`,
   ].join(" · ");
-  $("decay-fixed").hidden = !fixed && !stream.params.max_window;
+  $("decay-fixed").hidden = !fixed && !oldestAge(stream);
   $("decay-fixed").textContent = fixed
     ? `The decay of this stream is fixed: ${describeFixed(fixed, unit)}. Its sketches were built for it, and no question changes it.`
-    : stream.params.max_window
-      ? `This stream was built for windows of up to ${unit.duration(unit.fromStream(stream.params.max_window))}.` : "";
+    : oldestAge(stream)
+      ? `This stream was built for windows of up to ${unit.duration(unit.fromStream(oldestAge(stream)))}.` : "";
   $("decay-control").hidden = Boolean(fixed);
   $("curve-table").hidden = Boolean(fixed);
   $("count-title").textContent = `${seriesLabel(stream)} over time`;
@@ -385,7 +385,7 @@ function showRanges() {
 function showExamples() {
   const tenth = state.unit.toStream(nice(state.span / 12));
   const texts = [`1/(1 + x/${tenth})`, `exp(-(x/${tenth})**2)`, `where(x <= ${tenth}, 1, 0.2)`];
-  const most = state.stream.params.max_window;
+  const most = oldestAge(state.stream);
   if (most) texts.splice(0, 3, `max(0, 1 - x/${most})`, `where(x <= ${Math.floor(most / 2)}, 1, 0)`);
   $("examples").replaceChildren(...texts.map((text) => {
     const take = element("button", { type: "button", class: "example" }, text);

@@ -4,7 +4,7 @@ import { sparkline } from "./charts.js";
 import { toService } from "./decay.js";
 import { request, streamPath } from "./http.js";
 import { element } from "./panels.js";
-import { askCounts, dataSpan } from "./questions.js";
+import { askCounts, dataSpan, hasFixedDecay, mayBeBounded, oldestAge } from "./questions.js";
 import { $, newestData, state, timesOf, WINDOW_KINDS } from "./state.js";
 import { number, Unit } from "./units.js";
 
@@ -93,8 +93,8 @@ async function drawSparks(round) {
     const cell = document.querySelector(`tr[data-stream="${CSS.escape(summary.name)}"] .spark-cell`);
     const unit = summary.time_unit ? new Unit(summary.time_unit) : null;
     const newest = newestData(summary);
-    if (!cell || summary.family === "integral" || !unit || newest === null) {
-      cell?.replaceChildren(element("span", { class: "hint" }, summary.family === "integral" ? "fixed decay" : "–"));
+    if (!cell || hasFixedDecay(summary) || !unit || newest === null) {
+      cell?.replaceChildren(element("span", { class: "hint" }, hasFixedDecay(summary) ? "fixed decay" : "–"));
       continue;
     }
     const decay = toService(state.decay, unit, state.unit);
@@ -124,10 +124,10 @@ async function drawSparks(round) {
 export async function spanOf(stream, unit, newest, signal) {
   const held = `${stream.name}@${stream.digest}`;
   if (!spans.has(held)) {
-    const ofWindows = ["sum", "median"].includes(stream.family);
-    const { params } = stream.params || !ofWindows ? stream : await request(streamPath(stream.name), undefined, signal);
-    const most = params?.max_window ?? 2 ** 62;
-    if (params?.max_window) windowed.add(stream.name);
+    const whole = stream.params || !mayBeBounded(stream) ? stream : await request(streamPath(stream.name), undefined, signal);
+    const bound = oldestAge(whole);
+    const most = bound ?? 2 ** 62;
+    if (bound) windowed.add(stream.name);
     const lengths = unit.niceLengths.map((each) => unit.toStream(each)).filter((each) => each >= 1 && each < most);
     if (most < 2 ** 62) lengths.push(most);
     const found = await dataSpan(stream, lengths, newest, signal);

@@ -19,6 +19,17 @@ export async function learnFamilies() {
 // By name: a description, arguments, and the parts of an answer.
 export const questionsOf = (stream) => families?.[stream.family]?.questions ?? {};
 
+// What its rows are: whether its decay is fixed, and which parameter bounds ages.
+const inputOf = (stream) => families?.[stream.family]?.input ?? {};
+
+export const hasFixedDecay = (stream) => inputOf(stream).decay === "fixed";
+
+// Whether its streams may be built for ages up to some bound.
+export const mayBeBounded = (stream) => Boolean(inputOf(stream).age_bound);
+
+// The oldest age that a stream with its parameters answers for, in its unit; undefined or null: any.
+export const oldestAge = (stream) => stream.params?.[inputOf(stream).age_bound];
+
 export function familyOf(stream) {
   const questions = questionsOf(stream);
   return { scalars: MAIN.filter((name) => name in questions).slice(0, 2), values: "quantile" in questions };

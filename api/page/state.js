@@ -1,6 +1,7 @@
 // What is chosen, and what follows from it alone. Times and lengths are in the page's reckoning.
 
 import { KINDS, toService } from "./decay.js";
+import { oldestAge } from "./questions.js";
 import { Unit } from "./units.js";
 
 export const WINDOW_KINDS = ["window", "expression"];
@@ -64,4 +65,4 @@ export const fixedDecay = () => state.stream.decay;
 export const serviceDecay = () => (fixedDecay() ? null : toService(state.decay, state.unit));
 
 // A sketch that was built for windows of some width answers for decays that end within it.
-export const kindsOf = (stream) => (stream.params.max_window ? WINDOW_KINDS : KINDS);
+export const kindsOf = (stream) => (oldestAge(stream) ? WINDOW_KINDS : KINDS);

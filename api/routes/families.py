@@ -1,7 +1,11 @@
-"""What each family of sketches can be asked, for clients that build their questions from it."""
+"""What each family of sketches says of itself, for clients that build on it.
+
+What its rows are, what it is built with, which laws its merge keeps, and what it can be asked.
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cache
 from http import HTTPStatus
 from typing import Any, Literal
@@ -14,7 +18,8 @@ from api.queries import is_known
 from api.queries.caching import etag
 from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Argument, Column, Question
-from decaysketch.families import FAMILIES
+from decaysketch.core.params import Option
+from decaysketch.families import FAMILIES, Family
 
 __all__ = ["router"]
 
@@ -58,9 +63,56 @@ class QuestionModel(BaseModel):
     beside: list[ColumnModel] = Field(description="What stands in the answer itself.")
 
 
+class InputModel(BaseModel):
+    """What the rows of a family's sketches are."""
+
+    named_by: Literal["ids", "sequence"] = Field(
+        description="By ids, which keys are hashed to; or by numbers that their source gives them."
+    )
+    value: Literal["optional", "required"]
+    value_bound: str | None = Field(
+        description="The parameter that values, integers from 1, do not exceed; null: any number."
+    )
+    weight_bound: str | None = Field(
+        description="The parameter that weights do not exceed; null: rows have no weight."
+    )
+    clock: bool = Field(description="Whether sketches are told times, by which they forget.")
+    decay: Literal["query", "fixed"] = Field(description="When a decay is chosen.")
+    age_bound: str | None = Field(
+        description="The parameter that ages of weight do not exceed, where it is set."
+    )
+
+
+class OptionModel(BaseModel):
+    """A parameter of a stream, under its name."""
+
+    kind: Literal["integer", "text"]
+    description: str
+    required: bool
+    default: Any = Field(default=None, description="What it is where it is left out.")
+    choices: list[str] = Field(description="Of a text; none: any.")
+    nullable: bool
+    example: Any = None
+
+
+class PromisesModel(BaseModel):
+    """Which laws a merge keeps, whatever the order, the repetition and the tree."""
+
+    idempotent: bool = Field(
+        description="What was merged before changes nothing when it is merged again. This service "
+        "relies on it: a stream cannot be of a family without."
+    )
+    canonical: bool = Field(description="Equal sets of observations give equal bytes.")
+    lossless: bool = Field(description="A merge holds what a single sketch of all would hold.")
+
+
 class FamilyModel(BaseModel):
     """One family of sketches."""
 
+    description: str
+    input: InputModel
+    options: dict[str, OptionModel]
+    promises: PromisesModel
     questions: dict[str, QuestionModel]
 
 
@@ -73,14 +125,15 @@ class FamiliesResponse(BaseModel):
 @router.get(
     "/v1/families",
     tags=["queries"],
-    summary="What can be asked",
+    summary="What families there are",
     dependencies=[Depends(reads)],
     response_model=FamiliesResponse,
     responses={304: {"description": "It is the one that If-None-Match names."}},
 )
 async def get_families(request: Request) -> Response:
-    """The questions that streams of each family answer, what they are asked with, and what their
-    answers hold. It is the same until another release of the service."""
+    """What streams of each family are built with, what their rows are, and the questions that they
+    answer: what these are asked with, and what their answers hold. It is the same until another
+    release of the service."""
     body, tag = _families()
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
     if is_known(tag, request.headers.get("if-none-match")):
@@ -91,18 +144,34 @@ async def get_families(request: Request) -> Response:
 @cache
 def _families() -> tuple[bytes, str]:
     """The body, and its entity tag."""
-    families = {
-        family: FamilyModel(
-            questions={
-                name: _question(each)
-                for name, each in QUESTIONS.items()
-                if name in recipe.sketch.questions
-            }
-        )
-        for family, recipe in FAMILIES.items()
-    }
+    families = {name: _family(family) for name, family in FAMILIES.items()}
     body = FamiliesResponse(families=families).model_dump_json()
     return body.encode(), etag(body)
+
+
+def _family(family: Family) -> FamilyModel:
+    return FamilyModel(
+        description=f"`{family.sketch.__name__}`: {family.doc}",
+        input=InputModel(**asdict(family.input)),
+        options={each.name: _option(each) for each in family.options},
+        promises=PromisesModel(**asdict(family.promises)),
+        questions={
+            name: _question(each) for name, each in QUESTIONS.items() if name in family.questions
+        },
+    )
+
+
+def _option(option: Option) -> OptionModel:
+    required = option.default is ...
+    return OptionModel(
+        kind="integer" if option.type is int else "text",
+        description=option.doc,
+        required=required,
+        default=None if required else option.default,
+        choices=list(option.choices),
+        nullable=option.optional,
+        example=option.example,
+    )
 
 
 def _question(question: Question[Any]) -> QuestionModel:

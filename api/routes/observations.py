@@ -138,11 +138,11 @@ async def post_observations(
     body are refused. Posting them again, in any grouping, changes nothing."""
     reader = READERS[require_media_type(request, *READERS)]
     stream.admit(source)
-    params, row = stream.recipe.params, stream.row
-    latest = latest_time(params.time_unit, row.max_clock_skew_s, aggregator.now_us() * 1000)
-    copies = getattr(params, "copies", 1)
+    recipe, row = stream.recipe, stream.row
+    latest = latest_time(recipe.params.time_unit, row.max_clock_skew_s, aggregator.now_us() * 1000)
+    copies = getattr(recipe.params, "copies", 1)
     most = max(1, min(settings.max_rows, settings.max_post_rows // copies))
-    form = Form(params, source, latest, most, row.bind_keys)
+    form = Form(recipe, source, latest, most, row.bind_keys)
     body = await request.body()
     # What the source has posted before is looked at as well.
     rows = copies * (most if reader is read_arrow else min(most, len(body) // _LEAST_BYTES + 1))
@@ -169,7 +169,7 @@ async def post_observations(
         **counts,
         verdicts=[_NAMES[code] for code in taken.verdicts.tolist()] if verdicts == "rows" else None,
         refusals=[_presented(each) for each in taken.batch.refusals[:REFUSALS_LISTED]],
-        warnings=doubts_of_columns(params.time_unit, taken.batch.columns.times),
+        warnings=doubts_of_columns(recipe.params.time_unit, taken.batch.columns.times),
     )
     return posted if posted.refused < posted.rows or not posted.rows else _nothing_taken(posted)
 

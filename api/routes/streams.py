@@ -37,7 +37,7 @@ from api.service.aggregator import recipe_of_form
 from api.service.streams import SourceInfo, Stream
 from api.service.threads import Compute
 from api.service.turns import LeftError, Pauses, Turns, in_turns
-from decaysketch.families import Recipe
+from decaysketch.families import FAMILIES, Recipe
 
 __all__ = ["router"]
 
@@ -91,7 +91,7 @@ async def put_stream(
     caller, pauses = asker(http), Pauses()
 
     async def compute_recipe(form: Mapping[str, Any], id_key: bytes | None) -> Recipe:
-        if chosen.family != "integral":
+        if FAMILIES[chosen.family].input.decay == "query":
             return await aggregator.compute(recipe_of_form, form, id_key)
         with decays.asked(caller) as compute:
             async with pauses.until(http.is_disconnected):

@@ -50,7 +50,7 @@ from api.service.writability import Writability
 from api.settings import Settings
 from decaysketch import Snapshot
 from decaysketch.decay import integral
-from decaysketch.families import Recipe, normal_form, recipe_from_dict
+from decaysketch.families import FAMILIES, Recipe, normal_form, recipe_from_dict
 
 __all__ = ["MOST_OPERATIONS", "Aggregator", "Incoming", "Limits", "Receipt", "recipe_of_form"]
 
@@ -313,7 +313,8 @@ class Aggregator:
 
         Raises:
             StreamConflictError: it exists and is of another family, or has other parameters.
-            ParameterError: no sketch can be built with this.
+            ParameterError: no sketch can be built with this, or it is of a family whose merge is
+                not idempotent: posts come again, and so do snapshots of them.
             TooManyStreamsError: there are as many as may be.
             NoRoomError: there is no room in memory for another one.
             StorageError: the database is out of reach.
@@ -327,6 +328,7 @@ class Aggregator:
                 )
             id_key = secrets.token_bytes(32) if secret_ids else None
             recipe = await (compute_recipe or self._compute_recipe)(form, id_key)
+            FAMILIES[recipe.family].check_deliverable("this service")
             await self._admission.check_stream(name, BUFFER_ROWS + table_rows(recipe))
             row = StreamRow(
                 id=0,

@@ -73,8 +73,9 @@ class MedianRecipe(_SamplerRecipe):
     params: MedianParams
 
 
-def _family(recipe: type[Recipe], example: Recipe, value_bound: str | None) -> Family:
+def _family(recipe: type[Recipe], example: Recipe, value_bound: str | None, doc: str) -> Family:
     kind = recipe.family
+    bound = OPTIONS[kind][0].name
 
     def peek(blob: Blob) -> Head:
         header = wire.peek(blob, kind=kind)
@@ -82,6 +83,7 @@ def _family(recipe: type[Recipe], example: Recipe, value_bound: str | None) -> F
 
     return Family(
         name=kind,
+        doc=doc,
         number=wire.FAMILIES[kind],
         sketch=recipe.sketch_type,
         params=recipe.params_type,
@@ -99,6 +101,7 @@ def _family(recipe: type[Recipe], example: Recipe, value_bound: str | None) -> F
         questions=recipe.sketch_type.questions,
         promises=Promises(idempotent=True, canonical=True, lossless=True),
         example=example,
+        documented={"params": {bound: 10**9, "capacity": 2000, "max_window": 3600}},
         release_scratch=rows.release_scratch,
     )
 
@@ -107,9 +110,11 @@ SUM = _family(
     SumRecipe,
     SumRecipe(SumParams(max_sum=10_000, capacity=8)),
     "max_sum",
+    "sums of positive integers over any window.",
 )
 MEDIAN = _family(
     MedianRecipe,
     MedianRecipe(MedianParams(max_count=1000, capacity=8)),
     None,
+    "quantiles over any window.",
 )

@@ -186,8 +186,9 @@ def recipe_from_options(
     if decay is not None:
         if "decay" in form:
             raise CommandError(f"--decay has no use: {params_file} has the decay")
-        if form["family"] != "integral":
-            raise CommandError(f"--decay has no use for the family {form['family']}")
+        named = form.get("family", DEFAULT)
+        if named not in [each.name for each in FAMILIES.values() if each.input.decay == "fixed"]:
+            raise CommandError(f"--decay has no use for the family {named}")
         form["decay"] = _decay_text(decay)
     return recipe_from_dict(form, id_key=id_key)
 

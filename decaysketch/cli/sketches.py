@@ -31,7 +31,6 @@ from decaysketch.cli.output import (
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
 from decaysketch.core.plausible_times import dated, doubt, doubts_of_query, told
 from decaysketch.families import Sketch
-from decaysketch.integral.sketch import IntegralDecaySketch
 
 __all__ = ["inspect", "merge", "query"]
 
@@ -178,7 +177,7 @@ def query(
             (text, parse_decay(text, opened.params.time_unit)) for text in decay or ()
         ]
         chosen += [(text, decays.expression(text)) for text in decay_expression or ()]
-        if isinstance(opened, IntegralDecaySketch):
+        if families.recipe_of(opened).decay is not None:
             if chosen:
                 raise CommandError("the decay of this sketch is fixed; give none")
             chosen = [("its own", None)]

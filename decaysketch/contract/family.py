@@ -19,7 +19,7 @@ to be read from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,8 +52,9 @@ class Input:
     """What the rows of a family's sketches are.
 
     Attributes:
-        named_by: "ids", which the columns that identify an observation are hashed to; or
-            "sequence", the number that a source gave it.
+        named_by: "ids", which the columns that identify an observation are hashed to, by parameters
+            that are or derive from ``SketchParams``; or "sequence", the number that a source gave
+            it.
         value: whether a row without a value is an observation all the same.
         value_bound: the parameter that values, integers from 0, do not exceed, and a row of value 0
             is no observation; None: values are numbers of the stream's ``value_type``.
@@ -115,12 +116,14 @@ class Family:
 
     Attributes:
         name: in JSON.
+        doc: what its sketches are for, the rest of a sentence that begins with their class.
         number: its byte on the wire.
         sketch: class of the sketches.
-        params: class of their parameters.
+        params: class of their parameters, whose ``from_dict`` reads what ``to_dict`` gives.
         recipe: class of the recipes.
         peek: head of a sketch, from its bytes.
         input, options, questions, promises, example: see the module.
+        documented: a stream of use, in JSON and without the family's name, for documents.
         row_cost: what a row takes in memory while it is held, in rows of the query-time sketch.
         release_scratch: gives back the working memory of the calling thread.
         many: handles sketches of many keys together, of parameters with which it can; of others it
@@ -128,6 +131,7 @@ class Family:
     """
 
     name: str
+    doc: str
     number: int
     sketch: type[Any]
     params: type[Any]
@@ -138,6 +142,7 @@ class Family:
     questions: frozenset[str]
     promises: Promises
     example: Recipe
+    documented: Mapping[str, Any]
     row_cost: int = 1
     release_scratch: Callable[[], None] = lambda: None
     many: Callable[[Any], ManyKeys | None] | None = None

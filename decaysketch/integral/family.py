@@ -89,6 +89,7 @@ def _peek(blob: Blob) -> Head:
 
 FAMILY = Family(
     name=IntegralRecipe.family,
+    doc="one integral decay, which no query changes.",
     number=wire.FAMILY,
     sketch=IntegralDecaySketch,
     params=SketchParams,
@@ -103,6 +104,10 @@ FAMILY = Family(
     example=IntegralRecipe(
         SketchParams(max_weight=9, id_bits=16, capacity=16), integral.exponential(half_life=20)
     ),
+    documented={
+        "params": {"max_weight": 999, "capacity": 8000, "seed": 42},
+        "decay": {"kind": "exponential", "half_life": 3600},
+    },
     row_cost=4,  # with its events
     release_scratch=rows.release_scratch,
 )

@@ -55,6 +55,7 @@ def _peek(blob: Blob) -> Head:
 
 FAMILY = Family(
     name=DecayRecipe.family,
+    doc="the decay is chosen by each query.",
     number=wire.FAMILY,
     sketch=DecaySketch,
     params=SketchParams,
@@ -67,6 +68,16 @@ FAMILY = Family(
     questions=DecaySketch.questions,
     promises=Promises(idempotent=True, canonical=True, lossless=True),
     example=DecayRecipe(SketchParams(max_weight=9, id_bits=16, capacity=16)),
+    documented={
+        "params": {
+            "max_weight": 999,
+            "id_bits": 40,
+            "capacity": 24000,
+            "seed": 42,
+            "time_unit": "us",
+            "value_type": "float64",
+        }
+    },
     release_scratch=rows.release_scratch,
     many=many_keys,
 )

@@ -24,7 +24,7 @@ from decaysketch.answers.shapes import Question, Rows
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import DecaySketchError, ParameterError
-from decaysketch.families import Recipe
+from decaysketch.families import FAMILIES, Recipe
 from decaysketch.spark._opened import OpenedSketch, decoded, opened
 from decaysketch.spark._texts import decay_of
 
@@ -435,7 +435,10 @@ def unite(function: str, recipes: Recipes, columns: Sequence[pa.Array]) -> pa.Ar
     answers: list[bytes | None] = []
     for row, parts in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
         try:
-            found = [decoded(blob, recipes) for blob in _blobs(parts)]
+            blobs = list(_blobs(parts))
+            if blobs:
+                FAMILIES[families.family_of(blobs[0])].check_deliverable(function)
+            found = [decoded(blob, recipes) for blob in blobs]
             answers.append(families.merge(found).to_bytes() if found else None)
         except DecaySketchError as fault:
             raise _refusal(function, row, fault) from None

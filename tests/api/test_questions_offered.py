@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from families import CASES, WINDOW
 from fastapi.testclient import TestClient
 from service import NOW
 
+from api.routes import page
 from decaysketch.answers.questions import QUESTIONS
+from decaysketch.families import FAMILIES
 
 URL = "/v1/families"
 
@@ -65,3 +70,32 @@ def test_it_is_sent_once(client: TestClient) -> None:
     assert (again.status_code, again.content) == (304, b"")
     assert again.headers["ETag"] == first.headers["ETag"]
     assert set(first.json()["families"]["decay"]["questions"]) == set(QUESTIONS)
+
+
+def test_every_family_says_what_it_is(client: TestClient) -> None:
+    """So that a client knows facts of families instead of their names."""
+    for name, found in families(client).items():
+        family = FAMILIES[name]
+        assert found["input"] == asdict(family.input)
+        assert found["promises"] == asdict(family.promises)
+        assert found["description"].startswith(f"`{family.sketch.__name__}`")
+        options = found["options"]
+        assert set(options) == {each.name for each in family.options}
+        required = {each for each, option in options.items() if option["required"]}
+        given = {each: family.documented["params"][each] for each in required}
+        created = {"family": name, **family.documented, "params": given}
+        response = client.put(f"/v1/streams/{name}", json=created)
+        assert response.status_code == 201
+        params = response.json()["params"]
+        for each in options.keys() - required:
+            assert params[each] == options[each]["default"]
+
+
+def test_the_page_names_no_family() -> None:
+    """But for what questions are called as well: it reads what families say of themselves."""
+    folder = Path(page.__file__).parents[1] / "page"
+    names = "|".join(FAMILIES.keys() - QUESTIONS.keys() - {"decay"})
+    for script in folder.glob("*.js"):
+        text = script.read_text()
+        assert not re.search(rf'"({names})"', text)
+        assert not re.search(r'family [!=]==? "|\.includes\([\w.]*family\)', text)

@@ -24,6 +24,7 @@ from api.ingest import json_rows
 from api.ingest.columns import Form
 from api.ingest.json_weight import parts
 from decaysketch import SketchParams
+from decaysketch.families import recipe_of
 
 MIB = 1 << 20
 JSON_ROUTES = [
@@ -233,7 +234,8 @@ def test_texts_full_of_commas_count_nothing() -> None:
 
 # ---------------------------------------------------------------------------------------- lines
 
-FORM = Form(SketchParams(max_weight=99, id_bits=40, capacity=200), "gateway-3", None, 100_000)
+PARAMS = SketchParams(max_weight=99, id_bits=40, capacity=200)
+FORM = Form(recipe_of(PARAMS), "gateway-3", None, 100_000)
 
 
 @pytest.mark.parametrize(

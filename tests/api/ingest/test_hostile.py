@@ -23,10 +23,11 @@ from api.ingest.columns import Batch, Form, Raw, check
 from api.ingest.json_rows import read_json, read_lines
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.asyncwindow import SumParams
+from decaysketch.families import recipe_of
 from quality.damage import damage
 
 PARAMS = SketchParams(max_weight=99, id_bits=40, capacity=200)
-FORM = Form(PARAMS, "gateway-3", 10**12, 1000)
+FORM = Form(recipe_of(PARAMS), "gateway-3", 10**12, 1000)
 MUTATIONS = int(os.environ.get("INGEST_MUTATIONS", "20000"))
 
 Reader = Callable[[bytes, Form], Raw]
@@ -118,7 +119,7 @@ class TestLines:
         assert memory < 1
 
     def test_take_time_in_proportion(self) -> None:
-        form = Form(PARAMS, "gateway-3", None, 100_000)
+        form = Form(recipe_of(PARAMS), "gateway-3", None, 100_000)
         line = b'{"time": 1, "id": 1}\n'
         seconds = []
         for lines in (2_000, 32_000):
@@ -251,7 +252,7 @@ def test_mutations_of_sound_bodies_are_read_or_refused(name: str) -> None:
     reader, body = SOUND[name]
     draw = random.Random(name)
     taken = 0
-    forms = [FORM, Form(SumParams(max_sum=100, capacity=8), "tap", None, 1000)]
+    forms = [FORM, Form(recipe_of(SumParams(max_sum=100, capacity=8)), "tap", None, 1000)]
     for turn in range(MUTATIONS // len(SOUND)):
         try:
             taken += bool(read(reader, mutated(body, draw), forms[turn % 8 == 0]).rows)

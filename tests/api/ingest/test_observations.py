@@ -20,6 +20,7 @@ from api.ingest.columns import Form, check
 from api.ingest.json_rows import read_json
 from decaysketch.asyncwindow import MedianSampler, SumSampler
 from decaysketch.client.posting import Poster
+from decaysketch.families import recipe_of
 
 NDJSON, ARROW = "application/x-ndjson", "application/vnd.apache.arrow.stream"
 Row = dict[str, Any]
@@ -542,7 +543,7 @@ class TestKeysBoundToTheirSource:
             assert found == ds.observation_ids(source, *parts, params=PARAMS)[0]
 
     def ids(self, source: str, keys: list[Any]) -> list[int]:
-        form = Form(PARAMS, source, None, 100, bind_keys=True)
+        form = Form(recipe_of(PARAMS), source, None, 100, bind_keys=True)
         rows = [{"time": NOW, "id": key} for key in keys]
         found: list[int] = check(read_json(as_json(rows)[1], form), form).columns.ids.tolist()
         return found

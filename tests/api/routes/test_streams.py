@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from service import NOW, OCTETS, PARAMS, build, problem
 
 import decaysketch
-from api.schemas import StreamParams
+from api.schemas import StreamCreation
 from decaysketch import SketchParams
 
 
@@ -38,7 +38,8 @@ def test_creating_is_idempotent(client: TestClient) -> None:
 def test_what_is_left_out_has_the_default_of_the_library(client: TestClient) -> None:
     created = client.put("/v1/streams/s", json={"params": {"max_weight": 7}})
     assert created.json()["params"] == SketchParams(max_weight=7).to_dict()
-    assert StreamParams(max_weight=7).to_library() == SketchParams(max_weight=7)
+    read = StreamCreation.model_validate({"params": {"max_weight": 7}})
+    assert read.root.params.to_library() == SketchParams(max_weight=7)
 
 
 def test_a_new_stream_is_empty(stream: TestClient) -> None:

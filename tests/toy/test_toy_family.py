@@ -1,0 +1,52 @@
+"""A new family is its folder and one line: no product file changes.
+
+``toy_family.py`` is the folder of a toy, ``sitecustomize.py`` the line, which Python runs at the
+start of every process that has this folder on its path: test runs, an aggregator, the workers of
+Spark. So no other test sees the toy.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def run(*arguments: str, **environment: str) -> str:
+    """A run of tests that has the toy, of which none may fail; what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(HERE), str(ROOT)))} | environment,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout.splitlines()[-1]
+    return done.stdout
+
+
+def test_it_is_held_by_the_laws_and_reads_no_hostile_bytes() -> None:
+    run("tests/laws", "-k", "toy")
+
+
+@pytest.mark.parametrize("road", ["TestService", "TestPrograms", "sensor", "page"])
+def test_it_takes_every_road(road: str) -> None:
+    run("tests/toy/roads.py", "-m", "not spark", "-k", road)
+
+
+@pytest.mark.spark
+def test_it_is_built_and_asked_in_spark() -> None:
+    if " skipped" in run("tests/toy/roads.py", "-m", "spark"):
+        pytest.skip("there is no Java here")
+
+
+def test_a_family_without_idempotent_merge_is_refused() -> None:
+    run("tests/toy/roads.py", "-k", "WithoutThePromise or registered", TOY_COUNTS="1")
