@@ -100,7 +100,7 @@ def _family(recipe: type[Recipe], example: Recipe, value_bound: str | None, doc:
         options=OPTIONS[kind],
         questions=recipe.sketch_type.questions,
         promises=Promises(idempotent=True, canonical=True, lossless=True),
-        example=example,
+        make_example=lambda: example,
         documented={"params": {bound: 10**9, "capacity": 2000, "max_window": 3600}},
         release_scratch=rows.release_scratch,
     )

@@ -122,7 +122,8 @@ class Family:
         params: class of their parameters, whose ``from_dict`` reads what ``to_dict`` gives.
         recipe: class of the recipes.
         peek: head of a sketch, from its bytes.
-        input, options, questions, promises, example: see the module.
+        input, options, questions, promises: see the module.
+        make_example: makes ``example``, when that is asked for: choosing a prime takes a library.
         documented: a stream of use, in JSON and without the family's name, for documents.
         row_cost: what a row takes in memory while it is held, in rows of the query-time sketch.
         release_scratch: gives back the working memory of the calling thread.
@@ -141,11 +142,16 @@ class Family:
     options: tuple[Option, ...]
     questions: frozenset[str]
     promises: Promises
-    example: Recipe
+    make_example: Callable[[], Recipe]
     documented: Mapping[str, Any]
     row_cost: int = 1
     release_scratch: Callable[[], None] = lambda: None
     many: Callable[[Any], ManyKeys | None] | None = None
+
+    @property
+    def example(self) -> Recipe:
+        """A recipe of little cost."""
+        return self.make_example()
 
     def check_deliverable(self, where: str) -> None:
         """Refuse the family where a sketch may be merged into what holds it already: who delivers

@@ -101,7 +101,7 @@ FAMILY = Family(
     options=OPTIONS,
     questions=IntegralDecaySketch.questions,
     promises=Promises(idempotent=True, canonical=True, lossless=True),
-    example=IntegralRecipe(
+    make_example=lambda: IntegralRecipe(
         SketchParams(max_weight=9, id_bits=16, capacity=16), integral.exponential(half_life=20)
     ),
     documented={

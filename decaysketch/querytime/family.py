@@ -67,7 +67,7 @@ FAMILY = Family(
     options=OPTIONS,
     questions=DecaySketch.questions,
     promises=Promises(idempotent=True, canonical=True, lossless=True),
-    example=DecayRecipe(SketchParams(max_weight=9, id_bits=16, capacity=16)),
+    make_example=lambda: DecayRecipe(SketchParams(max_weight=9, id_bits=16, capacity=16)),
     documented={
         "params": {
             "max_weight": 999,

@@ -273,7 +273,7 @@ def test_what_a_family_cannot_be_built_with_is_found_before_a_session_starts(
         (build.main, ["nowhere.parquet", "--out", "x"], "nowhere.parquet does not exist"),
         (build.main, ["nowhere", "--out", "x", "--capacity", "0"], "capacity is 0"),
         (build.main, ["nowhere", "--out", "x", "--column-unit", "y"], "time_unit is 'y'"),
-        (build.main, ["nowhere", "--out", "x", "--params", "Makefile"], "Makefile is not JSON"),
+        (build.main, ["nowhere", "--out", "x", "--params", "Makefile"], "is not JSON: Expecting"),
         (build.main, ["nowhere", "--out", "x", "--id-key-file", "Makefile"], "hexadecimal"),
         (build.main, ["Makefile", "--out", "x", "--since", "soon"], "--since is 'soon'"),
         (build.main, ["Makefile", "--out", "x", "--where", "a or b"], "where"),

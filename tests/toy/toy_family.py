@@ -326,7 +326,7 @@ TOY = Family(
     options=_OPTIONS,
     questions=ToySketch.questions,
     promises=Promises(idempotent=True, canonical=True, lossless=True),
-    example=ToyRecipe(ToyParams(max_weight=9, id_bits=16, capacity=16)),
+    make_example=lambda: ToyRecipe(ToyParams(max_weight=9, id_bits=16, capacity=16)),
     documented={"params": {"max_weight": 9, "capacity": 1000, "seed": 42}},
 )
 
@@ -362,5 +362,5 @@ COUNTS = replace(
     recipe=CountsRecipe,
     peek=partial(peek, CountsParams),
     promises=Promises(idempotent=False, canonical=True, lossless=True),
-    example=CountsRecipe(CountsParams(max_weight=9, id_bits=16, capacity=16)),
+    make_example=lambda: CountsRecipe(CountsParams(max_weight=9, id_bits=16, capacity=16)),
 )

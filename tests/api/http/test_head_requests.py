@@ -26,6 +26,7 @@ PATHS = {
     "/metrics": "/metrics",
     "/openapi.json": "/openapi.json",
     "/readyz": "/readyz",
+    "/v1/families": "/v1/families",
     "/v1/keys": "/v1/keys",
     "/v1/streams": "/v1/streams",
     "/v1/streams/{name}": "/v1/streams/s",
