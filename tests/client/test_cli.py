@@ -263,6 +263,8 @@ def test_a_file_of_parameters_is_not_contradicted(tmp_path: Path) -> None:
         assert message.format(params=params) in failure(*asked, *options)
     decay = tmp_path / "decay.json"
     decay.write_text(json.dumps(recipe.to_dict()["decay"]))
+    params.write_text(json.dumps({"params": PARAMS.to_dict()}))
+    assert "--decay has no use for the family decay" in failure(*asked, "--decay", decay)
     params.write_text(json.dumps(PARAMS.to_dict()))
     run(*asked, "--family", "integral", "--decay", decay, "--weight-column", "weight")
     [expected] = sketches_by_key(log(50), recipe, MAPPING).values()
