@@ -458,8 +458,10 @@ async def _others(url: str, key: str | None, worst: Worst, stopped: Callable[[],
     decay = {"kind": "exponential", "half_life": 600}
     ask = json.dumps({"queries": [{"aggregate": "sum", "decay": decay}]}).encode()
 
+    # Let go of before the server does, or a request may meet a connection that it is closing.
+    limits = httpx2.Limits(keepalive_expiry=1.0)
     async with httpx2.AsyncClient(
-        base_url=url, trust_env=False, timeout=_REQUEST_S, headers=headers
+        base_url=url, trust_env=False, timeout=_REQUEST_S, headers=headers, limits=limits
     ) as http:
 
         async def timed(
