@@ -109,7 +109,7 @@ class Admission:
         growth = stream.most_growth(source, rows)
         if self._fault(stream, source, growth, caller, spare=2) is not None:
             growth = await self._exact(stream, source, sketches, growth, caller)
-        # What waits to be merged is held twice by each of the two.
+        # What waits to be merged is counted by each of the two.
         held = max(0, growth[0]) + max(0, growth[1]) + PART_ROWS * len(sketches)
         new = int(stream.source(source) is None)
         self._change(stream, source, held, new)

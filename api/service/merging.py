@@ -167,7 +167,7 @@ class MergeBuffer:
             self._fold()
             before = self._sketch.snapshot()
             grown: Any = before.thaw()
-            grown.merge(*(each for each in sketches))
+            grown.merge(*sketches)
             after = len(grown.snapshot())
             grown.trim()
             counted = max(after, -(-grown.nbytes // ROW_BYTES))
