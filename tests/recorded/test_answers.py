@@ -91,7 +91,8 @@ class TestTheRecord:
         assert min(sizes.values()) >= 40
 
     def test_asks_every_family_for_every_aggregate(self) -> None:
-        """As the description has them, so that a new one is asked as well."""
+        """As the description has them; those that came after the record was begun are asked on
+        every road by ``tests/test_questions.py``."""
         schemas = interface.read()["components"]["schemas"]
         fields = [each.get("properties", {}) for each in schemas.values()]
         aggregates, families = (
@@ -103,7 +104,7 @@ class TestTheRecord:
             }
             for asked, told in (("decay", "aggregate"), ("params", "family"))
         )
-        assert aggregates - {None} == set(QUESTIONS)
+        assert aggregates - {None} >= set(QUESTIONS)
         assert families - {None} == {stream.family for stream in STREAMS.values()}
         answered: dict[tuple[str, str], set[int]] = {}
         for each in read("http"):
@@ -117,7 +118,7 @@ class TestTheRecord:
         assert all(statuses in ({200}, {422}) for statuses in answered.values())
         refused = {key for key, statuses in answered.items() if statuses == {422}}
         assert {name for name, _ in refused} == {"sum", "median"}
-        assert len(refused) == 8 + 2
+        assert len(refused) == 8 + 1
 
     def test_asks_in_every_manner(self) -> None:
         queries = [
@@ -254,7 +255,7 @@ def test_a_description_that_takes_something_back(change: Callable[[Any], None]) 
 def test_a_description_that_says_more() -> None:
     recorded, found = interface.read(), interface.read()
     schemas = found["components"]["schemas"]
-    found["paths"]["/v1/families"] = copy.deepcopy(found["paths"][QUERY])
+    found["paths"]["/v1/elsewhere"] = copy.deepcopy(found["paths"][QUERY])
     parameter = {"in": "query", "name": "unit", "schema": {"type": "string"}}
     found["paths"][QUERY]["post"]["parameters"].append(parameter)
     schemas["FrequencyQuery"] = copy.deepcopy(schemas["RankQuery"])
