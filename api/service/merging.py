@@ -168,7 +168,7 @@ class MergeBuffer:
             before = self._sketch.snapshot()
             grown: Any = before.thaw()
             grown.merge(*sketches)
-            after = len(grown.snapshot())
+            after = len(grown)
             grown.trim()
             counted = max(after, -(-grown.nbytes // ROW_BYTES))
             if self._snapshot is None:
