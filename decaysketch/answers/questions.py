@@ -372,44 +372,58 @@ def _each(ask: Callable[..., list[Estimate]], name: str) -> Callable[..., list[E
     return answer
 
 
-_QUANTILE = _enter(
-    Question(
-        "quantile",
-        "The least value whose relative rank is `q` or more, for one `q` or several.",
-        _each(query.quantile, "q"),
-        lambda sample, given: _quantiles_s(sample, len(given["q"])),
-        Shape(
-            "Quantile",
-            "Quantiles, in the order asked.",
-            Rows(
-                "quantiles",
-                "QuantileEstimate",
-                "One quantile.",
-                (Column("q", "float"), Column("estimate", "estimate", label="quantile {q}")),
-                each="q",
-            ),
-        ),
-        lambda found, given: {
-            "quantiles": [
-                {"q": q, "estimate": each} for q, each in zip(given["q"], found, strict=True)
-            ]
-        },
-        (
-            Argument(
-                "q",
-                "share",
-                "A number in [0, 1], or a list of them.",
-                "either",
-                0.0,
-                1.0,
-                leading=True,
-                example=[0.1, 0.5, 0.9],
-            ),
-        ),
-        _VALUES,
-        most=lambda given: len(given["q"]),
+def _by_entry(
+    name: str,
+    doc: str,
+    ask: Callable[..., list[Estimate]],
+    argument: Argument,
+    cost_s: Callable[[Sample, int], float],
+    shape: str,
+    said: str,
+    rows: Rows,
+) -> Question[list[Estimate]]:
+    """Enter a question about values that has an estimate for each entry of its one argument; the
+    first column of ``rows`` is the entry."""
+    entries, (entry, estimate) = argument.name, rows.columns
+    return _enter(
+        Question(
+            name,
+            doc,
+            _each(ask, entries),
+            lambda sample, given: cost_s(sample, len(given[entries])),
+            Shape(shape, said, rows),
+            lambda found, given: {
+                rows.name: [
+                    {entry.name: asked, estimate.name: each}
+                    for asked, each in zip(given[entries], found, strict=True)
+                ]
+            },
+            (argument,),
+            _VALUES,
+            most=lambda given: len(given[entries]),
+        )
     )
-)
+
+
+_QUANTILE = _by_entry(
+    "quantile",
+    "The least value whose relative rank is `q` or more, for one `q` or several.",
+    query.quantile,
+    Argument(
+        "q", "share", "A number in [0, 1], or a list of them.", "either", 0.0, 1.0,
+        leading=True, example=[0.1, 0.5, 0.9],
+    ),
+    _quantiles_s,
+    "Quantile",
+    "Quantiles, in the order asked.",
+    Rows(
+        "quantiles",
+        "QuantileEstimate",
+        "One quantile.",
+        (Column("q", "float"), Column("estimate", "estimate", label="quantile {q}")),
+        each="q",
+    ),
+)  # fmt: skip
 
 _RANK = _scalar(
     "rank",
@@ -419,36 +433,21 @@ _RANK = _scalar(
     needs=_VALUES,
 )
 
-_CDF = _enter(
-    Question(
-        "cdf",
-        "The rank of each of several values, each with an interval of its own, not a joint one.",
-        _each(query.cdf, "points"),
-        lambda sample, given: _shares_s(sample, len(given["points"])),
-        Shape(
-            "Cdf",
-            "Ranks, in the order asked.",
-            Rows(
-                "ranks",
-                "RankEstimate",
-                "The rank of one value.",
-                (Column("v", "number"), Column("estimate", "estimate", label="rank of {v}")),
-                each="points",
-            ),
-        ),
-        lambda found, given: {
-            "ranks": [
-                {"v": v, "estimate": each} for v, each in zip(given["points"], found, strict=True)
-            ]
-        },
-        (
-            Argument(
-                "points", "number", "Values.", "yes", leading=True, json="v", example=[10, 20, 30]
-            ),
-        ),
-        _VALUES,
-        most=lambda given: len(given["points"]),
-    )
+_CDF = _by_entry(
+    "cdf",
+    "The rank of each of several values, each with an interval of its own, not a joint one.",
+    query.cdf,
+    Argument("points", "number", "Values.", "yes", leading=True, json="v", example=[10, 20, 30]),
+    _shares_s,
+    "Cdf",
+    "Ranks, in the order asked.",
+    Rows(
+        "ranks",
+        "RankEstimate",
+        "The rank of one value.",
+        (Column("v", "number"), Column("estimate", "estimate", label="rank of {v}")),
+        each="points",
+    ),
 )
 
 
