@@ -9,14 +9,20 @@
 #   make bench             the benchmarks (one core, a few minutes)
 #   make quality           the paper's figures again, as tables and pictures (a few minutes)
 #   make serve             the aggregator, on its default port
+#   make wheel             this platform's wheel of the library, into dist/
+#   make sanitize          the tests of the kernels, with every slip of theirs an error
 #   make pins              resolve requirements/dev.txt again (UPGRADE=1: to the newest versions)
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
+UV := PYTHONPATH=.boot $(PYTHON) -m uv
 PYTEST_PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
+SANITIZED_TESTS := --ignore tests/minhit/test_readme.py tests/minhit tests/integral tests/asyncwindow \
+	tests/querytime tests/wire tests/laws tests/golden tests/core tests/batch
 SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests scripts
 
-.PHONY: setup kernels demo test coverage lint notebooks bench quality serve pins clean
+.PHONY: setup demo test coverage lint notebooks bench quality serve \
+	wheel sanitize pins clean
 
 setup:
 	@$(PYTHON) scripts/setup.py
@@ -24,15 +30,10 @@ setup:
 demo: setup
 	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)") $(ARGS)
 
-# Compiled once, before; or else several of the processes compile the same at the same time.
-kernels: setup
-	@$(VENV_PYTHON) -c "from api.operations import warmup; from decaysketch import batch; \
-		warmup.warm_up(); batch.warm_up()"
-
-test: kernels
+test: setup
 	$(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL)
 
-coverage: kernels
+coverage: setup
 	$(VENV_PYTHON) -m pytest --cov --cov-report=term $(PYTEST_PARALLEL)
 
 lint: setup
@@ -52,11 +53,42 @@ quality: setup
 serve: setup
 	@$(VENV_PYTHON) -m api
 
+# On Linux auditwheel finds out with which C libraries it runs, and puts that into its name.
+wheel: setup
+	@rm -rf build/wheel
+	@$(UV) build --quiet --wheel --no-build-isolation --python $(VENV_PYTHON) --out-dir build/wheel
+	@mkdir -p dist
+	@case $$(uname) in \
+	Linux) PATH="$(CURDIR)/.venv/bin:$$PATH" $(VENV_PYTHON) -m auditwheel repair \
+		--wheel-dir dist build/wheel/*.whl ;; \
+	*) cp build/wheel/*.whl dist ;; \
+	esac
+	@ls dist/*.whl
+
+# Kernels that end the process where they read or write out of bounds, or where C leaves open what
+# happens. They are built in a folder of their own, beside a copy of the library that is run there:
+# what is compiled for everything else stays. Takes gcc.
+SANITIZED := build/sanitized
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
+IN_SANITIZED = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
+	UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONSAFEPATH=1 \
+	PYTHONPATH=$(CURDIR)/$(SANITIZED)/lib:$(CURDIR):$(CURDIR)/tests $(VENV_PYTHON)
+
+sanitize: setup
+	@CC=gcc CFLAGS="$(SANITIZE) -O1 -g -fno-omit-frame-pointer" LDFLAGS="$(SANITIZE)" \
+		DECAYSKETCH_BUILD=$(SANITIZED) $(VENV_PYTHON) setup.py -q build \
+		--build-base $(SANITIZED)/base --build-lib $(SANITIZED)/lib
+	@$(IN_SANITIZED) -c "from decaysketch import minhit; print(minhit._native.__file__)" \
+		| grep $(SANITIZED)
+	$(IN_SANITIZED) -m pytest -o pythonpath= $(SANITIZED_TESTS)
+	$(IN_SANITIZED) -m quality.hostile --bodies 20000 --posts 0
+
 pins: setup
-	PYTHONPATH=.boot $(PYTHON) -m uv pip compile pyproject.toml --extra dev --universal \
+	$(UV) pip compile pyproject.toml --extra dev --universal \
 		--python-version 3.11 --no-header --quiet $(if $(UPGRADE),--upgrade) \
 		--output-file requirements/dev.txt
 
 clean:
-	rm -rf .boot .venv .java out .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .boot .venv .java build dist out .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find decaysketch -name '_*native.*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

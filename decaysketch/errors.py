@@ -58,7 +58,7 @@ class IncompatibleSketchError(DecaySketchError, ValueError):
         fields: every differing field, as ``{name: (ours, theirs)}``.
     """
 
-    def __init__(self, fields: Mapping[str, tuple[Any, Any]]) -> None:
+    def __init__(self, fields: Mapping[str, tuple[object, object]]) -> None:
         self.fields = dict(fields)
         listing = "; ".join(f"{k}: {ours!r} != {theirs!r}" for k, (ours, theirs) in fields.items())
         super().__init__(f"sketches were built with different parameters: {listing}")

@@ -17,7 +17,7 @@ A new family is a new folder, and its line in :data:`FAMILIES`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from decaysketch.asyncwindow import family as asyncwindow
@@ -25,7 +25,7 @@ from decaysketch.asyncwindow.family import MedianRecipe, SumRecipe
 from decaysketch.contract.family import FAMILIES, Blob, Family, Head, family_of
 from decaysketch.contract.recipe import Recipe
 from decaysketch.contract.sketch import Sketch
-from decaysketch.core.params import BuildParams
+from decaysketch.core.params import BuildParams, Form
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.integral import family as integral
@@ -71,7 +71,7 @@ for _family in (querytime.FAMILY, integral.FAMILY, asyncwindow.SUM, asyncwindow.
 DEFAULT = querytime.FAMILY.name
 
 
-def recipe_of(built_with: Any, decay: IntegralDecay | None = None) -> Recipe:
+def recipe_of(built_with: object, decay: IntegralDecay | None = None) -> Recipe:
     """The recipe that parameters stand for, or a sketch was built by; a recipe stands for itself.
 
     Args:
@@ -97,7 +97,7 @@ def recipe_of(built_with: Any, decay: IntegralDecay | None = None) -> Recipe:
 
 
 def recipe_from_dict(
-    form: Mapping[str, Any],
+    form: Form,
     *,
     id_key: bytes | None = None,
     table: IntegralDecay | None = None,
@@ -117,7 +117,7 @@ def recipe_from_dict(
 
 
 def normal_form(
-    form: Mapping[str, Any], *, id_key: bytes | None = None, read_decay: bool = True
+    form: Form, *, id_key: bytes | None = None, read_decay: bool = True
 ) -> dict[str, Any]:
     """``recipe_from_dict(form, id_key=id_key).to_dict()``, without computing a decay.
 
@@ -135,7 +135,7 @@ def normal_form(
     return recipe.normal_form(form, id_key=id_key, read_decay=read_decay)
 
 
-def _named(name: Any) -> Family:
+def _named(name: object) -> Family:
     if not isinstance(name, str) or name not in FAMILIES:
         raise ParameterError(f"family is {name!r}; expected one of {', '.join(FAMILIES)}")
     return FAMILIES[name]
@@ -159,7 +159,7 @@ def peek(blob: Blob) -> Head:
 def decode(
     blob: Blob,
     *,
-    params: Any = None,
+    params: Params | None = None,
     decay: IntegralDecay | None = None,
     id_key: bytes | None = None,
 ) -> Sketch:
@@ -211,7 +211,7 @@ def merge(sketches: Iterable[S]) -> S:
     return merged
 
 
-def _family_of_sketch(sketch: Any) -> Family:
+def _family_of_sketch(sketch: object) -> Family:
     for family in FAMILIES.values():
         if type(sketch) is family.sketch:
             return family

@@ -8,8 +8,12 @@ Nothing outside of the project's folder is changed, apart from the download cach
 2. uv makes `.venv` and installs `requirements/dev.txt`, every version of which is fixed. Should uv
    fail (it does not read pip's configuration, and a site may reach its packages only through
    that), pip itself installs the same file into the same environment.
-3. The project is installed in editable form.
-4. Where no Java that Spark can use is found, `requirements/java.txt` adds one as a package.
+3. The kernels are compiled, where they lie; where no C compiler is found, `requirements/zig.txt`
+   adds one as a package.
+4. The project is installed in editable form.
+5. Where no Java that Spark can use is found, `requirements/java.txt` adds one as a package.
+
+Each step is done again when what it is made from has changed: for kernels that is step 3 alone.
 
 Written for any Python 3 since 3.6, so that an old one gets a message and not a syntax error.
 """
@@ -26,35 +30,69 @@ REQUIREMENTS = ROOT / "requirements"
 BOOT = ROOT / ".boot"
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
-STAMP = VENV / "setup-stamp"
 
+BUILDS = [ROOT / "setup.py", ROOT / "scripts" / "compiler.py"]  # what compiles the kernels, and
+NATIVE = ("*.c", "*.h", "*.pyx", "*.pxd")  # what they are compiled from
 OLDEST, NEWEST = (3, 11), (3, 14)  # what the pinned packages have wheels for
 
 
+class Step:
+    """Something to be done again when what it is made from has changed, or an earlier step has."""
+
+    def __init__(self, name, made_from, after=None):
+        # Of the folder, too: an editable install names it.
+        digest = hashlib.sha256((after.digest if after else str(ROOT)).encode())
+        for path in made_from:
+            digest.update(path.read_bytes())
+        self.digest = digest.hexdigest()
+        self.stamp = VENV / "setup-{}-stamp".format(name)
+
+    def is_done(self):
+        return self.stamp.exists() and self.stamp.read_text() == self.digest
+
+    def finish(self):
+        self.stamp.write_text(self.digest)
+
+
 def main():
-    wanted = fingerprint()
-    up_to_date = VENV_PYTHON.exists() and STAMP.exists() and STAMP.read_text() == wanted
-    if up_to_date and has_java():
+    sources = [path for kind in NATIVE for path in sorted((ROOT / "decaysketch").rglob(kind))]
+    packages = Step("packages", [REQUIREMENTS / "dev.txt", Path(__file__)])
+    kernels = Step("kernels", [*BUILDS, *sources], after=packages)
+    project = Step("project", [*BUILDS, ROOT / "pyproject.toml"], after=packages)
+    if all(step.is_done() for step in (packages, kernels, project)) and has_java():
         return
     uv = fetch_uv()
-    if not up_to_date:
+    if not packages.is_done():
         make_environment(uv)
+        if not compiler("headers()"):
+            fail("kernels cannot be compiled for it; another one: make PYTHON=/path/to/python3")
         say("installing the pinned packages into .venv")
         install(uv, "-r", REQUIREMENTS / "dev.txt")
+        packages.finish()
+    if not kernels.is_done():
+        compile_kernels(uv)
+        kernels.finish()
+    if not project.is_done():
         install(uv, "--no-build-isolation", "--editable", ROOT)
+        project.finish()
     if not has_java():
         say("no Java 17, 21 or 25 found: adding one as a package")
         install(uv, "-r", REQUIREMENTS / "java.txt")
-    STAMP.write_text(wanted)
     say("ready")
 
 
-def fingerprint():
-    """What the environment is made from; the folder too, as the editable install names it."""
-    digest = hashlib.sha256(str(ROOT).encode())
-    for path in [*sorted(REQUIREMENTS.glob("*.txt")), ROOT / "pyproject.toml", Path(__file__)]:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+def compile_kernels(uv):
+    if not compiler("own()"):
+        say("no C compiler that serves: taking one from a package, 100 MB to fetch, 410 MB on disk")
+        install(uv, "-r", REQUIREMENTS / "zig.txt")
+    if not succeeds([VENV_PYTHON, "setup.py", "-q", "build_ext", "--inplace"]):
+        fail("the kernels could not be compiled: see above. Another compiler: make setup CC=clang")
+
+
+def compiler(question):
+    """Whether something of `scripts/compiler.py` holds for the Python of `.venv`."""
+    program = "import sys; from scripts import compiler; sys.exit(not compiler.{})"
+    return succeeds([VENV_PYTHON, "-c", program.format(question)])
 
 
 def has_java():

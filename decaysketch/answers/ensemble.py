@@ -14,7 +14,9 @@ Interval of the median. For normal answers of variance ``s^2`` the median of ``k
 (1, 0.707, 0.670, 0.546, 0.536, ..., about ``sqrt(pi / (2 k))``). So each end stands at ``c_k``
 times the distance that it has, in the median, from the copies' own answers.
 
-Where there is an even number, the median is the mean of the two in the middle.
+Where there is an even number, the median is the mean of the two in the middle. A distance from an
+answer too large for a float64 is not known, and has no bound; where the median is such, its ends
+are the medians of the copies' ends.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
-from scipy.special import gammaln, log_ndtr
 
 from decaysketch.answers import query
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Observed, Sample, pool
+from decaysketch.core.special import gammaln, log_ndtr
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -183,20 +185,35 @@ def median_estimate(answers: Sequence[Estimate]) -> Estimate:
     if not defined or all(answer.exact for answer in answers):
         return answers[0]
     shrink = median_deviation(len(defined))
-    columns = np.array([(a.value, a.lower, a.upper, a.stderr) for a in defined])
-    values, lower, upper, stderr = columns.T
-    value = float(np.median(values))
+    value = _middle([answer.value for answer in defined])
+    if math.isfinite(value):
+        lower = value - shrink * _middle([_distance(a.value, a.lower) for a in defined])
+        upper = value + shrink * _middle([_distance(a.value, a.upper) for a in defined])
+    else:
+        lower = _middle([answer.lower for answer in defined])
+        upper = _middle([answer.upper for answer in defined])
     return Estimate(
         value=value,
-        lower=value - shrink * float(np.median(values - lower)),
-        upper=value + shrink * float(np.median(upper - values)),
-        stderr=shrink * float(np.median(stderr)),
+        lower=lower,
+        upper=upper,
+        stderr=shrink * _middle([answer.stderr for answer in defined]),
         confidence=answers[0].confidence,
         exact=False,
         rows=sum(answer.rows for answer in answers),
         collision_bias=max(answer.collision_bias for answer in answers),
         caveats=tuple(sorted({caveat for answer in answers for caveat in answer.caveats})),
     )
+
+
+def _middle(numbers: Sequence[float]) -> float:
+    """The median; halved before they are added, two numbers in the middle cannot overflow."""
+    ordered = sorted(numbers)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return low if low == high else 0.5 * low + 0.5 * high
+
+
+def _distance(value: float, end: float) -> float:
+    return abs(end - value) if math.isfinite(value) else math.inf
 
 
 @lru_cache(maxsize=128)
@@ -213,7 +230,7 @@ def median_deviation(copies: int) -> float:
     log_density_at_0 = -0.5 * math.log(2.0 * math.pi)
     if odd:
         x = _REACH * nodes
-        log_density = gammaln(copies + 1) - 2.0 * gammaln(m + 1)
+        log_density: Any = gammaln(copies + 1) - 2.0 * gammaln(m + 1)
         log_density += m * (log_ndtr(x) + log_ndtr(-x)) + log_density_at_0 - 0.5 * x * x
         moment = _REACH * np.sum(weights * x * x * np.exp(log_density))
         return math.sqrt(float(moment))

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaincinv
 
+from decaysketch.core.special import gammaincinv
 from decaysketch.errors import ParameterError
 
 __all__ = [

@@ -25,7 +25,6 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from decaysketch.answers.estimate import (
     CAVEATS,
@@ -39,6 +38,7 @@ from decaysketch.answers.estimate import (
 )
 from decaysketch.answers.sample import Columns, Sample, masses_by
 from decaysketch.core.observations import decode_values
+from decaysketch.core.special import ndtri
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 __all__ = [
@@ -720,7 +720,7 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
     highest = _first_true(place + 1, len(ranking.values) + 1, lambda k: balance(k).lower >= -slack)
     lower = float(ranking.values[lowest - 1]) if lowest > 0 else -math.inf
     upper = float(ranking.values[highest - 1]) if highest <= len(ranking.values) else math.inf
-    z = float(ndtri(0.5 + 0.5 * confidence))
+    z = ndtri(0.5 + 0.5 * confidence)
     stderr = (upper - lower) / (2.0 * z)  # what the interval amounts to
     return Estimate(
         value, lower, upper, stderr, confidence, False, rows, sample.collision_bias, sample.caveats

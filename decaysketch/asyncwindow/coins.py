@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.asyncwindow import _kernels
+from decaysketch.asyncwindow import _native
 from decaysketch.asyncwindow.params import MedianParams, SumParams
 from decaysketch.core import hashing
 from decaysketch.errors import ObservationError
@@ -72,7 +72,7 @@ def element_keys(params: Params, source: Any, sequence: npt.ArrayLike) -> UInt64
             column="source",
         )
     keys = np.empty(len(numbers), np.uint64)
-    _kernels.mix_keys(words, numbers, keys)
+    _native.element_keys(words, numbers, keys)
     return keys
 
 
@@ -101,5 +101,5 @@ def top_levels(
 ) -> npt.NDArray[np.int8]:
     """Top level of each element: int8[n]. O(n)."""
     levels = np.empty(len(keys), np.int8)
-    _kernels.top_levels(value_keys, keys, params.weighted, params.levels, levels)
+    _native.top_levels(value_keys, keys, params.weighted, params.levels, levels)
     return levels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,7 +9,8 @@ from decaysketch.asyncwindow import rows, wire
 from decaysketch.asyncwindow.params import OPTIONS, AsyncParams, MedianParams, SumParams
 from decaysketch.asyncwindow.sketch import MedianSampler, Sampler, SumSampler
 from decaysketch.contract.family import Blob, Family, Head, Input, Promises
-from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
+from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
+from decaysketch.core.params import Form
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 
@@ -28,7 +28,7 @@ class _SamplerRecipe(Recipe):
 
     @classmethod
     def read(
-        cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
+        cls, blob: Blob, *, params: Own | None, decay: IntegralDecay | None, id_key: bytes | None
     ) -> Sampler[Any]:
         refuse_decay(decay)
         if id_key is not None:
@@ -39,9 +39,7 @@ class _SamplerRecipe(Recipe):
         return sampler
 
     @classmethod
-    def parse(
-        cls, form: Mapping[str, Any], *, id_key: bytes | None, table: IntegralDecay | None
-    ) -> Self:
+    def parse(cls, form: Form, *, id_key: bytes | None, table: IntegralDecay | None) -> Self:
         take_fields(form, "params")
         if id_key is not None:
             raise ParameterError(f"id_key is given; family {cls.family!r} is keyed by its seed")
@@ -77,10 +75,6 @@ def _family(recipe: type[Recipe], example: Recipe, value_bound: str | None, doc:
     kind = recipe.family
     bound = OPTIONS[kind][0].name
 
-    def peek(blob: Blob) -> Head:
-        header = wire.peek(blob, kind=kind)
-        return Head(kind, header.params.capacity, (header.rows,))
-
     return Family(
         name=kind,
         doc=doc,
@@ -88,7 +82,7 @@ def _family(recipe: type[Recipe], example: Recipe, value_bound: str | None, doc:
         sketch=recipe.sketch_type,
         params=recipe.params_type,
         recipe=recipe,
-        peek=peek,
+        peek=lambda blob: Head.of(kind, wire.peek(blob, kind=kind)),
         input=Input(
             named_by="sequence",
             value="required",

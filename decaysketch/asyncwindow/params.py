@@ -34,6 +34,7 @@ from decaysketch.core.params import (
     check_integer,
     check_time_unit,
 )
+from decaysketch.core.special import ndtri
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -232,7 +233,7 @@ class SumParams(AsyncParams):
             capacity = 12.0 * math.log(8.0 / delta) / epsilon**2
         else:
             overlap = 1.0 if eager_from_level is None else 2.0
-            capacity = overlap * (_normal_quantile(1.0 - 0.5 * delta) / epsilon) ** 2
+            capacity = overlap * (ndtri(1.0 - 0.5 * delta) / epsilon) ** 2
         return cls(
             max_sum=max_sum, max_window=max_window, eager_from_level=eager_from_level, seed=seed,
             time_unit=time_unit, capacity=_capacity(capacity, epsilon, delta, mode),
@@ -309,7 +310,7 @@ class MedianParams(AsyncParams):
         if _accuracy(epsilon, delta, mode, 0.5) == "proven":
             capacity = 96.0 * math.log(8.0 / delta) / epsilon**2
         else:
-            capacity = 0.5 * (_normal_quantile(1.0 - 0.5 * delta) / epsilon) ** 2
+            capacity = 0.5 * (ndtri(1.0 - 0.5 * delta) / epsilon) ** 2
         return cls(
             max_count=max_count, max_window=max_window, value_type=value_type, seed=seed,
             time_unit=time_unit, capacity=_capacity(capacity, epsilon, delta, mode),
@@ -323,12 +324,6 @@ def _accuracy(epsilon: float, delta: float, mode: Mode, most: float) -> Mode:
     if mode not in get_args(Mode):
         raise ParameterError(f"mode is {mode!r}; expected one of {', '.join(get_args(Mode))}")
     return mode
-
-
-def _normal_quantile(level: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri(level))
 
 
 def _capacity(wanted: float, epsilon: float, delta: float, mode: Mode) -> int:

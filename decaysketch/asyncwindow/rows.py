@@ -1,20 +1,24 @@
-"""The rows a sampler holds, between batches: a bag (``core/bags.py``) of elements."""
+"""The rows a sampler holds, between batches: a bag (``core/bags.py``) of elements.
+
+A bag is in the order of arrival: compaction needs no other, and leaves it. Whoever reads the state
+gets a copy in order of time.
+"""
 
 from __future__ import annotations
 
 import secrets
+import threading
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.asyncwindow import _kernels
+from decaysketch.asyncwindow import _native
 from decaysketch.asyncwindow.params import MedianParams, SumParams
 from decaysketch.asyncwindow.state import WindowState, floor_of
-from decaysketch.core._sort_kernels import MAX_ROWS, TABLE_FULL
-from decaysketch.core.arrays import read_only
-from decaysketch.core.bags import ColumnBag, Scratch, with_room
+from decaysketch.core.bags import FIRST_ROOM, Bag, copy_rows, roomy
 from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT
+from decaysketch.errors import ParameterError
 
 __all__ = ["Columns", "RetainedElements", "release_scratch"]
 
@@ -22,14 +26,12 @@ Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 
 _SPARE = 1.03  # capacities of rows to look at, so that some may be copies; doubled where too few
-_TABLE_MARGIN = 1.6  # slots of the identity table for each row that survived last time
+_BLOCK = 512  # rows that there is room for before any are admitted
 
 # Key the identity table; drawn for each process because the table is fed from the network.
-_KEY_SALT = np.uint64(secrets.randbits(64) | 1)
-_VALUE_SALT = np.uint64(secrets.randbits(64) | 1)
+_SALTS = (secrets.randbits(64) | 1, secrets.randbits(64) | 1)
 
-_INT64 = np.dtype(np.int64)
-_NO_NUMBERS = np.empty(0, np.int64)
+_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 _LOWEST_KEY, _HIGHEST_KEY = MISSING_KEY + 1, np.iinfo(np.int64).max
 
 
@@ -41,39 +43,78 @@ class Columns(NamedTuple):
     keys: UInt64Array
     levels: npt.NDArray[np.int8]
 
-    def taken(self, rows: Any) -> Columns:
-        """Some of the rows, copied unless ``rows`` is a slice."""
-        return Columns(self.values[rows], self.times[rows], self.keys[rows], self.levels[rows])
+    @classmethod
+    def of_room(cls, room: int) -> Self:
+        """Columns of so many rows, with nothing in them."""
+        return cls(*(np.empty(room, kind) for kind in "qqQb"))
 
 
-_scratch = Scratch(Columns(*(np.empty(0, kind) for kind in "qqQb")))
+class _Scratch(threading.local):
+    """Working memory of compaction, grown geometrically, one for each thread."""
+
+    def __init__(self) -> None:
+        self.counts = np.empty(0, np.uint32)
+        self._allocate(FIRST_ROOM)
+
+    def reserve(self, rows: int, levels: int = 0) -> None:
+        """Room for so many rows, and for counts of so many levels."""
+        if rows > self.room:
+            self._allocate(max(rows, self.room * 3 // 2))
+        if len(self.counts) < levels * _native.BUCKETS:
+            self.counts = np.empty(levels * _native.BUCKETS, np.uint32)
+
+    def _allocate(self, room: int) -> None:
+        self.room = room
+        self.ages = np.empty((2, room), np.uint64)
+        self.words = np.empty((2, room), np.uint32)
+        self.rows = np.empty(room, np.uint32)
+        self.buckets = np.empty(room, np.uint16)
+        self.slots = np.empty(_native.slots_for(room), np.uint32)
+
+    def release(self) -> None:
+        """Give back that of the calling thread; it is made anew when it is needed."""
+        self.__init__()  # type: ignore[misc]
+
+
+_scratch = _Scratch()
 release_scratch = _scratch.release
 
 
-class RetainedElements(ColumnBag):
+class RetainedElements(Bag):
     """Rows, watermarks and clock. Not safe to use from two threads at once."""
 
     factor = 4
-    block = _kernels.BLOCK
-    scratch = _scratch
     params: SumParams | MedianParams
     _bag: Columns
 
     def __init__(self, params: SumParams | MedianParams) -> None:
         super().__init__(params)
         bounds = (0, params.bound) if params.weighted else (_LOWEST_KEY, _HIGHEST_KEY)
-        self._limits = (*bounds, TIME_LIMIT)
+        self._stream = _native.Stream(
+            weighted=params.weighted,
+            lowest=bounds[0],
+            highest=bounds[1],
+            time_limit=TIME_LIMIT,
+            levels=params.levels,
+            first_nested=params.first_nested,
+        )
+        self._bag = Columns.of_room(0)
         self._spare = _SPARE
 
     @classmethod
-    def _like(cls, state: WindowState) -> Self:
-        rows = cls(state.params)
-        rows.clock = state.clock
-        return rows
+    def frozen(cls, state: WindowState) -> Self:
+        bag = cls(state.params)
+        bag.clock = state.clock
+        bag._marks[:] = state.watermarks
+        bag._bag = Columns(state.value_keys, state.times, state.keys, state.levels)
+        bag._rows = bag._kept = len(state)
+        return bag
 
-    @staticmethod
-    def _columns(state: WindowState) -> Columns:
-        return Columns(state.value_keys, state.times, state.keys, state.levels)
+    @classmethod
+    def from_state(cls, state: WindowState) -> Self:
+        bag = cls.frozen(state)
+        bag._resize(len(state))
+        return bag
 
     @property
     def floor(self) -> int:
@@ -99,99 +140,118 @@ class RetainedElements(ColumnBag):
             How many rows were of weight 0, and how many too old for any window; None, with nothing
             taken, where a row is out of bounds. Amortised O(1) for each row.
         """
-        params, n = self.params, len(times)
-        float_bits = values.dtype.kind == "f"
-        numbers = _NO_NUMBERS if sequence is None else sequence
-        values, times, words, numbers = (
-            values.view(_INT64), times.view(), words.view(), numbers.view(_INT64)
+        n = len(times)
+        batch = (
+            values.view(_INT64), values.dtype.kind == "f", times, words.view(_UINT64),
+            None if sequence is None else sequence.view(_UINT64), first_number,
         )  # fmt: skip
-        for column in (values, times, words, numbers):
-            column.flags.writeable = False  # one kernel signature, whoever owns the memory
-        first = np.uint64(first_number)
-        if self._rows + _kernels.BLOCK > len(self._bag.keys):
-            self._make_room(n)
-        good, zeros, late, start, rows = _kernels.admit_checked(
-            values, times, n, float_bits, *self._limits, self.floor, words, numbers, first,
-            params.weighted, self._marks, *self._bag, self._rows, len(self._bag.keys),
-        )  # fmt: skip
-        if not good:
+        self._make_room(n)
+        fits = self._rows + n <= self._room
+        if not fits and not _native.in_bounds(self._stream, *batch):
             return None
-        self._rows = rows
-        self._dirty = True
+        start = zeros = late = 0
         while start < n:
             self._make_room(n - start)
-            start, self._rows = _kernels.admit(
-                values, times, words, numbers, first, start, n, float_bits, params.weighted,
-                self._marks, *self._bag, self._rows, len(self._bag.keys),
-            )  # fmt: skip
+            taken = _native.admit(
+                self._stream, *batch, start, self._marks, self.floor, *self._bag, self._rows
+            )
+            if taken is None:
+                return None
+            start, self._rows = taken[:2]
+            zeros, late = zeros + taken[2], late + taken[3]
             self._dirty = True  # after making room, which may have compacted
-        return (int(zeros) if params.weighted else 0), int(late)
+        return zeros, late
 
     def _append(self, bag: Self, incoming: int) -> None:
         self._make_room_to_append(bag._rows, incoming)
-        self._rows = _kernels.append_later(
-            *(read_only(column) for column in bag._bag), bag._rows, self._marks, *self._bag,
-            self._rows,
-        )  # fmt: skip
+        self._rows = _native.append(
+            self._stream, *bag._bag, bag._rows, self._marks, *self._bag, self._rows
+        )
 
-    def _most_room(self) -> int:
-        """A quarter more than the limit, and used: samples grow slowly, and touching fresh memory
-        costs more than a row does."""
-        return min(self._limit() * 5 // 4, MAX_ROWS)
+    # -------------------------------------------------------------------------------------- room
+
+    def trim(self) -> None:
+        self.compact()
+        if self._room > roomy(self._rows):
+            self._resize(self._rows)
+
+    @property
+    def _room(self) -> int:
+        return len(self._bag.times)
+
+    def _resize(self, room: int) -> None:
+        larger = Columns.of_room(room)
+        copy_rows(larger, self._bag, self._rows)
+        self._bag = larger
+
+    def _make_room(self, incoming: int) -> None:
+        """Room for one more block, by growing the bag up to its limit, else by compacting it."""
+        wanted = self._rows + _BLOCK
+        if wanted <= self._room:
+            return
+        if wanted > self._limit():
+            self._dirty = True
+            self.compact()
+        if self._rows + _BLOCK > self._room:
+            # A quarter more than the limit, and used: samples grow slowly, and touching fresh
+            # memory costs more than a row does. Once between compactions, for the same reason.
+            most = min(self._limit() * 5 // 4, _native.MAX_ROWS)
+            wanted = max(FIRST_ROOM, 5 * self._room, self._rows + incoming + _BLOCK)
+            self._resize(min(most, wanted))
+
+    def _limit(self) -> int:
+        """A row number has to fit the kernels' words."""
+        return min(super()._limit() + _BLOCK, _native.MAX_ROWS)
+
+    def _make_room_to_append(self, rows: int, incoming: int) -> None:
+        """Room for so many rows and one to spare; at most for all that are coming.
+
+        Raises:
+            ParameterError: more rows than kernels can number.
+        """
+        together = self._rows + rows
+        if together < self._room:
+            return
+        if together >= _native.MAX_ROWS:
+            raise ParameterError(
+                f"merging takes {together} rows at once; expected less than "
+                f"{_native.MAX_ROWS}: take a smaller capacity"
+            )
+        most = max(self._merge_limit(), together)
+        wanted = max(self._rows + incoming, min(2 * self._room, most))
+        self._resize(min(wanted, most, _native.MAX_ROWS - 1) + 1)
 
     # -------------------------------------------------------------------------------- compaction
 
-    def _compact_into(self, out: Columns) -> int:
-        """Steps (0) to (4) of ``_kernels.py``; the number of rows kept."""
-        n, bag, params = self._rows, self._bag, self.params
-        ages, words = _scratch.keys, _scratch.words
-        cuts = np.empty(len(self._marks), np.int64)
-        newest, span_bits = _kernels.choose(
-            bag.times, bag.levels, n, int(params.capacity * self._spare), params.first_nested,
-            len(cuts), cuts,
+    def _drop(self) -> None:
+        capacity, n = self.params.capacity, self._rows
+        _scratch.reserve(n, len(self._marks))
+        self._rows, many_copies = _native.compact(
+            self._stream, *self._bag, n, capacity, int(capacity * self._spare), self._marks, _SALTS,
+            _scratch.ages, _scratch.words, _scratch.rows, _scratch.buckets, _scratch.counts,
+            _scratch.slots,
         )  # fmt: skip
-        bits = max(8, int(_TABLE_MARGIN * (self._kept or n // 2)).bit_length())
-        while True:
-            swapped, rows = _kernels.order(
-                bag.times, bag.levels, n, newest, span_bits, cuts, ages[0], words[0], ages[1],
-                words[1],
-            )  # fmt: skip
-            by_time, spare = int(swapped), 1 - int(swapped)
-            while True:
-                kept, _ = _kernels.compact(
-                    bag.values, bag.keys, ages[by_time], words[by_time], rows, newest,
-                    params.capacity, params.first_nested, params.weighted, self._marks, _KEY_SALT,
-                    _VALUE_SALT, ages[spare], words[spare], *out, _scratch.table, bits,
-                )  # fmt: skip
-                if kept != TABLE_FULL:
-                    break
-                bits += 1
-            if _kernels.right_to_leave_out(newest, cuts, self._marks):
-                return int(kept)
-            cuts[:] = -1  # copies were too many: nothing is left out, and more is looked at next
-            self._spare *= 2.0
+        if many_copies:
+            self._spare *= 2.0  # more is looked at next
 
     def by_time(self) -> WindowState:
         """The state with rows in the order of time alone (ties as they come): what queries read.
 
         Cheaper than :meth:`state`. O(rows).
         """
-        self.compact()
-        return self._state(with_room(self._bag, self._rows, self._rows))
+        return self._arranged(canonical=False)
 
     def state(self) -> WindowState:
         """The canonical state, copied out. O(rows)."""
-        self.compact()
-        n, bag = self._rows, self._bag
-        _scratch.reserve(n)
-        order, ages, words = _scratch.order, _scratch.keys, _scratch.words
-        _kernels.canonical_order(
-            bag.values, bag.times, bag.keys, n, self.params.weighted, ages[0], words[0], ages[1],
-            words[1], order,
-        )  # fmt: skip
-        return self._state(bag.taken(order[:n]))
+        return self._arranged(canonical=True)
 
-    def _state(self, rows: Columns) -> WindowState:
+    def _arranged(self, *, canonical: bool) -> WindowState:
+        self.compact()
+        _scratch.reserve(self._rows)
+        rows = Columns.of_room(self._rows)
+        _native.arrange(
+            *self._bag, canonical, self.params.weighted, _scratch.ages, _scratch.words, *rows
+        )
         return WindowState(
             self.params, self.clock, rows.values, rows.times, rows.keys, rows.levels,
             self._marks.copy(),

@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from decaysketch.answers.estimate import Estimate, Interval, first_true, part_interval, rank_balance
 from decaysketch.core.observations import decode_values
+from decaysketch.core.special import ndtri
 
 __all__ = ["quantiles"]
 
@@ -50,7 +50,7 @@ def quantiles(
     chosen, _ = decode_values(np.array(keys, dtype=np.int64), value_type)
     values = {0: -math.inf, n + 1: math.inf}
     values |= {k + 1: float(value) for k, value in zip(inside, chosen, strict=True)}
-    z = float(ndtri(0.5 + 0.5 * confidence))
+    z = ndtri(0.5 + 0.5 * confidence)
     answers = []
     for low, place, high in ranks:
         value, lower, upper = values[place], values[low], values[high]

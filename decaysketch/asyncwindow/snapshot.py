@@ -41,7 +41,7 @@ class WindowSnapshot(OneState):
             return Fed(None, False)
         if self.complete_since[0] is None:
             return Fed(len(self), True)
-        return self._estimated() if self.params.max_window is None else Fed(None, False)
+        return self._estimated() if self.horizon is None else Fed(None, False)
 
     @property
     def identified(self) -> Identified:

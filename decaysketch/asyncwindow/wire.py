@@ -19,7 +19,6 @@ What decoding promises
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,15 +27,22 @@ import numpy.typing as npt
 from decaysketch.asyncwindow.coins import top_levels
 from decaysketch.asyncwindow.params import MAX_WINDOW, MedianParams, SumParams, ValueType
 from decaysketch.asyncwindow.state import NO_CLOCK, WindowState, floor_of
-from decaysketch.codec import bitpack as _bitpack
 from decaysketch.codec import fields
 from decaysketch.codec.fields import refuse
-from decaysketch.codec.rows import Rows, check_canonical, decode_rows, encode_rows
+from decaysketch.codec.header import CopyHeader, Header
+from decaysketch.codec.rows import (
+    Rows,
+    check_canonical,
+    decode_rows,
+    encode_rows,
+    first_out_of_order,
+)
 from decaysketch.core.observations import MISSING_KEY
+from decaysketch.core.special import binomial_at_most
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 
-__all__ = ["FAMILIES", "Header", "decode", "encode", "peek"]
+__all__ = ["FAMILIES", "decode", "encode", "peek"]
 
 FAMILIES = {"sum": 3, "median": 4}
 
@@ -48,29 +54,6 @@ _IMPLAUSIBLE = 1e-9
 _MOST_AT_TOP = 64  # elements of one time at the coarsest level, which expects one of a whole window
 
 Params = SumParams | MedianParams
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Header:
-    """What :func:`peek` reads: everything in front of the columns.
-
-    Attributes:
-        optional_flags: one bit for each optional section behind the columns.
-        params: with the capacity that the bytes carry.
-        clock: the latest time that the sampler was told, ``NO_CLOCK`` where there is none.
-        watermarks: int64[M + 1].
-        rows: number of elements held.
-        newest: time of the most recent element, None without any.
-        columns_at: offset of the first byte of the columns.
-    """
-
-    optional_flags: int
-    params: Params
-    clock: int
-    watermarks: npt.NDArray[np.int64]
-    rows: int
-    newest: int | None
-    columns_at: int
 
 
 # --------------------------------------------------------------------------------------- encoding
@@ -88,18 +71,14 @@ def encode(state: WindowState) -> bytes:
     params = state.params
     body = fields.begin(FAMILIES[params.kind], params, embed_params=False)  # type: ignore[arg-type]
     _put_params(body, params)
-    body.append(state.clock != NO_CLOCK)
-    if state.clock != NO_CLOCK:
-        fields.put_signed_varint(body, state.clock)
+    fields.put_clock(body, state.clock)
     marks = state.watermarks
     later = np.flatnonzero(marks > state.floor).tolist()  # NO_WATERMARK is not
     fields.put_varint(body, sum(1 << level for level in later))
     for level in later:
         fields.put_signed_varint(body, int(marks[level]))
-    fields.put_varint(body, len(state))
-    if len(state):
-        fields.put_signed_varint(body, int(state.times[0]))
-    return fields.seal(bytes(body) + encode_rows(_rows_of(state), params.value_type))
+    fields.put_rows(body, state.times)
+    return fields.seal(body, encode_rows(_rows_of(state), params.value_type))
 
 
 def _put_params(body: bytearray, params: Params) -> None:
@@ -140,10 +119,10 @@ def decode(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = Non
         IncompatibleSketchError: the bytes are of a stream with other parameters than ``params``.
     """
     blob = fields.as_bytes(blob)
-    header = _read_header(blob, kind, params)
-    found = header.params
-    rows, end = decode_rows(blob, header.columns_at, header.rows, header.newest, found.value_type)
-    state = _state(found, header.clock, header.watermarks, rows)
+    found, header = _read_header(blob, kind, params)
+    (copy,) = header.copies
+    rows, end = decode_rows(blob, header.columns_at, copy.rows, copy.newest, found.value_type)
+    state = _state(found, _known(header.clock), np.array(copy.watermarks, np.int64), rows)
     check_canonical(blob, header.columns_at, end, rows, found.value_type)
     fields.skip_optional_sections(blob, header.optional_flags, end)
     _check_watermarks(state)
@@ -157,15 +136,20 @@ def peek(blob: bytes | bytearray | memoryview, *, kind: str, params: Any = None)
     is only known to :func:`decode`, whose arguments and errors these are. Constant memory.
     """
     blob = fields.as_bytes(blob)
-    header = _read_header(blob, kind, params)
+    found, header = _read_header(blob, kind, params)
+    (copy,) = header.copies
     # Of the levels that are nested, those with a watermark and the first without hold rows.
-    found, floor = header.params, floor_of(header.params, header.clock)
-    nested = int(np.count_nonzero(header.watermarks[found.first_nested :] > floor)) + 1
-    fields.check_row_count(header.rows, found.capacity, found.first_nested + nested, blob)
+    floor = floor_of(found, _known(header.clock))
+    nested = sum(mark > floor for mark in copy.watermarks[found.first_nested :]) + 1
+    fields.check_row_count(copy.rows, found.capacity, found.first_nested + nested, blob)
     return header
 
 
-def _read_header(blob: bytes, kind: str, params: Any) -> Header:
+def _known(clock: int | None) -> int:
+    return NO_CLOCK if clock is None else clock
+
+
+def _read_header(blob: bytes, kind: str, params: Any) -> tuple[Params, Header]:
     opening = fields.open_blob(blob, FAMILIES[kind])
     reader = opening.reader
     if opening.params is not None or opening.copies != 1:
@@ -178,19 +162,11 @@ def _read_header(blob: bytes, kind: str, params: Any) -> Header:
             f"fingerprint is {opening.fingerprint.hex()}; the parameters beside it give "
             f"{found.fingerprint.hex()}"
         )
-    present = reader.byte("whether there is a clock")
-    if present > 1:
-        refuse(f"whether there is a clock is {present}; expected 0 or 1")
-    clock = reader.time("clock") if present else NO_CLOCK
-    watermarks = _read_watermarks(reader, found, floor_of(found, clock))
-    count = reader.varint("rows")
-    most = found.capacity * (found.levels + 1)
-    if count > most:
-        refuse(
-            f"{count} rows; capacity {found.capacity} at {found.levels + 1} levels allows {most}"
-        )
-    newest = reader.time("first time") if count else None
-    return Header(opening.optional_flags, found, clock, watermarks, count, newest, reader.at)
+    clock = reader.clock()
+    watermarks = _read_watermarks(reader, found, floor_of(found, _known(clock)))
+    copy = CopyHeader(tuple(watermarks.tolist()), *reader.rows())
+    copy.check(found.capacity, found.levels + 1)
+    return found, Header.behind(opening, [copy], clock=clock)
 
 
 def _read_params(reader: fields.Reader, kind: str, capacity: int) -> Params:
@@ -246,7 +222,7 @@ def _state(
     params: Params, clock: int, watermarks: npt.NDArray[np.int64], rows: Rows
 ) -> WindowState:
     """The state of decoded rows, whose ranges and order are checked first."""
-    row = _bitpack.first_out_of_order(rows.times, rows.ids, rows.weights)
+    row = first_out_of_order(rows)
     if row >= 0:
         refuse(f"row {row} is not after row {row - 1} in the order of (time, key, value)")
     if len(rows.times):
@@ -313,9 +289,7 @@ def _check_plausible(level: int, mark: int, gone: int, held: int) -> None:
     """Of ``gone + held`` elements or more that reach a level, ``held`` went on to the next."""
     if held >= gone:
         return
-    from scipy.special import bdtr  # only where a watermark leaves something to doubt
-
-    chance = float(bdtr(held, gone + held, 0.5))
+    chance = binomial_at_most(held, gone + held, 0.5)
     if chance < _IMPLAUSIBLE:
         refuse(
             f"watermark {mark} of level {level} claims that {gone} elements or more of that time "

@@ -42,7 +42,6 @@ from decaysketch.batch.engine import (
     open_parquet,
     partial_builder,
     refusal_finder,
-    warm_up,
 )
 from decaysketch.batch.filters import ColumnStatistics, Comparison, RowFilter, parse_where
 from decaysketch.batch.keyed import (
@@ -78,5 +77,4 @@ __all__ = [
     "partition_merger",
     "refusal_finder",
     "sketches_by_key",
-    "warm_up",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -11,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from decaysketch.batch.refusals import Refusals
-from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
+from decaysketch.core.arrays import Column
+from decaysketch.core.hashing import MAX_KEY_BYTES, EncodedKeys, RepeatedKeys
 from decaysketch.errors import ParameterError
 from decaysketch.families import Params
 
 __all__ = [
+    "Entry",
     "column_of",
     "id_column",
     "integers_of",
@@ -23,11 +27,13 @@ __all__ = [
     "is_text",
     "nulls_of",
     "numbers_of",
+    "source_column",
     "without_gaps",
 ]
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+Entry = Any  # of a column, as Arrow makes an object of it
 
 _EXACT_IN_FLOAT = 1 << 53
 
@@ -103,10 +109,10 @@ def integers_of(column: pa.Array, name: str, refusals: Refusals) -> Int64Array:
     return _cast(column, pa.int64(), name, refusals)
 
 
-def _cast(column: pa.Array, kind: pa.DataType, name: str, refusals: Refusals) -> npt.NDArray[Any]:
+def _cast(column: pa.Array, kind: pa.DataType, name: str, refusals: Refusals) -> Column:
     """An exact conversion; what cannot be converted is refused."""
     try:
-        array: npt.NDArray[Any] = column.cast(kind).to_numpy(zero_copy_only=False)
+        array: Column = column.cast(kind).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid as fault:
         if refusals.raises:
             refusals.refuse_column(name, f"cannot be read as {kind}: {fault}")
@@ -135,7 +141,7 @@ def _find_faults(column: pa.Array, kind: pa.DataType, start: int, faults: dict[i
         _find_faults(column[half:], kind, start + half, faults)
 
 
-def numbers_of(column: pa.Array, name: str, params: Params, refusals: Refusals) -> npt.NDArray[Any]:
+def numbers_of(column: pa.Array, name: str, params: Params, refusals: Refusals) -> Column:
     """Values of the stream's value type, without -2^63 and what is not finite; anything where null.
 
     Floats are never taken as integers, integers as floats where they are exact.
@@ -172,7 +178,7 @@ def numbers_of(column: pa.Array, name: str, params: Params, refusals: Refusals) 
     return np.zeros(len(column), params.value_type)
 
 
-def _finite(numbers: npt.NDArray[Any], name: str, refusals: Refusals) -> npt.NDArray[Any]:
+def _finite(numbers: Column, name: str, refusals: Refusals) -> Column:
     finite = np.isfinite(numbers)
     if finite.all():
         return numbers
@@ -188,7 +194,7 @@ def _finite(numbers: npt.NDArray[Any], name: str, refusals: Refusals) -> npt.NDA
 
 def _values_of_integers(
     integers: Int64Array, name: str, params: Params, refusals: Refusals
-) -> npt.NDArray[Any]:
+) -> Column:
     if params.value_type == "int64":
         bad, text = integers == np.iinfo(np.int64).min, "is -2^63, which stands for a missing value"
         refusals.refuse(bad, name, lambda row: (text, int(integers[row])))
@@ -205,51 +211,88 @@ def _values_of_integers(
     return integers.astype(np.float64)
 
 
-def id_column(table: pa.Table, name: str, refusals: Refusals) -> npt.NDArray[Any] | RepeatedKeys:
-    """A key column as integers, or as text or bytes of which each is there once; nulls are
-    refused."""
-    column = _encoded_text(table, name)
-    if column is None:
-        column = _text_of_uuids(column_of(table, name))
-        column = _refuse_nulls(column, name, refusals)
-        kind = column.type
-        if pa.types.is_timestamp(kind):  # the unit is the file format's affair, not the key's
-            nanoseconds = pa.timestamp("ns", kind.tz)
-            return _cast(column, nanoseconds, name, refusals).astype(np.int64)
-        if pa.types.is_integer(kind):
-            keys: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-            return keys
-        if not (is_text(kind) or is_binary(kind)):
-            return integers_of(column, name, refusals)
-        column = column.dictionary_encode()
-    nulls = nulls_of(column)
-    refusals.refuse(nulls, name, lambda row: ("is null", None))
-    empty: str | bytes = "" if is_text(column.type.value_type) else b""
-    entries = [empty if entry is None else entry for entry in column.dictionary.to_pylist()]
-    codes = column.indices.cast(pa.int64()).fill_null(len(entries)).to_numpy(zero_copy_only=False)
-    entries.append(empty)
-    lengths = pc.binary_length(column.dictionary.cast(pa.binary())).fill_null(0)
-    sizes = np.append(lengths.to_numpy(zero_copy_only=False), 0)
-    long = sizes > MAX_KEY_BYTES
+def id_column(
+    table: pa.Table, name: str, refusals: Refusals
+) -> Column | EncodedKeys | RepeatedKeys:
+    """A key column as integers, or as text or bytes, of which each is there once where the column
+    is in a dictionary; nulls are refused."""
+    repeated = _encoded_text(table, name)
+    if repeated is not None:
+        return _repeated_keys(repeated, name, refusals)
+    column = _in_plain_text(column_of(table, name))
+    column = _refuse_nulls(column, name, refusals)
+    kind = column.type
+    if pa.types.is_timestamp(kind):  # the unit is the file format's affair, not the key's
+        nanoseconds = pa.timestamp("ns", kind.tz)
+        return _cast(column, nanoseconds, name, refusals).astype(np.int64)
+    if pa.types.is_integer(kind):
+        integers: Column = column.to_numpy(zero_copy_only=False)
+        return integers
+    if not (is_text(kind) or is_binary(kind)):
+        return integers_of(column, name, refusals)
+    keys, lengths = _encoded_keys(column)
+    _refuse_long(lengths, lambda row: column[row].as_py(), name, refusals)
+    return keys
+
+
+def source_column(table: pa.Table, name: str, refusals: Refusals) -> Column:
+    """A key column of which few differ, as integers or Python objects; nulls are refused."""
+    keys = id_column(table, name, refusals)
+    if isinstance(keys, EncodedKeys):
+        column = _in_plain_text(column_of(table, name)).dictionary_encode()
+        keys = _repeated_keys(column, name, Refusals(len(column), raises=False))
+    if isinstance(keys, RepeatedKeys):
+        objects: Column = keys.entries.to_objects()[keys.codes]
+        return objects
+    return keys
+
+
+def _repeated_keys(column: pa.DictionaryArray, name: str, refusals: Refusals) -> RepeatedKeys:
+    refusals.refuse(nulls_of(column), name, lambda row: ("is null", None))
+    keys, lengths = _encoded_keys(_in_plain_text(column.dictionary))
+    empty = len(keys)  # an entry for the nulls
+    codes = column.indices.cast(pa.int64()).fill_null(empty).to_numpy(zero_copy_only=False)
+    keys = replace(keys, offsets=np.append(keys.offsets, keys.offsets[-1:]))
+    lengths = np.append(lengths, 0)
+    _refuse_long(lengths[codes], lambda row: column[row].as_py(), name, refusals)
+    return RepeatedKeys(keys, codes)
+
+
+def _in_plain_text(column: pa.Array) -> pa.Array:
+    """Text and bytes in the one layout of Arrow's whose offsets are int64; UUIDs as they are
+    written, which is the key that ``observation_ids`` takes them for."""
+    if isinstance(column.type, pa.UuidType):
+        texts = [each and str(UUID(bytes=each)) for each in column.storage.to_pylist()]
+        return pa.array(texts, pa.large_string())
+    if is_text(column.type):
+        return column.cast(pa.large_string())
+    return column.cast(pa.large_binary()) if is_binary(column.type) else column
+
+
+def _encoded_keys(column: pa.Array) -> tuple[EncodedKeys, Int64Array]:
+    """Text or bytes without nulls as they lie in memory, and how many bytes there are of each; of
+    those that are too long none."""
+    kind = str if is_text(column.type) else bytes
+    lengths = pc.binary_length(column).to_numpy(zero_copy_only=False)
+    long = lengths > MAX_KEY_BYTES
     if long.any():
-        refusals.refuse(
-            long[codes], name,
-            lambda row: (
-                f"is a key of {sizes[codes[row]]} bytes; at most {MAX_KEY_BYTES} are allowed",
-                entries[codes[row]][:32],
-            ),
-        )  # fmt: skip
-        usable = [empty if drop else entry for entry, drop in zip(entries, long, strict=True)]
-        return RepeatedKeys(np.array(usable, dtype=object), codes)
-    return RepeatedKeys(np.array(entries, dtype=object), codes)
+        column = pc.if_else(pa.array(long), pa.scalar(kind(), column.type), column)
+    offsets = np.zeros(1, np.int64)
+    _, starts, data = column.buffers()
+    if len(column):
+        offsets = np.frombuffer(starts, np.int64, len(column) + 1, 8 * column.offset)
+    return EncodedKeys(kind, offsets, np.frombuffer(data or b"", np.uint8)), lengths
 
 
-def _text_of_uuids(column: pa.Array) -> pa.Array:
-    """UUIDs as they are written, which is the key that ``observation_ids`` takes them for."""
-    if not isinstance(column.type, pa.UuidType):
-        return column
-    texts = [None if each is None else str(UUID(bytes=each)) for each in column.storage.to_pylist()]
-    return pa.array(texts, pa.string())
+def _refuse_long(
+    lengths: Int64Array, key: Callable[[int], str | bytes], name: str, refusals: Refusals
+) -> None:
+    refusals.refuse(
+        lengths > MAX_KEY_BYTES, name,
+        lambda row: (
+            f"is a key of {lengths[row]} bytes; at most {MAX_KEY_BYTES} are allowed", key(row)[:32]
+        ),
+    )  # fmt: skip
 
 
 def _encoded_text(table: pa.Table, name: str) -> pa.DictionaryArray | None:

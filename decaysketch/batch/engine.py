@@ -6,24 +6,20 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from decaysketch import families
-from decaysketch.batch.columns import is_binary, is_text
+from decaysketch.batch.columns import Entry, is_binary, is_text
 from decaysketch.batch.filters import ColumnStatistics, RowFilter
-from decaysketch.batch.keyed import KeyedBuilder, sketches_by_key
+from decaysketch.batch.keyed import KeyedBuilder
 from decaysketch.batch.mapping import ColumnMapping
-from decaysketch.batch.merging import merge_blobs, partition_merger
-from decaysketch.core import distinct
 from decaysketch.errors import ObservationError, ParameterError
-from decaysketch.families import DEFAULT, FAMILIES, BuiltWith, Params
+from decaysketch.families import BuiltWith, Params
 
 __all__ = [
     "REFUSAL_FIELDS",
@@ -34,7 +30,6 @@ __all__ = [
     "open_parquet",
     "partial_builder",
     "refusal_finder",
-    "warm_up",
 ]
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -174,7 +169,7 @@ def open_parquet(path: str, named: Sequence[str] = ()) -> pq.ParquetFile:
     if _SCHEME.match(path):
         filesystem, where = fs.FileSystem.from_uri(path)
     # Without these two a row group's columns are read whole before the first batch of it.
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "filesystem": filesystem, "pre_buffer": False, "buffer_size": _BUFFER_BYTES,
         "coerce_int96_timestamp_unit": "us",  # they are nanoseconds, which wrap around in 2262
     }  # fmt: skip
@@ -252,7 +247,7 @@ _WITH_LIMITS = (
 )  # fmt: skip
 
 
-def _limits_of(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Any, Any]:
+def _limits_of(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Entry, Entry]:
     """The smallest and the largest entry, where they are known exactly."""
     try:
         low, high = statistics.min, statistics.max
@@ -320,7 +315,7 @@ def file_refusal_finder(
     return find
 
 
-def _records(rows: pa.Table) -> list[dict[str, Any]]:
+def _records(rows: pa.Table) -> list[dict[str, object]]:
     """Rows as Python's objects; times beyond Python's years as their numbers."""
     try:
         return list(rows.to_pylist())
@@ -354,44 +349,14 @@ def _refused_rows(
         )
 
 
-def _as_json(record: dict[str, Any]) -> str:
+def _as_json(record: dict[str, object]) -> str:
     """What JSON has no word for (NaN, infinities, times, decimals, bytes) is text."""
     return json.dumps({name: _plain(entry) for name, entry in record.items()})
 
 
-def _plain(entry: Any) -> Any:
+def _plain(entry: object) -> object:
     if entry is None or isinstance(entry, (bool, int, str)):
         return entry
     if isinstance(entry, float):
         return entry if math.isfinite(entry) else str(entry)
     return entry.hex() if isinstance(entry, bytes) else str(entry)
-
-
-def warm_up(*built_with: BuiltWith) -> None:
-    """Compile what building and merging needs, so that it lies in numba's cache.
-
-    numba's cache on disk is not made for several processes that fill it at once: call this in one
-    process before workers that share the cache start.
-
-    Args:
-        built_with: what sketches will be built with or are merged of; nothing: those of the family
-            that is meant where none is named.
-    """
-    distinct.warm_up()
-    rows = np.arange(64)
-    mapping = ColumnMapping(
-        time="row", ids=("row",), source="row", sequence="row", value="value"
-    )  # fmt: skip
-    for given in built_with or (FAMILIES[DEFAULT].example,):
-        recipe = families.recipe_of(given)
-        recipe = replace(recipe, params=recipe.params.with_capacity(4))  # type: ignore[type-var]
-        columns = {"row": rows, "key": rows // 16, "box": rows % 2}
-        table = pa.table({**columns, "value": np.ones(64, recipe.params.value_type)})
-        (sketch,) = sketches_by_key(table, recipe, mapping).values()
-        merge_blobs([sketch.to_bytes(), sketch.to_bytes()], recipe=recipe)
-        for keys in (["key"], ["key", "box"]):
-            partials = list(partial_builder(recipe, mapping, keys)(iter(table.to_batches())))
-            twice = pa.Table.from_batches([*partials, *partials])
-            order = [(key, "ascending") for key in keys]
-            batches = twice.sort_by(order).to_batches()
-            list(partition_merger(keys, recipe)(iter(batches)))

@@ -12,13 +12,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from decaysketch.batch.columns import Entry
 from decaysketch.core.observations import check_integer_time
 from decaysketch.errors import ParameterError
 from decaysketch.text.grammar import NUMBER, Tokens
@@ -27,7 +28,7 @@ __all__ = ["ColumnStatistics", "Comparison", "RowFilter", "parse_where"]
 
 Constant = bool | int | float | str | bytes | date | datetime
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+_COMPARE: dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
     "=": pc.equal,
     "!=": pc.not_equal,
     "<": pc.less,
@@ -42,8 +43,8 @@ _MOST_COMPARISONS = 100
 class ColumnStatistics(NamedTuple):
     """What is known of one column of a part of a log."""
 
-    low: Any = None  # the smallest entry, or None where that is not known
-    high: Any = None
+    low: Entry = None  # the smallest entry, or None where that is not known
+    high: Entry = None
     nulls: int | None = None  # how many, None where that is not known
     rows: int | None = None
 
@@ -125,7 +126,7 @@ class Comparison:
 
 
 def _compare(column: pa.ChunkedArray, comparison: Comparison) -> pa.ChunkedArray:
-    value: Any = comparison.value
+    value = comparison.value
     kind = column.type
     if pa.types.is_null(kind):
         return pa.chunked_array([pa.array(np.zeros(len(column), dtype=bool))])
@@ -157,7 +158,7 @@ def _is_number(kind: pa.DataType) -> bool:
     )
 
 
-def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+def _scalar(value: Constant | None, kind: pa.DataType) -> pa.Scalar:
     """A constant in a type in which the comparison is exact."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         # Text as in SQL; a time without a zone is meant in UTC, as everywhere.
@@ -174,7 +175,7 @@ def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(value)
 
 
-def _refuse(comparison: Comparison, kind: pa.DataType) -> Any:
+def _refuse(comparison: Comparison, kind: pa.DataType) -> NoReturn:
     raise ParameterError(
         f"{comparison.column} {comparison.op} {comparison.value!r}: the column is of type {kind}, "
         "which does not compare to that"

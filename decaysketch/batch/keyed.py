@@ -11,19 +11,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from decaysketch import families
-from decaysketch.batch import _kernels
-from decaysketch.batch.columns import is_binary, is_text
+from decaysketch.batch import _native
+from decaysketch.batch.columns import Entry, is_binary, is_text
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log
 from decaysketch.batch.numbering import KeyNumbers
 from decaysketch.contract.many import HeldByKey, Many
 from decaysketch.core.params import check_integer
 from decaysketch.errors import ParameterError, TimeUnitWarning
-from decaysketch.families import FAMILIES, BuiltWith, Sketch
+from decaysketch.families import BuiltWith, Sketch
 
 __all__ = ["RESULT_FIELDS", "KeyedBuilder", "key_fields", "sketches_by_key"]
 
-Key = tuple[Any, ...]
+Key = tuple[Entry, ...]  # one of each key column
 Int64Array = npt.NDArray[np.int64]
 
 #: What stands beside the key columns in a table of sketches: four counts of the deliveries that
@@ -137,7 +137,7 @@ class KeyedBuilder:
         self.refused: Literal["raise", "count"] = refused
         self.memory_bytes = memory_bytes
         self.doubt: str | None = None
-        many = FAMILIES[self.recipe.family].many
+        many = self.recipe.kind.many
         self._many = many(self.recipe.params) if many is not None and self.keys else None
         self._fields: list[pa.Field] = []
         self.clear()
@@ -203,10 +203,10 @@ class KeyedBuilder:
             grown = np.zeros((max(known, 2 * len(self._counts)), len(COUNTS)), dtype=np.int64)
             grown[: len(self._counts)] = self._counts
             self._counts = grown
-        marks = [mask.view() for mask in (log.missing, log.fallback, log.refused)]
-        for mask in marks:
-            mask.setflags(write=False)
-        _kernels.count_by_key(codes, *marks, self._counts)
+        missing, fallback, refused = (
+            mask.view(np.uint8) for mask in (log.missing, log.fallback, log.refused)
+        )
+        _native.count_by_key(codes, missing, fallback, refused, self._counts)
 
     # ------------------------------------------------------------------------------------ memory
 
@@ -296,7 +296,7 @@ class KeyedBuilder:
         )
 
 
-def _groups(codes: npt.NDArray[np.int32]) -> Iterator[tuple[int, Any]]:
+def _groups(codes: npt.NDArray[np.int32]) -> Iterator[tuple[int, slice | Int64Array]]:
     """Each number that occurs with its rows, in their order: a slice, or an array of indices."""
     counts = np.bincount(codes)
     occurring = np.flatnonzero(counts)

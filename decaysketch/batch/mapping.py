@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +16,18 @@ from decaysketch.batch.columns import (
     integers_of,
     nulls_of,
     numbers_of,
+    source_column,
     without_gaps,
 )
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.refusals import Refusals
-from decaysketch.core.hashing import RepeatedKeys
+from decaysketch.core.arrays import Column
 from decaysketch.core.observations import TIME_LIMIT, observation_ids
+from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import dated, doubt, unit_in_name
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
-from decaysketch.families import FAMILIES, BuiltWith, Params, Recipe, Sketch, recipe_of
+from decaysketch.families import BuiltWith, Params, Recipe, Sketch, recipe_of
 
 __all__ = ["ColumnMapping", "LogColumns", "doubt_of_log"]
 
@@ -47,7 +49,7 @@ class LogColumns(NamedTuple):
     """
 
     table: pa.Table
-    columns: dict[str, npt.NDArray[Any]]
+    columns: dict[str, Column]
     missing: BoolArray
     fallback: BoolArray
     refusals: Refusals
@@ -62,7 +64,7 @@ class LogColumns(NamedTuple):
         """Rows that no sketch is fed."""
         return self.refused | self.missing if self.elements else self.refused
 
-    def update(self, sketch: Sketch, rows: Any) -> None:
+    def update(self, sketch: Sketch, rows: slice | Int64Array) -> None:
         """Feed some of the rows, a slice or indices."""
         left_out = self.left_out
         taken = rows
@@ -128,7 +130,7 @@ class ColumnMapping:
                 where they are named so; without a value where that is required, or with a weight
                 where rows have none.
         """
-        kind = FAMILIES[recipe_of(params).family].input
+        kind = recipe_of(params).kind.input
         if kind.named_by == "ids":
             if not self.ids:
                 raise ParameterError(
@@ -184,23 +186,21 @@ class ColumnMapping:
                 ),
             )  # fmt: skip
         columns["timestamps"] = timestamps
-        elements = FAMILIES[recipe.family].input.value == "required"
+        elements = recipe.kind.input.value == "required"
         return LogColumns(table, columns, missing, fallback, refusals, elements)
 
     def _observations(
         self, table: pa.Table, recipe: Recipe, refusals: Refusals
-    ) -> tuple[dict[str, npt.NDArray[Any]], BoolArray]:
+    ) -> tuple[dict[str, Column], BoolArray]:
         """Arguments of ``update`` but for the times, and where the value is missing."""
-        params, kind, rows = recipe.params, FAMILIES[recipe.family].input, table.num_rows
-        columns: dict[str, npt.NDArray[Any]] = {}
+        params, kind, rows = recipe.params, recipe.kind.input, table.num_rows
+        columns: dict[str, Column] = {}
         if kind.named_by == "ids":
             keys = (id_column(table, name, refusals) for name in self.ids)
+            assert isinstance(params, SketchParams)  # as ``named_by`` says
             columns["ids"] = observation_ids(*keys, params=params)
         elif self.source is not None and self.sequence is not None:  # which :meth:`check` has seen
-            source = id_column(table, self.source, refusals)
-            if isinstance(source, RepeatedKeys):
-                source = source.entries[source.codes]
-            columns["source"] = source
+            columns["source"] = source_column(table, self.source, refusals)
             numbers = column_of(table, self.sequence)
             columns["sequence"] = integers_of(numbers, self.sequence, refusals)
         values, missing = np.zeros(rows, params.value_type), np.ones(rows, dtype=bool)
@@ -343,7 +343,7 @@ def doubt_of_log(
 
 
 def _refuse_outside(
-    numbers: npt.NDArray[Any], limit: str | None, name: str, params: Params, refusals: Refusals
+    numbers: Column, limit: str | None, name: str, params: Params, refusals: Refusals
 ) -> None:
     """Refuse what is not from 0 to a parameter of this name; without one, nothing."""
     if limit is None:

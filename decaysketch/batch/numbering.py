@@ -8,13 +8,13 @@ table. Several columns are joined two numbers at a time. A null is a key like an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from decaysketch.batch.columns import column_of, nulls_of
+from decaysketch.core.arrays import Column
 from decaysketch.core.distinct import Distinct
 
 __all__ = ["KeyNumbers"]
@@ -48,7 +48,7 @@ class _IntegerColumn:
         array: Int64Array = integers.to_numpy(zero_copy_only=False)
         return array
 
-    def entries(self, numbers: npt.NDArray[Any]) -> pa.Array:
+    def entries(self, numbers: Column) -> pa.Array:
         chosen = self._integers.distinct[numbers]
         mask = numbers == self._integers.null if self._integers.null >= 0 else None
         return pa.array(chosen, mask=mask).cast(self._as).cast(self.field.type)
@@ -105,7 +105,7 @@ class _TextColumn:
             self.nbytes += 150 + (len(entry) if entry is not None else 0)
         return number
 
-    def entries(self, numbers: npt.NDArray[Any]) -> pa.Array:
+    def entries(self, numbers: Column) -> pa.Array:
         return pa.array([self._entries[n] for n in numbers.tolist()], self.field.type)
 
     @property

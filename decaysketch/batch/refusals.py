@@ -8,7 +8,7 @@ are gathered, the rows at fault are left out, and the others are taken.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ __all__ = ["Refusal", "Refusals"]
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-Describe = Callable[[int], tuple[str, Any]]  # row -> what it is and should be, and its value
+Describe = Callable[[int], tuple[str, object]]  # row -> what it is and should be, and its value
 
 
 class Refusal(NamedTuple):

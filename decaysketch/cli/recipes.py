@@ -206,7 +206,7 @@ def mapping_from_options(
     time_unit: str | None,
 ) -> ColumnMapping:
     """What the columns of a log mean to a family; names of columns, empty for none."""
-    numbered = FAMILIES[recipe.family].input.named_by == "sequence"
+    numbered = recipe.kind.input.named_by == "sequence"
     return ColumnMapping(
         time=time,
         ids=() if numbered else names(ids),

@@ -31,6 +31,7 @@ from decaysketch.client.errors import ClientError, SpoolFullError, StreamUnknown
 from decaysketch.client.policy import Policy
 from decaysketch.client.spool import Interval, LogRecord, Spool
 from decaysketch.client.waiting import Waiting
+from decaysketch.core.params import Differences
 from decaysketch.core.plausible_times import doubt
 from decaysketch.errors import DecaySketchError, TimeUnitWarning
 from decaysketch.families import FAMILIES, Recipe, decode, recipe_from_dict, recipe_of
@@ -309,7 +310,7 @@ class Store:
         self.check_not_closed()
         with self._memory:
             recipe = self.recipe
-            if not FAMILIES[recipe.family].input.clock:
+            if not recipe.kind.input.clock:
                 raise ClientError(
                     f"stream {self.stream!r} is of family {recipe.family!r}, which has no clock"
                 )
@@ -448,12 +449,12 @@ def recipe_in(spool: Spool, id_key: bytes | None) -> Recipe | None:
 
 
 def _check_sendable(recipe: Recipe) -> None:
-    FAMILIES[recipe.family].check_deliverable("an aggregator that is sent a delta again")
+    recipe.kind.check_deliverable("an aggregator that is sent a delta again")
 
 
 def _has_elements(recipe: Recipe) -> bool:
     """Whether what it is fed are elements that their source has numbered."""
-    return FAMILIES[recipe.family].input.named_by == "sequence"
+    return recipe.kind.input.named_by == "sequence"
 
 
 def _blobs(spool: Spool) -> Iterator[bytes]:
@@ -464,7 +465,7 @@ def _blobs(spool: Spool) -> Iterator[bytes]:
         yield record.blob
 
 
-def differences(ours: Recipe, theirs: Recipe) -> dict[str, tuple[Any, Any]]:
+def differences(ours: Recipe, theirs: Recipe) -> Differences:
     """What keeps sketches of ours out of a stream of theirs: a smaller capacity as well."""
     fields = ours.differences(theirs)
     if not fields and ours.params.capacity < theirs.params.capacity:

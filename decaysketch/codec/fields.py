@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NoReturn
 
+import numpy as np
+import numpy.typing as npt
+
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import MAX_COPIES, SketchParams, differing
+from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 
 __all__ = [
@@ -30,6 +34,8 @@ __all__ = [
     "check_time",
     "open_blob",
     "params_of",
+    "put_clock",
+    "put_rows",
     "put_signed_varint",
     "put_varint",
     "put_watermarks",
@@ -71,7 +77,7 @@ def check_time(time: int, field: str) -> None:
         refuse(f"{field} is {time}; expected at most 2^62 = {TIME_LIMIT} in magnitude")
 
 
-def check_row_count(rows: int, capacity: int, levels: int, blob: bytes) -> None:
+def check_row_count(rows: int, capacity: int, levels: int, blob: bytes | None = None) -> None:
     """Refuse more rows than can be, before any of them is looked at: what decoding finds in the
     end, found at once.
 
@@ -80,11 +86,11 @@ def check_row_count(rows: int, capacity: int, levels: int, blob: bytes) -> None:
         capacity: rows that a level holds later than its watermark.
         levels: how many levels may hold rows of their own: those with a watermark, and the first
             without one, which holds all of those above.
-        blob: the bytes; a row takes a bit of them at the least.
+        blob: the bytes; a row takes a bit of them at the least. None: they are about to be read.
     """
     if rows > capacity * levels:
         refuse(f"{rows} rows; capacity {capacity} at {levels} levels allows {capacity * levels}")
-    if rows > 8 * len(blob):
+    if blob is not None and rows > 8 * len(blob):
         refuse(f"{rows} rows in {len(blob)} bytes; a row takes a bit at the least")
 
 
@@ -104,9 +110,12 @@ def begin(family: int, params: SketchParams, *, embed_params: bool) -> bytearray
     return body
 
 
-def seal(body: bytes | bytearray) -> bytes:
-    """The body and its checksum."""
-    return bytes(body) + _CHECKSUM.pack(zlib.crc32(body))
+def seal(*parts: bytes | bytearray) -> bytes:
+    """The parts of a body, one behind the other, and their checksum."""
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return b"".join((*parts, _CHECKSUM.pack(checksum)))
 
 
 def _put_params(body: bytearray, params: SketchParams) -> None:
@@ -146,6 +155,20 @@ def put_watermarks(body: bytearray, watermarks: Sequence[int]) -> None:
         put_signed_varint(body, watermarks[0])
     for before, after in pairwise(watermarks):
         put_varint(body, before - after)
+
+
+def put_clock(body: bytearray, clock: int) -> None:
+    """Whether a sketch was told a time, and which; ``NO_WATERMARK`` where it was not."""
+    body.append(clock != NO_WATERMARK)
+    if clock != NO_WATERMARK:
+        put_signed_varint(body, clock)
+
+
+def put_rows(body: bytearray, times: npt.NDArray[np.int64]) -> None:
+    """How many rows there are, and the time of the first."""
+    put_varint(body, len(times))
+    if len(times):
+        put_signed_varint(body, int(times[0]))
 
 
 # --------------------------------------------------------------------------------------- reading
@@ -191,12 +214,28 @@ class Reader:
             refuse(f"{field} at byte {start} is {number} in {shift // 7} bytes; it takes fewer")
         return number
 
+    def signed_varint(self, field: str) -> int:
+        """Inverse of :func:`put_signed_varint`."""
+        number = self.varint(field)
+        return number >> 1 if number & 1 == 0 else ~(number >> 1)
+
     def time(self, field: str) -> int:
         """A signed number that is a possible timestamp."""
-        number = self.varint(field)
-        time = number >> 1 if number & 1 == 0 else ~(number >> 1)
+        time = self.signed_varint(field)
         check_time(time, field)
         return time
+
+    def clock(self) -> int | None:
+        """Inverse of :func:`put_clock`."""
+        told = self.byte("whether there is a clock")
+        if told > 1:
+            refuse(f"whether there is a clock is {told}; expected 0 or 1")
+        return self.time("clock") if told else None
+
+    def rows(self) -> tuple[int, int | None]:
+        """Inverse of :func:`put_rows`."""
+        rows = self.varint("rows")
+        return rows, self.time("first time") if rows else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +243,7 @@ class Opening:
     """What stands in front of the parts that a family defines.
 
     Attributes:
-        version, optional_flags, fingerprint: as written.
+        version, family, optional_flags, fingerprint: as written.
         params: as ``SketchParams.to_dict()`` gives them, None where there is only the fingerprint.
         capacity: as written; not checked against the domain of capacities.
         copies: number of hash functions, 1..64.
@@ -212,6 +251,7 @@ class Opening:
     """
 
     version: int
+    family: int
     optional_flags: int
     fingerprint: bytes
     params: dict[str, Any] | None
@@ -281,7 +321,7 @@ def open_blob(blob: bytes, family: int) -> Opening:
         params["capacity"] = capacity
         if params["copies"] != copies:
             refuse(f"number of copies is {copies}; the parameters say {params['copies']}")
-    return Opening(version, optional, fingerprint, params, capacity, copies, reader)
+    return Opening(version, family, optional, fingerprint, params, capacity, copies, reader)
 
 
 def _read_params(reader: Reader) -> dict[str, Any]:
@@ -309,18 +349,22 @@ def _read_params(reader: Reader) -> dict[str, Any]:
     return params
 
 
-def read_watermarks(reader: Reader) -> tuple[int, ...]:
-    """Inverse of :func:`put_watermarks`; at most 64, a family asks for its levels."""
+def read_watermarks(
+    reader: Reader, check: Callable[[int, str], None] = check_time
+) -> tuple[int, ...]:
+    """Inverse of :func:`put_watermarks`; at most 64, a family asks for its levels.
+
+    ``check`` refuses what no watermark may be, by its name.
+    """
     count = reader.varint("number of watermarks")
     if count > 64:  # levels end at 56; the exact bound needs the parameters
         refuse(f"number of watermarks is {count}; expected at most 64")
     watermarks: list[int] = []
     for level in range(count):
-        if level == 0:
-            watermarks.append(reader.time("watermark of level 0"))
-        else:
-            watermarks.append(watermarks[-1] - reader.varint(f"watermark of level {level}"))
-            check_time(watermarks[-1], f"watermark of level {level}")
+        field = f"watermark of level {level}"
+        mark = watermarks[-1] - reader.varint(field) if level else reader.signed_varint(field)
+        check(mark, field)
+        watermarks.append(mark)
     return tuple(watermarks)
 
 

@@ -9,7 +9,7 @@ never asks which family it is:
 * ``options``: the parameters, one by one: HTTP models, command-line options, documents;
 * ``questions``: what its sketches answer: requests, SQL functions, the page;
 * ``promises``: which laws its merge keeps, and so how its sketches may be delivered;
-* ``example``: a recipe of little cost: warm-up, laws, golden files, hostile bytes.
+* ``example``: a recipe of little cost: laws, golden files, hostile bytes.
 
 A :class:`~decaysketch.contract.recipe.Recipe` is what all sketches of one stream share: family,
 parameters and, where the decay is fixed when a sketch is built, the decay. A
@@ -19,17 +19,19 @@ to be read from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from decaysketch.codec.fields import family_number
-from decaysketch.core.params import Option
+from decaysketch.codec.header import Header
+from decaysketch.core.params import BuildParams, Form, Option
 from decaysketch.errors import CorruptSketchError, ParameterError
 
 if TYPE_CHECKING:
     from decaysketch.contract.many import ManyKeys
     from decaysketch.contract.recipe import Recipe
+    from decaysketch.contract.sketch import Sketch
 
 __all__ = [
     "FAMILIES",
@@ -104,6 +106,11 @@ class Head:
     capacity: int
     rows: tuple[int, ...]
 
+    @classmethod
+    def of(cls, family: str, header: Header) -> Self:
+        """Of bytes over :mod:`decaysketch.codec`."""
+        return cls(family, header.capacity, tuple(copy.rows for copy in header.copies))
+
     @property
     def total(self) -> int:
         """Rows of all copies together."""
@@ -134,8 +141,8 @@ class Family:
     name: str
     doc: str
     number: int
-    sketch: type[Any]
-    params: type[Any]
+    sketch: type[Sketch]
+    params: type[BuildParams]
     recipe: type[Recipe]
     peek: Callable[[Blob], Head]
     input: Input
@@ -143,10 +150,10 @@ class Family:
     questions: frozenset[str]
     promises: Promises
     make_example: Callable[[], Recipe]
-    documented: Mapping[str, Any]
+    documented: Form
     row_cost: int = 1
     release_scratch: Callable[[], None] = lambda: None
-    many: Callable[[Any], ManyKeys | None] | None = None
+    many: Callable[[Any], ManyKeys | None] | None = None  # of parameters of the class ``params``
 
     @property
     def example(self) -> Recipe:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.contract.sketch import Sketch
 from decaysketch.contract.snapshot import Tally
+from decaysketch.core.arrays import Column
 
 __all__ = ["HeldByKey", "Many", "ManyKeys"]
 
@@ -54,7 +54,7 @@ class HeldByKey(ABC):
         self,
         keys: int,
         codes: Int32Array,
-        columns: Mapping[str, npt.NDArray[Any]],
+        columns: Mapping[str, Column],
         left_out: BoolArray,
     ) -> None:
         """Take validated rows; the arrays may be kept, and must not change afterwards.

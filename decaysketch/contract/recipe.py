@@ -6,13 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
-from decaysketch.contract.family import Blob, family_of
+from decaysketch.contract.family import FAMILIES, Blob, Family, family_of
 from decaysketch.contract.sketch import Sketch
 from decaysketch.contract.snapshot import Snapshot
-from decaysketch.decay.integral import IntegralDecay
+from decaysketch.core.params import BuildParams, Differences, Form
+from decaysketch.decay.integral import IntegralDecay, StepTable
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 
-__all__ = ["Recipe", "refuse_decay", "take_fields"]
+__all__ = ["Own", "Recipe", "refuse_decay", "take_fields"]
+
+Own = Any
+"""Parameters, or a sketch, of the family's own class, which the contract cannot name."""
 
 
 class Recipe(ABC):
@@ -29,11 +33,20 @@ class Recipe(ABC):
     """
 
     family: ClassVar[str]
-    sketch_type: ClassVar[type[Any]]
-    params_type: ClassVar[type[Any]]
+    sketch_type: ClassVar[type[Any]]  # called with arguments of its own
+    params_type: ClassVar[type[BuildParams]]
 
-    params: Any
+    params: BuildParams
     decay: IntegralDecay | None = None
+
+    @property
+    def kind(self) -> Family:
+        """What the family hands in."""
+        return FAMILIES[self.family]
+
+    def steps(self) -> StepTable | None:
+        """What a fixed decay is computed to, once: that may take long. None where it is chosen."""
+        return None
 
     @abstractmethod
     def empty(self, now: int | None = None) -> Sketch:
@@ -59,7 +72,7 @@ class Recipe(ABC):
     @classmethod
     @abstractmethod
     def read(
-        cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
+        cls, blob: Blob, *, params: Own | None, decay: IntegralDecay | None, id_key: bytes | None
     ) -> Sketch:
         """Read a sketch of this family; see :func:`decaysketch.families.decode`."""
 
@@ -72,19 +85,17 @@ class Recipe(ABC):
 
     @classmethod
     @abstractmethod
-    def parse(
-        cls, form: Mapping[str, Any], *, id_key: bytes | None, table: IntegralDecay | None
-    ) -> Self:
+    def parse(cls, form: Form, *, id_key: bytes | None, table: IntegralDecay | None) -> Self:
         """A recipe of this family from its JSON form; see
         :func:`decaysketch.families.recipe_from_dict`."""
 
     @classmethod
-    def of(cls, sketch: Any) -> Self:
+    def of(cls, sketch: Own) -> Self:
         """What a sketch of this family was built by."""
         return cls(sketch.params)  # type: ignore[call-arg]  # a dataclass of the parameters alone
 
     @classmethod
-    def built_with(cls, params: Any, decay: IntegralDecay | None) -> Self | None:
+    def built_with(cls, params: object, decay: IntegralDecay | None) -> Self | None:
         """The recipe that parameters, and a decay where one is fixed, stand for; None where they
         are those of another family."""
         if type(params) is not cls.params_type or decay is not None:
@@ -92,18 +103,15 @@ class Recipe(ABC):
         return cls(params)  # type: ignore[call-arg]  # a dataclass of the parameters alone
 
     @classmethod
-    def normal_form(
-        cls, form: Mapping[str, Any], *, id_key: bytes | None, read_decay: bool
-    ) -> dict[str, Any]:
+    def normal_form(cls, form: Form, *, id_key: bytes | None, read_decay: bool) -> dict[str, Any]:
         """See :func:`decaysketch.families.normal_form`."""
         return cls.parse(form, id_key=id_key, table=None).to_dict()
 
-    def differences(self, other: Recipe) -> dict[str, tuple[Any, Any]]:
+    def differences(self, other: Recipe) -> Differences:
         """All that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
         if self.family != other.family:
             return {"family": (self.family, other.family)}
-        differences: dict[str, tuple[Any, Any]] = self.params.differences(other.params)
-        return differences
+        return self.params.differences(other.params)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form; see :func:`decaysketch.families.recipe_from_dict`. Secrets and tables
@@ -117,7 +125,7 @@ def refuse_decay(decay: IntegralDecay | None) -> None:
         raise IncompatibleSketchError({"decay": (decay, "none, it is chosen at query time")})
 
 
-def take_fields(form: Mapping[str, Any], *names: str) -> None:
+def take_fields(form: Form, *names: str) -> None:
     """Refuse a JSON form that has not exactly these fields, each an object, a decay also a text."""
     if unknown := sorted(form.keys() - {"family", *names}):
         raise ParameterError(f"unknown field {unknown[0]!r}; known are {sorted(names)}")

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers.questions import Views
-from decaysketch.contract.snapshot import Snapshot
-from decaysketch.core.bags import Bag
-from decaysketch.core.params import check_shrinks
-from decaysketch.core.pending import Pending
+from decaysketch.contract.snapshot import Snapshot, State
+from decaysketch.core.bags import Retained
+from decaysketch.core.params import BuildParams, Differences, check_shrinks
+from decaysketch.core.pending import Waiting
 from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import IncompatibleSketchError
@@ -65,12 +65,13 @@ class Sketch(Views, Summarized):
     #: Class of the snapshots. Sketches of one such class and one class of parameters merge.
     snapshot_type: ClassVar[type[Snapshot]]
 
-    _bags: Sequence[Bag]  # what holds the rows, one for each hash function
-    _pending: Pending  # rows that were validated one by one
+    _bags: Sequence[Retained]  # what holds the rows, one for each hash function
+    _pending: Waiting  # rows that were validated one by one
     _fed = _too_late = 0  # rows given to ``update``, and those of them after ``not_after``
     _snapshot: Snapshot | None = None  # of the rows as they are, once asked for
 
     # --------------------------------------------------------------------- of each family its own
+    # Columns and options are those of the family, by its own names and types: so ``Any``.
 
     @abstractmethod
     def update(self, *columns: Any, **options: Any) -> None:
@@ -90,7 +91,7 @@ class Sketch(Views, Summarized):
 
     @classmethod
     @abstractmethod
-    def from_state(cls, state: Any) -> Self:
+    def from_state(cls, state: State) -> Self:
         """A sketch that holds a state, which must be one that a sketch of this kind had."""
 
     @abstractmethod
@@ -105,11 +106,11 @@ class Sketch(Views, Summarized):
     def _freeze(self) -> Snapshot:
         """A snapshot of what the bags hold."""
 
-    def _differences(self, other: Sketch | Snapshot) -> dict[str, tuple[Any, Any]]:
+    def _differences(self, other: Sketch | Snapshot) -> Differences:
         """All that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
         if other.params.fingerprint == self.params.fingerprint:
             return {}
-        differences: dict[str, tuple[Any, Any]] = self.params.differences(other.params)
+        differences: Differences = self.params.differences(other.params)
         return differences
 
     def _changed(self) -> None:
@@ -119,9 +120,10 @@ class Sketch(Views, Summarized):
     # ---------------------------------------------------------------------------- what is in force
 
     @property
-    def params(self) -> Any:
+    def params(self) -> BuildParams:
         """Build parameters; ``params.capacity`` is the capacity in force."""
-        return self._bags[0].params
+        params: BuildParams = self._bags[0].params
+        return params
 
     @property
     def clock(self) -> int | None:
@@ -143,7 +145,7 @@ class Sketch(Views, Summarized):
             self._fed += len(columns[0])
             self._pending.clear()  # last: should folding in fail, they can be folded in again
 
-    def _counted(self) -> dict[str, Any]:
+    def _counted(self) -> dict[str, Any]:  # keywords of ``Stats``
         """The figures of every family, by their names in :class:`Stats`."""
         held = self.snapshot()
         return {
@@ -252,10 +254,10 @@ class Sketch(Views, Summarized):
 
     __copy__ = copy
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self.copy()
 
-    def __reduce__(self) -> tuple[Callable[[Any], Self], tuple[Any]]:
+    def __reduce__(self) -> tuple[Callable[[State], Self], tuple[State]]:
         return type(self).from_state, (self.snapshot().held,)
 
     def __eq__(self, other: object) -> bool:
@@ -267,7 +269,7 @@ class Sketch(Views, Summarized):
     __hash__ = None  # type: ignore[assignment]  # mutable
 
 
-def _bags_of(sketch: Sketch | Snapshot) -> Sequence[Bag]:
+def _bags_of(sketch: Sketch | Snapshot) -> Sequence[Any]:
     if isinstance(sketch, Snapshot):
         return sketch.bags()
     sketch._flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,21 @@ from decaysketch.answers import query
 from decaysketch.answers.questions import View
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.core.bags import Bag
+from decaysketch.core.params import BuildParams
 from decaysketch.core.verdicts import Identified
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay, none
 from decaysketch.errors import UnanswerableQueryError
 
-__all__ = ["Fed", "OneState", "Snapshot", "Tally", "marks_of"]
+if TYPE_CHECKING:
+    from decaysketch.contract.sketch import Sketch
+
+__all__ = ["Fed", "OneState", "Snapshot", "State", "Tally", "marks_of"]
 
 Int64Array = npt.NDArray[np.int64]
+
+State = Any
+"""What a sketch holds, in the words of its family; nobody else looks into it."""
 
 
 class Fed(NamedTuple):
@@ -66,13 +73,13 @@ class Snapshot(ABC):
         held: the same.
     """
 
-    def __init__(self, held: Any, thaw: Callable[[Any], Any]) -> None:
+    def __init__(self, held: State, thaw: Callable[[State], Sketch]) -> None:
         self.held = held
         self._thaw = thaw
 
     @property
     @abstractmethod
-    def params(self) -> Any:
+    def params(self) -> BuildParams:
         """Parameters, of which the capacity is the one in force."""
 
     @abstractmethod
@@ -152,12 +159,12 @@ class Snapshot(ABC):
         """Length on the wire: written once to be counted, however often it is asked for."""
         return len(self.to_bytes())
 
-    def thaw(self) -> Any:
+    def thaw(self) -> Sketch:
         """A sketch of its own with this state."""
         return self._thaw(self.held)
 
-    def bags(self) -> Sequence[Bag]:
-        """The rows for a sketch to absorb, one bag for each hash function; not to be changed. None
+    def bags(self) -> Sequence[Any]:
+        """What the bags of a sketch absorb, one for each hash function; not to be changed. None
         where the family keeps no bags."""
         return ()
 
@@ -186,7 +193,7 @@ class OneState(Snapshot):
 
     bag_type: ClassVar[type[Bag]]
 
-    def __init__(self, state: Any, thaw: Callable[[Any], Any]) -> None:
+    def __init__(self, state: State, thaw: Callable[[State], Sketch]) -> None:
         super().__init__(state, thaw)
         self.state = state
 
@@ -194,8 +201,9 @@ class OneState(Snapshot):
         return [self.bag_type.frozen(self.state)]
 
     @property
-    def params(self) -> Any:
-        return self.state.params
+    def params(self) -> BuildParams:
+        params: BuildParams = self.state.params
+        return params
 
     def __len__(self) -> int:
         return len(self.state)

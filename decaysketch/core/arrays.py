@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["read_only"]
+__all__ = ["Column", "read_only"]
+
+Column = npt.NDArray[Any]
+"""A column of the type that fits what is in it."""
 
 
-def read_only(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def read_only(column: Column) -> Column:
     """A contiguous view: one kernel signature, whoever owns the memory."""
     view = np.ascontiguousarray(column).view()
     view.setflags(write=False)

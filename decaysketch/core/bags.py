@@ -14,20 +14,21 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core._sort_kernels import MAX_ROWS
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import ParameterError
 
 __all__ = [
     "FIRST_ROOM",
+    "MAX_ROWS",
     "Bag",
     "ColumnBag",
     "Columns",
+    "Retained",
     "Scratch",
     "copy_rows",
     "roomy",
@@ -38,6 +39,7 @@ Columns = tuple[npt.NDArray[Any], ...]
 C = TypeVar("C", bound=Columns)
 
 FIRST_ROOM = 1_024
+MAX_ROWS = 1 << 26  # of a bag: the number of a row has to fit the words of its kernels
 _SMALLEST_LIMIT = 16_384  # rows; a bag of fewer is not compacted to make room
 _MERGE_LIMIT = 1 << 18  # rows gathered from many sketches before they are compacted together
 _SLACK, _LITTLE = 8, 64  # trimmed, a bag has room for that part of its rows more, or so many
@@ -87,6 +89,33 @@ class Scratch(threading.local):
     def release(self) -> None:
         """Give back that of the calling thread; it is made anew when it is needed."""
         self.__init__(self.nothing)  # type: ignore[misc]
+
+
+class Retained(Protocol):
+    """What a sketch holds its rows in, under one hash function."""
+
+    @property
+    def params(self) -> Any:
+        """Parameters, of which the capacity is the one in force."""
+
+    @property
+    def clock(self) -> int:
+        """The latest time that was told, or ``NO_WATERMARK``."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, room for more rows included."""
+
+    def __len__(self) -> int: ...
+
+    def trim(self) -> None:
+        """Give back the room that no row takes."""
+
+    def lower_capacity(self, capacity: int) -> None:
+        """Shrink to a smaller capacity: equals having built with it."""
+
+    def absorb(self, others: Iterable[Any]) -> None:
+        """Take what others hold, the higher watermark of each level and the latest clock."""
 
 
 class Bag(ABC):

@@ -7,15 +7,15 @@ import secrets
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core import _distinct_kernels as kernels
+from decaysketch.core import _native
 
-__all__ = ["Distinct", "warm_up"]
+__all__ = ["Distinct"]
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 
-_FIRST_BITS = 10
-_SALT = np.uint64(secrets.randbits(64) | 1)  # the table is fed from the network
+_FIRST_SLOTS = 1024
+_SALT = secrets.randbits(64) | 1  # the table is fed from the network
 
 
 class Distinct:
@@ -28,34 +28,30 @@ class Distinct:
     """
 
     def __init__(self) -> None:
-        self._allocate(_FIRST_BITS)
-        self.distinct = np.empty(1 << (_FIRST_BITS - 1), np.int64)
         self.count = 0
         self.null = -1
+        self.distinct = np.empty(0, np.int64)
+        self._allocate(_FIRST_SLOTS)
 
-    def _allocate(self, bits: int) -> None:
-        self._bits = bits
-        self._keys = np.empty(1 << bits, np.int64)
-        self._codes = np.full(1 << bits, -1, np.int32)
+    def _allocate(self, slots: int) -> None:
+        self._slots = np.zeros((slots, 2), np.int64)
+        distinct = np.empty(slots // 2, np.int64)  # half of the slots stay free
+        distinct[: self.count] = self.distinct[: self.count]
+        self.distinct = distinct
 
     def _grow(self) -> None:
-        self._allocate(self._bits + 2)
-        grown = np.empty(1 << (self._bits - 1), np.int64)
-        grown[: self.count] = self.distinct[: self.count]
-        self.distinct = grown
-        kernels.fill_table(grown, self.count, self.null, self._keys, self._codes, self._bits, _SALT)
+        self._allocate(4 * len(self._slots))
+        _native.fill_table(self._slots, _SALT, self.distinct, self.count, self.null)
 
     def number(self, keys: Int64Array) -> Int32Array:
         """The number of each key. Amortised O(1) each."""
         codes = np.empty(len(keys), np.int32)
-        keys = np.ascontiguousarray(keys).view()
-        keys.setflags(write=False)
+        keys = np.ascontiguousarray(keys)
         start = 0
         while True:
-            self.count, start = kernels.number_keys(
-                keys, start, self._keys, self._codes, self._bits, _SALT, self.distinct, self.count,
-                codes,
-            )  # fmt: skip
+            self.count, start = _native.number_keys(
+                keys, start, self._slots, _SALT, self.distinct, self.count, codes
+            )
             if start == len(keys):
                 return codes
             self._grow()
@@ -72,9 +68,4 @@ class Distinct:
 
     @property
     def nbytes(self) -> int:
-        return self._keys.nbytes + self._codes.nbytes + self.distinct.nbytes
-
-
-def warm_up() -> None:
-    """Compile, or load from the cache, what numbering needs; more than the first table takes."""
-    Distinct().number(np.arange(1 << _FIRST_BITS))
+        return self._slots.nbytes + self.distinct.nbytes

@@ -29,27 +29,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, uint64
 
+from decaysketch.core import _native
 from decaysketch.errors import ObservationError, ParameterError
 
 __all__ = [
     "MAX_KEY_BYTES",
     "MIX_ROUNDS",
     "PRIME_LIMIT",
+    "EncodedKeys",
     "RepeatedKeys",
     "choose_prime",
     "derive",
     "hash_keys",
+    "is_prime",
     "key_words",
     "mix64",
-    "mix64_word",
     "mix_constants",
     "mix_ids",
     "uniform_below",
@@ -73,7 +76,36 @@ _GAMMA = 0x9E3779B97F4A7C15
 _MUL_1 = 0x3C79AC492BA7B653
 _MUL_2 = 0x1C69B3F74AC4AE35
 
+_BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+
 _CHUNK = 1 << 14  # rows hashed at a time: temporaries stay in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedKeys:
+    """A column of text, as UTF-8, or of bytes, end to end.
+
+    Attributes:
+        kind: ``str`` or ``bytes``.
+        offsets: int64[n + 1], rising: row ``r`` has the key ``data[offsets[r]:offsets[r + 1]]``.
+        data: uint8.
+    """
+
+    kind: type[str] | type[bytes]
+    offsets: Int64Array
+    data: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def to_objects(self) -> npt.NDArray[Any]:
+        """The keys as Python objects."""
+        whole = self.data.tobytes()
+        keys = np.empty(len(self), dtype=object)
+        for row, (start, stop) in enumerate(pairwise(self.offsets.tolist())):
+            key = whole[start:stop]
+            keys[row] = key if self.kind is bytes else key.decode()
+        return keys
 
 
 class RepeatedKeys(NamedTuple):
@@ -124,16 +156,48 @@ def choose_prime(universe: int, seed: int) -> int:
     Raises:
         ParameterError: if no such prime is below 2^61.
     """
-    import sympy  # type: ignore[import-untyped]  # half a second to import: only where needed
-
     low, high = 10 * universe, 20 * universe
     if high > PRIME_LIMIT:
         raise ParameterError(
             f"max_weight * 2^id_bits = {universe} is too large: 20 times it must not exceed 2^61; "
             "lower id_bits or max_weight"
         )
-    prime = int(sympy.nextprime(low + uniform_below(low, seed, PURPOSE_PRIME)))
-    return prime if prime < high else int(sympy.nextprime(low))
+    prime = _next_prime(low + uniform_below(low, seed, PURPOSE_PRIME))
+    return prime if prime < high else _next_prime(low)
+
+
+def _next_prime(number: int) -> int:
+    """The least prime above a number >= 2."""
+    candidate = number + 1 | 1
+    while not is_prime(candidate):
+        candidate += 2
+    return candidate
+
+
+def is_prime(number: int) -> bool:
+    """Whether a number below 3.3e24 is prime.
+
+    By Miller and Rabin to the first twelve primes as bases, which together deceive nobody below
+    318665857834031151167461 (Sorenson and Webster, "Strong pseudoprimes to twelve prime bases",
+    Mathematics of Computation 86, 2017).
+    """
+    if number < 2:
+        return False
+    for base in _BASES:
+        if number % base == 0:
+            return number == base
+    twos = (number - 1 & 1 - number).bit_length() - 1
+    for base in _BASES:
+        power = pow(base, number - 1 >> twos, number)
+        if power in (1, number - 1):
+            continue
+        for _ in range(twos - 1):
+            power = power * power % number
+            if power == number - 1:
+                break
+        else:
+            return False
+    return True
 
 
 def key_words(seed: int, secret: bytes | None) -> Callable[[int], int]:
@@ -190,63 +254,12 @@ def mix_ids(params: IdMixing, ids: npt.ArrayLike) -> Int64Array:
 # ------------------------------------------------------------------------------------ key hashing
 
 
-@njit(inline="always")
-def mix64_word(word):  # type: ignore[no-untyped-def]
-    """:func:`mix64` of a uint64, for kernels."""
-    word = (word ^ (word >> uint64(27))) * uint64(_MUL_1)
-    word = (word ^ (word >> uint64(33))) * uint64(_MUL_2)
-    return word ^ (word >> uint64(27))
-
-
-@njit(cache=True, nogil=True)
-def _mix64_in_place(words):  # type: ignore[no-untyped-def]
-    """:func:`mix64` of every word of a contiguous column; in one pass, not in eight."""
-    for k in range(words.shape[0]):
-        words[k] = mix64_word(words[k])
-    return words
-
-
-def _hash_integers(column: npt.NDArray[Any], key: int) -> UInt64Array:
-    hashed: UInt64Array = _mix64_in_place(column.astype(np.uint64) ^ np.uint64(key))
-    return hashed
-
-
-def _hash_bytes(column: Sequence[bytes], key: int) -> UInt64Array:
-    """Chain ``h = mix64(h ^ word)`` over little-endian words, from ``mix64(key ^ length)``."""
-    lengths = np.fromiter(map(len, column), dtype=np.int64, count=len(column))
-    words = np.array(column, dtype=f"S{max(8, -(-int(lengths.max(initial=0)) // 8) * 8)}")
-    words = words.view("<u8").reshape(len(column), -1)
-    hashed: UInt64Array = _mix64_in_place(lengths.view(np.uint64) ^ np.uint64(key))
-    for position in range(words.shape[1]):
-        rows = lengths > 8 * position
-        hashed[rows] = _mix64_in_place(hashed[rows] ^ words[rows, position])
-    return hashed
-
-
-def _as_bytes(
-    column: npt.NDArray[Any], kind: type[str] | type[bytes], name: str, first_row: int
-) -> list[bytes]:
-    """Encode text as UTF-8; every key must be of the one kind, text or bytes."""
-    encoded = []
-    for row, key in enumerate(column, first_row):
-        if not isinstance(key, kind):
-            raise ObservationError(
-                f"{name}[{row}] is {key!r}, of type {type(key).__name__}; the keys of one column "
-                f"are all of one type, here {kind.__name__}",
-                column=name, row=row, value=key,
-            )  # fmt: skip
-        data = key if isinstance(key, bytes) else key.encode("utf-8", "surrogatepass")
-        if len(data) > MAX_KEY_BYTES:
-            raise ObservationError(
-                f"{name}[{row}] is a key of {len(data)} bytes; at most {MAX_KEY_BYTES} are allowed",
-                column=name, row=row, value=key[:32],
-            )  # fmt: skip
-        encoded.append(data)
-    return encoded
-
-
-def _as_key_column(column: Any, name: str) -> npt.NDArray[Any]:
-    """One column of keys as an array of integers or of Python objects (str or bytes)."""
+def _as_key_column(column: Any, name: str) -> npt.NDArray[Any] | list[Any] | EncodedKeys:
+    """One column of keys: an array of integers, or a list of Python objects, or encoded."""
+    if isinstance(column, EncodedKeys):
+        return column
+    if isinstance(column, (list, tuple)) and column and isinstance(column[0], (str, bytes)):
+        return list(column)
     array = np.asarray(column)
     if array.dtype.kind == "O" and array.size and isinstance(array.flat[0], UUID):
         array = _as_text_of_uuids(array, name)
@@ -267,7 +280,8 @@ def _as_key_column(column: Any, name: str) -> npt.NDArray[Any]:
             "integers, text, bytes or UUIDs",
             column=name,
         )
-    return np.atleast_1d(array)
+    array = np.atleast_1d(array)
+    return array.tolist() if array.dtype.kind == "O" else array
 
 
 def _as_text_of_uuids(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
@@ -294,7 +308,7 @@ def hash_keys(columns: Sequence[Any], word: Callable[[int], int]) -> UInt64Array
     Args:
         columns: equally long columns; each holds 64-bit integers (taken modulo 2^64), ``str``,
             ``bytes`` or ``uuid.UUID`` (which is the key that its text is), or is
-            :class:`RepeatedKeys` of such.
+            :class:`EncodedKeys`, or :class:`RepeatedKeys` of any of these.
         word: stream of key words, see :func:`key_words`.
 
     Returns:
@@ -316,16 +330,16 @@ def hash_keys(columns: Sequence[Any], word: Callable[[int], int]) -> UInt64Array
     if len(set(lengths)) > 1:
         raise ObservationError(f"key columns have unequal lengths {lengths}", column="ids")
     hashed = np.full(lengths[0], np.uint64(word(999)), dtype=np.uint64)
+    room = np.empty(min(lengths[0], _CHUNK), np.uint64)
     for start in range(0, lengths[0], _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        part = hashed[rows]
+        rows = slice(start, min(start + _CHUNK, lengths[0]))
+        part = room[: rows.stop - start]
         for c, array in enumerate(arrays):
-            part += np.uint64(_GAMMA)
             if isinstance(array, _Repeated):
-                part ^= array.hashes[array.codes[rows]]
+                part[:] = array.hashes[array.codes[rows]]
             else:
-                part ^= _hash_column(array, rows, c, word)
-            _mix64_in_place(part)
+                _hash_column(array, rows, c, word, part)
+            _native.absorb(hashed[rows], part)
     return hashed
 
 
@@ -338,20 +352,58 @@ class _Repeated(NamedTuple):
     @classmethod
     def of(cls, column: RepeatedKeys, c: int, word: Callable[[int], int]) -> _Repeated:
         entries = _as_key_column(column.entries, f"key column {c}")
-        if not len(entries):
-            return cls(np.empty(0, np.uint64), column.codes)
-        return cls(_hash_column(entries, slice(None), c, word), column.codes)
+        hashes = np.empty(len(entries), np.uint64)
+        _hash_column(entries, slice(0, len(entries)), c, word, hashes)
+        return cls(hashes, column.codes)
 
     def __len__(self) -> int:
         return len(self.codes)
 
 
 def _hash_column(
-    array: npt.NDArray[Any], rows: slice, c: int, word: Callable[[int], int]
-) -> UInt64Array:
+    column: npt.NDArray[Any] | list[Any] | EncodedKeys,
+    rows: slice,
+    c: int,
+    word: Callable[[int], int],
+    hashes: UInt64Array,
+) -> None:
     """Hashes of some rows of column ``c``, before they are absorbed."""
-    if array.dtype.kind != "O":
-        return _hash_integers(array[rows], word(1000 + 4 * c))
-    kind = bytes if isinstance(array[0], bytes) else str
-    data = _as_bytes(array[rows], kind, f"key column {c}", rows.start or 0)
-    return _hash_bytes(data, word(1000 + 4 * c + (2 if kind is bytes else 1)))
+    first = 1000 + 4 * c
+    if isinstance(column, np.ndarray):
+        wide = np.int64 if column.dtype.kind == "i" else np.uint64
+        words = np.ascontiguousarray(column[rows], wide).view(np.uint64)
+        _native.hash_integers(words, word(first), hashes)
+    elif isinstance(column, list):
+        if not column:
+            return
+        kind: type[str] | type[bytes] = bytes if isinstance(column[0], bytes) else str
+        key_word = word(first + (2 if kind is bytes else 1))
+        row = _native.hash_objects(column[rows], kind, MAX_KEY_BYTES, key_word, hashes)
+        if row < len(hashes):
+            raise _fault(column[rows.start + row], kind, f"key column {c}", rows.start + row)
+    else:
+        offsets = column.offsets[rows.start : rows.stop + 1]
+        lengths = np.diff(offsets)
+        if lengths.max(initial=0) > MAX_KEY_BYTES:
+            row = int((lengths > MAX_KEY_BYTES).argmax())
+            key = column.data[offsets[row] : offsets[row + 1]].tobytes()
+            raise _fault(key, bytes, f"key column {c}", rows.start + row)
+        if lengths.min(initial=0) < 0:
+            raise ObservationError(f"offsets of key column {c} fall", column=f"key column {c}")
+        key_word = word(first + (2 if column.kind is bytes else 1))
+        _native.hash_encoded(column.data, offsets, key_word, hashes)
+
+
+def _fault(key: Any, kind: type[str] | type[bytes], name: str, row: int) -> ObservationError:
+    """What is wrong with a key of a column of the one kind, text or bytes."""
+    if not isinstance(key, kind):
+        return ObservationError(
+            f"{name}[{row}] is {key!r}, of type {type(key).__name__}; the keys of one column "
+            f"are all of one type, here {kind.__name__}",
+            column=name, row=row, value=key,
+        )  # fmt: skip
+    data = key if isinstance(key, bytes) else key.encode("utf-8", "surrogatepass")
+    return ObservationError(
+        f"{name}[{row}] is a key of {len(data)} bytes; at most {MAX_KEY_BYTES} are allowed",
+        column=name, row=row, value=key[:32],
+    )  # fmt: skip

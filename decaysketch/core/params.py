@@ -36,6 +36,8 @@ __all__ = [
     "MAX_WEIGHT",
     "OPTIONS",
     "BuildParams",
+    "Differences",
+    "Form",
     "SketchParams",
     "check_integer",
     "check_shrinks",
@@ -45,6 +47,12 @@ __all__ = [
 
 IdMix = Literal["keyed", "none"]
 ValueType = Literal["int64", "float64"]
+
+Form = Mapping[str, Any]
+"""A JSON object, as it was read: what its fields are, whoever takes one of them checks."""
+
+Differences = dict[str, tuple[object, object]]
+"""What must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
 
 MAX_WEIGHT = 1 << 31
 _TIME_UNIT = re.compile(r"[a-z]{1,8}")
@@ -74,7 +82,7 @@ class BuildParams(ABC):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
 
-    def differences(self, other: BuildParams) -> dict[str, tuple[Any, Any]]:
+    def differences(self, other: BuildParams) -> Differences:
         """Every field that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
         return differing(self.to_dict(), other.to_dict())
 
@@ -87,7 +95,7 @@ class BuildParams(ABC):
         return replace(self, capacity=capacity)
 
 
-def differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differing(ours: Form, theirs: Form) -> Differences:
     """Every parameter that must agree for a merge and does not: all but the capacity."""
     return {
         name: (ours.get(name), theirs.get(name))

@@ -28,8 +28,7 @@ import math
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, get_args
 
-from scipy.special import ndtri
-
+from decaysketch.core.special import ndtri
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -93,7 +92,7 @@ def size_for(
         raise ParameterError(
             f"aggregate is {aggregate!r}; expected one of {', '.join(get_args(Aggregate))}"
         )
-    z = float(ndtri(1.0 - 0.5 * delta))
+    z = ndtri(1.0 - 0.5 * delta)
     if mode == "practical":
         factor, copies = KAPPA[aggregate] * z * z, 1
         why = f"{KAPPA[aggregate]:g} z^2 / epsilon^2 with z = {z:.4g}"

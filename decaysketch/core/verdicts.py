@@ -24,9 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.core import _verdict_kernels as kernels
-from decaysketch.core._sort_kernels import MAX_ROWS
-from decaysketch.core.arrays import read_only
+from decaysketch.core import _native
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -42,7 +40,8 @@ __all__ = [
 Int64Array = npt.NDArray[np.int64]
 VerdictArray = npt.NDArray[np.int8]
 
-_SALTS = tuple(np.uint64(secrets.randbits(64) | 1) for _ in range(2))
+_SALTS = (secrets.randbits(64) | 1, secrets.randbits(64) | 1)  # key tables fed from the network
+_MAX_ROWS = 1 << 26  # the number of a row has to fit the kernels' words
 
 
 class Verdict(IntEnum):
@@ -74,30 +73,22 @@ class Identified(NamedTuple):
     times: Int64Array
     values: Int64Array
 
+    def contiguous(self) -> Identified:
+        """The same rows, each column in one piece."""
+        return Identified(*map(np.ascontiguousarray, self))
 
-class Batch:
-    """A batch with its copies found."""
+
+class Batch(_native.Offered):
+    """A batch with its copies found.
+
+    Raises:
+        ParameterError: there are too many rows at once.
+    """
 
     def __init__(self, rows: Identified) -> None:
-        n = len(rows.times)
-        if n >= MAX_ROWS:
-            raise ParameterError(f"{n} rows at once; expected less than {MAX_ROWS}")
-        self.rows = Identified(*map(read_only, rows))
-        self._bits = max(4, (2 * n).bit_length())  # a quarter to half of the slots are taken
-        self._table = np.zeros(1 << self._bits, np.uint32)
-        self.group, self.latest = np.empty(n, np.int64), np.empty(n, np.int64)
-        self.groups = kernels.group_copies(
-            *self.rows, *_SALTS, self._table, self._bits, self.group, self.latest
-        )
-
-    def find_in(self, first: Int64Array, second: Int64Array) -> Int64Array:
-        """For each identity, the row of a state that has it, or -1."""
-        held = np.full(self.groups, kernels.NONE, np.int64)
-        kernels.find_held(
-            first, second, self.rows.first, self.rows.second, self.latest, *_SALTS, self._table,
-            self._bits, held,
-        )  # fmt: skip
-        return held
+        if len(rows.times) >= _MAX_ROWS:
+            raise ParameterError(f"{len(rows.times)} rows at once; expected less than {_MAX_ROWS}")
+        super().__init__(*rows.contiguous(), salts=_SALTS)
 
 
 def compare(before: Identified, merged: Identified, batch: Identified) -> VerdictArray:
@@ -110,14 +101,7 @@ def compare(before: Identified, merged: Identified, batch: Identified) -> Verdic
     Returns:
         int8[n], :class:`Verdict` of each row of the batch. O(rows of all).
     """
-    judged, verdicts = Batch(batch), np.empty(len(batch.times), np.int8)
-    old, new = (Identified(*map(read_only, state)) for state in (before, merged))
-    kernels.judge_by_states(
-        judged.rows.times, judged.rows.values, judged.group, judged.latest,
-        judged.find_in(old.first, old.second), old.times, old.values,
-        judged.find_in(new.first, new.second), new.times, new.values, verdicts,
-    )  # fmt: skip
-    return verdicts
+    return Batch(batch).judge_by_states(before.contiguous(), merged.contiguous())
 
 
 def count_replacing(parts: Sequence[Identified]) -> list[int]:
@@ -160,10 +144,10 @@ def count_replacing(parts: Sequence[Identified]) -> list[int]:
 def _hashes(rows: Identified) -> npt.NDArray[np.uint64]:
     """64 bits of each identity; that two of them have the same costs a little time."""
     with np.errstate(over="ignore"):
-        hashed = rows.first.view(np.uint64) * _SALTS[0]
+        hashed = rows.first.view(np.uint64) * np.uint64(_SALTS[0])
         hashed ^= hashed >> np.uint64(32)
         hashed += rows.second.view(np.uint64)
-        hashed *= _SALTS[1]
+        hashed *= np.uint64(_SALTS[1])
     return hashed
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -21,6 +20,8 @@ class Summarized(ABC):
         return f"{type(self).__name__}({figures})"
 
     def _repr_html_(self) -> str:
+        import html  # its table of names takes half a megabyte, and only notebooks ask
+
         rows = "".join(
             f"<tr><th style='text-align:left'>{html.escape(str(name))}</th>"
             f"<td>{html.escape(str(value))}</td></tr>"

@@ -7,7 +7,7 @@ A decayed count over this integral is a rate: of a stream of ``r`` observations 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -96,20 +96,24 @@ def _integrated(decay: Decay) -> float:
     return total + float(np.sum(coarse))
 
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
-_GAP = 0.25 * (_NODES[0] + 1.0)  # from an end of an interval to the nearest node of its halves
+@cache
+def _rule() -> tuple[Float64Array, Float64Array]:
+    """Nodes and weights on (-1, 1): from eigenvalues, whose code takes 3 MB once it has run."""
+    return np.polynomial.legendre.leggauss(12)
 
 
 def _gauss(decay: Decay, starts: Float64Array, ends: Float64Array) -> Float64Array:
+    nodes, weights = _rule()
     half = 0.5 * (ends - starts)
-    ages = starts[:, None] + half[:, None] * (_NODES + 1.0)
-    found: Float64Array = half * (decay(ages) @ _WEIGHTS)
+    ages = starts[:, None] + half[:, None] * (nodes + 1.0)
+    found: Float64Array = half * (decay(ages) @ weights)
     return found
 
 
 def _unseen(decay: Decay, starts: Float64Array, ends: Float64Array) -> Float64Array:
     """How much of the integral no node can see, should the decay step down beyond the last ones."""
-    gap = _GAP * (ends - starts)
+    nodes, _ = _rule()
+    gap = 0.25 * (nodes[0] + 1.0) * (ends - starts)  # from an end to the nearest node of the halves
     first, last = (decay(x) - decay(y) for x, y in ((starts, starts + gap), (ends - gap, ends)))
     found: Float64Array = gap * np.maximum(first, last)
     return found

@@ -21,7 +21,12 @@ from collections.abc import Callable, Iterable
 from math import log2
 from typing import Any, TypeAlias
 
-import sympy  # type: ignore[import-untyped]
+try:
+    import sympy  # type: ignore[import-untyped]
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "decays written as expressions need sympy: pip install sympy", name=error.name
+    ) from error
 
 from decaysketch.errors import ParameterError
 

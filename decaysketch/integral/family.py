@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from decaysketch.contract.family import Blob, Family, Head, Input, Promises
-from decaysketch.contract.recipe import Recipe, take_fields
-from decaysketch.core.params import OPTIONS, SketchParams
+from decaysketch.contract.recipe import Own, Recipe, take_fields
+from decaysketch.core.params import OPTIONS, Differences, Form, SketchParams
 from decaysketch.decay import integral
-from decaysketch.decay.integral import IntegralDecay
+from decaysketch.decay.integral import IntegralDecay, StepTable
 from decaysketch.decay.read import fields_of
 from decaysketch.integral import rows, wire
 from decaysketch.integral.sketch import IntegralDecaySketch
@@ -30,6 +29,9 @@ class IntegralRecipe(Recipe):
     params: SketchParams
     decay: IntegralDecay
 
+    def steps(self) -> StepTable:
+        return self.decay.steps(self.params.max_weight)
+
     def empty(self, now: int | None = None) -> IntegralDecaySketch:
         sketch = IntegralDecaySketch(self.params, self.decay)
         if now is not None:
@@ -38,33 +40,29 @@ class IntegralRecipe(Recipe):
 
     @classmethod
     def read(
-        cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
+        cls, blob: Blob, *, params: Own | None, decay: IntegralDecay | None, id_key: bytes | None
     ) -> IntegralDecaySketch:
         return IntegralDecaySketch.from_bytes(blob, params=params, decay=decay, id_key=id_key)
 
     @classmethod
-    def parse(
-        cls, form: Mapping[str, Any], *, id_key: bytes | None, table: IntegralDecay | None
-    ) -> Self:
+    def parse(cls, form: Form, *, id_key: bytes | None, table: IntegralDecay | None) -> Self:
         take_fields(form, "params", "decay")
         params = SketchParams.from_dict(form["params"], id_key=id_key)
         decay = fields_of(form["decay"], params.time_unit, fixed=True)
         return cls(params, integral.from_dict(decay, table=table))
 
     @classmethod
-    def of(cls, sketch: IntegralDecaySketch) -> Self:
+    def of(cls, sketch: Own) -> Self:
         return cls(sketch.params, sketch.decay)
 
     @classmethod
-    def built_with(cls, params: Any, decay: IntegralDecay | None) -> Self | None:
+    def built_with(cls, params: object, decay: IntegralDecay | None) -> Self | None:
         if type(params) is not SketchParams or decay is None:
             return None
         return cls(params, decay)
 
     @classmethod
-    def normal_form(
-        cls, form: Mapping[str, Any], *, id_key: bytes | None, read_decay: bool
-    ) -> dict[str, Any]:
+    def normal_form(cls, form: Form, *, id_key: bytes | None, read_decay: bool) -> dict[str, Any]:
         take_fields(form, "params", "decay")
         params = SketchParams.from_dict(form["params"], id_key=id_key)
         decay = fields_of(form["decay"], params.time_unit, fixed=True)
@@ -72,7 +70,7 @@ class IntegralRecipe(Recipe):
             decay = integral.normal_form(decay)
         return {"family": cls.family, "params": params.to_dict(), "decay": decay}
 
-    def differences(self, other: Recipe) -> dict[str, tuple[Any, Any]]:
+    def differences(self, other: Recipe) -> Differences:
         differences = super().differences(other)
         if isinstance(other, IntegralRecipe) and spec_of(self.decay) != spec_of(other.decay):
             differences["decay"] = (self.decay, other.decay)
@@ -82,11 +80,6 @@ class IntegralRecipe(Recipe):
         return {**super().to_dict(), "decay": self.decay.to_dict()}
 
 
-def _peek(blob: Blob) -> Head:
-    header = wire.peek(blob)
-    return Head(IntegralRecipe.family, header.capacity, (header.rows,))
-
-
 FAMILY = Family(
     name=IntegralRecipe.family,
     doc="one integral decay, which no query changes.",
@@ -94,7 +87,7 @@ FAMILY = Family(
     sketch=IntegralDecaySketch,
     params=SketchParams,
     recipe=IntegralRecipe,
-    peek=_peek,
+    peek=lambda blob: Head.of(IntegralRecipe.family, wire.peek(blob)),
     input=Input(
         named_by="ids", value="optional", weight_bound="max_weight", clock=True, decay="fixed"
     ),

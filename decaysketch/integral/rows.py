@@ -10,64 +10,30 @@ from __future__ import annotations
 
 import secrets
 import threading
-from types import ModuleType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
 from decaysketch.core.bags import FIRST_ROOM, Bag, copy_rows, roomy
 from decaysketch.core.observations import Observations
 from decaysketch.core.params import SketchParams
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay.integral import IntegralDecay
-from decaysketch.integral import _kernels
+from decaysketch.integral import _native
 from decaysketch.integral.state import IntegralState
 from decaysketch.integral.tables import integral_plan
-from decaysketch.minhit._kernels import BLOCK
 
 __all__ = ["IntegralRows", "release_scratch"]
 
 Int64Array = npt.NDArray[np.int64]
 
+_INT64 = np.dtype(np.int64)
 _FIRST_EVENTS = 6  # events of a row, before it is known how many there are
+_MAX_ROWS = 1 << 26  # a row number has to fit the kernels' words
 
 # Keys the identity table; drawn for each process because the table is fed from the network.
-_TABLE_SALT = np.uint64(secrets.randbits(64) | 1)
-
-_compiling = threading.Lock()
-_compiled = False
-
-
-def _admitting_kernels() -> ModuleType:
-    """The kernels, with the one that reads a caller's columns compiled for read-only arrays alone.
-
-    Writable arrays convert to that at no cost, while compiling by use would build a second version
-    for the read-only arrays that Arrow hands out.
-    """
-    global _compiled
-    if not _compiled:
-        with _compiling:
-            if not _compiled:
-                column = types.Array(types.int64, 1, "C", readonly=True)
-                table = types.Array(types.int64, 2, "C", readonly=True)
-                own, number = types.Array(types.int64, 1, "C"), types.int64
-                events = types.Array(types.uint32, 1, "C")
-                hash_ = (number, column, number, number, number, number, table)
-                rounded = types.Array(types.float64, 1, "C", readonly=True)
-                decay = (
-                    column, column, column, table, rounded, column, number, number, number,
-                    types.boolean,
-                )  # fmt: skip
-                bag = (own, own, own, own, own, events, number, number)
-                _kernels.admit.compile(
-                    (column, column, column, column, number, number, *hash_, *decay, number, own,
-                     *bag)
-                )  # fmt: skip
-                _kernels.admit.disable_compile()
-                _compiled = True
-    return _kernels
+_TABLE_SALT = secrets.randbits(64) | 1
 
 
 class _Bag(NamedTuple):
@@ -81,23 +47,26 @@ class _Bag(NamedTuple):
     @classmethod
     def empty(cls, rows: int, events: int) -> Self:
         values, weights, times, ids = (np.empty(rows, np.int64) for _ in range(4))
-        first = np.empty(rows + 1, np.int64)
-        first[0] = 0
-        return cls(values, weights, times, ids, first, np.empty(events, np.uint32))
+        return cls(values, weights, times, ids, np.zeros(rows + 1, np.int64),
+                   np.empty(events, np.uint32))  # fmt: skip
 
 
 class _Scratch(threading.local):
     """Working memory, grown geometrically, one for each thread."""
 
     def __init__(self) -> None:
-        self.dead = np.empty(0, np.int8)
-        self.table = np.empty(0, np.uint32)
+        self.fates = np.empty(0, np.uint8)
+        self.slots = np.empty(0, np.uint32)
+        self.entries = np.empty((2, 0), np.uint64)
 
-    def reserve(self, rows: int) -> None:
-        if rows > len(self.dead):
-            room = max(rows, FIRST_ROOM, len(self.dead) * 3 // 2)
-            self.dead = np.empty(room, np.int8)
-            self.table = np.empty(1 << (2 * room).bit_length(), np.uint32)
+    def reserve(self, rows: int, events: int) -> None:
+        if rows > len(self.fates):
+            room = max(rows, FIRST_ROOM, len(self.fates) * 3 // 2)
+            self.fates = np.empty(room, np.uint8)
+            self.slots = np.empty(1 << (2 * room - 1).bit_length(), np.uint32)
+        if events > self.entries.shape[1]:
+            room = max(events, FIRST_ROOM, self.entries.shape[1] * 3 // 2)
+            self.entries = np.empty((2, room), np.uint64)
 
 
 _scratch = _Scratch()
@@ -120,8 +89,7 @@ class IntegralRows(Bag):
         self.decay = decay
         self.expired = 0  # rows that were expired at the clock when they came
         self._plan = integral_plan(params, decay)
-        self._bag = _Bag.empty(0, 0)
-        self._events = 0
+        self._move_to(_Bag.empty(0, 0))
 
     @classmethod
     def from_state(cls, state: IntegralState) -> Self:
@@ -142,10 +110,9 @@ class IntegralRows(Bag):
 
     def trim(self) -> None:
         self.compact()
-        rows, events = self._rows, self._events
-        needed = _Bag.empty(rows + 1, events + 1)
+        needed = _Bag.empty(self._rows + 1, self._events + 1)
         if self.nbytes > roomy(sum(column.nbytes for column in needed)):
-            self._bag = self._moved_to(needed)
+            self._move_to(needed)
 
     @property
     def watermarks(self) -> Int64Array:
@@ -154,78 +121,96 @@ class IntegralRows(Bag):
 
     # ------------------------------------------------------------------------------------- input
 
-    def admit(self, batch: Observations) -> None:
+    def admit(self, batch: Observations | _native.Batch) -> None:
         """Take a validated batch. Amortised O(log max_weight) arithmetic steps for each row."""
-        kernels = _admitting_kernels()
-        start, stop = 0, len(batch.ids)
+        if isinstance(batch, Observations):
+            batch = _native.Batch(*batch)
+        start, stop = 0, len(batch)
         while start < stop:
             self._make_room(stop - start)
             self._dirty = True  # after making room, which may have compacted
-            start, self._rows, self._events, expired = kernels.admit(
-                *batch, start, stop, *self._plan.hash, self._plan.ages, *self._plan.decay,
-                self.clock, self._marks, *self._bag, self._rows, self._events,
-            )  # fmt: skip
+            start, expired = _native.admit(
+                *self._plan, self._room, self._marks, self.clock, batch, start
+            )
+            self._rows = self._room.rows
             self.expired += expired
+
+    def check(
+        self, values: Any, weights: Any, times: Any, ids: Any
+    ) -> tuple[_native.Batch, int] | None:
+        """Arrays that need no conversion, as a batch that is validated, and how many of its rows
+        have weight 0; None for all others, and where a row is out of bounds."""
+        if not (type(ids) is type(times) is type(weights) is type(values) is np.ndarray):
+            return None
+        if not (
+            ids.dtype == times.dtype == weights.dtype == _INT64
+            and values.dtype == self.params.value_type
+        ):
+            return None
+        try:
+            batch = _native.Batch(values, weights, times, ids)
+        except ValueError:  # not one contiguous dimension, or of unequal lengths
+            return None
+        zero_weight = batch.check(self.params.max_weight, 1 << self.params.id_bits)
+        return None if zero_weight < 0 else (batch, zero_weight)
 
     def _append(self, bag: Self, incoming: int) -> None:
         self._reserve(self._rows + bag._rows, self._events + bag._events)
-        self._rows, self._events = _kernels.append_alive(
-            *bag._bag, bag._rows, self._plan.ages, self._marks, *self._bag, self._rows,
-            self._events,
-        )  # fmt: skip
+        _native.append_alive(self._plan.decay, bag._room, self._marks, self._room)
+        self._rows = self._room.rows
 
     def _make_room(self, incoming: int) -> None:
         """Room for one more block, by growing the bag up to its limit, else by compacting it."""
         if self._has_room():
             return
-        block = BLOCK + 1
+        block = _native.ADMITTED_ROWS
         if self._rows + block > self._limit():
             self.compact()
         if not self._has_room():
             wanted = max(FIRST_ROOM, 2 * self._rows, self._rows + incoming) + block
             rows = max(min(self._limit() + block, wanted), self._rows + block)
             per_row = max(_FIRST_EVENTS, -(-2 * self._events // max(1, self._rows)))
-            self._reserve(rows, max(rows * per_row, self._events) + 2 * _kernels.FLAT)
+            self._reserve(rows, max(rows * per_row, self._events) + 2 * _native.ADMITTED_EVENTS)
 
     def _has_room(self) -> bool:
-        return self._rows + BLOCK < len(self._bag.first) and self._events + _kernels.FLAT <= len(
-            self._bag.events
-        )
+        return self._rows + _native.ADMITTED_ROWS <= len(
+            self._bag.ids
+        ) and self._events + _native.ADMITTED_EVENTS <= len(self._bag.events)
 
     def _limit(self) -> int:
         """A row number has to fit the kernels' words."""
-        return min(super()._limit(), _kernels.MAX_ROWS)
+        return min(super()._limit(), _MAX_ROWS)
+
+    @property
+    def _events(self) -> int:
+        return self._room.event_count
 
     def _reserve(self, rows: int, events: int) -> None:
-        """Arrays for so many rows and events, one of each to spare: kernels write before they
-        decide whether to keep."""
+        """Room for so many rows and events, one of each to spare: kernels write before they decide
+        whether to keep."""
         room, events_room = len(self._bag.ids), len(self._bag.events)
         if rows >= room or events >= events_room:
-            larger = _Bag.empty(max(rows + 1, room), max(events + 1, events_room))
-            self._bag = self._moved_to(larger)
+            self._move_to(_Bag.empty(max(rows + 1, room), max(events + 1, events_room)))
 
-    def _moved_to(self, bag: _Bag) -> _Bag:
-        """A bag with the rows and events of this one."""
-        copy_rows(bag[:4], self._bag[:4], self._rows)
-        copy_rows(bag[4:5], self._bag[4:5], self._rows + 1)
-        copy_rows(bag[5:], self._bag[5:], self._events)
-        return bag
+    def _move_to(self, bag: _Bag) -> None:
+        """Have the rows and events in other columns."""
+        events = 0
+        if self._rows:
+            events = self._events
+            copy_rows(bag[:4], self._bag[:4], self._rows)
+            copy_rows(bag[4:5], self._bag[4:5], self._rows + 1)
+            copy_rows(bag[5:], self._bag[5:], events)
+        self._bag, self._room = bag, _native.Room(*bag, self._rows, events)
 
     # -------------------------------------------------------------------------------- compaction
 
     def _drop(self) -> None:
-        n, bag, ages = self._rows, self._bag, self._plan.ages
-        _scratch.reserve(n)
-        dead = _scratch.dead
-        bits = max(8, (n + n // 2).bit_length())
-        _kernels.mark_copies(
-            bag.values, bag.weights, bag.times, bag.ids, n, self.params.max_weight, _TABLE_SALT,
-            _scratch.table, bits, dead,
+        _scratch.reserve(self._rows, self._events)
+        _native.compact(
+            self._plan.decay, self._room, self._marks, self.params.max_weight,
+            self.params.capacity, _TABLE_SALT, _scratch.fates, _scratch.slots, _scratch.entries,
         )  # fmt: skip
-        _kernels.raise_marks(
-            bag.times, bag.first, bag.events, n, dead, ages, self.params.capacity, self._marks
-        )
-        self._rows, self._events = _kernels.squeeze(*bag, n, dead, ages, self._marks)
+        self._rows = self._room.rows
 
     def state(self) -> IntegralState:
         """The canonical state, copied out. O(rows log rows)."""
@@ -247,8 +232,5 @@ class IntegralRows(Bag):
         """For each level, how many rows expire there later than its watermark, and how many expire
         exactly then both there and at the next level. O(events)."""
         later, tied = np.zeros((2, len(self._marks)), dtype=np.int64)
-        _kernels.held_by_level(
-            self._bag.times, self._bag.first, self._bag.events, self._rows, self._plan.ages,
-            self._marks, later, tied,
-        )  # fmt: skip
+        _native.held_by_level(self._plan.decay, self._room, self._marks, later, tied)
         return later, tied

@@ -34,14 +34,17 @@ from decaysketch.answers.spread import hit_spread, weighed
 from decaysketch.core.observations import check_time
 from decaysketch.core.params import SketchParams
 from decaysketch.errors import ParameterError, UnanswerableQueryError
-from decaysketch.integral import _kernels
+from decaysketch.integral import _native
 from decaysketch.integral.state import NO_CLOCK, IntegralState
+from decaysketch.integral.tables import integral_plan
 
 __all__ = ["Estimator", "draw"]
 
 Int64Array = npt.NDArray[np.int64]
 
 Estimator = Literal["stratified", "level"]
+
+_NEVER = np.int64((1 << 63) - 1)  # later than every clock
 
 
 def draw(state: IntegralState, now: int, estimator: Estimator = "stratified") -> Sample:
@@ -69,7 +72,7 @@ def draw(state: IntegralState, now: int, estimator: Estimator = "stratified") ->
         strata = [(lowest, now)]
     else:  # where a watermark equals the one before, no integer expires between them
         ends = np.maximum(marks[: lowest + 1], now)
-        before = np.concatenate([[np.int64(_kernels.NEVER)], ends[:-1]])
+        before = np.concatenate([[_NEVER], ends[:-1]])
         falls = np.flatnonzero(ends < before)
         strata = [(level, int(ends[level])) for level in falls.tolist()]
 
@@ -118,11 +121,10 @@ class _Strata:
 
     def add(self, level: int, until: int) -> None:
         """The stratum of the integers left at a time, counted at a level."""
-        state, table = self.state, self.state.decay.steps(self.state.params.max_weight)
-        values = np.empty((0, 0), dtype=np.int64) if table.values is None else table.values
-        found = _kernels.stratum(
-            state.weights[self.start :], state.times[self.start :], len(self.seen), until,
-            table.ages, table.numerators, table.denominators, values, self.seen, *self.scratch,
+        state = self.state
+        found = _native.stratum(
+            integral_plan(state.params, state.decay).decay, state.weights[self.start :],
+            state.times[self.start :], until, self.seen, *self.scratch,
         )  # fmt: skip
         rows, lows, highs = (column[:found].copy() for column in self.scratch)
         rows += self.start

@@ -40,7 +40,7 @@ from decaysketch.answers.questions import AskedOfItsDecay, View, questions_of
 from decaysketch.answers.sample import Sample
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.observations import check_time, prepare
-from decaysketch.core.params import SketchParams
+from decaysketch.core.params import Differences, SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
 from decaysketch.core.verdicts import Identified, compare
@@ -176,6 +176,16 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
             if gathered >= ENOUGH:
                 self._flush()
             return
+        if not_after is None and (checked := self._rows.check(values, weights, timestamps, ids)):
+            columns, zero_weight = checked
+            if told is not None:
+                self._tell(told)
+            self._fed += len(columns)
+            self._zero_weight += zero_weight
+            self._rows.admit(columns)
+            self._changed()
+            return
+        # Columns that have to be converted, or a row that is at fault.
         batch = prepare(self.params, values, weights, timestamps, ids)
         taken = batch.not_after(not_after)
         if told is not None:
@@ -213,7 +223,9 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         return compare(self._rows.identified(), merged.identified(), rows)
 
     def _fold(self, *columns: Any) -> None:
-        self._rows.admit(prepare(self.params, *columns))
+        checked = self._rows.check(*columns)
+        assert checked, "single observations are validated when they are given"
+        self._rows.admit(checked[0])
         self._changed()
 
     def advance(self, now: int) -> None:
@@ -231,7 +243,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
             self._rows.advance(now)
             self._changed()
 
-    def _differences(self, other: Any) -> dict[str, tuple[Any, Any]]:
+    def _differences(self, other: Any) -> Differences:
         differences = super()._differences(other)
         if spec_of(self.decay) != spec_of(other.decay):
             differences["decay"] = (self.decay, other.decay)

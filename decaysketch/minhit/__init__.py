@@ -25,7 +25,7 @@ import numpy.typing as npt
 from decaysketch.core.params import SketchParams
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
-from decaysketch.minhit import _kernels
+from decaysketch.minhit import _native
 from decaysketch.minhit._plan import HashPlan, plan, plan_for
 
 __all__ = [
@@ -101,13 +101,9 @@ def top_levels(
     Raises:
         ParameterError: a column of the wrong type, length or range.
     """
-    p = plan(params, copy)
     id_column, weight_column = _columns(params, ids, weights)
     levels = np.empty(len(id_column), dtype=np.int8)
-    _kernels.top_levels(
-        id_column, weight_column, p.id_bits, p.mix, p.start_multiplier, p.offset, p.prime, p.top,
-        p.steps, levels,
-    )  # fmt: skip
+    _native.top_levels(plan(params, copy).native, id_column, weight_column, levels)
     return levels
 
 
@@ -115,13 +111,9 @@ def minimum_hashes(
     params: SketchParams, ids: npt.ArrayLike, weights: npt.ArrayLike, *, copy: int = 0
 ) -> Int64Array:
     """Least hash value among the integers of each observation; int64[n]. See :func:`top_levels`."""
-    p = plan(params, copy)
     id_column, weight_column = _columns(params, ids, weights)
     minima = np.empty(len(id_column), dtype=np.int64)
-    _kernels.minimum_hashes(
-        id_column, weight_column, p.id_bits, p.mix, p.start_multiplier, p.offset, p.prime, p.steps,
-        minima,
-    )  # fmt: skip
+    _native.minimum_hashes(plan(params, copy).native, id_column, weight_column, minima)
     return minima
 
 
@@ -147,14 +139,11 @@ def range_samples(
     Raises:
         ParameterError: a column of the wrong type, length or range.
     """
-    p = plan(params, copy)
     id_column, weight_column = _columns(params, ids, weights)
     level_column = _level_column(params, levels, len(id_column))
     hits = np.empty(len(id_column), dtype=np.int64)
-    _kernels.range_samples(
-        id_column, weight_column, level_column, p.id_bits, p.mix, p.start_multiplier, p.offset,
-        p.prime, p.chain, hits,
-    )  # fmt: skip
+    hash_ = plan(params, copy).native
+    _native.range_samples(hash_, id_column, weight_column, level_column, hits)
     return hits
 
 
@@ -172,14 +161,11 @@ def min_hits(
         int64[n]: the least ``j`` with ``h(max_weight * id + j) < floor(p / 2^level)``, or -1
         (``Delta`` of the paper, section 3.3). Arguments and errors as :func:`range_samples`.
     """
-    p = plan(params, copy)
     id_column, weight_column = _columns(params, ids, weights)
     level_column = _level_column(params, levels, len(id_column))
     positions = np.empty(len(id_column), dtype=np.int64)
-    _kernels.min_hits(
-        id_column, weight_column, level_column, p.id_bits, p.mix, p.multiplier, p.start_multiplier,
-        p.offset, p.prime, positions,
-    )  # fmt: skip
+    hash_ = plan(params, copy).native
+    _native.min_hits(hash_, id_column, weight_column, level_column, positions)
     return positions
 
 
@@ -194,13 +180,9 @@ def min_hits_all_levels(
         int64[n, M + 1]: column ``i`` is :func:`min_hits` of level ``i``, -1 where no integer is
         selected. Arguments and errors as :func:`top_levels`. O(M + log max_weight) each.
     """
-    p = plan(params, copy)
     id_column, weight_column = _columns(params, ids, weights)
-    positions = np.empty((len(id_column), p.top + 1), dtype=np.int64)
-    _kernels.min_hits_all_levels(
-        id_column, weight_column, p.id_bits, p.mix, p.multiplier, p.start_multiplier, p.offset,
-        p.prime, p.top, positions,
-    )  # fmt: skip
+    positions = np.empty((len(id_column), params.levels + 1), dtype=np.int64)
+    _native.min_hits_all_levels(plan(params, copy).native, id_column, weight_column, positions)
     return positions
 
 

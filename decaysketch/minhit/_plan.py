@@ -16,11 +16,16 @@ import numpy.typing as npt
 
 from decaysketch.core.params import SketchParams
 from decaysketch.errors import ParameterError
-from decaysketch.minhit import _kernels
+from decaysketch.minhit._native import Hash
 
 __all__ = ["HashPlan", "down_steps", "plan", "plan_for"]
 
 Int64Array = npt.NDArray[np.int64]
+
+# Kinds of row in the table of steps, and how many numbers a row has; see hash.h.
+REPEATABLE = 0  # (kind, q, d, base q, 0, 0): take (q, d) if possible
+GROUP = 1  # (kind, q0, d0, e, qe, length): take the first possible (q0 + k qe, d0 - k e)
+STEP_FIELDS = 6
 
 _LONGEST_UNROLLED = 8  # steps of a group that are listed; a longer group is one division
 
@@ -37,6 +42,7 @@ class HashPlan(NamedTuple):
     top: int  # M
     steps: Int64Array  # down steps, see derivation (3) of the kernels
     chain: Int64Array  # floor-sum chain, derivation (4)
+    native: Hash  # all of it, as the native kernels take it
 
 
 @lru_cache(maxsize=512)
@@ -70,16 +76,16 @@ def plan_for(
     top: int,
 ) -> HashPlan:
     """Tables for a hash function that is given by its numbers."""
+    start_multiplier = multiplier * max_weight % prime
+    steps = down_steps(prime, multiplier, max_weight - 1)
+    chain = _floor_sum_chain(prime, multiplier)
+    native = Hash(
+        id_bits=id_bits, mix=mix.tolist(), multiplier=multiplier,
+        start_multiplier=start_multiplier, offset=offset, prime=prime, top=top, steps=steps,
+        chain=chain.tolist(),
+    )  # fmt: skip
     return HashPlan(
-        id_bits=id_bits,
-        mix=mix,
-        multiplier=multiplier,
-        start_multiplier=multiplier * max_weight % prime,
-        offset=offset,
-        prime=prime,
-        top=top,
-        steps=down_steps(prime, multiplier, max_weight - 1),
-        chain=_floor_sum_chain(prime, multiplier),
+        id_bits, mix, multiplier, start_multiplier, offset, prime, top, steps, chain, native
     )
 
 
@@ -99,14 +105,14 @@ def down_steps(p: int, a: int, longest: int, *, unrolled: int = _LONGEST_UNROLLE
             if length - 1 <= unrolled:
                 for k in range(1, length):
                     q = qd + k * qe
-                    rows.append((_kernels.REPEATABLE, q, d - k * e, q, 0, 0))
+                    rows.append((REPEATABLE, q, d - k * e, q, 0, 0))
             else:
-                rows.append((_kernels.GROUP, qd, d, e, qe, length - 1))
+                rows.append((GROUP, qd, d, e, qe, length - 1))
             value_before = d - (length - 1) * e
             d, qd = d - length * e, qd + length * qe
             repeats = min((value_before - 1) // d, longest // qd)
             rows += [
-                (_kernels.REPEATABLE, qd << power, d << power, qd, 0, 0)
+                (REPEATABLE, qd << power, d << power, qd, 0, 0)
                 for power in reversed(range(repeats.bit_length()))
             ]
         if d == 1:
@@ -116,7 +122,7 @@ def down_steps(p: int, a: int, longest: int, *, unrolled: int = _LONGEST_UNROLLE
             e, qe = e - m * d, qe + m * qd
         elif not length:
             break
-    return np.array(rows, dtype=np.int64).reshape(-1, _kernels.STEP_FIELDS)
+    return np.array(rows, dtype=np.int64).reshape(-1, STEP_FIELDS)
 
 
 def _floor_sum_chain(p: int, a: int) -> Int64Array:

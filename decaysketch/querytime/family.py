@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from decaysketch.contract.family import Blob, Family, Head, Input, Promises
-from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
-from decaysketch.core.params import OPTIONS, SketchParams
+from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
+from decaysketch.core.params import OPTIONS, Form, SketchParams
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import rows, wire
@@ -35,22 +34,15 @@ class DecayRecipe(Recipe):
 
     @classmethod
     def read(
-        cls, blob: Blob, *, params: Any, decay: IntegralDecay | None, id_key: bytes | None
+        cls, blob: Blob, *, params: Own | None, decay: IntegralDecay | None, id_key: bytes | None
     ) -> DecaySketch:
         refuse_decay(decay)
         return DecaySketch.from_bytes(blob, params=params, id_key=id_key)
 
     @classmethod
-    def parse(
-        cls, form: Mapping[str, Any], *, id_key: bytes | None, table: IntegralDecay | None
-    ) -> Self:
+    def parse(cls, form: Form, *, id_key: bytes | None, table: IntegralDecay | None) -> Self:
         take_fields(form, "params")
         return cls(SketchParams.from_dict(form["params"], id_key=id_key))
-
-
-def _peek(blob: Blob) -> Head:
-    header = wire.peek(blob)
-    return Head(DecayRecipe.family, header.capacity, tuple(copy.rows for copy in header.copies))
 
 
 FAMILY = Family(
@@ -60,7 +52,7 @@ FAMILY = Family(
     sketch=DecaySketch,
     params=SketchParams,
     recipe=DecayRecipe,
-    peek=_peek,
+    peek=lambda blob: Head.of(DecayRecipe.family, wire.peek(blob)),
     input=Input(
         named_by="ids", value="optional", weight_bound="max_weight", clock=False, decay="query"
     ),

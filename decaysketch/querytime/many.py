@@ -17,21 +17,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.codec import bitpack as _bitpack
 from decaysketch.codec.fields import CHECKSUM_BYTES, begin
+from decaysketch.codec.rows import Rows
 from decaysketch.core.params import SketchParams
 from decaysketch.core.watermarks import NO_WATERMARK
-from decaysketch.minhit import plan
-from decaysketch.querytime import _many_kernels
-from decaysketch.querytime._at_once import read_rows
-from decaysketch.querytime.wire import FAMILY
+from decaysketch.querytime import _wire_native as _native
+from decaysketch.querytime.wire import FAMILY, stream_of
 
 __all__ = ["ManySketches", "decode_many", "digest_many", "encode_many", "joined_marks"]
 
 Int64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-_VARINT_BYTES = 10
 _MOST_ROWS = 1 << 23  # decoded at once; they take 32 bytes each
 
 
@@ -62,23 +59,15 @@ def encode_many(params: SketchParams, sketches: ManySketches) -> tuple[Bytes, In
         sketches: what they hold.
 
     Returns:
-        (buffer, offsets int64[sketches + 1] into it). About 2 us a sketch and 30 ns a row.
+        (buffer, offsets int64[sketches + 1] into it). About 1 us a sketch and 6 ns a row.
     """
-    prefix = np.frombuffer(bytes(begin(FAMILY, params, embed_params=True)), np.uint8)
-    offsets = sketches.offsets
-    count = len(offsets) - 1
-    sizes = np.diff(offsets)
-    marks = len(sketches.marks)
-    # Not max_words of each, which would be page after page of memory that is never written: the
-    # widest possible row takes 4 words, and blocks of few rows take a header of 9 words.
-    blocks = int((-(-sizes // _bitpack.BLOCK)).sum())
-    room = (
-        count * (len(prefix) + 3 * _VARINT_BYTES + CHECKSUM_BYTES)
-        + marks * _VARINT_BYTES + 32 * int(offsets[-1]) + 72 * blocks + 8 * count
+    prefix = bytes(begin(FAMILY, params, embed_params=True))
+    out = np.empty(_native.room(*sketches, prefix_bytes=len(prefix)), np.uint8)
+    out_offsets = np.empty(len(sketches.offsets), np.int64)
+    _native.encode(
+        *sketches, prefix=prefix, floats=params.value_type == "float64", out=out,
+        out_offsets=out_offsets,
     )  # fmt: skip
-    out, out_offsets = np.empty(room, np.uint8), np.empty(count + 1, np.int64)
-    words = np.zeros(_bitpack.max_words(int(sizes.max(initial=0))) + 2, np.uint64)
-    _many_kernels.encode(prefix, *sketches, params.value_type == "float64", words, out, out_offsets)
     _seal(out, out_offsets)
     return out[: out_offsets[-1]], out_offsets
 
@@ -98,7 +87,7 @@ def digest_many(params: SketchParams, sketches: ManySketches) -> list[str]:
     levels = params.levels + 1
     sizes = 1 + levels + 4 * np.diff(sketches.offsets)
     inputs = np.empty(int(sizes.sum()), np.int64)
-    _many_kernels.digest_inputs(*sketches, levels, inputs)
+    _native.digest_inputs(*sketches, levels=levels, out=inputs)
     base = hashlib.sha256(params.fingerprint)
     base.update(params.capacity.to_bytes(8, "little"))
     view = inputs.astype("<i8", copy=False).view(np.uint8).data
@@ -125,21 +114,26 @@ def decode_many(
         (sketches, read): those with ``read`` are checked as ``wire.decode`` checks them; of
         the others nothing was looked at but why they are not simple, and they have no rows.
     """
-    prefix = np.frombuffer(bytes(begin(FAMILY, params, embed_params=True)), np.uint8)
-    p = plan(params)
+    prefix = bytes(begin(FAMILY, params, embed_params=True))
     count = len(offsets) - 1
-    rows, newest, columns_at = (np.empty(count, np.int64) for _ in range(3))
+    rows, first_times, columns_at = (np.empty(count, np.int64) for _ in range(3))
     mark_offsets, marks = np.empty(count + 1, np.int64), np.empty(len(data), np.int64)
-    _many_kernels.read_heads(
-        data, offsets, prefix, p.top, rows, newest, columns_at, mark_offsets, marks
-    )
+    _native.read_heads(
+        data, offsets, prefix=prefix, top=params.levels, rows=rows, first_times=first_times,
+        columns_at=columns_at, mark_offsets=mark_offsets, marks=marks,
+    )  # fmt: skip
     marks = marks[: mark_offsets[-1]].copy()
     _check_sums(data, offsets, rows)
-    rows[rows > params.capacity * (p.top + 1)] = -1
+    rows[rows > params.capacity * (params.levels + 1)] = -1
     rows[np.cumsum(np.maximum(rows, 0)) > _MOST_ROWS] = -1  # two rows may take a byte: one by one
-    out_offsets, columns, _levels = read_rows(
-        params, data, offsets, rows, newest, columns_at, mark_offsets, marks
-    )
+    columns = Rows.room(int(np.maximum(rows, 0).sum()))
+    out_offsets = np.empty(count + 1, np.int64)
+    _native.read_many(
+        stream_of(params), data, offsets, rows=rows, first_times=first_times,
+        columns_at=columns_at, mark_offsets=mark_offsets, marks=marks,
+        times=columns.times, ids=columns.ids, weights=columns.weights, values=columns.value_keys,
+        out_offsets=out_offsets,
+    )  # fmt: skip
     read = rows >= 0
     kept = np.diff(mark_offsets) * read
     if not read.all():
@@ -168,7 +162,7 @@ def joined_marks(
     if not len(sketches.marks):
         return np.zeros(count + 1, np.int64), sketches.marks
     joined = np.full((count, params.levels + 1), NO_WATERMARK, np.int64)
-    _many_kernels.join_marks(keys, sketches.mark_offsets, sketches.marks, joined)
+    _native.join_marks(keys, sketches.mark_offsets, sketches.marks, joined)
     found = joined != NO_WATERMARK
     return np.concatenate([[0], np.cumsum(found.sum(axis=1))]), joined[found]
 

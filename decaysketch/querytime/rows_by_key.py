@@ -5,14 +5,13 @@ those that came in beside those that the last compaction kept, and are compacted
 are a few times as many. What is not later than the watermarks of its sketch is turned away before.
 Laziness changes no state: whoever reads compacts first.
 
-A key with ten rows takes some 500 bytes; working memory of a compaction is about 150 bytes a row.
+A key with ten rows takes some 350 bytes; with working memory of compactions a row takes about 130.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,9 @@ from decaysketch import minhit
 from decaysketch.core.params import SketchParams
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.minhit import plan
-from decaysketch.querytime import _rows_by_key_kernels as _kernels
+from decaysketch.querytime._rows_by_key_native import RECORD_FIELDS, ByKey
+from decaysketch.querytime._rows_by_key_native import count as count_records
+from decaysketch.querytime._rows_by_key_native import scatter as scatter_records
 from decaysketch.querytime.many import ManySketches
 from decaysketch.querytime.state import SketchState
 
@@ -43,31 +44,23 @@ _WORTH_LOOKING = 0.75
 _ROWS_AT_A_TIME = 1 << 22
 _LARGEST_LIMIT = 1 << 25  # a row number has to fit the kernels' words
 
-_SALT = np.uint64(secrets.randbits(64) | 1)  # keys tables that are fed from the network
+_MAX_PARTITIONS = 512
+
+_SALT = secrets.randbits(64) | 1  # keys tables that are fed from the network
 
 
-class _Chunk(NamedTuple):
-    codes: Int32Array
-    values: Int64Array
-    weights: Int64Array
-    times: Int64Array
-    ids: Int64Array
-    levels: npt.NDArray[np.int8]  # empty: not known
+class _States(NamedTuple):
+    """States of keys, as compactions leave them: key ``k`` has the records ``offsets[k]`` to
+    ``offsets[k + 1]``, and as many watermarks, of level 0 and up, as are set."""
 
-    def each(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> _Chunk:
-        """Of every column something else."""
-        columns: tuple[npt.NDArray[Any], ...] = self
-        return _Chunk(*map(change, columns))
+    records: Int64Array  # [rows, RECORD_FIELDS], which the kernels alone read
+    offsets: Int64Array
+    mark_offsets: Int64Array
+    marks: Int64Array
 
 
-def _read_only(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """One kernel signature, whoever owns the memory."""
-    view = np.ascontiguousarray(column).view()
-    view.setflags(write=False)
-    return view
-
-
-_NO_LEVELS = np.empty(0, np.int8)
+def _no_records(rows: int) -> Int64Array:
+    return np.empty((rows, RECORD_FIELDS), np.int64)
 
 
 class RowsByKey:
@@ -80,23 +73,27 @@ class RowsByKey:
 
     def __init__(self, params: SketchParams, limit: int | None = None) -> None:
         self.params = params
-        p = plan(params)
-        self._hash = (p.id_bits, p.mix, p.start_multiplier, p.offset, p.prime, p.top, p.steps)
+        self._kernels = ByKey(
+            plan(params).native,
+            max_weight=params.max_weight,
+            capacity=params.capacity,
+            levels=params.levels + 1,
+            salt=_SALT,
+        )
         self._smallest_limit = min(limit or _SMALLEST_LIMIT, _SMALLEST_LIMIT)
-        self._chunks: list[_Chunk] = []
-        self._incoming = 0
+        self._incoming = _no_records(0)  # with room for more than there are
+        self._came = 0
         self._turns_away = False  # whether to look for rows that are not later than a watermark
-        self._kept = np.empty((0, _kernels.FIELDS), np.int64)  # records, key by key
-        self._spare = np.empty((0, _kernels.FIELDS), np.int64)  # memory for the next compaction
-        self._offsets = np.zeros(1, np.int64)
-        self._mark_offsets = np.zeros(1, np.int64)
-        self._marks = np.empty(0, np.int64)
+        none, start = np.empty(0, np.int64), np.zeros(1, np.int64)
+        self._kept = _States(_no_records(0), start, start, none)
+        self._spare = _no_records(0)  # memory for the next states: touching new memory is dear
+        self._sorted = _no_records(0)  # and for records that came, by partitions
         self._keys = 0
 
     @property
     def rows(self) -> int:
         """Rows held, superfluous ones included."""
-        return len(self._kept) + self._incoming
+        return len(self._kept.records) + self._came
 
     def add(
         self,
@@ -107,7 +104,7 @@ class RowsByKey:
         times: Int64Array,
         ids: Int64Array,
     ) -> None:
-        """Take validated rows; the arrays are kept, and must not change afterwards.
+        """Take validated rows.
 
         Args:
             keys: how many keys there are by now.
@@ -116,43 +113,39 @@ class RowsByKey:
             weights, times, ids: as of a sketch's update.
         """
         self._keys = keys
-        if len(codes) > _ROWS_AT_A_TIME:  # so that the rows of no key exceed ``MAX_ROWS``
-            for first in range(0, len(codes), _ROWS_AT_A_TIME):
-                part = slice(first, first + _ROWS_AT_A_TIME)
-                self.add(keys, codes[part], values[part], weights[part], times[part], ids[part])
-            return
-        if not len(codes):
-            return
-        chunk = _Chunk(codes, values, weights, times, ids, _NO_LEVELS).each(_read_only)
-        taken = len(codes)
-        if self._turns_away:
-            chunk, taken = self._admitted(chunk)
-        self._chunks.append(chunk)
-        self._incoming += taken
-        if self.rows > self._limit():
-            self.compact()
+        for first in range(0, len(codes), _ROWS_AT_A_TIME):
+            rows = slice(first, first + _ROWS_AT_A_TIME)
+            self._take(codes[rows], values[rows], weights[rows], times[rows], ids[rows])
+            if self.rows > self._limit():
+                self.compact()
 
-    def _admitted(self, chunk: _Chunk) -> tuple[_Chunk, int]:
-        """Without the rows that are not later than the watermarks of the last compaction; and how
-        many are left."""
-        levels = np.empty(len(chunk.codes), np.int8)
-        taken = _kernels.find_levels(
-            chunk.codes, chunk.weights, chunk.times, chunk.ids, *self._hash, self._mark_offsets,
-            self._marks, levels,
-        )  # fmt: skip
-        chunk = chunk._replace(levels=levels)
-        self._turns_away = taken <= _WORTH_LOOKING * len(levels)
-        if 2 * taken < len(levels):
-            rows = np.flatnonzero(levels != _kernels.TURNED_AWAY)
-            chunk = chunk.each(lambda column: column[rows])
-        return chunk.each(_read_only), taken
+    def _take(
+        self,
+        codes: Int32Array,
+        values: Int64Array,
+        weights: Int64Array,
+        times: Int64Array,
+        ids: Int64Array,
+    ) -> None:
+        needed = self._came + len(codes)
+        if needed > len(self._incoming):
+            grown = _no_records(max(needed, min(2 * len(self._incoming), self._limit())))
+            grown[: self._came] = self._incoming[: self._came]
+            self._incoming = grown
+        look = self._kept if self._turns_away else None
+        values, weights, times, ids = map(np.ascontiguousarray, (values, weights, times, ids))
+        free = self._incoming[self._came :]
+        taken = self._kernels.take(codes, values, weights, times, ids, free, look)
+        self._came += taken
+        if self._turns_away:
+            self._turns_away = taken <= _WORTH_LOOKING * len(codes)
 
     def _limit(self) -> int:
         smallest = self._smallest_limit
-        if not len(self._marks):
+        if not len(self._kept.marks):
             full = _FILL_FACTOR * self.params.capacity * self._keys
             smallest = min(max(_FIRST_LIMIT, full), smallest)
-        return min(max(smallest, _BAG_FACTOR * len(self._kept)), _LARGEST_LIMIT)
+        return min(max(smallest, _BAG_FACTOR * len(self._kept.records)), _LARGEST_LIMIT)
 
     def raise_marks(self, offsets: Int64Array, marks: Int64Array) -> None:
         """Start with the watermarks of sketches whose rows are added; first of all.
@@ -162,82 +155,78 @@ class RowsByKey:
             marks: those that are set, of each key, from level 0 up.
         """
         self._keys = len(offsets) - 1
-        self._mark_offsets, self._marks = offsets, marks
+        self._kept = _States(_no_records(0), np.zeros_like(offsets), offsets, marks)
         self._turns_away = bool(len(marks))
 
     def compact(self) -> None:
         """Bring every key to its state. O(rows held + keys)."""
-        if len(self._offsets) == self._keys + 1 and not self._chunks:
+        if len(self._kept.offsets) == self._keys + 1 and not self._came:
             return
-        self._offsets = _padded(self._offsets, self._keys + 1)
-        self._mark_offsets = _padded(self._mark_offsets, self._keys + 1)
-        if not self._chunks:
+        before = self._kept._replace(
+            offsets=_padded(self._kept.offsets, self._keys + 1),
+            mark_offsets=_padded(self._kept.mark_offsets, self._keys + 1),
+        )
+        self._kept = before
+        if not self._came:
             return
         shift = 0
-        while self._keys - 1 >> shift >= _kernels.MAX_PARTITIONS:
+        while self._keys - 1 >> shift >= _MAX_PARTITIONS:
             shift += 1
-        counts = np.zeros((self._keys - 1 >> shift) + 1, np.int64)
-        for chunk in self._chunks:
-            _kernels.count_partitions(chunk.codes, chunk.weights, chunk.levels, shift, counts)
-        _kernels.count_record_partitions(self._kept, shift, counts)
-        partitions = np.concatenate([[0], np.cumsum(counts)])
-        positions = partitions[:-1].copy()
-        records = self._records(int(partitions[-1]))
-        _kernels.scatter_records(self._kept, shift, positions, records)
-        largest = np.diff(self._offsets)
-        self._kept = records[:0]
-        while self._chunks:
-            chunk = self._chunks.pop()
-            _kernels.scatter(*chunk, shift, positions, records)
-            largest += np.bincount(chunk.codes, minlength=self._keys)
-        self._incoming = 0
-        largest_key = int(largest.max(initial=0))
-        levels = self.params.levels + 1
-        overflowing = int((largest > self.params.capacity).sum())
-        before = int((np.diff(self._mark_offsets) > 0).sum())
-        marks = np.empty(min(self._keys, overflowing + before) * levels, np.int64)
-        offsets, mark_offsets = (np.empty(self._keys + 1, np.int64) for _ in range(2))
-        kept = _kernels.build(
-            records, partitions, shift, self._keys, self.params.capacity, self.params.max_weight,
-            *self._hash, self._mark_offsets, self._marks, _SALT, int(counts.max(initial=0)),
-            largest_key, offsets, mark_offsets, marks,
-        )  # fmt: skip
-        if 2 * kept > len(records):
-            self._kept = records[:kept]
-        else:
-            self._kept, self._spare = records[:kept].copy(), records
-        self._offsets, self._mark_offsets = offsets, mark_offsets
-        self._marks = marks[: mark_offsets[-1]].copy()
-        self._turns_away = bool(len(self._marks))
+        count = (self._keys - 1 >> shift) + 1
+        incoming, partitions = self._by_partition(shift, count)
+        ends = before.offsets[np.minimum(np.arange(count + 1) << shift, self._keys)]
+        largest = int((np.diff(partitions) + np.diff(ends)).max())
+        rows = self.rows
+        marked = int((np.diff(before.mark_offsets) > 0).sum())
+        marked = min(self._keys, marked + rows // (self.params.capacity + 1))
+        offsets, mark_offsets = np.empty((2, self._keys + 1), np.int64)
+        marks = np.empty(marked * (self.params.levels + 1), np.int64)
+        records, self._spare = self._spare, _no_records(0)
+        if len(records) < rows:
+            records = _no_records(rows)
+        after = _States(records, offsets, mark_offsets, marks)
+        self._kernels.build(before, incoming, partitions, shift, largest, after)
+        self._came = 0
+        self._spare = before.records if before.records.base is None else before.records.base
+        self._kept = after._replace(
+            records=records[: offsets[-1]], marks=marks[: mark_offsets[-1]].copy()
+        )
+        self._turns_away = bool(len(self._kept.marks))
 
-    def _records(self, rows: int) -> Int64Array:
-        """Memory that is there already: the system takes as long to give it as filling it takes."""
-        spare, self._spare = self._spare, np.empty((0, _kernels.FIELDS), np.int64)
-        if len(spare) < rows:
-            return np.empty((rows, _kernels.FIELDS), np.int64)
-        return spare[:rows]
+    def _by_partition(self, shift: int, count: int) -> tuple[Int64Array, Int64Array]:
+        """The records that came, in so many partitions by their keys, and where those start."""
+        came = self._incoming[: self._came]
+        if count == 1:
+            return came, np.array([0, len(came)], np.int64)
+        counts = np.zeros(count, np.int64)
+        count_records(came, shift, counts)
+        partitions = np.concatenate([[0], np.cumsum(counts)])
+        if len(self._sorted) < len(came):
+            self._sorted = _no_records(len(self._incoming))
+        scatter_records(came, shift, partitions[:-1].copy(), self._sorted)
+        return self._sorted, partitions
 
     def sketches(self, start: int, stop: int) -> ManySketches:
         """Canonical states of the keys numbered ``start`` to ``stop - 1``; see :meth:`compact`."""
         self.compact()
-        offsets = self._offsets[start : stop + 1]
-        mark_offsets = self._mark_offsets[start : stop + 1]
-        records = self._kept[offsets[0] : offsets[-1]]
-        marks = self._marks[mark_offsets[0] : mark_offsets[-1]]
-        offsets, mark_offsets = offsets - offsets[0], mark_offsets - mark_offsets[0]
+        offsets = self._kept.offsets[start : stop + 1]
+        mark_offsets = self._kept.mark_offsets[start : stop + 1]
+        records = self._kept.records[offsets[0] : offsets[-1]]
+        marks = self._kept.marks[mark_offsets[0] : mark_offsets[-1]]
+        chosen = _States(records, offsets - offsets[0], mark_offsets - mark_offsets[0], marks)
         times, ids, weights, values = (np.empty(len(records), np.int64) for _ in range(4))
         largest = int(np.diff(offsets).max(initial=0))
-        _kernels.canonical_rows(
-            records, offsets, self.params.max_weight, largest, times, ids, weights, values
-        )
-        return ManySketches(offsets, times, ids, weights, values, mark_offsets, marks)
+        self._kernels.write(chosen, largest, times, ids, weights, values)
+        return ManySketches(chosen.offsets, times, ids, weights, values, chosen.mark_offsets, marks)
 
     def ranges(self, rows: int, keys: int) -> list[tuple[int, int]]:
         """Ranges of key numbers that hold about so many rows, or keys, at most; see ``compact``."""
         self.compact()
         found, start = [], 0
         while start < self._keys:
-            stop = int(np.searchsorted(self._offsets, self._offsets[start] + rows, side="right"))
+            stop = int(
+                np.searchsorted(self._kept.offsets, self._kept.offsets[start] + rows, side="right")
+            )
             stop = max(start + 1, min(stop - 1, start + keys, self._keys))
             found.append((start, stop))
             start = stop
@@ -247,7 +236,7 @@ class RowsByKey:
     def nbytes(self) -> int:
         """Bytes of memory, at the height of the next compaction."""
         per_key = self._keys * 16
-        return self.rows * BYTES_OF_A_ROW + self._marks.nbytes + per_key
+        return self.rows * BYTES_OF_A_ROW + self._kept.marks.nbytes + per_key
 
 
 def _padded(offsets: Int64Array, length: int) -> Int64Array:

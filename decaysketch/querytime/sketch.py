@@ -50,8 +50,6 @@ from decaysketch.querytime.verdicts import verdicts_of
 
 __all__ = ["DecaySketch", "SketchStats"]
 
-_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SketchStats(Stats):
@@ -102,7 +100,6 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         self._zero_weight = 0
         self._before: QueryTimeSnapshot | None = None  # the last one that queries have read
         self._pending = PendingRows(params)
-        self._value_dtype = _FLOAT64 if params.value_type == "float64" else _INT64
 
     def _empty(self) -> Self:
         return type(self)(self.params)
@@ -141,58 +138,38 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
         Complexity: O(log max_weight) arithmetic steps for each row and copy, amortised.
         """
-        if not_after is None and (gathered := self._pending.take(values, weights, timestamps, ids)):
-            if gathered >= ENOUGH:
-                self._flush()
-            return
-        self._update_columns(values, weights, timestamps, ids, not_after)
-
-    def _update_columns(
-        self,
-        values: npt.ArrayLike | None,
-        weights: npt.ArrayLike,
-        timestamps: npt.ArrayLike,
-        ids: npt.ArrayLike,
-        not_after: int | None,
-    ) -> None:
-        if not_after is None and self._admit_fast(values, weights, timestamps, ids):
-            return
+        if not_after is None:
+            if gathered := self._pending.take(values, weights, timestamps, ids):
+                if gathered == ENOUGH:
+                    self._flush()
+                return
+            zero_weight = self._admit(values, weights, timestamps, ids)
+            if zero_weight >= 0:
+                self._fed += len(ids)  # type: ignore[arg-type]
+                self._zero_weight += zero_weight
+                return
+        # Columns that have to be converted, or a row that is at fault.
         batch = prepare(self.params, values, weights, timestamps, ids)
         taken = batch.not_after(not_after)
         self._fed += len(batch.ids)
         self._too_late += len(batch.ids) - len(taken.ids)
         self._zero_weight += int((taken.weights == 0).sum())
         for bag in self._bags:
-            bag.admit(taken)
+            bag.admit(*taken, checked=True)
         self._changed()
 
-    def _admit_fast(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> bool:
-        """Admit arrays that need no conversion; False, with nothing taken, for all others."""
-        if not (
-            type(ids) is type(timestamps) is type(weights) is type(values) is np.ndarray
-            and values.dtype == self._value_dtype
-            and ids.ndim == 1
-            and values.shape == weights.shape == timestamps.shape == ids.shape
-        ):
-            return False
-        zero_weight = self._admit_unchecked(values, weights, timestamps, ids)
-        if zero_weight < 0:
-            return False  # the slow path converts, or finds the row at fault
-        self._fed += len(ids)
-        self._zero_weight += zero_weight
-        return True
-
-    def _admit_unchecked(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> int:
-        """See ``RetainedRows.admit_unchecked``: what one copy takes, all of them take."""
-        zero_weight = self._bags[0].admit_unchecked(values, weights, timestamps, ids)
+    def _admit(self, values: Any, weights: Any, timestamps: Any, ids: Any) -> int:
+        """See ``Rows.admit``: what one copy takes, all of them take."""
+        zero_weight = self._bags[0].admit(values, weights, timestamps, ids)
         if zero_weight >= 0:
             for bag in self._bags[1:]:
-                bag.admit_unchecked(values, weights, timestamps, ids)
-            self._changed()
+                bag.admit(values, weights, timestamps, ids)
+            if self._snapshot is not None:
+                self._changed()
         return zero_weight
 
     def _fold(self, *columns: Any) -> None:
-        zero_weight = self._admit_unchecked(*columns)
+        zero_weight = self._admit(*columns)
         assert zero_weight == 0, "single observations are validated when they are given"
 
     def verdicts(
@@ -361,7 +338,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 def _warnings(snapshot: QueryTimeSnapshot) -> tuple[str, ...]:
     """Of a sketch: what a count of all that it can answer for says."""
     times = [int(state.times[0]) for state in snapshot.states if len(state)]
-    exact, *_, since = snapshot.complete_since
+    exact, since = snapshot.complete_since[0], snapshot.complete_since[-1]
     if not times or exact is None:
         return ()  # nothing was discarded
     newest = max(*times, exact)

@@ -24,7 +24,6 @@ from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import cohen_strauss, stratified, wire
-from decaysketch.querytime.rows import RetainedRows
 from decaysketch.querytime.state import SketchState, digest_of
 
 __all__ = ["Estimator", "QueryTimeSnapshot"]
@@ -132,8 +131,8 @@ class QueryTimeSnapshot(Snapshot):
         state = self.states[0]
         return Identified(state.ids, state.weights, state.times, state.value_keys)
 
-    def bags(self) -> Sequence[RetainedRows]:
-        return [RetainedRows.frozen(state) for state in self.states]
+    def bags(self) -> Sequence[SketchState]:
+        return self.states
 
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
         """The sketch on the wire; see :func:`decaysketch.querytime.wire.encode`."""

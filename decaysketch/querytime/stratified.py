@@ -33,7 +33,8 @@ from decaysketch.answers.sample import (
 )
 from decaysketch.answers.spread import weighed
 from decaysketch.decay import Decay
-from decaysketch.querytime import _kernels
+from decaysketch.querytime._native import known_hits
+from decaysketch.querytime.rows import columns_of
 from decaysketch.querytime.state import SketchState
 
 __all__ = ["assemble", "bands_of", "draw"]
@@ -93,10 +94,9 @@ def _hits(
         return minhit.range_samples(state.params, state.ids, state.weights, levels, copy=state.copy)
     old, known = earlier
     hits, unknown = np.empty(len(state), np.int64), np.empty(len(state), np.int64)
-    count = _kernels.known_hits(
-        state.times, state.ids, state.weights, levels,
-        old.times, old.ids, old.weights, known.levels, known.hits, hits, unknown,
-    )  # fmt: skip
+    count = known_hits(
+        columns_of(state, levels), columns_of(old, known.levels), known.hits, hits, unknown
+    )
     rows = unknown[:count]
     hits[rows] = minhit.range_samples(
         state.params, state.ids[rows], state.weights[rows], levels[rows], copy=state.copy

@@ -14,9 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch import minhit
-from decaysketch.core import _verdict_kernels as kernels
-from decaysketch.core._sort_kernels import sort_by_time
-from decaysketch.core.arrays import read_only
 from decaysketch.core.observations import Observations
 from decaysketch.core.verdicts import (
     Batch,
@@ -93,8 +90,7 @@ def count_verdicts(before: Sequence[SketchState], post: Sequence[SketchState]) -
 
 
 def _rows_of(state: SketchState) -> Identified:
-    columns = (state.ids, state.weights, state.times, state.value_keys)
-    return Identified(*map(read_only, columns))
+    return Identified(state.ids, state.weights, state.times, state.value_keys)
 
 
 def _judge(
@@ -105,29 +101,6 @@ def _judge(
     capacity: int,
 ) -> VerdictArray:
     """Verdicts under one hash function; ``marks`` hold before a row of the batch is looked at."""
-    rows, raised = batch.rows, marks.copy()
-    old = _rows_of(state)
-    held = batch.find_in(old.first, old.second)
-    replaced = np.zeros(len(state), np.uint8)
-    new_times, new_levels = np.empty(batch.groups, np.int64), np.empty(batch.groups, np.int8)
-    levels = read_only(levels)
-    count = kernels.find_new(
-        rows.times, rows.values, levels, batch.latest, batch.groups, held, old.times, old.values,
-        raised, replaced, new_times, new_levels,
-    )  # fmt: skip
-    if count:
-        keys, words = np.empty((2, count), np.uint64), np.empty((2, count), np.uint32)
-        swapped, newest = sort_by_time(
-            new_times, new_levels, count, keys[0], words[0], keys[1], words[1]
-        )
-        kernels.raise_marks(
-            old.times, read_only(state.levels), replaced, keys[int(swapped)],
-            words[int(swapped)], count, newest, capacity, raised,
-            np.zeros(len(marks) + 1, np.int64),
-        )  # fmt: skip
-    verdicts = np.empty(len(rows.times), np.int8)
-    kernels.judge_by_marks(
-        rows.times, rows.values, levels, batch.group, batch.latest, held, old.times, old.values,
-        raised, verdicts,
-    )  # fmt: skip
-    return verdicts
+    held = _rows_of(state).contiguous()
+    state_levels = np.ascontiguousarray(state.levels)
+    return batch.judge_by_marks(levels, held, state_levels, marks.copy(), capacity)

@@ -199,7 +199,7 @@ def _named(function: str, recipe: Recipe, columns: Arrays) -> tuple[list[str], l
     ids: list[pa.Array] = []
     for column in columns[len(_LEADING) :]:
         ids += column.flatten() if pa.types.is_struct(column.type) else [column]
-    numbered = FAMILIES[recipe.family].input.named_by == "sequence"
+    numbered = recipe.kind.input.named_by == "sequence"
     if numbered and len(ids) != 2:
         raise FunctionError(
             f"{function}: {len(ids)} ids are given; a sampler of the family {recipe.family!r} "

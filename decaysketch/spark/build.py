@@ -35,7 +35,7 @@ from decaysketch.batch import (
     refusal_finder,
 )
 from decaysketch.errors import ParameterError
-from decaysketch.families import FAMILIES, Params, Recipe, recipe_of
+from decaysketch.families import Params, Recipe, recipe_of
 from decaysketch.spark import pushdown
 from decaysketch.spark._names import quoted
 from decaysketch.spark.splits import (
@@ -46,7 +46,6 @@ from decaysketch.spark.splits import (
     is_uri,
     parquet_tasks,
 )
-from decaysketch.spark.worker import share_kernel_cache
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -145,13 +144,13 @@ def merge_table(
         ParameterError: keys that Spark compares in another way, or a family whose merge is not
             idempotent.
     """
-    FAMILIES[recipe.family].check_deliverable("a table whose tasks may run again")
+    recipe.kind.check_deliverable("a table whose tasks may run again")
     names = [*by, *(field.name for field in RESULT_FIELDS)]
     columns = list(map(quoted, names))
     table = table.select(*columns)
     schema = table.schema
     keys = [_compared_by_bytes(name, schema) for name in by]
-    merge = WorkerFunction(partition_merger(by, recipe))
+    merge = partition_merger(by, recipe)
     if salts > 1:
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -162,7 +161,7 @@ def merge_table(
         from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import StructType
 
-        merge = WorkerFunction(partition_merger(by, recipe, tally=True))
+        merge = partition_merger(by, recipe, tally=True)
         schema = StructType([*schema.fields, *from_arrow_schema(pa.schema(TALLY_FIELDS)).fields])
     if not keys:
         return table.repartition(1).mapInArrow(merge, schema)
@@ -216,15 +215,14 @@ def refusal_table(
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerFunction:
-    """A function for ``mapInArrow``: in a worker it first sees to the cache of kernels."""
+class OfSplits:
+    """A function for ``mapInArrow`` that is given the rows of a task's splits of the log."""
 
     function: BatchFunction
-    splits_of: TaskSplits | None = None
+    splits_of: TaskSplits
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        share_kernel_cache()
-        return self.function(batches if self.splits_of is None else self.splits_of(batches))
+        return self.function(self.splits_of(batches))
 
 
 def detect_format(log: Log) -> str:
@@ -291,8 +289,9 @@ class _Source:
     parts: ParquetTasks | None
 
     def run(self, function: BatchFunction, schema: StructType | str) -> DataFrame:
-        splits_of = None if self.parts is None else TaskSplits(self.parts.starts)
-        return self.rows.mapInArrow(WorkerFunction(function, splits_of), schema)
+        if self.parts is not None:
+            function = OfSplits(function, TaskSplits(self.parts.starts))
+        return self.rows.mapInArrow(function, schema)
 
 
 def _source(

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from decaysketch.batch import BuiltWith, ColumnMapping, RowFilter
 from decaysketch.errors import IncompatibleSketchError
-from decaysketch.families import FAMILIES, Recipe, recipe_of
+from decaysketch.families import Recipe, recipe_of
 from decaysketch.spark.build import sketch_table
 from decaysketch.spark.tables import SketchTable, TableError
 
@@ -178,7 +178,7 @@ def merge_rows(
         ParameterError: a family whose merge is not idempotent: a batch may be merged again.
         TableError: ``path`` is something else, or its keys are other columns.
     """
-    FAMILIES[recipe.family].check_deliverable("a streaming query")
+    recipe.kind.check_deliverable("a streaming query")
     if most_runs < 1:
         raise TableError(f"most_runs is {most_runs}; expected at least 1")
     merger = _Merger(

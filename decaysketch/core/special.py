@@ -1,0 +1,81 @@
+"""Special functions of intervals and sizes.
+
+SciPy has them. It takes longer to import, and more memory, than all of this library, and what
+builds, merges and encodes sketches asks for none of them: SciPy is imported with the first answer,
+and need not be installed where none is given. Of strangers' bytes only :func:`binomial_at_most` is
+asked, which needs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["binomial_at_most", "gammaincinv", "gammaln", "log_ndtr", "ndtri"]
+
+Float64Array = npt.NDArray[np.float64]
+
+_NEGLIGIBLE = 1e-17  # of a sum
+
+
+@cache
+def _scipy() -> Any:
+    try:
+        from scipy import special
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "answers and for_accuracy need scipy: pip install scipy", name=error.name
+        ) from error
+    return special
+
+
+def ndtri(probability: float) -> float:
+    """The quantile of the standard normal distribution."""
+    return float(_scipy().ndtri(probability))
+
+
+def log_ndtr(x: Float64Array) -> Float64Array:
+    """The logarithm of the cumulative distribution of the standard normal, each entry's."""
+    return _scipy().log_ndtr(x)  # type: ignore[no-any-return]
+
+
+def gammaln(x: float) -> float:
+    """The logarithm of the gamma function at ``x > 0``."""
+    return float(_scipy().gammaln(x))
+
+
+def gammaincinv(shape: Float64Array, probability: float) -> Float64Array:
+    """The quantile of the gamma distribution of scale 1, for each shape."""
+    return _scipy().gammaincinv(shape, probability)  # type: ignore[no-any-return]
+
+
+def binomial_at_most(k: int, n: int, p: float) -> float:
+    """``P[Bin(n, p) <= k]``, with a relative error of about 1e-9; 1.0 from the mean on.
+
+    Args:
+        k, n: ``0 <= k < n``.
+        p: ``0 <= p < 1``.
+
+    Returns:
+        The sum of the terms from the last back to where they no longer matter, of which there are
+        O(sqrt(n)): below the mean each is smaller than the one after it.
+
+    Example:
+        >>> round(binomial_at_most(1, 4, 0.5), 12)  # 5 of 16
+        0.3125
+    """
+    if k >= n * p:  # and so not below the median
+        return 1.0
+    last = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    term = total = math.exp(last + k * math.log(p) + (n - k) * math.log1p(-p))
+    odds = (1.0 - p) / p
+    for j in range(k, 0, -1):
+        term *= odds * j / (n - j + 1)
+        total += term
+        if term < _NEGLIGIBLE * total:
+            break
+    return total
