@@ -28,7 +28,6 @@ from api.operations import offline
 from api.operations.keys import keys
 from api.operations.orphan import end_with_parent
 from api.operations.starting import AddressError, check_address
-from api.operations.warmup import warm_up
 from api.queries.document import questions_table
 from api.service.memory import memory_table
 from api.service.metrics import MULTIPROCESS_VARIABLE
@@ -95,7 +94,7 @@ def serve(
     except AddressError as error:
         _log.critical("%s", error)
         raise typer.Exit(_NOT_STARTED) from None
-    _log.info("starting, over %s: loading kernels", settings.place)
+    _log.info("starting, over %s", settings.place)
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
@@ -109,7 +108,6 @@ def serve(
     if settings.workers == 1:
         uvicorn.run(_settled(create_app(settings)), **options)
         return
-    warm_up()  # here, once: numba's cache is not made for several that fill it at the same time
     with _shared_by_workers(settings):
         uvicorn.run("api.__main__:application", factory=True, workers=settings.workers, **options)
 
@@ -125,7 +123,6 @@ def application() -> FastAPI:
 def _settled(app: FastAPI) -> FastAPI:
     """What the process holds by now stays: looking through it for garbage, which takes 200 ms at a
     time with nothing else running, would be time lost."""
-    warm_up()
     gc.collect()
     gc.freeze()
     return app

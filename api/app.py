@@ -16,7 +16,6 @@ from api.http.openapi import describe
 from api.journal.sql import SqlStorage
 from api.operations.signals import told_to_stop
 from api.operations.starting import Starting, tell_failure
-from api.operations.warmup import warm_up
 from api.service.aggregator import Aggregator, Limits
 from api.service.metrics import Metrics
 from api.service.threads import Threads, pools
@@ -111,7 +110,6 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     for threads in (compute, questions, decays, opening, large):
         stack.callback(threads.close)
     app.state.questions, app.state.decays = turns_of(questions, decays, settings, app.state.metrics)
-    await compute(warm_up)
     aggregator = Aggregator(
         await SqlStorage.open(settings.database_url),
         compute,

@@ -224,11 +224,15 @@ class Settings(BaseModel):
         1024,
         1,
         1 << 24,
-        "Most posts waiting to be committed; beyond that 429. Of requests with many posts "
-        "half as many may wait, beside them.",
+        "Most posts waiting to be committed; beyond that 429. Of requests of many posts, or of a "
+        "MiB, half as many may wait, beside them.",
     )
     queue_bytes: Bytes = _within(
-        256 * _MIB, 1, _TIB, "Most bytes waiting to be committed; beyond that 429."
+        256 * _MIB,
+        1,
+        _TIB,
+        "Most bytes waiting to be committed, one half of requests of many posts or of a MiB and "
+        "one of all others; beyond that 429.",
     )
     poll_ms: int = _within(
         200, 1, 60_000, "How often a worker looks for what other workers committed."

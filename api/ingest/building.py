@@ -14,10 +14,10 @@ from api.errors import UnknownSourceError
 from api.ingest.arrow import read_arrow
 from api.ingest.columns import Batch, Columns, Form, Raw, check
 from api.ingest.json_rows import read_json, read_lines
-from api.service.aggregator import Incoming
+from api.service.drafts import Incoming
 from api.service.streams import Stream
 from decaysketch.core.verdicts import Verdict
-from decaysketch.families import FAMILIES, Sketch
+from decaysketch.families import Sketch
 
 __all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "take"]
 
@@ -84,7 +84,7 @@ def build(stream: Stream, source: str, columns: Columns) -> Sketch:
 
 def _feed(method: Callable[..., Any], stream: Stream, source: str, columns: Columns) -> Any:
     values, weights, times, ids = columns
-    read = FAMILIES[stream.recipe.family].input
+    read = stream.recipe.kind.input
     weighed = () if read.weight_bound is None else (weights,)
     if read.named_by == "ids":
         return method(values, *weighed, times, ids)

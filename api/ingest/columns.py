@@ -31,7 +31,7 @@ from decaysketch.contract.family import Input
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.plausible_times import in_another_unit
-from decaysketch.families import FAMILIES, Recipe
+from decaysketch.families import Recipe
 
 __all__ = [
     "EXACT_IN_FLOAT",
@@ -117,7 +117,7 @@ class Form:
 
     @property
     def _input(self) -> Input:
-        return FAMILIES[self.recipe.family].input
+        return self.recipe.kind.input
 
 
 class Refusal(NamedTuple):

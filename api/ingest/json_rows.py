@@ -3,7 +3,8 @@
 The standard library reads it, because it lets us see what a faster reader hides: names that an
 object has twice, and integers of any length, which are refused before they cost anything. Nothing
 is guessed: a number in quotes, a fraction where an integer is meant or a field that nobody knows
-refuses its row.
+refuses its row. Lines that cannot mean anything else are read by a faster one, to the same rows
+(:mod:`api.ingest.plain_rows`).
 
 What a body would become is weighed before it is parsed (:mod:`api.ingest.json_weight`), a document
 as a whole and lines one by one: an array in an array costs the parser ten times what a number does.
@@ -13,7 +14,6 @@ Of rows that are refused no more is kept than somebody is told of.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from api.ingest.columns import (
     fault_of_key,
 )
 from api.ingest.json_weight import parts
+from api.ingest.plain_rows import plain_reader
 
 __all__ = ["MAX_LINE_BYTES", "MAX_LINE_PARTS", "read_json", "read_lines"]
 
@@ -110,7 +111,10 @@ def read_json(body: bytes, form: Form) -> Raw:
         )
     if len(rows) > form.max_rows:
         raise TooManyRowsError(len(rows), form.max_rows)
-    return _columns(rows, form)
+    read = _Reader(form)
+    for row in rows:
+        read.take(row)
+    return read.raw()
 
 
 def read_lines(body: bytes, form: Form) -> Raw:
@@ -125,19 +129,18 @@ def read_lines(body: bytes, form: Form) -> Raw:
     lines = body.count(b"\n") + (not body.endswith(b"\n"))
     if lines > form.max_rows:
         raise TooManyRowsError(lines, form.max_rows)
-    return _columns(_lines(body), form)
-
-
-def _lines(body: bytes) -> Iterator[Any]:
-    start = 0
-    while start < len(body):
-        stop = body.find(b"\n", start)
-        stop = len(body) if stop < 0 else stop
-        if stop - start > MAX_LINE_BYTES:
-            yield _Unreadable(f"a line of {stop - start} bytes; at most {MAX_LINE_BYTES} are read")
-        elif line := body[start:stop].strip():
-            yield _of_line(line)
-        start = stop + 1
+    read, read_plain = _Reader(form), plain_reader(form)
+    for line in body.split(b"\n"):
+        if len(line) > MAX_LINE_BYTES:
+            too_long = f"a line of {len(line)} bytes; at most {MAX_LINE_BYTES} are read"
+            read.take(_Unreadable(too_long))
+        elif line := line.strip():
+            plain = read_plain(line)
+            if plain is not None:
+                read.add(*plain)
+            else:
+                read.take(_of_line(line))
+    return read.raw()
 
 
 def _of_line(line: bytes) -> Any:
@@ -149,49 +152,63 @@ def _of_line(line: bytes) -> Any:
         return _Unreadable(f"not JSON: {error}")
 
 
-def _columns(items: Iterable[Any], form: Form) -> Raw:
-    read = _Reader(form)
-    rows = 0
-    for row, item in enumerate(items):
-        fault = read.take(row, item)
-        if fault is not None:
-            told = len(read.refusals) < REFUSALS_LISTED
-            read.refusals.append(Refusal(row, *fault) if told else Refusal(row, *fault[:2]))
-        rows = row + 1
-    positions, values, weights, times, ids = (
-        zip(*read.taken, strict=True) if read.taken else [()] * 5
-    )
-    missing = np.array([value is None for value in values], dtype=bool)
-    return Raw(
-        rows,
-        np.array(positions, dtype=np.int64),
-        np.array(
-            [0 if value is None else value for value in values] if missing.any() else values,
-            dtype=np.int64 if form.integers else np.float64,
-        ),
-        missing,
-        np.array(weights, dtype=np.int64),
-        np.array(times, dtype=np.int64),
-        np.array(ids, dtype=np.int64),
-        read.keys,
-        read.refusals,
-    )
-
-
 _Fault = tuple[Any, ...]  # field, reason, value, expected
 
 
 class _Reader:
-    """Takes rows one by one, of the right types."""
+    """Takes rows one by one, of the right types, in their order."""
 
     def __init__(self, form: Form) -> None:
         self._integers = form.integers
         self._takes_keys = form.takes_keys
-        self.taken: list[tuple[int, int | float | None, int, int, int]] = []
-        self.keys: dict[int, Key] = {}
-        self.refusals: list[Refusal] = []
+        self._rows = 0
+        self._positions: list[int] = []
+        self._values: list[int | float | None] = []
+        self._weights: list[int] = []
+        self._times: list[int] = []
+        self._ids: list[int] = []
+        self._keys: dict[int, Key] = {}
+        self._refusals: list[Refusal] = []
 
-    def take(self, row: int, item: Any) -> _Fault | None:
+    def add(self, value: int | float | None, weight: int, time: int, id_: int | Key) -> None:
+        """Append a row that is known to be good."""
+        if isinstance(id_, tuple):
+            self._keys[len(self._ids)] = id_
+            id_ = 0
+        self._positions.append(self._rows)
+        self._values.append(value)
+        self._weights.append(weight)
+        self._times.append(time)
+        self._ids.append(id_)
+        self._rows += 1
+
+    def take(self, item: Any) -> None:
+        """Append a row, or note what is wrong with it."""
+        fault = self._try(item)
+        if fault is not None:
+            told = len(self._refusals) < REFUSALS_LISTED
+            self._refusals.append(Refusal(self._rows, *(fault if told else fault[:2])))
+            self._rows += 1
+
+    def raw(self) -> Raw:
+        """The rows as columns."""
+        missing = np.array([value is None for value in self._values], dtype=bool)
+        return Raw(
+            self._rows,
+            np.array(self._positions, dtype=np.int64),
+            np.array(
+                [0 if value is None else value for value in self._values],
+                dtype=np.int64 if self._integers else np.float64,
+            ),
+            missing,
+            np.array(self._weights, dtype=np.int64),
+            np.array(self._times, dtype=np.int64),
+            np.array(self._ids, dtype=np.int64),
+            self._keys,
+            self._refusals,
+        )
+
+    def _try(self, item: Any) -> _Fault | None:
         """Append a row, or say what is wrong with it."""
         if type(item) is not dict or not _NAMES.issuperset(item):
             return _fault_of_object(item)
@@ -208,9 +225,8 @@ class _Reader:
                 return _fault_of_integer("id", id_)
             if fault := _fault_of_id(id_):
                 return fault
-            self.keys[len(self.taken)] = tuple(id_) if type(id_) is list else (id_,)
-            id_ = 0
-        self.taken.append((row, value, weight, time, id_))
+            id_ = tuple(id_) if type(id_) is list else (id_,)
+        self.add(value, weight, time, id_)
         return None
 
     def _fault_of_value(self, value: Any) -> _Fault | None:

@@ -152,9 +152,15 @@ class SqlStorage:
             yield _Writer(_Awaited(connection), self._opened)
         self._opened.check_file()
 
-    async def write(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
+    async def write(
+        self,
+        statements: Callable[[Writer], Coroutine[Any, Any, T]],
+        before: Callable[[], None] | None = None,
+    ) -> T:
         if self._is_sqlite:
-            return await answered(self._threads[True].run(statements))
+            return await answered(self._threads[True].run(statements, before))
+        if before is not None:
+            await asyncio.to_thread(before)
         async with self.writing() as tx:
             return await statements(tx)
 
@@ -209,16 +215,26 @@ class _Thread:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._next_checkpoint_s = 0.0
 
-    def run(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> Awaitable[T]:
+    def run(
+        self,
+        statements: Callable[[Writer], Coroutine[Any, Any, T]],
+        before: Callable[[], None] | None = None,
+    ) -> Awaitable[T]:
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._executor, self._transaction, statements)
+        return loop.run_in_executor(self._executor, self._transaction, statements, before)
 
     def close(self) -> None:
         """Wait for what runs; the file is closed by the thread that opened it."""
         self._executor.submit(self._engine.dispose)
         self._executor.shutdown()
 
-    def _transaction(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
+    def _transaction(
+        self,
+        statements: Callable[[Writer], Coroutine[Any, Any, T]],
+        before: Callable[[], None] | None,
+    ) -> T:
+        if before is not None:
+            before()
         self._opened.check_file()
         with _as_storage_error(), self._engine.connect() as connection:
             try:

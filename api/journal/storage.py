@@ -120,9 +120,19 @@ class Storage(Protocol):
 
     def writing(self) -> AbstractAsyncContextManager[Writer]: ...
 
-    async def write(self, statements: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
+    async def write(
+        self,
+        statements: Callable[[Writer], Coroutine[Any, Any, T]],
+        before: Callable[[], None] | None = None,
+    ) -> T:
         """A writing transaction as a whole. Who is cancelled meanwhile does not know whether it
-        was committed."""
+        was committed.
+
+        Args:
+            statements: awaits nothing but the statements.
+            before: called before it begins, on a thread: that of the transaction, where it has one.
+                If it raises there is no transaction.
+        """
 
     async def close(self) -> None:
         """Close every connection; the storage is not used afterwards."""

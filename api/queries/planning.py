@@ -28,7 +28,7 @@ from decaysketch.decay import Decay, integral
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.decay.read import fields_of
 from decaysketch.errors import ParameterError
-from decaysketch.families import FAMILIES, Recipe
+from decaysketch.families import Recipe
 
 __all__ = ["MAX_ESTIMATES", "MAX_STEPS", "Plan", "Texts", "plan", "refusal"]
 
@@ -200,7 +200,7 @@ def _at_most(field: str, given: int, what: str, most: int) -> None:
 
 
 def _check_aggregates(names: Sequence[str], recipe: Recipe, queries: Sequence[AnyQuery]) -> None:
-    known = FAMILIES[recipe.family].questions
+    known = recipe.kind.questions
     unknown = {i: each.aggregate for i, each in enumerate(queries) if each.aggregate not in known}
     if unknown:
         raise UnsupportedAggregateError(names[0], recipe.family, known, unknown)

@@ -19,6 +19,7 @@ from api.ingest.doubts import doubts_of_columns
 from api.ingest.skew import latest_time
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
 from api.service.budget import Hold, Memory
+from api.service.drafts import Draft
 from api.service.streams import Stream
 
 __all__ = ["router"]
@@ -152,7 +153,7 @@ async def post_observations(
         taken = await compute(_take_held, memory, hold, stream, reader, body, form)
         if taken.incoming is not None:
             receipt = await aggregator.post(
-                stream, source, [taken.incoming], hold, request.scope["state"].get("caller")
+                stream, source, Draft.of(taken.incoming), hold, request.scope["state"].get("caller")
             )
     counts = _counts(taken)
     for verdict, rows in counts.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
@@ -19,8 +20,9 @@ from api.ingest.skew import check_times
 from api.journal.model import Interval
 from api.queries import is_known
 from api.routes.common import TheAggregator, TheQuestions, require_media_type
-from api.service.aggregator import Aggregator, Incoming
+from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS, Hold, Memory
+from api.service.drafts import Draft, Incoming
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import Snapshot
@@ -34,7 +36,7 @@ SKETCHES = "application/vnd.decaysketch.sketches"
 
 _LENGTH_BYTES = 4
 _MOST_SKETCHES = 10_000
-_SMALL_BYTES = 16 * 1024  # decoded at once: to hand them to a thread takes as long
+_SMALL_BYTES = 16 * 1024  # decoded by who commits them: to hand them to a thread takes as long
 _FEW_ROWS = 10_000  # of them at the most
 
 
@@ -92,24 +94,20 @@ async def post_sketches(
     bodies = [body] if media == SKETCH else list(_split(body))
     if interval is not None and len(bodies) != 1:
         raise InvalidRequestError("an interval is of one sketch; the body has several")
-    now_us = aggregator.now_us()
+    settings: Settings = request.app.state.settings
     if is_small := len(body) <= _SMALL_BYTES and len(bodies) == 1:
         rows = _peek(stream, bodies)
     else:
         rows = await aggregator.compute(_peek, stream, bodies)
+    read = partial(_read, stream, bodies, interval, aggregator.now_us(), settings.max_interval)
+    draft = Draft(read, posts=len(bodies), rows=rows, size=sum(map(len, bodies)))
     with aggregator.hold(rows, beside=PART_ROWS * len(bodies)) as hold:
-        if is_small and rows <= _FEW_ROWS:
-            sketches = _decode(stream, bodies, interval, now_us)
-        else:
-            sketches = await aggregator.compute_of(rows)(
-                _decode_held, aggregator.memory, hold, rows, stream, bodies, interval, now_us
-            )
-        if interval is not None:
-            settings: Settings = request.app.state.settings
-            check_interval(interval, sketches[0].sketch, max_interval=settings.max_interval)
+        if not is_small or rows > _FEW_ROWS:
+            await aggregator.compute_of(rows)(_decode_held, aggregator.memory, hold, draft)
         receipt = await aggregator.post(
-            stream, source, sketches, hold, request.scope["state"].get("caller")
+            stream, source, draft, hold, request.scope["state"].get("caller")
         )
+    sketches = draft.sketches()
     posted = schemas.PostedSketches(
         stream=name,
         source=source,
@@ -155,9 +153,10 @@ def _peek(stream: Stream, bodies: list[bytes]) -> int:
     return sum(map(stream.peek_post, bodies))
 
 
-def _decode(
-    stream: Stream, bodies: list[bytes], interval: Interval | None, now_us: int
+def _read(
+    stream: Stream, bodies: list[bytes], interval: Interval | None, now_us: int, max_interval: int
 ) -> list[Incoming]:
+    """Decoded and checked."""
     incoming = []
     for body in bodies:
         sketch = stream.decode_post(body)
@@ -167,22 +166,16 @@ def _decode(
             max_clock_skew_s=stream.row.max_clock_skew_s,
             now_ns=now_us * 1000,
         )
+        if interval is not None:
+            check_interval(interval, sketch, max_interval=max_interval)
         incoming.append(Incoming(body, sketch, interval))
     return incoming
 
 
-def _decode_held(
-    memory: Memory,
-    hold: Hold,
-    rows: int,
-    stream: Stream,
-    bodies: list[bytes],
-    interval: Interval | None,
-    now_us: int,
-) -> list[Incoming]:
+def _decode_held(memory: Memory, hold: Hold, draft: Draft) -> None:
     """On a thread, which goes on if who asked is gone by then."""
-    with hold, memory.merging(rows):
-        return _decode(stream, bodies, interval, now_us)
+    with hold, memory.merging(draft.rows):
+        draft.sketches()
 
 
 @router.get(

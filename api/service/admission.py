@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from api.errors import NoRoomError, TooManySourcesError
 from api.service.budget import PART_ROWS, Memory
+from api.service.drafts import Draft
 from api.service.streams import Stream
 from api.service.threads import Compute
-from decaysketch import Snapshot
-from decaysketch.families import FAMILIES
 
 __all__ = ["Admission", "RowLimits", "Scoped"]
 
@@ -95,22 +94,23 @@ class Admission:
         self,
         stream: Stream,
         source: str,
-        sketches: Sequence[Snapshot],
+        draft: Draft,
         caller: Scoped | None = None,
     ) -> AsyncIterator[None]:
         """Within it, there is room for these sketches, which ``caller`` sends.
 
         Raises:
+            Exception: what refuses them, if they had to be decoded.
             TooManySourcesError: the source is another one, and there are as many as may be.
             NoRoomError: naming the limit, and how many rows there would be.
         """
-        each = FAMILIES[stream.recipe.family].row_cost
-        rows = each * sum(map(len, sketches))
+        each = stream.recipe.kind.row_cost
+        rows = each * draft.rows
         growth = stream.most_growth(source, rows)
         if self._fault(stream, source, growth, caller, spare=2) is not None:
-            growth = await self._exact(stream, source, sketches, growth, caller)
+            growth = await self._exact(stream, source, draft, growth, caller)
         # What waits to be merged is counted by each of the two.
-        held = max(0, growth[0]) + max(0, growth[1]) + PART_ROWS * len(sketches)
+        held = max(0, growth[0]) + max(0, growth[1]) + PART_ROWS * draft.posts
         new = int(stream.source(source) is None)
         self._change(stream, source, held, new)
         try:
@@ -149,7 +149,7 @@ class Admission:
         self,
         stream: Stream,
         source: str,
-        sketches: Sequence[Snapshot],
+        draft: Draft,
         most: tuple[int, int],
         caller: Scoped | None,
     ) -> tuple[int, int]:
@@ -162,7 +162,7 @@ class Admission:
             self._check_sources(stream, source)
             if self._fault(stream, source, most, caller) is None:
                 return most
-            growth = await self._compute(stream.growth, source, sketches)
+            growth = await self._compute(_growth, stream, source, draft)
             fault = self._fault(stream, source, growth, caller)
             if fault is not None and fault[1] == "max_stream_rows":
                 await self._compute(stream.settle)
@@ -237,3 +237,7 @@ class Admission:
             if count >= limits.max_sources // spare:
                 return f"stream {name!r}", "max_sources", count, limits.max_sources
         return None
+
+
+def _growth(stream: Stream, source: str, draft: Draft) -> tuple[int, int]:
+    return stream.growth(source, [each.sketch for each in draft.sketches()])

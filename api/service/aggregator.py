@@ -1,6 +1,6 @@
 """The aggregator: one process's view of the streams, over a database that others may share.
 
-A post is decoded and checked, journaled together with others that arrive at the time, acknowledged
+A post is decoded, checked and journaled together with others that arrive at the time, acknowledged
 when it is on stable storage, and merged afterwards. Every process over one database comes to the
 same bytes, since merging is idempotent and commutative and each takes every row of the journal.
 Who must read what he wrote, on whichever process, names the token that he was given.
@@ -9,11 +9,10 @@ Who must read what he wrote, on whichever process, names the token that he was g
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field, fields
 from types import EllipsisType
 from typing import Any, Self, TypeVar
@@ -33,13 +32,14 @@ from api.errors import (
     UnknownStreamError,
 )
 from api.journal import log
-from api.journal.model import Interval, NewPost, ReplayError, StorageError, StreamRow
+from api.journal.model import Interval, ReplayError, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
 from api.service.admission import Admission, RowLimits, Scoped
 from api.service.background import Background, pause_s
 from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, give_back
 from api.service.committer import Committer, Outcome, Submission
 from api.service.compactor import Compactor
+from api.service.drafts import Draft
 from api.service.follower import Follower
 from api.service.merging import MergeBuffer
 from api.service.observer import Observer
@@ -48,11 +48,10 @@ from api.service.streams import Stream, Streams, differences, table_rows
 from api.service.threads import Compute
 from api.service.writability import Writability
 from api.settings import Settings
-from decaysketch import Snapshot
 from decaysketch.decay import integral
-from decaysketch.families import FAMILIES, Recipe, normal_form, recipe_from_dict
+from decaysketch.families import Recipe, normal_form, recipe_from_dict
 
-__all__ = ["MOST_OPERATIONS", "Aggregator", "Incoming", "Limits", "Receipt", "recipe_of_form"]
+__all__ = ["MOST_OPERATIONS", "Aggregator", "Limits", "Receipt", "recipe_of_form"]
 
 _log = logging.getLogger(__name__)
 
@@ -105,19 +104,6 @@ class Limits:
                 **{each.name: getattr(settings, each.name) for each in fields(RowLimits)}
             ),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """A sketch that was decoded and checked, with the bytes it came as."""
-
-    body: bytes
-    sketch: Snapshot
-    interval: Interval | None = None
-    digest: bytes = field(init=False)  # SHA-256 of the body
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "digest", hashlib.sha256(self.body).digest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +314,7 @@ class Aggregator:
                 )
             id_key = secrets.token_bytes(32) if secret_ids else None
             recipe = await (compute_recipe or self._compute_recipe)(form, id_key)
-            FAMILIES[recipe.family].check_deliverable("this service")
+            recipe.kind.check_deliverable("this service")
             await self._admission.check_stream(name, BUFFER_ROWS + table_rows(recipe))
             row = StreamRow(
                 id=0,
@@ -439,22 +425,24 @@ class Aggregator:
         self,
         stream: Stream,
         source: str,
-        sketches: Sequence[Incoming],
+        draft: Draft,
         hold: Hold | None = None,
         caller: Scoped | None = None,
     ) -> Receipt:
-        """Journal checked sketches, all of them or none; on return they are on stable storage.
+        """Decode, check and journal sketches, all of them or none; on return they are on stable
+        storage.
 
         Only a sketch that comes alone may have an interval.
 
         Args:
             stream: where to.
             source: who sends them.
-            sketches: what is sent.
+            draft: what is sent.
             hold: of their rows, until they are journaled; whoever asks for it releases it as well.
             caller: whose key it is, if one is needed.
 
         Raises:
+            Exception: what refuses them when they are decoded.
             RevokedSourceError: the source is refused.
             TooManySourcesError, NoRoomError: there is no room in memory for what they hold.
             IntervalConflictError: numbers of its interval came before otherwise.
@@ -467,18 +455,13 @@ class Aggregator:
         self._follower.check()
         stream.admit(source)
         # Whoever posts much is sent away first, so that little can be posted all the same.
-        is_much = sum(len(each.sketch) for each in sketches) >= _MUCH_ROWS
+        is_much = draft.rows >= _MUCH_ROWS
         if self.backlog_rows > self._limits.backlog_rows // (2 if is_much else 1):
             raise BusyError
-        posts = [
-            NewPost(stream.id, source, each.body, len(each.sketch), each.interval, each.digest)
-            for each in sketches
-        ]
-        decoded = [each.sketch for each in sketches]
         try:
-            async with self._admission.admitted(stream, source, decoded, caller):
+            async with self._admission.admitted(stream, source, draft, caller):
                 outcomes = await self._committer.submit(
-                    posts, decoded, self._follower.catalog, hold
+                    stream.id, source, draft, self._follower.catalog, hold
                 )
         except UnknownStreamError:  # deleted since it was found
             raise UnknownStreamError(stream.name) from None
@@ -497,8 +480,8 @@ class Aggregator:
 
     def _committed(self, submission: Submission, outcomes: list[Outcome]) -> None:
         rows = [
-            (outcome.row, sketch)
-            for outcome, sketch in zip(outcomes, submission.sketches, strict=True)
+            (outcome.row, each.sketch)
+            for outcome, each in zip(outcomes, submission.draft.sketches(), strict=True)
             if not isinstance(outcome, IntervalConflictError) and outcome.row is not None
         ]
         if rows:
@@ -509,11 +492,10 @@ class Aggregator:
         return self._follower.catalog
 
     def _check(self, submission: Submission) -> None:
-        for post in submission.posts:
-            stream = self._streams.by_id(post.stream_id)
-            if stream is None:
-                raise UnknownStreamError(str(post.stream_id))
-            stream.admit(post.source)
+        stream = self._streams.by_id(submission.stream_id)
+        if stream is None:
+            raise UnknownStreamError(str(submission.stream_id))
+        stream.admit(submission.source)
 
     async def reached(self, token: str, among: Collection[str]) -> None:
         """Wait until the post that a token is of was taken here.
@@ -674,8 +656,7 @@ def recipe_of_form(
     """
     with integral.at_most(MOST_OPERATIONS, meanwhile):
         recipe = recipe_from_dict(_keyed(form, id_key), id_key=id_key)
-        if recipe.decay is not None:
-            recipe.decay.steps(recipe.params.max_weight)
+        recipe.steps()
     recipe.empty()
     return recipe
 

@@ -1,6 +1,6 @@
 """Rows are what memory is made of: how many there are, and how many there may be.
 
-On the wire a row may take a quarter of a byte, in memory it takes 33 and more. So what a process
+On the wire a row may take a quarter of a byte, in memory it takes 25 and more. So what a process
 holds is counted in rows, from the header of a sketch on, before one of them is decoded:
 
 - *in flight*: decoded, or about to be, and not yet journaled (:class:`Flight`);
@@ -20,7 +20,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from api.errors import RowsAskedError, RowsInFlightError
 from decaysketch.families import release_scratch
@@ -38,13 +38,20 @@ __all__ = [
     "give_back",
 ]
 
-ROW_BYTES = 33  # value, weight, time and id of 8 bytes each, and a level
+ROW_BYTES = 25  # value, identity and time of 8 bytes each, and a level
 BUFFER_ROWS = 256  # what a merged sketch takes besides its rows, as rows
 PART_ROWS = 192  # what a sketch that waits takes besides its rows
 LARGE_ROWS = 1 << 18  # from here on merges are made one at a time
 TRIM_ROWS = 1 << 19  # let go of, until the C library is told to return them
 
 T = TypeVar("T")
+
+
+class Owner(Protocol):
+    """Who keeps a snapshot for later."""
+
+    def forget(self) -> None:
+        """Let go of it."""
 
 
 def give_back() -> None:
@@ -171,7 +178,7 @@ class Reading(_Limited):
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
-        self._kept: OrderedDict[int, tuple[weakref.ref[Any], int]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[weakref.ref[Owner], int]] = OrderedDict()
         self._kept_rows = 0
         self._lock = threading.RLock()
 
@@ -193,7 +200,7 @@ class Reading(_Limited):
         weakref.finalize(thing, self._tally.change, -rows).atexit = False
         return thing
 
-    def keep(self, owner: Any, rows: int) -> None:
+    def keep(self, owner: Owner, rows: int) -> None:
         """``owner`` keeps a snapshot of so many rows; ``owner.forget()`` lets go of it, and is
         called when others need the room. At most half of the limit is kept, or one snapshot."""
         with self._lock:
@@ -204,13 +211,13 @@ class Reading(_Limited):
             if not self._let_go():
                 break
 
-    def asked(self, owner: Any) -> None:
+    def asked(self, owner: Owner) -> None:
         """Somebody asked for what ``owner`` keeps."""
         with self._lock:
             if id(owner) in self._kept:
                 self._kept.move_to_end(id(owner))
 
-    def gave_up(self, owner: Any) -> None:
+    def gave_up(self, owner: Owner) -> None:
         """``owner`` keeps nothing any more."""
         with self._lock:
             _, rows = self._kept.pop(id(owner), (None, 0))

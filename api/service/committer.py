@@ -1,15 +1,18 @@
 """Group commit: posts that arrive together are committed together.
 
 Syncing a disk takes as long for one post as for a hundred. While one transaction is under way posts
-gather; the next one takes them all. A post is acknowledged when its transaction has ended, never
-before. Both the queue and a transaction are bounded; who comes when the queue is full is told to
-come again.
+gather; the next one takes them all. What is not decoded yet is decoded first, by the thread of the
+transaction and before that begins; who brings what cannot be decoded is told so, and the others are
+committed. So a post goes to one thread, and the event loop is woken once for all of a transaction.
+A post is acknowledged when its transaction has ended, never before. Both the queue and a
+transaction are bounded; who comes when the queue is full is told to come again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +21,11 @@ from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceEr
 from api.journal import log
 from api.journal.log import Journaled
 from api.journal.model import CatalogChangedError, NewPost, ReplayError, StorageError
-from api.journal.storage import Storage
+from api.journal.storage import Storage, Writer
 from api.service.budget import Hold
+from api.service.drafts import Draft
 from api.service.observer import Observer
 from api.service.writability import Writability
-from decaysketch import Snapshot
 
 __all__ = ["Committer", "Outcome", "Submission"]
 
@@ -31,8 +34,12 @@ Outcome = Journaled | IntervalConflictError
 _log = logging.getLogger(__name__)
 
 _TRANSACTION_BYTES = 16 * 1024 * 1024
-_BULK_POSTS = 16
+_BULK_POSTS, _BULK_BYTES = 16, 1 << 20  # of a request that waits beside the others
 _CATALOG_TRIES = 8
+
+
+class _NothingLeftError(Exception):
+    """There is nothing to commit: nothing of it can be decoded."""
 
 
 @dataclass(eq=False, slots=True)
@@ -40,29 +47,72 @@ class Submission:
     """The posts of one request: in one transaction, all of them or none.
 
     Attributes:
-        posts: what is to be journaled.
-        sketches: what was decoded from each.
+        stream_id, source: where to, and who sends them.
+        draft: what is sent.
         catalog: number of the catalog that they were checked against.
         hold: of their rows, shared until the submission is dealt with.
-        size: bytes of the posts.
-        bulk: how many posts, where they are many; else 0.
+        posts: what is to be journaled, once it is decoded.
+        fault: why it could not be.
+        bulk: whether it has many posts, or many bytes.
     """
 
-    posts: Sequence[NewPost]
-    sketches: Sequence[Snapshot]
+    stream_id: int
+    source: str
+    draft: Draft
     catalog: int
     hold: Hold | None
     done: asyncio.Future[list[Outcome]] = field(repr=False)
-    size: int = field(init=False)
-    bulk: int = field(init=False)
+    posts: Sequence[NewPost] = ()
+    fault: Exception | None = None
+    bulk: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.size = sum(len(post.body) for post in self.posts)
-        self.bulk = len(self.posts) if len(self.posts) >= _BULK_POSTS else 0
+        self.bulk = self.draft.posts >= _BULK_POSTS or self.draft.size >= _BULK_BYTES
+
+    def decode(self) -> None:
+        """Find ``posts``, or a ``fault``, if that was not done before. On a thread."""
+        if self.posts or self.fault is not None:
+            return
+        try:
+            self.posts = [
+                NewPost(
+                    self.stream_id, self.source, each.body, len(each.sketch), each.interval,
+                    each.digest,
+                )
+                for each in self.draft.sketches()
+            ]  # fmt: skip
+        except Exception as fault:
+            self.fault = fault
 
     def fail(self, error: Exception) -> None:
         if not self.done.done():
             self.done.set_exception(error)
+
+
+@dataclass(slots=True)
+class _Queued:
+    """What waits or is under way, of requests of one kind.
+
+    Attributes:
+        most_posts, most_bytes: who comes when so much is there is sent away.
+    """
+
+    most_posts: int
+    most_bytes: int
+    posts: int = 0
+    size: int = 0
+
+    @property
+    def crowded(self) -> bool:
+        return self.posts >= self.most_posts or self.size >= self.most_bytes
+
+    def add(self, draft: Draft) -> None:
+        self.posts += draft.posts
+        self.size += draft.size
+
+    def remove(self, draft: Draft) -> None:
+        self.posts -= draft.posts
+        self.size -= draft.size
 
 
 class Committer:
@@ -77,8 +127,8 @@ class Committer:
         check: told a submission under the catalog that was read last; raises ServiceError if that
             does not admit it.
         queue_posts, queue_bytes: who comes when so much waits is sent away; who is taken before may
-            go beyond. Requests of many posts are held against half of ``queue_posts`` of their own,
-            so that they take nobody's place who brings one.
+            go beyond. Requests of many posts or bytes have half of the bytes, and half as many
+            posts, for themselves: they take nobody's place who brings one post of a few KB.
         observer: listens to transactions.
     """
 
@@ -101,11 +151,10 @@ class Committer:
         self._committed = committed
         self._refresh = refresh
         self._check = check
-        self._queue_posts = queue_posts
-        self._queue_bytes = queue_bytes
+        few = _Queued(queue_posts, -(-queue_bytes // 2))
+        self._queued = {False: few, True: _Queued(-(-queue_posts // 2), few.most_bytes)}  # by bulk
         self._observer = observer
         self._queue: deque[Submission] = deque()
-        self._posts = self._bulk = self._bytes = 0  # in the queue or under way
         self._arrived = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -118,14 +167,16 @@ class Committer:
 
     async def submit(
         self,
-        posts: Sequence[NewPost],
-        sketches: Sequence[Snapshot],
+        stream_id: int,
+        source: str,
+        draft: Draft,
         catalog: int,
         hold: Hold | None = None,
     ) -> list[Outcome]:
         """Commit posts; on return they are on stable storage.
 
         Raises:
+            Exception: what refuses them when they are decoded.
             BusyError: too much waits.
             ClosingError: this process is about to end.
             StorageError: they may or may not have been committed.
@@ -133,19 +184,14 @@ class Committer:
         if self._closing:
             raise ClosingError
         done: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
-        submission = Submission(posts, sketches, catalog, hold, done)
-        if submission.bulk:
-            crowded = self._bulk > self._queue_posts // 2
-        else:
-            crowded = self._posts - self._bulk >= self._queue_posts
-        if crowded or self._bytes >= self._queue_bytes:
+        submission = Submission(stream_id, source, draft, catalog, hold, done)
+        queued = self._queued[submission.bulk]
+        if queued.crowded:
             raise BusyError
         if hold is not None:
             hold.share()
         self._queue.append(submission)
-        self._posts += len(posts)
-        self._bulk += submission.bulk
-        self._bytes += submission.size
+        queued.add(draft)
         self._empty.clear()
         self._arrived.set()
         return await done
@@ -158,17 +204,15 @@ class Committer:
             await self._commit(batch)
         except Exception as error:
             if isinstance(error, StorageError | ReplayError):
-                self._writability.failed(error, sum(each.size for each in batch))
+                self._writability.failed(error, sum(each.draft.size for each in batch))
             else:
                 _log.exception("a transaction of %d requests failed", len(batch))
                 self._observer.failed("commit")
             for each in batch:
                 each.fail(error)
         finally:
-            self._posts -= sum(len(each.posts) for each in batch)
-            self._bulk -= sum(each.bulk for each in batch)
-            self._bytes -= sum(each.size for each in batch)
             for each in batch:
+                self._queued[each.bulk].remove(each.draft)
                 if each.hold is not None:
                     each.hold.release()
             if not self._queue:
@@ -186,27 +230,23 @@ class Committer:
 
     def _next_batch(self) -> list[Submission]:
         batch = [self._queue.popleft()]
-        size = batch[0].size
-        while self._queue and size + self._queue[0].size <= _TRANSACTION_BYTES:
+        size = batch[0].draft.size
+        while self._queue and size + self._queue[0].draft.size <= _TRANSACTION_BYTES:
             batch.append(self._queue.popleft())
-            size += batch[-1].size
+            size += batch[-1].draft.size
         return batch
 
     async def _commit(self, batch: list[Submission]) -> None:
         """One transaction; every submission of the batch is acknowledged or fails."""
-        loop = asyncio.get_running_loop()
         for _ in range(_CATALOG_TRIES):
             batch = [each for each in batch if not each.done.done()]
             if not batch:
                 return
-            began = loop.time()
             try:
                 outcomes = await self._write(batch)
             except CatalogChangedError:
                 await self._check_all_again(batch)
                 continue
-            size = sum(each.size for each in batch)
-            self._observer.committed(len(outcomes), size, loop.time() - began)
             rows = [each.row for each in outcomes if isinstance(each, Journaled)]
             if new := sum(len(row.body) for row in rows if row is not None):
                 self._writability.written(new)
@@ -216,10 +256,34 @@ class Committer:
             each.fail(BusyError())
 
     async def _write(self, batch: list[Submission]) -> list[Outcome]:
-        posts = [post for each in batch for post in each.posts]
+        """The outcome of each post; who brought what cannot be decoded has been told."""
         catalog = min(each.catalog for each in batch)
         now_us = self._now_us()
-        return await self._storage.write(lambda tx: log.append(tx, posts, catalog, now_us))
+        began = 0.0
+
+        def decode() -> None:
+            nonlocal began
+            for each in batch:
+                each.decode()
+            if not any(each.posts for each in batch):
+                raise _NothingLeftError
+            began = time.monotonic()
+
+        async def append(tx: Writer) -> list[Outcome]:
+            posts = [post for each in batch for post in each.posts]
+            return await log.append(tx, posts, catalog, now_us)
+
+        try:
+            outcomes = await self._storage.write(append, before=decode)
+        except _NothingLeftError:
+            return []
+        finally:
+            for each in batch:
+                if each.fault is not None:
+                    each.fail(each.fault)
+        size = sum(len(post.body) for each in batch for post in each.posts)
+        self._observer.committed(len(outcomes), size, time.monotonic() - began)
+        return outcomes
 
     async def _check_all_again(self, batch: list[Submission]) -> None:
         catalog = await self._refresh()
@@ -235,6 +299,7 @@ class Committer:
         for each in batch:
             own = outcomes[begin : begin + len(each.posts)]
             begin += len(each.posts)
-            self._committed(each, own)  # first, so that who is acknowledged may ask at once
-            if not each.done.done():
+            if own:
+                self._committed(each, own)  # first, so that who is acknowledged may ask at once
+            if not each.done.done():  # nobody waits any more, or it has a fault
                 each.done.set_result(own)

@@ -28,7 +28,7 @@ __all__ = ["Part", "bound_bytes", "memory_table", "parts"]
 
 _MIB = 1 << 20
 
-PROCESS_BYTES = 420 * _MIB  # interpreter, libraries and kernels; 330 MB were measured
+PROCESS_BYTES = 420 * _MIB  # interpreter, libraries and kernels; 127 MB were measured
 RESIDENT_BYTES = 37  # of a row, as it is counted
 DECODING_BYTES = 160
 WAITING_BYTES = 120

@@ -11,11 +11,10 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 from api.service.budget import BUFFER_ROWS, PART_ROWS, ROW_BYTES, Memory, Tally
 from decaysketch import Snapshot
-from decaysketch.families import Recipe
+from decaysketch.families import Recipe, Sketch
 
 __all__ = ["MergeBuffer"]
 
@@ -39,7 +38,7 @@ class MergeBuffer:
         self, recipe: Recipe, memory: Memory | None = None, tally: Tally | None = None
     ) -> None:
         self._sketch = recipe.empty()
-        self._snapshot: Snapshot | None = None  # of the sketch, until it grows or room is needed
+        self._kept = False  # the sketch's snapshot, until it grows or room is needed
         self._summary: tuple[str, int] | None = None  # digest and rows of the sketch
         self._version = next(_versions)
         self._waiting: list[Snapshot | MergeBuffer] = []
@@ -98,18 +97,19 @@ class MergeBuffer:
         Raises:
             RowsAskedError: it is to be made, and what others ask leaves no room for it.
         """
-        snapshot = self._snapshot
-        if snapshot is not None and not self._waiting:
-            self._memory.reading.asked(self)
-            return snapshot
+        if self._kept and not self._waiting:
+            with self._merging:
+                if self._kept:
+                    self._memory.reading.asked(self)
+                    return self._sketch.snapshot()
         self._memory.reading.make_room(self.counted_rows)
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
-            made = self._snapshot is None
-            if self._snapshot is None:
-                snapshot = self._sketch.snapshot()
-                self._snapshot = self._memory.reading.track(snapshot, len(snapshot))
-            snapshot = self._snapshot
+            snapshot = self._sketch.snapshot()
+            made = not self._kept
+            if made:
+                self._memory.reading.track(snapshot, len(snapshot))
+                self._kept = True
         if made:
             self._memory.reading.keep(self, len(snapshot))
         return snapshot
@@ -119,9 +119,9 @@ class MergeBuffer:
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
             if self._summary is None:
-                snapshot = self._snapshot or self._sketch.snapshot()
+                snapshot = self._sketch.snapshot()
                 self._summary = snapshot.digest, len(snapshot)
-                if self._snapshot is None:
+                if not self._kept:
                     self._trim()
             return self._summary
 
@@ -131,7 +131,7 @@ class MergeBuffer:
             self._fold()
             return self._version
 
-    def merge_into(self, sketch: Any) -> None:
+    def merge_into(self, sketch: Sketch) -> None:
         """Merge all of it into a sketch of somebody else."""
         with self._merging:
             self._fold()
@@ -140,24 +140,23 @@ class MergeBuffer:
     def forget(self) -> None:
         """Let go of the snapshot; another one is made when somebody asks."""
         with self._merging:
-            self._snapshot = None
+            self._kept = False
             self._trim()
 
     def settle(self) -> None:
         """Merge in what waits, and give back what no row needs."""
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
-            if self._snapshot is None:
+            if not self._kept:
                 self._trim()
 
     def to_bytes(self) -> bytes:
         """All of it on the wire, as :meth:`merged`; keeps no snapshot that was not there."""
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
-            if self._snapshot is not None:
-                return self._snapshot.to_bytes()
-            body = self._sketch.snapshot().to_bytes()
-            self._trim()
+            body = self._sketch.to_bytes()
+            if not self._kept:
+                self._trim()
             return body
 
     def growth(self, sketches: Sequence[Snapshot]) -> int:
@@ -166,12 +165,12 @@ class MergeBuffer:
         with self._memory.merging(rows), self._merging:
             self._fold()
             before = self._sketch.snapshot()
-            grown: Any = before.thaw()
+            grown = before.thaw()
             grown.merge(*sketches)
             after = len(grown)
             grown.trim()
             counted = max(after, -(-grown.nbytes // ROW_BYTES))
-            if self._snapshot is None:
+            if not self._kept:
                 self._trim()
         change = after - len(before)
         return change if change <= 0 else -(-change * counted // after)
@@ -190,7 +189,7 @@ class MergeBuffer:
         if not parts:
             return
         self._memory.reading.gave_up(self)
-        self._snapshot = self._summary = None
+        self._kept, self._summary = False, None
         self._version = next(_versions)
         self._sketch.merge(*(part for part in parts if not isinstance(part, MergeBuffer)))
         for part in parts:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from api.errors import (
     CapacityTooSmallError,
@@ -27,6 +26,7 @@ from api.journal.model import Revocation, Row, StreamRow, Totals
 from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory, Tally
 from api.service.merging import MergeBuffer
 from decaysketch import Snapshot
+from decaysketch.core.params import Form
 from decaysketch.families import Recipe, peek, recipe_from_dict
 
 __all__ = ["SourceInfo", "Stream", "Streams", "table_rows"]
@@ -442,16 +442,16 @@ class Streams:
 def table_rows(recipe: Recipe) -> int:
     """What the tables of the decay of a stream take, as rows: its steps, and as much again of what
     is computed from them."""
-    if recipe.decay is None:
+    table = recipe.steps()
+    if table is None:
         return 0
-    table = recipe.decay.steps(recipe.params.max_weight)
     arrays = (table.ages, table.numerators, table.denominators, table.values)
     return 2 * sum(each.nbytes for each in arrays if each is not None) // ROW_BYTES
 
 
 def differences(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], within: str = ""
-) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    ours: Form, theirs: Form, within: str = ""
+) -> Iterator[tuple[str, tuple[object, object]]]:
     """``params.seed: (ours, theirs)`` of every field in which two forms differ."""
     for name in sorted(ours.keys() | theirs.keys()):
         mine, other = ours.get(name), theirs.get(name)

@@ -1,0 +1,65 @@
+"""What a request brings: sketches that may not be decoded yet.
+
+A small body is decoded sooner than it is handed to a thread and back, and every hand-over waits for
+the interpreter's lock. So it is left to the thread that commits it, which decodes, checks and
+digests all that it commits together. What must be known before is how many rows there are, which
+the header tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from api.journal.model import Interval
+from decaysketch import Snapshot
+
+__all__ = ["Draft", "Incoming"]
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A sketch that was decoded and checked, with the bytes it came as."""
+
+    body: bytes
+    sketch: Snapshot
+    interval: Interval | None = None
+    digest: bytes = field(init=False)  # SHA-256 of the body
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", hashlib.sha256(self.body).digest())
+
+
+class Draft:
+    """The posts of one request, decoded when somebody asks for them. Used by one thread at a time.
+
+    Args:
+        read: decodes and checks them; raises what refuses the request.
+        posts: how many they are.
+        rows: of all of them.
+        size: bytes of all of them.
+    """
+
+    def __init__(
+        self, read: Callable[[], Sequence[Incoming]], *, posts: int, rows: int, size: int
+    ) -> None:
+        self._read = read
+        self._sketches: Sequence[Incoming] | None = None
+        self.posts = posts
+        self.rows = rows
+        self.size = size
+
+    @classmethod
+    def of(cls, *sketches: Incoming) -> Self:
+        """Of sketches that are decoded."""
+        rows = sum(len(each.sketch) for each in sketches)
+        size = sum(len(each.body) for each in sketches)
+        return cls(lambda: sketches, posts=len(sketches), rows=rows, size=size)
+
+    def sketches(self) -> Sequence[Incoming]:
+        """They, decoded; at once from the second time on."""
+        if self._sketches is None:
+            self._sketches = self._read()
+        return self._sketches
