@@ -1,19 +1,16 @@
-"""Which files begin first where several processes run the suite; and what is no garbage."""
+"""Which files begin first where several processes run the suite, what is no garbage, whose logs."""
 
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Generator
 
 import pytest
 
-# First what compiles the kernels of one family each, where none are compiled yet. Then what starts
-# processes of its own, the longest first and in turns what starts Java and what does not, so that
-# no long file is left for the end, when the other processes of the suite have nothing more to do.
+# First what starts processes of its own, the longest first and in turns what starts Java and what
+# does not, so that no long file is left for the end, when the other processes have nothing to do.
 _FIRST = (
-    "tests/test_batch.py",
-    "tests/laws/",
-    "tests/integral/test_state.py",
     "tests/spark/test_engine.py",
     "tests/api/test_kill.py",
     "tests/spark/test_rebuild.py",
@@ -44,6 +41,18 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_place)
+
+
+def pytest_runtest_logreport() -> None:
+    """Keep PySpark's loggers of failed queries away from the handlers of other tests.
+
+    Once one has logged it does not propagate; pytest attaches its own handlers to such loggers at
+    the start of every phase, and PySpark's class sets its JSON format on each, for good.
+    """
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logger = logging.root.manager.loggerDict.get(name)
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 def _place(item: pytest.Item) -> int:

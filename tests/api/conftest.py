@@ -86,7 +86,7 @@ def _server(data: Path, *options: str) -> Iterator[tuple[Any, httpx2.Client]]:
 
 
 def _wait_until_it_serves(process: Any, client: httpx2.Client, log: Path) -> None:
-    deadline = time.monotonic() + 1800  # for what hangs: it may compile first
+    deadline = time.monotonic() + 1800  # for what hangs
     while True:
         try:
             if client.get("/healthz").status_code == 200:

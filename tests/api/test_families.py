@@ -18,7 +18,7 @@ from service import NOW, OCTETS, PARAMS, build, posted, problem
 
 import decaysketch
 from api.service.follower import ReplayError
-from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams
+from decaysketch import IntegralDecaySketch, SketchParams
 from decaysketch.asyncwindow import AsyncParams, MedianSampler, SumSampler
 from decaysketch.decay import integral
 
@@ -121,21 +121,10 @@ def test_order_repetition_and_restarts_change_nothing(
 
 def test_a_late_observation_disturbs_nothing(client: TestClient, case: Case) -> None:
     """It comes in beside what is kept, and a window that it is not in has the same answer."""
-    few: dict[str, Any] = {
-        "decay": DecaySketch(PARAMS),
-        "integral": IntegralDecaySketch(PARAMS, FIXED),
-        "sum": SumSampler(SUM),
-        "median": MedianSampler(MEDIAN),
-    }
     create(client, case)
 
     def post_of(times: Any, first: int) -> None:
-        sketch = few[case.name].copy()
-        numbers, values = first + np.arange(len(times)), np.full(len(times), 90)
-        if case.name in ("sum", "median"):
-            sketch.update(values, times, numbers, source="a")
-        else:
-            sketch.update(values, 90, times, numbers)
+        sketch = case.fed(np.full(len(times), 90), times, weight=90, first=first)
         assert posted(post(client, sketch))["duplicate"] is False
 
     def ask() -> dict[str, Any]:

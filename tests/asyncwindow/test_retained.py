@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from asyncwindow import elements
 
-from decaysketch.asyncwindow import MedianParams, SumParams, SumSampler
+from decaysketch.asyncwindow import MedianParams, SumParams, SumSampler, _native
 from decaysketch.asyncwindow import rows as retained
 from decaysketch.core import bags
 from decaysketch.families import merge
@@ -69,19 +69,6 @@ def test_conflicting_copies_of_many_ties(params: Any) -> None:
 
 
 @pytest.mark.parametrize("params", PARAMS)
-def test_a_table_that_is_too_small_is_made_larger(
-    params: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    columns = stream(60_000, 10_000)
-    sampler: Any = elements.sampler_of(params)
-    sampler.update(*columns, source="s")
-    monkeypatch.setattr(retained, "_TABLE_MARGIN", 0.01)
-    small: Any = elements.sampler_of(params)
-    small.update(*columns, source="s")
-    assert small.to_bytes() == sampler.to_bytes()
-
-
-@pytest.mark.parametrize("params", PARAMS)
 def test_merging_more_than_fits_at_once(params: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bags, "_MERGE_LIMIT", 3_000)
     columns = stream(40_000, 10_000)
@@ -100,3 +87,41 @@ def test_a_small_sampler_stays_small() -> None:
     sampler.update(1, 1)
     assert len(sampler) == 1
     assert len(sampler._rows._bag.keys) <= 2 * (bags.FIRST_ROOM + 512)
+
+
+@pytest.mark.parametrize("span", [0, 5, 40])
+def test_equal_times_stay_in_the_order_of_arrival(span: int) -> None:
+    """What queries read has no other order of ties, however often it was compacted in between."""
+    params = MedianParams(max_count=1 << 20, capacity=50_000, seed=1, value_type="int64")
+    values, times, numbers = stream(30_000, span)
+    sampler: Any = elements.sampler_of(params)
+    for start in range(0, 30_000, 1_000):
+        part = slice(start, start + 1_000)
+        sampler.update(values[part], times[part], numbers[part], source="s")
+        sampler._rows.compact()
+    view = sampler._rows.by_time()
+    order = np.argsort(-times, kind="stable")
+    assert view.times.tolist() == times[order].tolist()
+    assert view.value_keys.tolist() == values[order].tolist()
+
+
+def columns_of(rows: int) -> tuple[Any, ...]:
+    return tuple(np.zeros(rows, kind) for kind in "qqQb")
+
+
+def test_kernels_refuse_columns_of_other_lengths() -> None:
+    stream_ = _native.Stream(
+        weighted=False, lowest=-9, highest=9, time_limit=9, levels=2, first_nested=0
+    )
+    one, two, marks = np.zeros(1, np.int64), np.zeros(2, np.int64), np.zeros(3, np.int64)
+    word, words = np.zeros(1, np.uint64), np.zeros(3, np.uint64)
+    with pytest.raises(ValueError, match="columns of 1 and 2 rows"):
+        _native.in_bounds(stream_, one, False, two, word, None, 0)
+    with pytest.raises(ValueError, match="columns of 2 and 3 rows"):
+        _native.in_bounds(stream_, two, False, two, words, None, 0)
+    with pytest.raises(ValueError, match="columns of 3 and 2 rows"):
+        _native.append(stream_, *columns_of(1), 1, two, *columns_of(2), 0)
+    with pytest.raises(ValueError, match="2 rows in columns of 1"):
+        _native.append(stream_, *columns_of(1), 1, marks, *columns_of(1), 0)
+    with pytest.raises(ValueError, match=r"levels 0\.\.2, nested from 3 on"):
+        _native.Stream(weighted=False, lowest=-9, highest=9, time_limit=9, levels=2, first_nested=3)

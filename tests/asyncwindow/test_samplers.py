@@ -305,21 +305,6 @@ class TestQueries:
         assert f"<td>{stats.rows:,}</td>" in sampler._repr_html_()
 
 
-class TestMerge:
-    def test_refuses_other_parameters_and_names_them(self) -> None:
-        other = SumSampler(SumParams(max_sum=1 << 30, capacity=7, seed=4))
-        sampler = SumSampler(SUM)
-        with pytest.raises(ds.IncompatibleSketchError) as fault:
-            sampler.merge(other)
-        assert set(fault.value.fields) == {"seed", "max_window"}
-
-    def test_of_nothing_and_of_other_things(self) -> None:
-        with pytest.raises(ds.ParameterError, match="at least one"):
-            ds.merge([])
-        with pytest.raises(TypeError, match="cannot merge a str"):
-            ds.merge(["a sampler"])  # type: ignore[type-var]
-
-
 class TestParams:
     @pytest.mark.parametrize(
         "fields",

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.asyncwindow import SumParams, SumSampler
-from decaysketch.client import AsyncSensor, Sensor
+from decaysketch.client import AsyncSensor, Sensor, StreamUnknownError
 
 ROOT = Path(__file__).parents[2]
 PARAMS = SketchParams(max_weight=99, id_bits=40, capacity=150, seed=11, time_unit="s")
@@ -249,6 +250,21 @@ def _noted(progress: Path) -> int:
     return int(progress.read_text().split()[-1]) if progress.exists() else 0
 
 
+def _restarted(program: Callable[..., None]) -> Callable[..., None]:
+    """As a supervisor does it: where no answer said in time what the stream is, it starts anew."""
+
+    @wraps(program)
+    def run(*arguments: Any) -> None:
+        while True:
+            try:
+                return program(*arguments)
+            except StreamUnknownError:
+                continue
+
+    return run
+
+
+@_restarted
 def run_sensor(url: str, stream: str, source: str, spool: Path, progress: Path) -> None:
     """Feed the log from the batch on that was not synced when the last process died."""
     with Sensor(url, stream, source, spool=spool, **QUICK) as sensor:
@@ -262,6 +278,7 @@ def run_sensor(url: str, stream: str, source: str, spool: Path, progress: Path) 
             pass
 
 
+@_restarted
 def run_async_sensor(url: str, stream: str, source: str, spool: Path, progress: Path) -> None:
     async def run() -> None:
         async with AsyncSensor(url, stream, source, spool=spool, **QUICK) as sensor:
@@ -277,6 +294,7 @@ def run_async_sensor(url: str, stream: str, source: str, spool: Path, progress: 
     asyncio.run(run())
 
 
+@_restarted
 def run_numbering_sensor(url: str, stream: str, source: str, spool: Path, elements: Path) -> None:
     """The spool itself knows where to go on."""
     wanted = int(elements.read_text())

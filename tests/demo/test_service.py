@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-import numba
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +14,6 @@ from delivery_logs import delivery_log
 
 from decaysketch import SketchParams
 from decaysketch.batch import ColumnMapping, KeyedBuilder
-from decaysketch.core import compiling
 from decaysketch.families import recipe_of
 from decaysketch.spark.tables import SketchTable
 from demo import service
@@ -28,7 +26,7 @@ MAPPING = ColumnMapping(
 
 SLOW = """
     import http.server, pathlib, sys, time
-    print("compiling kernels, once for this machine", flush=True)
+    print("reading the database: row 5 of 9", flush=True)
     while not pathlib.Path("enough").exists():
         time.sleep(0.05)
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -69,12 +67,12 @@ def test_an_aggregator_that_takes_long_to_start_is_waited_for_and_tells_what_it_
 
     def tell(line: str) -> None:
         told.append(line)
-        if sum("compiling" in each for each in told) >= 5:  # a second at least, and it waits
+        if sum("reading" in each for each in told) >= 5:  # a second at least, and it waits
             (project / "enough").touch()
 
     with running_aggregator(tmp_path / "out", tell) as aggregator:
         assert isinstance(aggregator, Aggregator)
-    assert "compiling kernels, once for this machine" in told[-1]
+    assert "reading the database: row 5 of 9" in told[-1]
 
 
 def test_one_that_ends_is_told_at_once_with_what_it_said_and_how_to_go_on(
@@ -96,7 +94,6 @@ def test_the_real_one_says_what_it_does_from_its_first_second(tmp_path: Path) ->
         pass
     lines = (tmp_path / "aggregator.log").read_text().splitlines()
     assert "starting, over" in lines[0]
-    assert "loading kernels" in lines[0]
 
 
 # -------------------------------------------------------------------------------------- the build
@@ -173,20 +170,3 @@ def test_a_build_that_fails_leaves_nothing_to_go_on_from(
     pq.write_table(delivery_log(300), log)
     build_with_spark(log, out, PARAMS, weighted=False)
     assert len(builds) == 2
-
-
-# ------------------------------------------------------------------------------------- the kernels
-
-
-def test_who_waits_for_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-
-    monkeypatch.setattr(compiling, "_TOLD_EVERY_S", 0.0)
-    told: list[str] = []
-    compiled = numba.njit(lambda number: number + 1)
-    for _ in range(2):  # the second time it is there
-        with compiling.progress(told.append):
-            assert compiled(1) == 2
-    assert told[0].startswith("compiling kernels, once for this machine")
-    assert told[1].startswith("compiling kernels: 1 after ")
-    assert told[-1].startswith("compiled 1 kernels in ")
-    assert len(told) == 3

@@ -185,16 +185,6 @@ def test_what_was_taken_in_is_counted() -> None:
     assert "<table>" in sketch._repr_html_()
 
 
-def test_a_faulty_batch_leaves_everything_as_it_was() -> None:
-    sketch = ds.IntegralDecaySketch(OF, integral.window(60))
-    digest = sketch.digest()
-    with pytest.raises(ds.ObservationError, match="weights\\[1\\] is 101"):
-        sketch.update([1, 2], [1, 101], [0, 0], [1, 2], now=50)
-    with pytest.raises(ds.ParameterError, match="not_after is 'x'"):
-        sketch.update([1], [1], [0], [1], now=50, not_after="x")  # type: ignore[arg-type]
-    assert (sketch.digest(), sketch.clock) == (digest, None)
-
-
 def test_what_cannot_be_built() -> None:
     with pytest.raises(ds.ParameterError, match="expected an integral decay"):
         ds.IntegralDecaySketch(OF, ds.decay.window(60))  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,10 @@ from support.examples import small_bags
 
 import decaysketch as ds
 from decaysketch.decay import integral
-from decaysketch.integral import _kernels, tables
+from decaysketch.integral import _native, tables
 from decaysketch.integral.state import IntegralState
-from decaysketch.minhit._kernels import GROUP
-from decaysketch.minhit._plan import down_steps
+from decaysketch.minhit import plan
+from decaysketch.minhit._plan import GROUP, REPEATABLE
 from quality.examples import Row
 
 
@@ -104,48 +103,24 @@ def test_watermarks_do_not_rise_with_the_level() -> None:
 
 
 @pytest.mark.parametrize("max_weight", [2, 999, 1 << 31])
-@pytest.mark.parametrize("mask_bits", [_kernels.MASK_BITS, 25, 1])
-def test_walk_tables_of_every_form_give_the_same_events(
-    max_weight: int, mask_bits: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Single steps, multiples and groups, short groups: by how many rows a mask can note."""
-    tables.forget_plans()
-    monkeypatch.setattr(_kernels, "MASK_BITS", mask_bits)
+def test_walks_of_every_form_give_the_same_events(max_weight: int) -> None:
+    """Single steps, runs of equal ones, and groups of many: by the hash function."""
     decay = integral.halving(3)
     forms = set()
     for seed in range(10):
         of = ds.SketchParams(
             max_weight=max_weight, id_bits=20, capacity=4, seed=seed, value_type="int64"
         )
-        steps = tables.integral_plan(of, decay).hash[-1]
-        single = bool((steps[:, 1] == steps[:, 3]).all())
-        forms.add((single, bool((steps[:, 0] == GROUP).any())))
+        steps = plan(of).steps
+        forms |= {(int(kind), q == base) for kind, q, _, base, _, _ in steps.tolist()}
         stream = random_stream(seed, 30, of, 20)
         check(cases.fed(of, decay, stream, []).state(), cases.expected(of, decay, stream, []))
-    if max_weight > 2 and mask_bits == 1:
-        assert (True, False) not in forms
-        assert (False, True) in forms
-    tables.forget_plans()
+    assert max_weight == 2 or forms == {(REPEATABLE, True), (REPEATABLE, False), (GROUP, False)}
 
 
 def test_a_step_has_to_fit_into_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     tables.forget_plans()
-    monkeypatch.setattr(_kernels, "STEP_BITS", 3)
+    monkeypatch.setattr(_native, "STEP_BITS", 3)
     of = ds.SketchParams(max_weight=99, id_bits=10)
     with pytest.raises(ds.ParameterError, match="steps at max_weight 99; expected at most 8"):
         ds.IntegralDecaySketch(of, integral.polynomial(1))
-
-
-def test_every_walk_fits_into_a_mask() -> None:
-    """Ratios p / a with continued fraction [.., l, r, l, r, ..] make the longest tables."""
-    longest = {8: 0, 3: 0}
-    for quotients in product(range(1, 11), range(1, 8)):
-        above, below = 1, 0
-        for quotient in quotients * 30:
-            if above * quotient >= 1 << 59:
-                break
-            above, below = quotient * above + below, above
-        for a, unrolled in product((below, above - below), longest):
-            steps = down_steps(above, a, (1 << 31) - 1, unrolled=unrolled)
-            longest[unrolled] = max(longest[unrolled], len(steps))
-    assert longest[8] > _kernels.MASK_BITS >= longest[3]

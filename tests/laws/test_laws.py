@@ -315,13 +315,16 @@ class TestEveryVariant:
             with pytest.raises(ds.IncompatibleSketchError) as caught:
                 ds.merge([sketch, other])
             assert caught.value.fields == differ
-            with pytest.raises(TypeError, match=type(other).__name__):
-                sketch.merge(other)
+            for each in (other, other.snapshot()):
+                with pytest.raises(TypeError, match=f"cannot merge a {type(each).__name__} into a"):
+                    sketch.merge(each)
             assert sketch != other
-        for thing in (3, None, "text"):
+        for thing in (3, None, "text", other, other.snapshot()):
             assert sketch != thing
-            with pytest.raises(TypeError):
+            with pytest.raises(TypeError, match="unsupported operand"):
                 _ = sketch | thing
+            with pytest.raises(TypeError, match=f"cannot merge a {type(thing).__name__} into a"):
+                sketch.merge(thing)
         assert sketch.to_bytes() == before
 
     def test_a_sketch_is_mutable_and_shows_its_class(

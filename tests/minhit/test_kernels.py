@@ -20,12 +20,17 @@ from decaysketch import minhit
 from decaysketch.core import hashing
 from decaysketch.core.params import SketchParams
 from decaysketch.errors import ParameterError
-from decaysketch.minhit import HashPlan, _kernels, reference
+from decaysketch.minhit import HashPlan, _native, reference
+from decaysketch.minhit._plan import GROUP, REPEATABLE
 
 Int64Array = npt.NDArray[np.int64]
 
 NO_MIX = np.empty(0, dtype=np.int64)
 ROWS = 280  # for each hash function
+BLOCK = 32  # rows that kernels look at together, at the most
+# Where kernels take another way: see hash.h and minhit.c.
+NARROW_ID_BITS = 50
+EXACT_DIVISION = 1 << 49
 LARGEST_PRIME = prevprime(2**61)
 
 SHAPES = [  # (max_weight, id_bits): the universe is max_weight * 2^id_bits < 2^56.6
@@ -100,24 +105,21 @@ def cases(shape: tuple[int, int]) -> Iterator[Case]:
 def run(case: Case, levels: npt.NDArray[np.int8] | None = None) -> dict[str, list[Any]]:
     """Every kernel on one case; those that ask about a level only where levels are given."""
     plan, ids, weights = case.plan, case.ids, case.weights
-    start = (plan.id_bits, plan.mix, plan.start_multiplier, plan.offset, plan.prime)
     out = np.empty(len(ids), dtype=np.int64)
     results = {}
     if levels is None:
-        _kernels.minimum_hashes(ids, weights, *start, plan.steps, out)
+        _native.minimum_hashes(plan.native, ids, weights, out)
         results["minimum"] = out.tolist()
         tops = np.empty(len(ids), dtype=np.int8)
-        _kernels.top_levels(ids, weights, *start, plan.top, plan.steps, tops)
+        _native.top_levels(plan.native, ids, weights, tops)
         results["top"] = tops.tolist()
         every = np.empty((len(ids), plan.top + 1), dtype=np.int64)
-        _kernels.min_hits_all_levels(
-            ids, weights, *start[:2], plan.multiplier, *start[2:], plan.top, every
-        )
+        _native.min_hits_all_levels(plan.native, ids, weights, every)
         results["all"] = every.tolist()
         return results
-    _kernels.range_samples(ids, weights, levels, *start, plan.chain, out)
+    _native.range_samples(plan.native, ids, weights, levels, out)
     results["hits"] = out.tolist()
-    _kernels.min_hits(ids, weights, levels, *start[:2], plan.multiplier, *start[2:], out)
+    _native.min_hits(plan.native, ids, weights, levels, out)
     results["first"] = out.tolist()
     return results
 
@@ -162,14 +164,14 @@ def test_enough_cases_and_every_branch_of_the_tables() -> None:
             total += len(case.ids)
             steps = case.plan.steps
             kinds |= set(steps[:, 0].tolist())
-            repeatable = steps[steps[:, 0] == _kernels.REPEATABLE]
+            repeatable = steps[steps[:, 0] == REPEATABLE]
             most_repeats = max(most_repeats, *(repeatable[:, 1] // repeatable[:, 3]).tolist(), 0)
-            ratios |= set((case.plan.chain[:, 2] >= _kernels._EXACT_DIVISION).tolist())
+            ratios |= set((case.plan.chain[:, 2] >= EXACT_DIVISION).tolist())
     assert total >= 100_000
-    assert kinds == {_kernels.REPEATABLE, _kernels.GROUP}
+    assert kinds == {REPEATABLE, GROUP}
     assert ratios == {False, True}  # estimated and exact division in the floor sum
     assert most_repeats == 2**30  # the longest repeat, of 2^31 - 1 steps, as binary multiples
-    narrow = {id_bits <= _kernels.NARROW_ID_BITS for _, id_bits in SHAPES}
+    narrow = {id_bits <= NARROW_ID_BITS for _, id_bits in SHAPES}
     assert narrow == {False, True}
 
 
@@ -211,10 +213,10 @@ def test_rows_do_not_affect_each_other() -> None:
     """Kernels work in blocks and stop early on what a whole block has in common."""
     rng = random.Random(21)
     params = SketchParams(max_weight=2**20, id_bits=30, seed=9)
-    ids, weights = observations(rng, params.max_weight, params.id_bits, 3 * _kernels.BLOCK + 7)
-    weights[: _kernels.BLOCK] = 1  # a block that needs no steps at all
+    ids, weights = observations(rng, params.max_weight, params.id_bits, 3 * BLOCK + 7)
+    weights[:BLOCK] = 1  # a block that needs no steps at all
     levels = np.array([rng.randint(0, 12) for _ in ids], dtype=np.int8)
-    levels[_kernels.BLOCK : 2 * _kernels.BLOCK] = 0  # a block where everything is selected
+    levels[BLOCK : 2 * BLOCK] = 0  # a block where everything is selected
     order = np.array(rng.sample(range(len(ids)), len(ids)))
     of_rows: list[Callable[..., npt.NDArray[np.integer]]] = [
         minhit.top_levels,

@@ -104,7 +104,7 @@ def serving(data: Path, **environment: str) -> Iterator[tuple[str, httpx2.Client
         )
     try:
         with httpx2.Client(base_url=url, trust_env=False, timeout=60) as client:
-            deadline = time.monotonic() + 1800  # for what hangs: it may compile first
+            deadline = time.monotonic() + 1800  # for what hangs
             while True:
                 try:
                     client.get("/healthz").raise_for_status()

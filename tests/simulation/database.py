@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -235,8 +235,10 @@ class Client:
         """A ``Writer``."""
         return self._transaction(1.0)
 
-    async def write(self, statements: Any) -> Any:
+    async def write(self, statements: Any, before: Callable[[], None] | None = None) -> Any:
         """A ``Writer``'s transaction as a whole."""
+        if before is not None:
+            before()
         async with self.writing() as tx:
             return await statements(tx)
 

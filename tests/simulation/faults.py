@@ -55,6 +55,8 @@ def _fault(name: str) -> Callable[[Callable[[], Iterator[None]]], Fault]:
 @_fault("acknowledges before the commit")
 def _early() -> Iterator[None]:
     async def write(self: Committer, batch: list[Submission]) -> list[Any]:
+        for each in batch:
+            each.decode()
         posts = [post for each in batch for post in each.posts]
         writing = self._storage.writing()
         transaction = await writing.__aenter__()

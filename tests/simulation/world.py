@@ -51,7 +51,8 @@ from api.errors import (
 from api.journal.model import StorageError
 from api.service import aggregator as service
 from api.service import committer, compactor, follower
-from api.service.aggregator import Aggregator, Incoming, Limits, Receipt
+from api.service.aggregator import Aggregator, Limits, Receipt
+from api.service.drafts import Draft, Incoming
 from api.service.follower import ReplayError
 from api.service.streams import Stream
 from decaysketch import Snapshot
@@ -284,9 +285,13 @@ class World:
     async def _handle_post(self, aggregator: Aggregator, kind: Kind, body: Body) -> Receipt:
         """What the route does."""
         stream = await aggregator.find(kind.name)
-        sketch = await aggregator.compute(self._decode, stream, body)
-        incoming = Incoming(body.content, sketch, body.interval)
-        receipt = await aggregator.post(stream, body.source, [incoming])
+
+        def read() -> list[Incoming]:
+            return [Incoming(body.content, self._decode(stream, body), body.interval)]
+
+        rows, size = stream.peek_post(body.content), len(body.content)
+        draft = Draft(read, posts=1, rows=rows, size=size)
+        receipt = await aggregator.post(stream, body.source, draft)
         self._check_queue(aggregator)
         journaled = any(
             event.kind == "row"
@@ -367,9 +372,11 @@ class World:
     def _check_queue(self, aggregator: Aggregator) -> None:
         limits, queue = self.plan.limits, aggregator._committer
         largest = max(len(body.content) for body in self.bodies.values())
-        # The last one taken may go beyond; here each is of one body.
-        if queue._posts > limits.queue_posts or queue._bytes >= limits.queue_bytes + largest:
-            raise ViolationError(f"{queue._posts} posts of {queue._bytes} bytes wait: {limits}")
+        # The last one taken may go beyond; here each is of one body, and small.
+        few, many = queue._queued[False], queue._queued[True]
+        most = -(-limits.queue_bytes // 2) + largest
+        if many.posts or few.posts > limits.queue_posts or few.size >= most:
+            raise ViolationError(f"{few} and {many} wait: {limits}")
 
     def _name_of(self, stream_id: int) -> str:
         return self._names[stream_id]

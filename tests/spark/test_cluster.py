@@ -8,7 +8,6 @@ folder. What comes back has the bytes of a build in this process.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -23,7 +22,7 @@ import pytest
 from delivery_logs import delivery_log
 
 import decaysketch as ds
-from decaysketch.batch import ColumnMapping, sketches_by_key, warm_up
+from decaysketch.batch import ColumnMapping, sketches_by_key
 
 PROJECT = Path(__file__).resolve().parents[2]
 PARAMS = ds.SketchParams(max_weight=1, id_bits=48, capacity=40, seed=9, time_unit="us")
@@ -42,7 +41,7 @@ JOB = """
     import decaysketch as ds
     from decaysketch.batch import ColumnMapping
     from decaysketch.spark.build import sketch_table
-    from decaysketch.spark.worker import session_settings
+    from decaysketch.spark.settings import session_settings
 
     master, log, out, executors_path = sys.argv[1:]
     builder = SparkSession.builder.master(master).appName("cluster test")
@@ -86,7 +85,7 @@ JOB = """
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built by the installed backend: nothing is fetched."""
     folder = tmp_path_factory.mktemp("wheel")
-    command = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+    command = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
     subprocess.run(
         [sys.executable, "-c", command, str(folder)], cwd=PROJECT, check=True, capture_output=True
     )
@@ -171,8 +170,6 @@ def test_executors_need_the_wheel_and_nothing_else(
         archive.extractall(installed)
     log = delivery_log(2_000)
     want = sketches_by_key(log, PARAMS, MAPPING, ["path"])
-    warm_up(PARAMS)
-    _take_compiled(installed)
     pq.write_table(log, tmp_path / "log.parquet", row_group_size=300)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -199,21 +196,6 @@ def test_executors_need_the_wheel_and_nothing_else(
         key: sketch.to_bytes() for key, sketch in want.items()
     }
     assert sum(row["rows"] for row in rows) == 2_000
-
-
-def _take_compiled(installed: Path) -> None:
-    """Give the installed library the machine code that this checkout has, to save a minute.
-
-    Numba takes it where source files have the same time and size.
-    """
-    for source in (PROJECT / "decaysketch").rglob("*.py"):
-        copy = installed / source.relative_to(PROJECT)
-        assert copy.read_bytes() == source.read_bytes()
-        shutil.copystat(source, copy)
-    for compiled in (PROJECT / "decaysketch").rglob("__pycache__/*.nb?"):
-        copy = installed / compiled.relative_to(PROJECT)
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copy2(compiled, copy)
 
 
 def _java_home() -> Path:

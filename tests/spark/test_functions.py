@@ -20,7 +20,7 @@ import pytest
 
 import decaysketch as ds
 from decaysketch import families
-from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.asyncwindow import MedianParams, SumParams, SumSampler
 from decaysketch.errors import ParameterError
 from decaysketch.families import recipe_of
 from decaysketch.spark import _aggregates, _opened, _questions, functions, register
@@ -188,22 +188,6 @@ class TestStreamTexts:
 class TestQuestions:
     """Equal to the sketch's own methods, whatever types SQL hands over."""
 
-    def test_answer_as_the_sketch_does(self, sketch: ds.DecaySketch) -> None:
-        decay, text = ds.decay.exponential(half_life=60), "exponential(half_life=1min)"
-        expected = {
-            "decayed_sum": sketch.sum(decay, now=NOW),
-            "decayed_count": sketch.count(decay, now=NOW),
-            "decayed_total": sketch.total(decay, now=NOW),
-            "decayed_mean": sketch.mean(decay, now=NOW),
-            "decayed_variance": sketch.variance(decay, now=NOW),
-        }
-        for function, estimate in expected.items():
-            fields = {
-                name: getattr(estimate, name) for name in ("value", "lower", "upper", "exact")
-            }
-            assert ask(function, sketch, text, NOW) == fields
-            assert ask(f"{function}_value", sketch, text, NOW) == estimate.value
-
     def test_with_arguments(self, sketch: ds.DecaySketch) -> None:
         decay = ds.decay.none()
         quantiles = sketch.quantile([0.1, 0.9], decay, now=NOW)
@@ -289,21 +273,6 @@ class TestFamilies:
         assert ask("decayed_sum_value", sketch, None, NOW) == expected.value
         with pytest.raises(FunctionError, match="expected NULL: that of this sketch was fixed"):
             ask("decayed_sum_value", sketch, "none", NOW)
-
-    def test_samplers_answer_what_they_can(self) -> None:
-        row = np.arange(ROWS)
-        sums, medians = SumSampler(SUMS), MedianSampler(MEDIANS)
-        sums.update(row + 1, 1_000 + row, row, source="meter")
-        medians.update(row * 1.5, 1_000 + row, row, source="meter")
-        window = ds.decay.window(50)
-        total = sums.sum(window, now=NOW)
-        assert ask("decayed_sum_value", sums, "window(50)", NOW) == total.value
-        median = medians.median(window, now=NOW)
-        assert ask("decayed_quantile_value", medians, 0.5, "window(50)", NOW) == median.value
-        with pytest.raises(FunctionError, match=r"decayed_mean: row 0 .*'sum' has no mean"):
-            ask("decayed_mean", sums, "window(50)", NOW)
-        with pytest.raises(FunctionError, match=r"decayed_sum: row 0 .*'median' has no sum"):
-            ask("decayed_sum", medians, "window(50)", NOW)
 
     def test_secret_keys_need_their_stream(self) -> None:
         sketch = ds.DecaySketch(SECRET)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from decaysketch.errors import ParameterError
-from decaysketch.spark.worker import FAMILIES_VARIABLE, session_settings
+from decaysketch.spark.settings import session_settings
 from spark_jobs.java import JavaNotFoundError, find_java_home
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +20,7 @@ ensure_java()
 from pyspark.sql import SparkSession
 import decaysketch as ds
 from decaysketch.spark import functions as F
-from decaysketch.spark.worker import session_settings
+from decaysketch.spark.settings import session_settings
 
 settings = session_settings() | {
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
@@ -47,18 +46,10 @@ def test_name_this_interpreter_unless_another_is_said(unset: pytest.MonkeyPatch)
     assert settings["spark.executorEnv.PYSPARK_PYTHON"] == sys.executable
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     unset.setenv("PYSPARK_PYTHON", "/opt/cluster/bin/python")
-    assert session_settings("decay")["spark.pyspark.python"] == "/opt/cluster/bin/python"
+    assert session_settings()["spark.pyspark.python"] == "/opt/cluster/bin/python"
     settings = session_settings(python="/opt/other/bin/python")
     assert settings["spark.executorEnv.PYSPARK_PYTHON"] == "/opt/other/bin/python"
     assert os.environ["PYSPARK_PYTHON"] == "/opt/other/bin/python"
-
-
-def test_name_families_that_there_are(unset: pytest.MonkeyPatch) -> None:
-    assert (
-        session_settings("sum", "median")[f"spark.executorEnv.{FAMILIES_VARIABLE}"] == "sum,median"
-    )
-    with pytest.raises(ParameterError, match="family is 'heap'; expected one of decay, integral"):
-        session_settings("sum", "heap")
 
 
 @pytest.mark.spark

@@ -264,7 +264,7 @@ def answers(sketch: Any, now: int, decays: Sequence[Any]) -> list[str]:
         ask = getattr(sketch, name)
         ways = inspect.signature(ask).parameters.keys()
         for decay in decays:
-            for more in ({}, {"estimator": "single-level"}):
+            for more in ({}, {"estimator": "single-level"}, {"combine": "median"}):
                 if more.keys() <= ways:
                     chosen = () if decay is None else (decay,)
                     try:

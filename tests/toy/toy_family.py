@@ -103,10 +103,8 @@ def encode(state: State) -> bytes:
     body = codec.begin(state.params.number, state.params, embed_params=True)
     marks = [] if state.watermark == NO_WATERMARK else [state.watermark]
     codec.put_watermarks(body, marks)
-    codec.put_varint(body, len(state))
-    if len(state):
-        codec.put_signed_varint(body, int(state.times[0]))
-    return codec.seal(bytes(body) + encode_rows(state.rows, state.params.value_type))
+    codec.put_rows(body, state.times)
+    return codec.seal(body, encode_rows(state.rows, state.params.value_type))
 
 
 def _read_head(

@@ -16,8 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire import reference
 from wire.reference import Bits, put_column, put_frame, varint, with_checksum
-from wire.states import MISSING, columns_of, decode_one, state_of, state_of_columns, web_log
+from wire.states import (
+    MISSING,
+    columns_of,
+    decode_one,
+    state_of,
+    state_of_columns,
+    states_of,
+    web_log,
+)
 
+from decaysketch import minhit
 from decaysketch.core.params import SketchParams
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.minhit._top_level import observations_of_top_level
@@ -93,12 +102,6 @@ def test_every_truncation_of_later_sections_is_refused() -> None:
     later = BLOB.but(optional=1, sections=[b"section"])
     for shorter in cuts(later):
         assert not canonical_or_refused(shorter) or len(shorter) == len(later)
-
-
-@pytest.mark.parametrize("extra", [b"\0", b"\0" * 8, b"\x01more"])
-def test_bytes_left_over_are_refused(extra: bytes) -> None:
-    refused(with_checksum(SMALL[:-4] + extra), f"{len(extra)} bytes")
-    refused(SMALL + extra, "checksum")
 
 
 @given(
@@ -460,6 +463,58 @@ def test_many_weights_of_one_id_at_one_time_are_the_stated_exception() -> None:
         assert columns_of(decode_one(blob, check_plausible=False)) == columns_of(state)
         outcomes.append(canonical_or_refused(blob))
     assert not all(outcomes)
+
+
+# --------------------------------------------------------------------- read at once, or with care
+
+
+def outcome(blob: bytes, *, with_care: bool) -> list[Any]:
+    """The states, or the words in which they are refused."""
+    with pytest.MonkeyPatch.context() as patched:
+        if with_care:
+            patched.setattr(wire, "_read_flawless", lambda *_, **__: ([], 0))
+        try:
+            return [columns_of(state) for state in wire.decode(blob)]
+        except CorruptSketchError as refusal:
+            return [str(refusal)]
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_bytes_that_are_damaged_come_out_alike(copies: int) -> None:
+    params = SketchParams(max_weight=9, id_bits=12, capacity=10, copies=copies)
+    made = [(MISSING if i % 5 else i, 1 + i % 9, 1000 - i // 3, 37 * i) for i in range(40)]
+    blob = bytearray(wire.encode(*states_of(params, made)))
+    random = np.random.default_rng(copies)
+    taken = 0
+    for _ in range(1500):
+        damaged = bytearray(blob)
+        for where in random.integers(30, len(blob) - 4, random.integers(1, 4)):
+            damaged[where] ^= 1 << random.integers(0, 8)
+        sealed = with_checksum(bytes(damaged[:-4]))
+        found = outcome(sealed, with_care=False)
+        assert found == outcome(sealed, with_care=True)
+        taken += not isinstance(found[0], str)
+    assert taken > 0
+
+
+@pytest.mark.parametrize("capacity", [28, 29, 30, 60, 200, 1000])
+def test_watermarks_are_believed_alike(capacity: int) -> None:
+    """With any number of rows of that time that are left: none to as many as are claimed."""
+    params = SketchParams(max_weight=1, id_bits=30, capacity=capacity)
+    ids = np.arange(6 * capacity)
+    levels = minhit.top_levels(params, ids, np.ones_like(ids))
+    higher = ids[levels == 1][::-1]
+    blob = reference.blob_of(state_of(params, []))
+    believed = []
+    for held in range(0, capacity + 1, 1 + capacity // 100):
+        rows = [(50, int(id_), 1, MISSING) for id_ in higher[:held]]
+        made = blob.but(rows=rows, watermarks=[50])
+        found = outcome(made, with_care=False)
+        assert found == outcome(made, with_care=True)
+        believed.append(not isinstance(found[0], str))
+    assert believed == sorted(believed)
+    assert believed[-1]
+    assert believed[0] == (capacity < 29)
 
 
 # ----------------------------------------------------------------------------- parameters to expect

@@ -37,7 +37,6 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr("uvicorn.run", run)
     monkeypatch.setattr("api.logs.configure", lambda settings: None)
-    monkeypatch.setattr("api.__main__.warm_up", lambda: None)
     monkeypatch.setattr("api.__main__.check_address", lambda settings: None)
     return calls
 

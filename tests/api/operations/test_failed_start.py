@@ -121,10 +121,10 @@ def test_what_nobody_foresaw_is_shown_with_its_frames(
 ) -> None:
     """Once, by the log, and not again by the server in front."""
 
-    def broken() -> None:
+    def broken(threads: int) -> None:
         raise ZeroDivisionError("of our own")
 
-    monkeypatch.setattr("api.app.warm_up", broken)
+    monkeypatch.setattr("api.app.pools", broken)
     app = create_app(Settings(data=str(data)))
     sent: list[dict[str, Any]] = []
 

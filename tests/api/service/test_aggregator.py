@@ -16,7 +16,8 @@ from api.errors import BusyError, UnknownStreamError
 from api.journal import log
 from api.journal.model import Head, NewPost, ReplayError, StreamRow
 from api.journal.sql import SqlStorage
-from api.service.aggregator import Aggregator, Incoming, Limits
+from api.service.aggregator import Aggregator, Limits
+from api.service.drafts import Draft, Incoming
 from api.service.threads import Threads
 from decaysketch import DecaySketch, merge
 from decaysketch.families import recipe_of
@@ -52,7 +53,7 @@ async def aggregate(database: Database) -> AsyncIterator[Open]:
 async def post(aggregator: Aggregator, sketch: DecaySketch, source: str = "a") -> str:
     stream = aggregator.stream("s")
     body = sketch.to_bytes()
-    receipt = await aggregator.post(stream, source, [Incoming(body, stream.decode(body))])
+    receipt = await aggregator.post(stream, source, Draft.of(Incoming(body, stream.decode(body))))
     return receipt.token
 
 
@@ -66,7 +67,9 @@ async def test_a_stream_deleted_since_it_was_found_concerns_nobody_else(aggregat
     await here.delete("s")
     body = build(1).to_bytes()
     found = [
-        asyncio.ensure_future(there.post(stream, "a", [Incoming(body, stream.decode(body))]))
+        asyncio.ensure_future(
+            there.post(stream, "a", Draft.of(Incoming(body, stream.decode(body))))
+        )
         for stream in (kept, old, kept)
     ]
     outcomes = await asyncio.gather(*found, return_exceptions=True)
@@ -74,7 +77,7 @@ async def test_a_stream_deleted_since_it_was_found_concerns_nobody_else(aggregat
     assert [type(each).__name__ for each in (outcomes[0], outcomes[2])] == ["Receipt", "Receipt"]
     # Known here to be gone, it is refused before anything is written.
     with pytest.raises(UnknownStreamError):
-        await there.post(old, "a", [Incoming(body, old.decode(body))])
+        await there.post(old, "a", Draft.of(Incoming(body, old.decode(body))))
 
 
 @pytest.mark.anyio
@@ -104,13 +107,33 @@ async def test_a_request_of_many_posts_takes_the_place_of_nobody_who_brings_one(
     stream = here.stream("s")
     bodies = [build(seed).to_bytes() for seed in range(30)]
     many = [Incoming(body, stream.decode(body)) for body in bodies]
-    waiting = [asyncio.ensure_future(here.post(stream, "many", many))]
-    waiting += [asyncio.ensure_future(here.post(stream, "one", [each])) for each in many[:20]]
-    refused = asyncio.ensure_future(here.post(stream, "many", many))
+    waiting = [asyncio.ensure_future(here.post(stream, "many", Draft.of(*many)))]
+    waiting += [
+        asyncio.ensure_future(here.post(stream, "one", Draft.of(each))) for each in many[:20]
+    ]
+    refused = asyncio.ensure_future(here.post(stream, "many", Draft.of(*many)))
     outcomes = await asyncio.gather(*waiting, refused, return_exceptions=True)
     assert [type(each).__name__ for each in outcomes[:-1]] == ["Receipt"] * 21
     assert isinstance(outcomes[-1], BusyError)
-    await here.post(stream, "many", many)  # nobody waits any more
+    await here.post(stream, "many", Draft.of(*many))  # nobody waits any more
+
+
+@pytest.mark.anyio
+async def test_requests_of_many_bytes_take_the_place_of_nobody_who_brings_few(
+    aggregate: Open,
+) -> None:
+    here = await aggregate(queue_bytes=2 << 20)
+    await here.create("s", FORM)
+    stream = here.stream("s")
+    few = [Incoming(each.to_bytes(), each.snapshot()) for each in map(build, range(20))]
+    sketch = few[0].sketch
+    much = [Incoming(number.to_bytes(1 << 20, "little"), sketch) for number in range(3)]
+    waiting = [asyncio.ensure_future(here.post(stream, "much", Draft.of(each))) for each in much]
+    waiting += [asyncio.ensure_future(here.post(stream, "few", Draft.of(each))) for each in few]
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(each).__name__ for each in outcomes] == [
+        "Receipt", "BusyError", "BusyError", *["Receipt"] * 20,
+    ]  # fmt: skip
 
 
 @pytest.mark.anyio
@@ -210,7 +233,7 @@ async def test_a_post_is_not_taken_twice_by_its_digest(aggregate: Open) -> None:
     stream, _ = await here.create("s", FORM)
     body = build(1).to_bytes()
     several = [Incoming(body, stream.decode(body)) for _ in range(3)]
-    receipt = await here.post(stream, "a", several)
+    receipt = await here.post(stream, "a", Draft.of(*several))
     assert receipt.duplicates == [False, True, True]
     assert NewPost(stream.id, "a", body, 1).digest == several[0].digest
     assert stream.totals().posts == 1

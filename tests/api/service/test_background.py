@@ -13,10 +13,11 @@ from service import PARAMS, build
 
 from api.journal.sql import SqlStorage
 from api.service import background, compactor
-from api.service.aggregator import Aggregator, Incoming, Limits
+from api.service.aggregator import Aggregator, Limits
 from api.service.background import Background
 from api.service.committer import Committer
 from api.service.compactor import Compactor
+from api.service.drafts import Draft, Incoming
 from api.service.follower import Follower
 from api.service.merging import MergeBuffer
 from api.service.metrics import Metrics
@@ -72,7 +73,7 @@ async def aggregate(tmp_path: Any) -> AsyncIterator[Open]:
 async def post(aggregator: Aggregator, name: str, seed: int, source: str = "a") -> str:
     stream = aggregator.stream(name)
     body = build(seed, 50, first_id=40 * seed).to_bytes()
-    receipt = await aggregator.post(stream, source, [Incoming(body, stream.decode(body))])
+    receipt = await aggregator.post(stream, source, Draft.of(Incoming(body, stream.decode(body))))
     return receipt.token
 
 

@@ -112,6 +112,7 @@ def test_an_error_of_our_own_says_nothing_of_the_inside(
 ) -> None:
     monkeypatch.setattr("api.service.streams.Stream.decode_post", lambda *_: 1 / 0)
     quiet = TestClient(stream.app, base_url=LOCAL, raise_server_exceptions=False)
+    quiet.portal = stream.portal  # the event loop of what commits
     refused = post(quiet, build(1).to_bytes())
     assert "division" not in problem(refused, 500)["detail"]
 

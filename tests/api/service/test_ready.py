@@ -25,9 +25,11 @@ from api.journal.sql import SqlStorage
 from api.journal.storage import Writer
 from api.logs import Seldom
 from api.service.committer import Committer
+from api.service.drafts import Draft, Incoming
 from api.service.metrics import Metrics
 from api.service.observer import Observer
 from api.service.writability import Writability
+from decaysketch import DecaySketch
 
 __all__ = ["database"]
 
@@ -244,7 +246,8 @@ async def test_a_post_that_is_there_already_proves_nothing(tmp_path: Path) -> No
         observer=Observer(),
     )
     for body in (b"body", b"body", b"other body"):
-        submitted = committer.submit([NewPost(1, "a", body, 1)], [None], 1)  # type: ignore[list-item]
+        draft = Draft.of(Incoming(body, DecaySketch(PARAMS).snapshot()))
+        submitted = committer.submit(1, "a", draft, 1)
         await run_once(committer, submitted)
     assert told == [4, 10]
     await storage.close()

@@ -9,41 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families import CASES, FIXED, MEDIAN, SUM
+from families import CASES
 from fastapi.testclient import TestClient
-from service import NOW, OCTETS, PARAMS, posted
+from service import NOW, OCTETS, posted
 
-import decaysketch as ds
 from api.service import replacements
 from api.service.aggregator import Limits
 from api.settings import Settings
-from decaysketch.asyncwindow import MedianSampler, SumSampler
-
-
-def hashed(kind: Any, *more: Any) -> Callable[..., Any]:
-    def build(times: Any, values: Any) -> Any:
-        sketch = kind(PARAMS, *more)
-        sketch.update(values, 1, times, np.arange(len(times)))
-        return sketch
-
-    return build
-
-
-def sampled(kind: Any, params: Any) -> Callable[..., Any]:
-    def build(times: Any, values: Any) -> Any:
-        sampler = kind(params)
-        sampler.update(values, times, np.arange(len(times)), source="tap-7")
-        return sampler
-
-    return build
-
-
-FAMILIES: dict[str, Callable[..., Any]] = {
-    "decay": hashed(ds.DecaySketch),
-    "integral": hashed(ds.IntegralDecaySketch, FIXED),
-    "sum": sampled(SumSampler, SUM),
-    "median": sampled(MedianSampler, MEDIAN),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -87,19 +59,19 @@ def taken(client: TestClient, answer: Any) -> None:
     assert client.get("/v1/streams/s/sketch", headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CASES)
 def test_who_replaces_what_another_has_posted_is_seen(client: TestClient, family: str) -> None:
     """Ten observations by two paths; of three the second source stamps a later time."""
     assert client.put("/v1/streams/s", json=CASES[family].creation).status_code == 201
-    build = FAMILIES[family]
+    build = CASES[family].fed
     times, values = np.full(10, NOW - 100), np.arange(1, 11)
     later = times.copy()
     later[:3] += 50
-    post(client, "gateway-1", build(times, values))
+    post(client, "gateway-1", build(values, times))
     assert count(client) == {"gateway-1": 0}
-    post(client, "gateway-2", build(times, values))
+    post(client, "gateway-2", build(values, times))
     assert count(client) == {"gateway-1": 0, "gateway-2": 0}
-    post(client, "mallory", build(later, values))
+    post(client, "mallory", build(values, later))
     assert count(client) == {"gateway-1": 0, "gateway-2": 0, "mallory": 3}
     assert metric(client) == ['decaysketch_replacing_rows{stream="s"} 3.0']
     assert client.post("/v1/streams/s/sources/mallory/revoke", json={}).status_code == 204
@@ -108,11 +80,11 @@ def test_who_replaces_what_another_has_posted_is_seen(client: TestClient, family
 
 
 def test_a_larger_value_at_the_same_time_replaces_as_well(stream: TestClient) -> None:
-    build = FAMILIES["decay"]
+    build = CASES["decay"].fed
     times = np.full(10, NOW - 100)
-    post(stream, "gateway-1", build(times, np.full(10, 20.0)))
-    post(stream, "mallory", build(times[:4], np.full(4, 99.0)))
-    post(stream, "meek", build(times[:5], np.full(5, 1.0)))
+    post(stream, "gateway-1", build(np.full(10, 20.0), times))
+    post(stream, "mallory", build(np.full(4, 99.0), times[:4]))
+    post(stream, "meek", build(np.full(5, 1.0), times[:5]))
     assert count(stream) == {"gateway-1": 1, "mallory": 4, "meek": 0}
 
 
@@ -133,9 +105,9 @@ def test_what_was_replaced_is_back_when_the_source_is_revoked(stream: TestClient
         answer = stream.post("/v1/streams/s/query", json={"queries": [query]}).json()
         return answer["answers"][0]["estimate"]["value"]
 
-    build = FAMILIES["decay"]
-    post(stream, "t-7", build(np.full(10, NOW - 60), np.ones(10)))
-    post(stream, "mallory", build(np.full(10, NOW), np.ones(10)))
+    build = CASES["decay"].fed
+    post(stream, "t-7", build(np.ones(10), np.full(10, NOW - 60)))
+    post(stream, "mallory", build(np.ones(10), np.full(10, NOW)))
     assert honest() == 0
     assert count(stream) == {"mallory": 10, "t-7": 0}
     assert stream.post("/v1/streams/s/sources/mallory/revoke", json={}).status_code == 204
@@ -147,7 +119,7 @@ def test_more_rows_than_are_counted_are_said_to_be_unknown(
 ) -> None:
     monkeypatch.setattr(replacements, "MOST_ROWS", 15)
     for number, source in enumerate(("a", "b")):
-        post(stream, source, FAMILIES["decay"](np.full(10, NOW - number), np.ones(10)))
+        post(stream, source, CASES["decay"].fed(np.ones(10), np.full(10, NOW - number)))
     assert count(stream) == {"a": None, "b": None}
     assert metric(stream) == []
 
@@ -166,7 +138,7 @@ def test_what_has_not_changed_is_not_counted_again(
     for _ in range(3):
         count(stream)
     assert len(counted) == 1
-    post(stream, "a", FAMILIES["decay"](np.full(10, NOW), np.ones(10)))
+    post(stream, "a", CASES["decay"].fed(np.ones(10), np.full(10, NOW)))
     for _ in range(3):
         count(stream)
     assert len(counted) == 2
@@ -179,7 +151,7 @@ def test_a_count_that_fails_is_logged_and_ends_nothing(
         raise MemoryError("none left")
 
     monkeypatch.setattr(replacements, "_replacing", fail)
-    post(stream, "a", FAMILIES["decay"](np.full(10, NOW), np.ones(10)))
+    post(stream, "a", CASES["decay"].fed(np.ones(10), np.full(10, NOW)))
     assert count(stream) == {"a": None}
     assert "cannot count what sources of 's' replace" in caplog.text
     assert stream.get("/readyz").status_code == 200

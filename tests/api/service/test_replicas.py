@@ -8,7 +8,8 @@ import sqlite3
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -357,19 +358,21 @@ def test_an_interval_is_of_one_sketch(replicas: Start) -> None:
 # -------------------------------------------------------------------------------- too much at once
 
 
-def test_a_full_queue_says_when_to_come_again(
-    replicas: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_queue_says_when_to_come_again(replicas: Start, data: Path) -> None:
     client = replicas(queue_posts=1)
     create(client)
-    app: Any = client.app
-    committer = app.state.aggregator._committer
-    monkeypatch.setattr(committer, "_posts", 1)
-    refused = post(client, build(1).to_bytes())
-    problem(refused, 429, "busy")
-    assert refused.headers["retry-after"] == "1"
-    monkeypatch.undo()
-    assert posted(post(client, build(1).to_bytes()))["duplicate"] is False
+    bodies = [build(seed).to_bytes() for seed in (1, 2)]
+    with ThreadPoolExecutor() as senders:
+        with closing(sqlite3.connect(data)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            sent = [senders.submit(post, client, body) for body in bodies]
+            answered, waiting = wait(sent, return_when=FIRST_COMPLETED)
+            ((refused,), (taken,)) = answered, waiting
+        assert posted(taken.result())["duplicate"] is False
+    problem(refused.result(), 429, "busy")
+    assert refused.result().headers["retry-after"] == "1"
+    again = post(client, bodies[sent.index(refused)])
+    assert posted(again)["duplicate"] is False
 
 
 def test_who_is_told_to_stop_takes_nothing_more(replicas: Start) -> None:

@@ -23,8 +23,9 @@ from service import NOW, OCTETS, PARAMS, posted, problem
 
 from api.access.keys import Role, mint
 from api.service import follower
-from api.service.aggregator import Aggregator, Incoming
+from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS
+from api.service.drafts import Draft, Incoming
 from api.service.memory import bound_bytes, memory_table, parts
 from api.service.streams import Stream
 from api.settings import Settings
@@ -288,7 +289,10 @@ def test_posts_that_come_at_once_do_not_exceed_the_limit_together(start: Start) 
         stream = aggregator.stream("s")
         bodies = [dense(1_500, first_id=1_500 * n) for n in range(20)]
         return await asyncio.gather(
-            *(aggregator.post(stream, "a", [Incoming(b, stream.decode(b))]) for b in bodies),
+            *(
+                aggregator.post(stream, "a", Draft.of(Incoming(b, stream.decode(b))))
+                for b in bodies
+            ),
             return_exceptions=True,
         )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import uuid
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,6 +68,30 @@ def test_the_prime_lies_between_10_and_20_universes(
     assert 1 <= params.multipliers[0] < params.prime
     assert 0 <= params.offsets[0] < params.prime
     assert params.levels == (params.universe - 1).bit_length()
+
+
+def test_primes_are_those_that_sympy_knows() -> None:
+    rng = random.Random(5)
+    assert [n for n in range(3_000) if hashing.is_prime(n)] == list(sympy.primerange(3_000))
+    # Strong pseudoprimes to the first 2, 3, ... prime bases, each the least one; Carmichael
+    # numbers; squares and products of primes that lie close together.
+    deceivers = [1_373_653, 25_326_001, 3_215_031_751, 2_152_302_898_747, 3_474_749_660_383]
+    deceivers += [341_550_071_728_321, 3_825_123_056_546_413_051, 561, 1_105, 1_729]
+    primes = [sympy.nextprime(rng.randrange(1 << 30)) for _ in range(50)]
+    deceivers += [prime**2 for prime in primes] + [p * sympy.nextprime(p) for p in primes]
+    assert not any(map(hashing.is_prime, deceivers))
+    near = [rng.randrange(1 << rng.randrange(4, 62)) for _ in range(3_000)]
+    assert [hashing.is_prime(n) for n in near] == [sympy.isprime(n) for n in near]
+
+
+@pytest.mark.parametrize("universe", [1, 2, 3, 7, 999, 999 << 40, (1 << 61) // 20])
+def test_the_prime_is_the_first_after_a_derived_point(universe: int) -> None:
+    for seed in range(20):
+        low = 10 * universe
+        point = low + hashing.uniform_below(low, seed, hashing.PURPOSE_PRIME)
+        expected = sympy.nextprime(point)
+        expected = expected if expected < 2 * low else sympy.nextprime(low)
+        assert hashing.choose_prime(universe, seed) == expected
 
 
 @pytest.mark.parametrize("id_bits", [0, 1, 2, 3, 7, 12])
@@ -133,6 +160,64 @@ def test_key_hashing_is_the_same_in_any_company() -> None:
     )
 
 
+def definition_of_hashes(columns: list[list[Any]], word: Any) -> list[int]:
+    """What the module says, one key at a time in plain integers."""
+    rows = []
+    for keys in zip(*columns, strict=True):
+        row = word(999)
+        for c, key in enumerate(keys):
+            first = 1000 + 4 * c
+            if isinstance(key, int):
+                hashed = hashing.mix64(key % 2**64 ^ word(first))
+            else:
+                data = key if isinstance(key, bytes) else key.encode("utf-8", "surrogatepass")
+                hashed = hashing.mix64(len(data) ^ word(first + 2 - isinstance(key, str)))
+                for at in range(0, len(data), 8):
+                    hashed = hashing.mix64(hashed ^ int.from_bytes(data[at : at + 8], "little"))
+            row = hashing.mix64((row + 0x9E3779B97F4A7C15) % 2**64 ^ hashed)
+        rows.append(row)
+    return rows
+
+
+def encoded(keys: list[Any]) -> hashing.EncodedKeys:
+    """Behind a few bytes that belong to no key."""
+    kind = type(keys[0])
+    parts = [key.encode() if kind is str else key for key in keys]
+    offsets = np.fromiter(accumulate(map(len, parts), initial=3), np.int64)
+    return hashing.EncodedKeys(
+        kind, offsets, np.frombuffer(b"...".join([b"", b"".join(parts)]), "u1")
+    )
+
+
+def test_hashes_are_those_of_the_definition() -> None:
+    rng = random.Random(3)
+    word = ds.SketchParams(max_weight=1, seed=9).key_word
+    lengths = [*range(40), 1_023, 1_024] * 3
+    blobs = [rng.randbytes(length) for length in lengths]
+    texts = [
+        "".join(rng.choices("aé€😀", k=length // 4)) + "z" * (length % 4) for length in lengths
+    ]
+    texts[7] = "a\0\0"
+    integers = [rng.randrange(-(1 << 63), 1 << 64) for _ in lengths]
+    small = [rng.randrange(-128, 128) for _ in lengths]
+    columns: list[list[Any]] = [blobs, texts, integers, small]
+    expected = definition_of_hashes(columns, word)
+    narrow = [np.array(small, dtype) for dtype in (np.int8, ">i4", np.int64)]
+    for number, texts_given in enumerate((texts, np.array(texts, object), encoded(texts))):
+        blobs_given = (blobs, tuple(blobs), encoded(blobs))[number]
+        given = [blobs_given, texts_given, np.array(integers, object), narrow[number]]
+        assert hashing.hash_keys(given, word).tolist() == expected
+    unsigned = np.array([each % 2**64 for each in integers], np.uint64)
+    codes = np.arange(len(lengths))[::-1].copy()
+    repeated = [hashing.RepeatedKeys(encoded(column), codes) for column in (blobs, texts)]
+    given = [*repeated, np.repeat(unsigned[::-1], 2)[::2], np.array(small[::-1])]
+    assert hashing.hash_keys(given, word)[::-1].tolist() == expected
+    assert encoded(texts).to_objects().tolist() == texts
+    assert encoded(blobs).to_objects().tolist() == blobs
+    lone = ["\ud800", "a\udfff"]
+    assert hashing.hash_keys([lone], word).tolist() == definition_of_hashes([lone], word)
+
+
 def test_a_uuid_is_the_key_that_its_text_is() -> None:
     """However it is given, alone or in a column; its bytes are another key."""
     params = ds.SketchParams(max_weight=1, id_bits=50, seed=9)
@@ -172,6 +257,9 @@ def test_a_uuid_is_the_key_that_its_text_is() -> None:
         ((["a", None],), r"key column 0\[1\]"),
         ((["x" * 2000],), "2000 bytes"),
         (([[1, 2]],), "2 dimensions"),
+        ((["a", ["b"]],), r"key column 0\[1\] is \['b'\], of type list"),
+        ((encoded(["a", "x" * 1_025]),), r"key column 0\[1\] is a key of 1025 bytes"),
+        ((hashing.EncodedKeys(str, np.array([0, 5, 3]), np.zeros(5, "u1")),), "offsets .* fall"),
         ((np.array([1, 1.5], dtype=object),), r"key column 0\[1\] is 1.5"),
         ((np.array([1, True], dtype=object),), r"key column 0\[1\] is True"),
         ((["a"] * 20_000 + [b"a"],), r"key column 0\[20000\]"),

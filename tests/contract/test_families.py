@@ -79,18 +79,6 @@ class TestEachFamily:
             assert decode(sketch.to_bytes()) == sketch  # of what is held now
         assert sketch.copy() == sketch == pickle.loads(pickle.dumps(sketch))
 
-    def test_other_things_are_not_merged(self, name: str) -> None:
-        sketch = fed(RECIPES[name])
-        before = sketch.to_bytes()
-        others = [other for family, other in RECIPES.items() if family != name]
-        for other in ["a text", *map(fed, others), *(fed(other).snapshot() for other in others)]:
-            with pytest.raises(TypeError, match=f"cannot merge a {type(other).__name__} into a"):
-                sketch.merge(other)
-            with pytest.raises(TypeError, match="unsupported operand"):
-                sketch | other
-            assert sketch != other
-        assert sketch.to_bytes() == before
-
     def test_a_sketch_stands_for_what_it_was_built_by(self, name: str) -> None:
         recipe = RECIPES[name]
         assert recipe_of(fed(recipe)) == recipe

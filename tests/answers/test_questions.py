@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families import CASES, MEDIAN, SUM, WINDOW, Case
+from families import CASES, MEDIAN, SUM, WINDOW, asked
 from fastapi.testclient import TestClient
 from service import LOCAL, NOW, OCTETS
 from typer.testing import CliRunner
@@ -22,7 +22,7 @@ from api.app import create_app
 from api.settings import Settings
 from decaysketch.answers import query
 from decaysketch.answers.estimate import Estimate
-from decaysketch.answers.questions import QUESTIONS, View, questions_of
+from decaysketch.answers.questions import QUESTIONS, questions_of
 from decaysketch.answers.sample import Sample
 from decaysketch.answers.shapes import Question
 from decaysketch.asyncwindow import MedianSampler, SumSampler
@@ -33,24 +33,9 @@ from decaysketch.errors import ParameterError, UnanswerableQueryError
 BOTH = [(case, name) for case in CASES for name in sorted(QUESTIONS)]
 
 
-def asked(question: Question[Any]) -> dict[str, Any]:
-    """Arguments that the question can be asked with: those of its examples."""
-    return {each.name: each.example for each in question.travelling if each.example is not None}
-
-
 @pytest.fixture(scope="module")
 def sketches() -> dict[str, Any]:
     return {name: case.build(3, 0) for name, case in CASES.items()}
-
-
-def view_of(case: Case, sketch: Any) -> View:
-    view: View = sketch.at(WINDOW if case.chooses else None, NOW)
-    return view
-
-
-def plain(parts: dict[str, Any]) -> Any:
-    """Parts of an answer as JSON has them."""
-    return json.loads(json.dumps(parts, default=lambda each: each.to_dict()))
 
 
 # ------------------------------------------------------------------------------------- the table
@@ -95,16 +80,11 @@ def test_a_sketch_has_a_method_for_each_question_and_no_other(
     assert inspect.getdoc(method)
     parameters = inspect.signature(method).parameters
     assert {"now", "confidence", "combine", "estimator"} <= set(parameters)
-    leading = [
-        asked(question)[name]
-        for name in ("q", "value", "points", "predicate", "phi", "edges")
-        if name in asked(question)
-    ]
+    given = asked(question)
+    leading = [given[each.name] for each in question.arguments if each.leading and each.travels]
     options = {"now": NOW, "confidence": 0.9, "combine": "median"}
     found = method(*leading, *([WINDOW] if case.chooses else []), **options)
-    expected = view_of(case, sketch).ask(
-        question, confidence=0.9, combine="median", **asked(question)
-    )
+    expected = case.view(sketch).ask(question, confidence=0.9, combine="median", **asked(question))
     assert found == (expected.groups if name == "group_by" else expected)
 
 
@@ -129,29 +109,13 @@ def client(tmp_path_factory: pytest.TempPathFactory, sketches: dict[str, Any]) -
 def test_http_answers_as_the_library_does(
     client: TestClient, sketches: dict[str, Any], family: str, name: str
 ) -> None:
-    case, question = CASES[family], QUESTIONS[name]
-    arguments = asked(question)
-    body = {
-        each.json: arguments[each.name] for each in question.travelling if each.name in arguments
-    }
-    decay = {"decay": WINDOW.to_dict()} if case.chooses else {}
-    response = client.post(
-        f"/v1/streams/{family}/query",
-        json={"queries": [{"aggregate": name, "now": NOW, "confidence": 0.9, **decay, **body}]},
-    )
+    case = CASES[family]
+    query = case.asks(name, confidence=0.9)
+    response = client.post(f"/v1/streams/{family}/query", json={"queries": [query]})
     if name not in sketches[family].questions:
         assert response.json()["type"].endswith("unsupported-aggregate")
         return
-    (answer,) = response.json()["answers"]
-    served = {
-        each.name: each.served for each in question.arguments if not each.required and each.travels
-    }
-    arguments = served | arguments
-    found = view_of(case, sketches[family]).ask(question, confidence=0.9, **arguments)
-    parts = plain(question.parts(found, arguments))
-    if question.shape.rows is not None and question.shape.rows.single:
-        (parts[question.shape.rows.name],) = parts[question.shape.rows.name]
-    assert answer == {"aggregate": name, "now": NOW, "verified": "proof"} | parts
+    assert response.json()["answers"] == [case.answer(sketches[family], name, confidence=0.9)]
 
 
 @pytest.mark.parametrize(("family", "name"), BOTH)
@@ -178,7 +142,7 @@ def test_sql_answers_as_the_library_does(sketches: dict[str, Any], family: str, 
             with pytest.raises(_questions.FunctionError, match=f"{family!r} has no {name}"):
                 _questions.answer(function, (), columns, {})
             continue
-        found = view_of(case, sketch).ask(question, **arguments)
+        found = case.view(sketch).ask(question, **arguments)
         parts = question.parts(
             found, {key: [each] for key, each in arguments.items()} if form.one else arguments
         )
@@ -237,7 +201,7 @@ def test_the_command_answers_as_the_library_does(
         assert f"aggregate is {name!r}; expected one of" in result.output
         return
     answers = json.loads(result.stdout)["answers"]
-    parts = question.parts(view_of(case, sketch).ask(question, **asked(question)), asked(question))
+    parts = question.parts(case.view(sketch).ask(question, **asked(question)), asked(question))
     rows = question.shape.rows
     expected = [
         row[each.name].to_dict()
@@ -261,7 +225,7 @@ def test_a_question_costs_something_and_bounds_its_answer(
     case, question, sketch = CASES[family], QUESTIONS[name], sketches[family]
     if name not in sketch.questions:
         return
-    view = view_of(case, sketch)
+    view = case.view(sketch)
     served = {each.name: each.served for each in question.travelling if not each.required}
     arguments = served | asked(question)
     assert 1e-4 < view.cost_s(question, **arguments) < 0.2
@@ -272,7 +236,7 @@ def test_a_question_costs_something_and_bounds_its_answer(
 
 
 def test_what_cannot_be_asked_is_refused_by_name(sketches: dict[str, Any]) -> None:
-    view = view_of(CASES["decay"], sketches["decay"])
+    view = CASES["decay"].view(sketches["decay"])
     for message, arguments in (
         ("aggregate is 'mode'; expected one of sum, count", ("mode", {})),
         ("rank needs value", ("rank", {})),

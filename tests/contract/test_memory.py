@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decaysketch import CorruptSketchError, DecaySketch, IntegralDecaySketch, SketchParams
+from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.decay import integral
-from decaysketch.families import peek, recipe_of, release_scratch
+from decaysketch.families import peek, release_scratch
 
 ROWS = 60_000
 PARAMS = SketchParams(max_weight=1, id_bits=40, id_mix="none", capacity=1 << 20)
@@ -47,15 +47,6 @@ FAMILIES = pytest.mark.parametrize(
 )
 
 
-@FAMILIES
-@pytest.mark.parametrize("rows", [0, 1, 777])
-def test_the_head_tells_how_many_rows_there_are(build: Any, rows: int) -> None:
-    sketch = build(rows)
-    head = peek(sketch.to_bytes())
-    assert (head.total, head.capacity) == (rows, 1 << 20)
-    assert head.family == recipe_of(sketch.params, getattr(sketch, "decay", None)).family
-
-
 def test_the_head_counts_every_copy() -> None:
     params = SketchParams(max_weight=1, id_bits=40, capacity=100, copies=3)
     sketch = _decay(50, params)
@@ -74,14 +65,6 @@ def test_reading_the_head_takes_no_memory_for_rows(build: Any) -> None:
     finally:
         tracemalloc.stop()
     assert peak < ROWS  # a byte a row; decoded, one takes 33 and more
-
-
-@FAMILIES
-def test_what_is_cut_short_has_no_head(build: Any) -> None:
-    body = build(100).to_bytes()
-    for end in (0, 5, 20, len(body) - 1):
-        with pytest.raises(CorruptSketchError):
-            peek(body[:end])
 
 
 @FAMILIES

@@ -110,6 +110,27 @@ class TestOnePerKey:
         assert set(builder.sketches) == {("a",), ("b",)}
         assert next(builder.batches()).schema.field("key").type == pa.string()
 
+    @pytest.mark.parametrize("rows", [slice(None), slice(2, 5), slice(0, 0)])
+    @pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary"])
+    @pytest.mark.parametrize("as_bytes", [False, True])
+    def test_an_id_is_the_same_whatever_its_encoding(
+        self, rows: slice, kind: str, as_bytes: bool
+    ) -> None:
+        texts: list[Any] = ["a", "", "sensor-7/ü", "a", "x" * 1_024, "12345678"]
+        arrow = {"string": pa.string(), "large_string": pa.large_string()}.get(kind, pa.string())
+        column = pa.array(texts, pa.string_view() if kind == "string_view" else arrow)
+        if as_bytes:
+            texts = [each.encode() for each in texts]
+            kinds = {"string": pa.binary(), "large_string": pa.large_binary()}
+            column = pa.array(texts, kinds.get(kind, pa.binary_view()))
+        if kind == "dictionary":
+            column = column.cast(pa.large_binary() if as_bytes else pa.string()).dictionary_encode()
+        chosen = column[rows]
+        table = pa.table({"time": np.arange(len(chosen)), "id": chosen})
+        log = ColumnMapping(time="time", ids=("id",)).read(table, recipe_of(PARAMS))
+        expected = ds.observation_ids(texts[rows], params=PARAMS) if len(chosen) else []
+        assert log.columns["ids"].tolist() == list(expected)
+
     def test_keys_of_many_types_survive_as_rows(self) -> None:
         table = pa.table(
             {
@@ -469,9 +490,6 @@ class TestFamilies:
                 with pytest.raises(ds.IncompatibleSketchError, match="family: "):
                     batch.merge_blobs([blob, theirs])
 
-    def test_warm_up_runs(self, name: str) -> None:
-        batch.warm_up(RECIPES[name][0])
-
     def test_an_empty_table_has_no_keys(self, name: str) -> None:
         recipe, mapping = RECIPES[name]
         untyped = pa.table({name: pa.nulls(0) for name in mapping.columns})
@@ -650,10 +668,6 @@ class TestEngineFunctions:
 def test_the_library_itself_does_without_pyarrow() -> None:
     program = "import sys, decaysketch; sys.exit('pyarrow' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_warm_up_runs() -> None:
-    batch.warm_up()
 
 
 def test_numpy_counts_are_plain_integers_in_rows() -> None:

@@ -6,6 +6,7 @@ The laws of ``laws/`` hold for any number of copies and are tested there.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -100,17 +101,6 @@ def test_states_must_be_the_copies_of_one_sketch() -> None:
             ds.DecaySketch.from_state(wrong)
     with pytest.raises(ds.ParameterError, match="expected one sketch"):
         ds.DecaySketch.from_state([*states[:2], other[2]])
-
-
-def test_a_snapshot_does_not_change_with_the_sketch() -> None:
-    sketch = fed(PARAMS)
-    snapshot = sketch.snapshot()
-    blob, answer = snapshot.to_bytes(), query.sum(snapshot.sample(DECAY, NOW))
-    sketch.update(1.0, 1, 2999, 123)
-    sketch.resize(3)
-    assert snapshot.to_bytes() == blob
-    assert query.sum(snapshot.sample(DECAY, NOW)) == answer
-    assert len(snapshot) > len(sketch)
 
 
 # ---------------------------------------------------------------------------------------- combining
@@ -276,6 +266,27 @@ def test_answers_that_are_not_defined_are_left_out() -> None:
     assert ensemble.median_estimate(answers).value == 4
     assert ensemble.median_estimate(answers).upper == pytest.approx(9)
     assert math.isnan(ensemble.median_estimate([nothing] * 3).value)
+
+
+def test_a_median_beyond_a_float64_has_the_ends_that_are_known() -> None:
+    """An infinite answer is of no known distance from its ends."""
+    beyond = estimate(math.inf, 1e300, math.inf)
+    assert ensemble.median_estimate([beyond] * 3).lower == 1e300
+    assert ensemble.median_estimate([beyond] * 3).upper == math.inf
+    mixed = ensemble.median_estimate([estimate(4, 1, 9), estimate(6, 1, 9), beyond])
+    assert (mixed.value, mixed.upper) == (6, 6 + 5 * ensemble.median_deviation(3))
+    even = ensemble.median_estimate([estimate(1e308, 1.5e308, 1.6e308)] * 2)
+    assert even.value == 1e308
+
+
+@pytest.mark.parametrize("scale", [1e154, 1e305])
+def test_medians_of_huge_values_are_answers(scale: float) -> None:
+    values, *others = stream()
+    sketch = ds.DecaySketch(replace(PARAMS, value_type="float64"))
+    sketch.update(scale * (values - 6), *others)
+    for name in ASKED:
+        assert ASKED[name](sketch, combine="median").rows > 0
+    assert sketch.variance(DECAY, now=NOW, combine="median").upper == math.inf
 
 
 HASHES = 300

@@ -1,0 +1,76 @@
+"""Recorded calls of kernels give the same results at every level of instruction set, and on ARM.
+
+The kernels are compiled with a small driver in C (``driver.c``), which needs no Python: by this
+machine's compiler, and, for an aarch64 that is emulated, by clang of the package ``ziglang``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from native import building
+
+from scripts import compiler
+
+RECORDED = sorted((building.HERE / "recorded").glob("*.txt"))
+LEVELS = ["v2", "v3", "v4"] if compiler.machine() == "x86_64" else ["base"]
+
+
+@pytest.fixture(scope="module", params=[*LEVELS, "aarch64"])
+def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command that runs recorded calls."""
+    level, folder = request.param, tmp_path_factory.mktemp("driver")
+    if level == "aarch64":
+        emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+        python = clang_of_package()
+        if python is None or emulator is None:
+            pytest.skip("needs ziglang (in this Python, or $ZIGLANG_PYTHON) and qemu-user")
+        zig = [python, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl", "-static"]
+        return [emulator, str(building.build(zig, "base", [], folder))]
+    own = compiler.own()
+    if own is None:
+        pytest.skip("this machine has no C compiler of its own")
+    if level == "base":
+        return [str(building.build(own, level, [], folder))]
+    if level > processor_level():
+        pytest.skip(f"this processor has no {level}")
+    return [str(building.build(own, level, [compiler.march(own, level)], folder))]
+
+
+def clang_of_package() -> str | None:
+    """The Python that has the package."""
+    elsewhere = os.environ.get("ZIGLANG_PYTHON")
+    if elsewhere is None and importlib.util.find_spec("ziglang") is None:
+        return None
+    return elsewhere or sys.executable
+
+
+def processor_level() -> str:
+    """The best level that the processor has."""
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8") if sys.platform == "linux" else ""
+    return "v4" if "avx512vl" in flags else "v3" if "avx2" in flags else "v2"
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda path: path.stem)
+def test_results_are_those_recorded(driver: list[str], recorded: Path) -> None:
+    ran = subprocess.run([*driver, str(recorded)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.endswith(" calls, 0 differ\n")
+
+
+def test_every_table_is_recorded() -> None:
+    assert [path.stem for path in RECORDED] == sorted(building.TABLES)
+
+
+def test_a_result_that_differs_is_told(driver: list[str], tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.txt"
+    wrong.write_text("! asyncwindow.top_levels\n< 1 8\n< -1 -1\n< 1 9\n> 0 4\n", encoding="utf-8")
+    ran = subprocess.run([*driver, str(wrong)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "asyncwindow.top_levels: 1 of 1 results differ" in ran.stdout
