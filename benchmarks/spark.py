@@ -38,10 +38,10 @@ from rich.table import Table
 
 from benchmarks.machine import describe
 from decaysketch import SketchParams
-from decaysketch.batch import ColumnMapping, FileSplit, warm_up
-from decaysketch.spark.build import WorkerFunction, sketch_table
+from decaysketch.batch import ColumnMapping, FileSplit
+from decaysketch.spark.build import OfSplits, sketch_table
+from decaysketch.spark.settings import session_settings
 from decaysketch.spark.splits import TaskSplits, find_files, parquet_tasks
-from decaysketch.spark.worker import session_settings
 from spark_jobs.java import ensure_java
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def floor(session: SparkSession, log: Path) -> DataFrame:
     cores = session.sparkContext.defaultParallelism
     parts = parquet_tasks(find_files(log) or [], _params(4), MAPPING, cores=cores)
     assert parts is not None
-    function = WorkerFunction(FloorSums(parts.splits), TaskSplits(parts.starts))
+    function = OfSplits(FloorSums(parts.splits), TaskSplits(parts.starts))
     schema = "site string, " + ", ".join(f"{name} double" for name in _SUMS)
     partials = session.range(0, len(parts), 1, len(parts)).mapInArrow(function, schema)
     return partials.repartition("site").sortWithinPartitions("site").mapInArrow(add_up, schema)
@@ -345,7 +345,6 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     root = str(Path(__file__).resolve().parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    warm_up(_params(options.capacity))  # so that "cold" finds compiled kernels on disk
     rows, keys = options.rows, options.keys
     if options.many_keys:
         rows, keys = 1_000_000, 100_000

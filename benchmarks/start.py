@@ -1,16 +1,13 @@
 """Cold start: a fresh process imports the library and answers its first query.
 
-Kernels are compiled at first use and kept on disk. Two starts are timed: with nothing kept, as the
-first one on a machine, and with everything kept. Beside them, the imports of the rivals.
+Nothing is kept from one start to the next. Beside it, the imports of the rivals.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
 
 from benchmarks import machine
 from benchmarks.report import Comparison, Section, Table
@@ -42,15 +39,11 @@ print(json.dumps([[time.perf_counter() - start], resident()]))
 """
 
 
-def _start(program: str, cache: str | None = None) -> tuple[list[float], int | None]:
+def _start(program: str) -> tuple[list[float], int | None]:
     """Seconds of the steps of a program, and the memory of its process at the end."""
-    environment = dict(os.environ)
-    if cache is not None:
-        environment["NUMBA_CACHE_DIR"] = cache
     printed = subprocess.run(
-        [sys.executable, "-c", program],
-        check=True, capture_output=True, text=True, env=environment,
-    ).stdout  # fmt: skip
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
     seconds, resident = json.loads(printed)
     return seconds, resident
 
@@ -60,30 +53,21 @@ def _megabytes(resident: int | None) -> str:
 
 
 def measure(repetitions: int) -> Section:
-    """Seconds from import to answer, by what was compiled before, and memory."""
+    """Seconds from import to answer, and memory."""
     section = Section(
         "Cold start",
-        'Seconds of a fresh process. "Nothing kept" is the first use on a machine, which compiles '
-        "the kernels; after it they are loaded from disk. Memory is that of the whole process at "
-        "the end, interpreter included.",
+        "Seconds of a fresh process. Memory is that of the whole process at the end, interpreter "
+        "included.",
     )
-    with tempfile.TemporaryDirectory() as cache:
-        first, first_memory = _start(_LIBRARY, cache)
-        runs = [_start(_LIBRARY, cache) for _ in range(repetitions)]
-    kept = [min(column) for column in zip(*(seconds for seconds, _ in runs), strict=True)]
+    runs = [_start(_LIBRARY) for _ in range(repetitions)]
+    ours = [min(column) for column in zip(*(seconds for seconds, _ in runs), strict=True)]
     memory = runs[-1][1]
     section.tables.append(
         Table(
             "decaysketch: seconds of the first",
-            ("kernels", "import", "update", "query", "merge and bytes", "all", "memory, MB"),
-            [
-                (name, *(f"{s:.2f}" for s in seconds), f"{sum(seconds):.2f}", _megabytes(held))
-                for name, seconds, held in (
-                    ("nothing kept", first, first_memory),
-                    ("kept", kept, memory),
-                )
-            ],
-            notes=[f"Kept: best of {repetitions} starts."],
+            ("import", "update", "query", "merge and bytes", "all", "memory, MB"),
+            [(*(f"{s:.2f}" for s in ours), f"{sum(ours):.2f}", _megabytes(memory))],
+            notes=[f"Best of {repetitions} starts."],
         )
     )
     imports = []
@@ -95,11 +79,8 @@ def measure(repetitions: int) -> Section:
         seconds = min(steps[0] for steps, _ in starts)
         held = starts[-1][1]
         imports.append((name, f"{seconds:.2f}", _megabytes(held)))
-        for state, ours in (("nothing kept", first), ("kernels kept", kept)):
-            task = f"from import to first answer, {state} (rival: import alone)"
-            section.comparisons.append(
-                Comparison(task, name, "seconds", sum(ours), seconds, "less")
-            )
+        task = "from import to first answer (rival: import alone)"
+        section.comparisons.append(Comparison(task, name, "seconds", sum(ours), seconds, "less"))
         if memory and held:
             task = "memory of a process that has just started (rival: import alone)"
             section.comparisons.append(Comparison(task, name, "bytes", memory, held, "less"))

@@ -156,7 +156,7 @@ def _wait_until_it_answers(
     printed: Path,
     tell: Callable[[str], None],
 ) -> None:
-    """For as long as it lives: where many things run, it may compile for many minutes."""
+    """For as long as it lives: where many things run, it may take minutes to read its log."""
     started = told = time.monotonic()
     while process.poll() is None:
         with suppress(httpx2.TransportError):

@@ -1,5 +1,5 @@
 # Executors (and drivers) for Spark on Kubernetes, with a Python that has decaysketch. From the root
-# of the project, with the wheel in dist/ (pip wheel --no-deps --wheel-dir dist .):
+# of the project:
 #
 #   docker build --file deploy/spark.Dockerfile --tag spark-decaysketch .
 #
@@ -8,13 +8,24 @@
 # the driver's: Spark refuses to mix them. SPARK is the version of the driver's pyspark.
 
 ARG SPARK=4.3.0
+ARG PYTHON=3.11
+
+# The library's wheel. The slim image has no compiler: the build fetches one, which stays here.
+FROM python:${PYTHON}-slim AS wheel
+WORKDIR /project
+COPY setup.py pyproject.toml MANIFEST.in README.md LICENSE ./
+COPY requirements/zig.txt requirements/zig.txt
+COPY scripts scripts
+COPY decaysketch decaysketch
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
+
 FROM apache/spark:${SPARK}-python3
 ARG SPARK
-ARG PYTHON=3.11
+ARG PYTHON
 
 USER root
 COPY --from=ghcr.io/astral-sh/uv:0.13 /uv /usr/local/bin/uv
-COPY dist/decaysketch-*.whl /tmp/dist/
+COPY --from=wheel /wheel /tmp/dist
 RUN UV_PYTHON_INSTALL_DIR=/opt/python uv venv --python ${PYTHON} /opt/decaysketch \
     && uv pip install --no-cache --python /opt/decaysketch/bin/python \
         "$(ls /tmp/dist/decaysketch-*.whl)[spark]" pyspark==${SPARK} \

@@ -181,7 +181,7 @@ def main(
         if quarantine is not None:
             refuse_uri(quarantine)
             check_quarantine(quarantine, overwrite)
-        with spark_session("decaysketch build", master, recipe) as session:
+        with spark_session("decaysketch build", master) as session:
             table = build(
                 session, spec, out, recipe, overwrite=overwrite, count_copies=count_copies
             )  # fmt: skip

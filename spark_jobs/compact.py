@@ -219,7 +219,7 @@ def main(
         elif truncations or dropped:
             raise CommandError("--truncate and --drop make another table; say where with --out")
         before = opened.counts["sketches"]
-        with spark_session("decaysketch compact", master, opened.recipe) as session:
+        with spark_session("decaysketch compact", master) as session:
             if out is not None:
                 after = compact(session, opened, out, truncations, dropped, overwrite=overwrite)
             else:

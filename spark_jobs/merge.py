@@ -152,7 +152,7 @@ def main(
         elif out.exists() and not overwrite:
             raise CommandError(f"{out} is there already; --overwrite replaces it")
         count = sum(table.counts["sketches"] for table in opened)
-        with spark_session("decaysketch merge", master, recipe) as session:
+        with spark_session("decaysketch merge", master) as session:
             if per_key:
                 said = merge_per_key(session, opened, out, overwrite=overwrite).summary
                 size, sketches = said["sketch_bytes"], said["sketches"]

@@ -45,7 +45,7 @@ def main(
     """Build again what has changed since a table was built."""
     with reporting_errors():
         opened = open_table(table, read_id_key(id_key_file))
-        with spark_session("decaysketch rebuild", master, opened.recipe) as session:
+        with spark_session("decaysketch rebuild", master) as session:
             rebuilt = rebuild(session, opened, everything=everything)
         _tell(rebuilt, as_json)
 

@@ -21,11 +21,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from decaysketch import batch
 from decaysketch.cli.output import report
-from decaysketch.core import compiling
-from decaysketch.families import recipe_of
-from decaysketch.spark.worker import session_settings
+from decaysketch.spark.settings import session_settings
 from spark_jobs.java import PROJECT_ROOT, ensure_java
 
 if TYPE_CHECKING:
@@ -40,21 +37,12 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def spark_session(
-    name: str, master: str = DEFAULT_MASTER, *built_with: batch.BuiltWith
-) -> Iterator[SparkSession]:
-    """A session whose workers can import this project; stopped at the end.
-
-    Compiles the library's kernels first, in this process: workers that share numba's cache on disk
-    then find it filled, instead of filling it all at once. ``built_with`` says for which sketches;
-    see :func:`decaysketch.batch.warm_up`.
-    """
+def spark_session(name: str, master: str = DEFAULT_MASTER) -> Iterator[SparkSession]:
+    """A session whose workers can import this project; stopped at the end."""
     local = master.startswith("local")
     if local:
         ensure_java()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a host's name need not resolve
-    with compiling.progress(report.print):
-        batch.warm_up(*built_with)
     _prepare_environment()
     from pyspark.sql import SparkSession
 
@@ -63,8 +51,7 @@ def spark_session(
         # The JVM only hands rows on: its quick compiler will do, and saves seconds at the start.
         java_options.append("-XX:TieredStopAtLevel=1")
     with tempfile.TemporaryDirectory(prefix="decaysketch-spark-") as scratch:
-        families = dict.fromkeys(recipe_of(each).family for each in built_with)
-        settings = session_settings(*families) | {
+        settings = session_settings() | {
             "spark.driver.extraJavaOptions": " ".join(java_options),
             "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
             "spark.sql.session.timeZone": "UTC",

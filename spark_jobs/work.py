@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from decaysketch.cli.output import CommandError
 from decaysketch.core.plausible_times import doubt
-from decaysketch.families import FAMILIES, Recipe
+from decaysketch.families import Recipe
 from decaysketch.spark.build import (
     detect_format,
     read_log,
@@ -261,7 +261,7 @@ def each_row_counts(spec: BuildSpec, recipe: Recipe) -> bool:
 
     How many those are is not counted, and so neither is how many rows are copies.
     """
-    return spec.mapping.weight is None and FAMILIES[recipe.family].input.value_bound is None
+    return spec.mapping.weight is None and recipe.kind.input.value_bound is None
 
 
 def _doubts(unit: str, oldest: int | None, newest: int | None) -> list[str]:
@@ -286,7 +286,7 @@ def _notes(
     copies = None
     if observations is not None:
         elements = total("rows")
-        if FAMILIES[recipe.family].input.value == "required":  # rows without one are none
+        if recipe.kind.input.value == "required":  # rows without one are none
             elements -= total("missing_values")
         copies = max(0, round(elements - observations))
     return {
