@@ -1,0 +1,155 @@
+"""Calls of the codec: rows as bit-packed columns, and back.
+
+What rows are packed into is what ``wire/reference.py`` writes. Bytes that are cut short, changed or
+made up are read by the kernels as they stand behind their layer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from native.recording import FIRST, LAST, Call, column, room
+from wire import reference
+from wire.reference import MISSING, Bits, Plan
+
+from decaysketch.codec import _native
+
+TIME_LIMIT = 1 << 62
+LARGEST, SMALLEST, LEAST_FLOAT = 1.7976931348623157e308, 5e-324, -1.7976931348623157e308
+
+Columns = Sequence[Sequence[int]]  # times, ids, weights, value keys
+Draw = Callable[[], Any]
+
+
+def floats(*numbers: float) -> list[int]:
+    return [reference.key_of(number) for number in numbers]
+
+
+def rows(rng: random.Random, n: int, time: Draw, id_: Draw, weight: Draw, value: Draw) -> Columns:
+    """Columns in canonical order, no (id, weight) twice."""
+    drawn = {(id_(), weight()): time() for _ in range(2 * n)}
+    order = sorted(((at, *who) for who, at in drawn.items()), reverse=True)[:n]
+    times, ids, weights = (list(numbers) for numbers in zip(*order, strict=True))
+    return times, ids, weights, [value() for _ in order]
+
+
+def cases(rng: random.Random) -> Iterator[tuple[Columns, bool]]:
+    """Rows, and whether their values are floats."""
+
+    def gap() -> int:
+        return -rng.choice([0, 1, 1, 2, rng.randrange(1 << rng.choice([3, 3, 20]))])
+
+    def small(most: int) -> Draw:
+        return lambda: rng.randrange(1, most)
+
+    def among(numbers: Sequence[int]) -> Draw:
+        return lambda: rng.choice(numbers)
+
+    edges = floats(0.0, LARGEST, LEAST_FLOAT, SMALLEST, -SMALLEST, 0.1, 2.0**53)
+    tenths = floats(*(k / 10 for k in range(-20, 90)))
+    yield ([], [], [], []), True
+    for value in [MISSING, *edges]:
+        yield ([rng.choice([-TIME_LIMIT, TIME_LIMIT])], [(1 << 56) - 1], [1], [value]), True
+    for value in (MISSING, FIRST + 1, LAST, 0):
+        yield ([0], [0], [1 << 31], [value]), False
+    yield rows(rng, 2, lambda: 5, small(9), small(9), among([3])), False  # a tie
+    yield rows(rng, 9, among([TIME_LIMIT, -TIME_LIMIT]), small(99), small(3), among(edges)), True
+    yield rows(rng, 12, gap, small(1 << 56), small(1 << 5), among(floats(3.141592653589793))), True
+    yield rows(rng, 33, gap, small(1 << 12), small(3), among(tenths)), True
+    yield rows(rng, 34, gap, small(1 << 12), small(3), among([*tenths, MISSING])), True
+    yield rows(rng, 35, gap, small(1 << 60), small(2), among([FIRST + 1, LAST, MISSING])), False
+    yield rows(rng, 20, gap, small(1 << 9), small(3), among([MISSING])), True
+    for n in (64, 65, 256, 257):
+        ids = iter(range(1 << 20, 0, -rng.choice([1, 3])))  # neighbours: by steps
+        yield rows(rng, n, gap, lambda ids=ids: next(ids), small(3), gap), False
+    yield rows(rng, 260, gap, small(1 << 10), small(9), among([0, 0, 0, 0, MISSING, 7000])), False
+
+
+def reading(body: bytes, n: int, first_time: int, is_float: bool) -> Iterator[Call]:
+    """Calls that take bytes apart, whatever they are."""
+    outcome, bits = _native.scan_rows(body, 0, len(body), n, is_float)
+    results: list[Any] = [[*outcome, bits]]
+    given = [body, [n, first_time, is_float]]
+    if outcome[0] == _native.OK:
+        results += [room(n) for _ in range(4)]
+        _native.unpack_rows(body, 0, len(body), first_time, is_float, *results[1:])
+    yield Call("unpack", given, results)
+    limits = [56, 32]
+    columns = [room(n) for _ in range(4)]
+    end = _native.read_rows(body, 0, len(body), first_time, *limits, is_float, *columns)
+    yield Call("read", [*given, limits], [[end], *(columns if end >= 0 else [])])
+
+
+def one_block(times: Plan | None, ids: Plan | None, base: tuple[int, int] | None) -> bytes:
+    """Six rows with a plan, or a base of some length, that need not be the stated one."""
+    bits = Bits()
+    reference.put_column(bits, [0, 1, 1, 9, 1, 1], times)
+    bits.put(0, 1)
+    bits.put_base(3)
+    reference.put_column(bits, [0, 1, 40, 2, 3, 1], ids)
+    if base is None:
+        bits.put_base(1)
+    else:
+        bits.put(base[0], 7)
+        bits.put(base[1], base[0])
+    reference.put_column(bits, [0, 0, 0, 1, 0, 0])
+    reference.put_values(bits, [5, 6, MISSING, 7, 8, 9], False)
+    return bits.to_bytes()
+
+
+def made_up() -> Iterator[bytes]:
+    yield one_block(None, None, None)
+    for width, extra, exceptions in (
+        (4, 0, []),  # wider than is best
+        (1, 3, [(3, 4), (3, 4)]),  # an exception twice
+        (1, 3, [(4, 1), (3, 4)]),  # out of order
+        (1, 3, [(7, 4)]),  # behind the last row
+        (1, 4, [(3, 4)]),  # with a bit to spare
+        (1, 3, [(3, 4), (4, 0), (5, 0)]),  # a bitmap, of rows that are none
+        (1, 3, [(3, 4)] * 4),  # a bitmap of fewer than are counted
+        (1, 63, [(3, 4)]),
+        (63, 1, [(3, 1)]),
+        (64, 0, []),
+        (64, 1, [(0, 1)]),  # too wide
+        (127, 0, []),
+    ):
+        yield one_block(Plan(width, extra, exceptions, 0), None, None)
+        yield one_block(None, Plan(width, extra, exceptions, 0), None)
+    for base in ((3, 2), (64, LAST), (64, (1 << 64) - 1), (0, 0), (65, 2)):
+        yield one_block(None, None, base)
+
+
+def hostile(rng: random.Random) -> Iterator[Call]:
+    for body in made_up():
+        yield from reading(body, 6, 100, False)
+    columns = rows(
+        rng, 7, lambda: rng.choice([3, 4, 90]), lambda: rng.randrange(900), lambda: 2,
+        lambda: rng.choice([*floats(0.5, 1e22), MISSING]),
+    )  # fmt: skip
+    body = reference.rows_to_bytes(list(zip(*columns, strict=True)), True)
+    for n in (0, 6, 8, 257, 10_000):
+        yield from reading(body, n, 90, True)
+    for size in (0, 1, 4, len(body) - 9, len(body) - 1):
+        yield from reading(body[:size], 7, 90, True)
+    for bit in range(0, 8 * len(body), 5):
+        changed = bytearray(body)
+        changed[bit >> 3] ^= 1 << (bit & 7)
+        yield from reading(bytes(changed), 7, 90, True)
+    for _ in range(16):
+        yield from reading(rng.randbytes(60), rng.choice([2, 3, 5]), 0, rng.random() < 0.5)
+
+
+def calls() -> Iterator[Call]:
+    rng = random.Random(4)
+    for columns, is_float in cases(rng):
+        body = reference.rows_to_bytes(list(zip(*columns, strict=True)), is_float)
+        yield Call("pack", [*columns, [is_float]], [body])
+        yield from reading(body, len(columns[0]), (*columns[0], 0)[0], is_float)
+    yield from hostile(rng)
+    for order in ([], [(1, 1, 1)], [(2, 1, 1), (2, 1, 1)], [(1, 5, 1), (2, 1, 1)],
+                  [(9, 0, 0), (9, 0, 0)], [(9, 2, 2), (9, 2, 1), (9, 1, 7), (8, 3, 3), (8, 3, 4)],
+                  [(LAST, 0, 0), (FIRST, 0, 0)], [(0, FIRST, 0), (0, LAST, 0)]):  # fmt: skip
+        given = [column(numbers) for numbers in zip(*order, strict=True)] or [column([])] * 3
+        yield Call("first_out_of_order", given, [[_native.first_out_of_order(*given)]])

@@ -1,0 +1,169 @@
+"""Calls of the integral sketch, under decays that take every way to find a step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+from native.recording import FIRST, LAST, Call, Column, column, hash_of, room
+
+from decaysketch.core.params import SketchParams
+from decaysketch.decay import integral
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.integral import _native, tables
+from decaysketch.minhit import plan
+
+TIME_LIMIT = 1 << 62
+
+Bag = tuple[Any, ...]  # values, weights, times, ids, first, events
+
+
+class Decay(NamedTuple):
+    columns: list[Column]  # as the adapters read them
+    native: _native.Decay
+
+
+def decay_of(decay: IntegralDecay, max_weight: int) -> Decay:
+    table = decay.steps(max_weight)
+    guess = tables._guesses_of_ratios if table.values is None else tables._guesses_of_positions
+    with patch.object(tables, "_MOST_GUESSES_OF_VALUES", 1):  # or a table is too large to record
+        found = guess(table)
+    native = _native.Decay(
+        ages=table.ages, numerators=table.numerators, denominators=table.denominators,
+        values=table.values, **found._asdict(),
+    )  # fmt: skip
+    values = [] if table.values is None else table.values
+    columns: list[Column] = [[found.shift, found.first, found.halvings, found.wide], table.ages]
+    columns += [table.numerators, table.denominators, values]
+    return Decay([*columns, found.rounded, found.guesses, found.offsets], native)
+
+
+def decays() -> Iterator[tuple[int, Decay]]:
+    """The largest weight, and a decay for it."""
+    for max_weight, decay in (
+        (20, integral.window(9)),
+        (20, integral.exponential(half_life=5)),
+        (1 << 26, integral.fractions([1, (2, 3), (1, 3), (1, 1 << 20)])),  # integers are compared
+        (5, integral.function(lambda w, x: (w - x).clip(0), max_weight=5, ages=6)),
+        (60, integral.function(lambda w, x: w * (x < 3) - x.clip(0, 2) * (x < 3) * (w > 1),
+                               max_weight=60, ages=4)),  # a guess is of several positions
+    ):  # fmt: skip
+        yield max_weight, decay_of(decay, max_weight)
+
+
+def bag_of(columns: Bag, native: _native.Room) -> Bag:
+    rows, events = native.rows, native.event_count
+    return (*(each[:rows].copy() for each in columns[:4]), columns[4][: rows + 1].copy(),
+            columns[5][:events].copy())  # fmt: skip
+
+
+def bag_room(rows: int, events: int) -> Bag:
+    return *(room(rows) for _ in range(4)), room(rows + 1), room(events, np.uint32)
+
+
+def observations(rng: random.Random, n: int, max_weight: int, span: int) -> list[Any]:
+    """Values, weights, times, ids, with copies."""
+    known = [(rng.choice([1, max_weight, rng.randint(1, max_weight)]), rng.randrange(1 << 10))
+             for _ in range(n // 2 + 1)]  # fmt: skip
+    chosen = [rng.choice(known) for _ in range(n)]
+    times = [rng.randint(-span, span) for _ in range(n)]
+    return [column(rng.randrange(9) for _ in range(n)), column(weight for weight, _ in chosen),
+            column(times), column(id_ for _, id_ in chosen)]  # fmt: skip
+
+
+def sketches(rng: random.Random) -> Iterator[Call]:
+    for max_weight, decay in decays():
+        params = SketchParams(max_weight, 10, capacity=4, seed=rng.randrange(1 << 32))
+        of = plan(params)
+        for n, span in ((0, 1), (1, TIME_LIMIT), (26, 0), (34, 12), (30, TIME_LIMIT)):
+            batch = observations(rng, n, max_weight, span)
+            if n == 34:
+                batch[0] = np.array([rng.choice([0.0, -0.0, -0.1, 1e308]) for _ in range(n)])
+                batch[1][5] = 0
+            clock = rng.choice([FIRST, 0])
+            marks = column(sorted((max(clock, rng.randint(-span, 0)) for _ in range(of.top + 1)),
+                                  reverse=True))  # fmt: skip
+            none = column([clock] * len(marks))
+            rows, events = n + rng.choice([0, 32]), 64 * n + 2048
+            columns = bag_room(rows, events)
+            given = _native.Batch(*batch)
+            for later_than in (marks, none):
+                native = _native.Room(*columns)
+                told = _native.admit(of.native, decay.native, native, later_than, clock, given, 0)
+                bag = bag_of(columns, native)
+                limits = [batch[0].dtype.kind == "f", 0, clock, rows, events]
+                yield Call(
+                    "admit",
+                    [*decay.columns, hash_of(of), *batch, limits, later_than],
+                    [told, *bag],
+                )
+            yield from held(rng, decay, bag, marks, none, max_weight)
+            until = rng.randint(0, span)
+            seen = column(rng.choice([0, rng.randint(0, 3)]) for _ in range(n))
+            yield stratum(decay, batch[1], np.minimum(batch[2], until), seen, until)
+
+
+def held(
+    rng: random.Random, decay: Decay, bag: Bag, marks: Any, none: Any, max_weight: int
+) -> Iterator[Call]:
+    """What is made of a bag."""
+    n, events = len(bag[0]), len(bag[5])
+    later, tied = room(len(marks)), room(len(marks))
+    compacted = _native.Room(*bag, n, events)
+    if n:
+        _native.held_by_level(decay.native, compacted, marks, later, tied)
+        yield Call("held_by_level", [*decay.columns, *bag, marks], [later, tied])
+    to = bag_room(n + 1, events + 1)
+    native = _native.Room(*to)
+    _native.append_alive(decay.native, compacted, marks, native)
+    yield Call("append_alive", [*decay.columns, *bag, marks], bag_of(to, native))
+    for capacity, before in ((1, none), (6, marks)) if n else ():
+        copies, raised = tuple(each.copy() for each in bag), before.copy()
+        native = _native.Room(*copies, n, events)
+        _native.compact(
+            decay.native, native, raised, max_weight, capacity, rng.randrange(1 << 64) | 1,
+            room(n, np.uint8), room(4 * n, np.uint32), np.empty((2, events), np.uint64),
+        )  # fmt: skip
+        yield Call(
+            "compact",
+            [*decay.columns, *bag, before, [max_weight, capacity]],
+            [raised, *bag_of(copies, native)],
+        )
+
+
+def stratum(decay: Decay, weights: Any, times: Any, seen: Any, until: int) -> Call:
+    raised, found = seen.copy(), [room(len(weights) + 1) for _ in range(3)]
+    count = _native.stratum(decay.native, weights, times, until, raised, *found)
+    given = [*decay.columns, weights, times, seen, [until]]
+    return Call("stratum", given, [*(each[:count] for each in found), raised])
+
+
+def bounds(rng: random.Random) -> Iterator[Call]:
+    """Rows of which one, or none, is out of bounds."""
+    infinite, largest = float("inf"), 1.7976931348623157e308
+    for row, fault in (
+        (1, (0, 1, 0, 0)), (1, (0, 0, TIME_LIMIT, 1023)), (1, (LAST, 20, -TIME_LIMIT, 0)),
+        (1, (largest, 1, 0, 0)), (1, (-0.0, 1, 0, 0)),
+        (0, (FIRST, 1, 0, 0)), (0, (0, -1, 0, 0)), (0, (0, 21, 0, 0)), (0, (0, 1, 0, 1024)),
+        (0, (0, 1, 0, -1)), (0, (0, 1, TIME_LIMIT + 1, 0)), (0, (0, 1, FIRST, 0)),
+        (0, (infinite, 1, 0, 0)), (0, (-infinite, 1, 0, 0)), (0, (float("nan"), 1, 0, 0)),
+    ):  # fmt: skip
+        for n in (1, 11):
+            batch = observations(rng, n, 20, 9)
+            batch[1][0] = 0
+            if isinstance(fault[0], float):
+                batch[0] = batch[0].astype(np.float64)
+            for each, number in zip(batch, fault, strict=True):
+                each[n // 2] = number
+            zeros = _native.Batch(*batch).check(20, 1024)
+            assert (zeros >= 0) == bool(row)
+            yield Call("validate", [*batch, [batch[0].dtype.kind == "f", 20, 1024]], [[zeros]])
+
+
+def calls() -> Iterator[Call]:
+    rng = random.Random(6)
+    yield from bounds(rng)
+    yield from sketches(rng)
