@@ -1,4 +1,4 @@
-/* Calls of the integral sketch. Those of a decay have it first, in eight columns. */
+/* Calls of the integral sketch. All but one begin with a hash function and the columns of a decay. */
 #include "hash_of.h"
 #include "integral/admission.h"
 #include "integral/compaction.h"
@@ -9,7 +9,7 @@
 static const ds_integral_admission_kernels *admission = &TABLE(ds_integral_admission, DS_LEVEL);
 static const ds_integral_compaction_kernels *compaction = &TABLE(ds_integral_compaction, DS_LEVEL);
 
-enum { DECAY_COLUMNS = 8 };
+enum { DECAY = 1, ROWS = DECAY + 8, MARKS = ROWS + 6 }; /* where columns begin */
 
 /* (shift, first, halvings, wide), ages, numerators, denominators, values, rounded, guesses, offsets. */
 static ds_decay decay_of(const column *from) {
@@ -51,8 +51,6 @@ static ds_bag bag_room(int64_t rows, int64_t events) {
     };
 }
 
-enum { BAG_COLUMNS = 6 };
-
 /* Values, weights, times, ids, first, events. */
 static ds_bag bag_of(const column *from) {
     return (ds_bag){
@@ -76,7 +74,7 @@ static void give_bag(call *c, const ds_bag *bag) {
     give_narrow(c, bag->events, bag->event_count, 4);
 }
 
-/* Inputs: four columns, (float bits, largest weight, ids). */
+/* Inputs, without a decay: four columns, (float bits, largest weight, ids). */
 static void validate(call *c) {
     const int64_t *of = c->in[4].numbers;
     const ds_observations rows = observations_of(c->in, of[0]);
@@ -86,61 +84,60 @@ static void validate(call *c) {
     give(c, &zeros, 1);
 }
 
-/* Inputs: decay, hash, four columns, (float bits, start, clock, room for rows, for events), marks. */
+/* Inputs: four columns, (float bits, clock, room for rows, for events), marks. */
 static void admit(call *c) {
-    const column *in = c->in + DECAY_COLUMNS;
-    const ds_decay d = decay_of(c->in);
-    const ds_hash h = hash_of(in);
-    const int64_t *of = in[5].numbers;
-    const ds_observations rows = observations_of(in + 1, of[0]);
-    ds_bag bag = bag_room(of[3], of[4]);
+    const column *in = c->in + ROWS;
+    const ds_hash h = hash_of(&c->in[0]);
+    const ds_decay d = decay_of(c->in + DECAY);
+    const int64_t *of = in[4].numbers;
+    const ds_observations rows = observations_of(in, of[0]);
+    ds_bag bag = bag_room(of[2], of[3]);
     int64_t told[2] = {0};
-    told[0] = admission->admit(&h, &d, &rows, of[1], of[2], in[6].numbers, &bag, &told[1]);
+    told[0] = admission->admit(&h, &d, &rows, 0, of[1], in[5].numbers, &bag, &told[1]);
     give(c, told, 2);
     give_bag(c, &bag);
 }
 
-/* Inputs: decay, bag, marks, (largest weight, capacity). */
+/* Inputs: bag, marks, (largest weight, capacity). */
 static void compact(call *c) {
-    const column *in = c->in + DECAY_COLUMNS + BAG_COLUMNS;
-    const ds_decay d = decay_of(c->in);
-    ds_bag bag = bag_of(c->in + DECAY_COLUMNS);
-    int64_t *marks = copy_of(&in[0]);
+    const ds_decay d = decay_of(c->in + DECAY);
+    ds_bag bag = bag_of(c->in + ROWS);
+    const int64_t *of = c->in[MARKS + 1].numbers, levels = c->in[MARKS].count;
+    int64_t *marks = copy_of(&c->in[MARKS]);
     const ds_integral_compaction_scratch scratch = {
         .fates = room(bag.rows, 1),
         .slots = room(1LL << ds_table_bits(2 * bag.rows), 4),
         .entries = {room(bag.event_count, sizeof(ds_entry)), room(bag.event_count, sizeof(ds_entry))},
     };
-    const int64_t *of = in[1].numbers;
-    compaction->compact(&d, &bag, of[0], of[1], SALT, &scratch, marks, in[0].count);
-    give(c, marks, in[0].count);
+    compaction->compact(&d, &bag, of[0], of[1], SALT, &scratch, marks, levels);
+    give(c, marks, levels);
     give_bag(c, &bag);
 }
 
-/* Inputs: decay, bag, marks. */
+/* Inputs: bag, marks. */
 static void append_alive(call *c) {
-    const ds_decay d = decay_of(c->in);
-    const ds_bag bag = bag_of(c->in + DECAY_COLUMNS);
+    const ds_decay d = decay_of(c->in + DECAY);
+    const ds_bag bag = bag_of(c->in + ROWS);
     ds_bag to = bag_room(bag.rows + 1, bag.event_count + 1);
-    compaction->append_alive(&d, &bag, c->in[DECAY_COLUMNS + BAG_COLUMNS].numbers, &to);
+    compaction->append_alive(&d, &bag, c->in[MARKS].numbers, &to);
     give_bag(c, &to);
 }
 
-/* Inputs: decay, bag, marks. */
+/* Inputs: bag, marks. */
 static void held_by_level(call *c) {
-    const ds_decay d = decay_of(c->in);
-    const ds_bag bag = bag_of(c->in + DECAY_COLUMNS);
-    const column *marks = &c->in[DECAY_COLUMNS + BAG_COLUMNS];
+    const ds_decay d = decay_of(c->in + DECAY);
+    const ds_bag bag = bag_of(c->in + ROWS);
+    const column *marks = &c->in[MARKS];
     int64_t *later = room(marks->count, 8), *tied = room(marks->count, 8);
     compaction->held_by_level(&d, &bag, marks->numbers, later, tied);
     give(c, later, marks->count);
     give(c, tied, marks->count);
 }
 
-/* Inputs: decay, weights, times, seen, (until). */
+/* Inputs: weights, times, seen, (until). */
 static void stratum(call *c) {
-    const column *in = c->in + DECAY_COLUMNS;
-    const ds_decay d = decay_of(c->in);
+    const column *in = c->in + ROWS;
+    const ds_decay d = decay_of(c->in + DECAY);
     const int64_t n = in[0].count;
     int64_t *rows = room(n, 8), *lows = room(n, 8), *highs = room(n, 8), *seen = copy_of(&in[2]);
     const int64_t found = TABLE(ds_strata, DS_LEVEL).stratum(

@@ -18,7 +18,7 @@ from native import building
 
 from scripts import compiler
 
-RECORDED = sorted((building.HERE / "recorded").glob("*.txt"))
+RECORDED = [building.recorded(table) for table in building.TABLES]
 LEVELS = ["v2", "v3", "v4"] if compiler.machine() == "x86_64" else ["base"]
 
 

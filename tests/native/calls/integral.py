@@ -14,19 +14,24 @@ from decaysketch.core.params import SketchParams
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import _native, tables
-from decaysketch.minhit import plan
+from decaysketch.minhit import HashPlan, plan
 
 TIME_LIMIT = 1 << 62
 
 Bag = tuple[Any, ...]  # values, weights, times, ids, first, events
 
 
-class Decay(NamedTuple):
+class Plan(NamedTuple):
+    """A hash function and a decay: what every call begins with."""
+
+    max_weight: int
     columns: list[Column]  # as the adapters read them
-    native: _native.Decay
+    hash: HashPlan
+    decay: _native.Decay
 
 
-def decay_of(decay: IntegralDecay, max_weight: int) -> Decay:
+def plan_of(rng: random.Random, max_weight: int, decay: IntegralDecay) -> Plan:
+    params = SketchParams(max_weight, 10, capacity=4, seed=rng.randrange(1 << 32))
     table = decay.steps(max_weight)
     guess = tables._guesses_of_ratios if table.values is None else tables._guesses_of_positions
     with patch.object(tables, "_MOST_GUESSES_OF_VALUES", 1):  # or a table is too large to record
@@ -36,22 +41,23 @@ def decay_of(decay: IntegralDecay, max_weight: int) -> Decay:
         values=table.values, **found._asdict(),
     )  # fmt: skip
     values = [] if table.values is None else table.values
-    columns: list[Column] = [[found.shift, found.first, found.halvings, found.wide], table.ages]
+    columns: list[Column] = [hash_of(plan(params))]
+    columns += [[found.shift, found.first, found.halvings, found.wide], table.ages]
     columns += [table.numerators, table.denominators, values]
-    return Decay([*columns, found.rounded, found.guesses, found.offsets], native)
+    columns += [found.rounded, found.guesses, found.offsets]
+    return Plan(max_weight, columns, plan(params), native)
 
 
-def decays() -> Iterator[tuple[int, Decay]]:
-    """The largest weight, and a decay for it."""
+def plans(rng: random.Random) -> Iterator[Plan]:
     for max_weight, decay in (
         (20, integral.window(9)),
         (20, integral.exponential(half_life=5)),
         (1 << 26, integral.fractions([1, (2, 3), (1, 3), (1, 1 << 20)])),  # integers are compared
         (5, integral.function(lambda w, x: (w - x).clip(0), max_weight=5, ages=6)),
-        (60, integral.function(lambda w, x: w * (x < 3) - x.clip(0, 2) * (x < 3) * (w > 1),
-                               max_weight=60, ages=4)),  # a guess is of several positions
-    ):  # fmt: skip
-        yield max_weight, decay_of(decay, max_weight)
+        # a guess is of several positions
+        (60, integral.function(lambda w, x: w * (3 - x) // 3, max_weight=60, ages=4)),
+    ):
+        yield plan_of(rng, max_weight, decay)
 
 
 def bag_of(columns: Bag, native: _native.Room) -> Bag:
@@ -75,69 +81,63 @@ def observations(rng: random.Random, n: int, max_weight: int, span: int) -> list
 
 
 def sketches(rng: random.Random) -> Iterator[Call]:
-    for max_weight, decay in decays():
-        params = SketchParams(max_weight, 10, capacity=4, seed=rng.randrange(1 << 32))
-        of = plan(params)
-        for n, span in ((0, 1), (1, TIME_LIMIT), (26, 0), (34, 12), (30, TIME_LIMIT)):
-            batch = observations(rng, n, max_weight, span)
-            if n == 34:
+    for of in plans(rng):
+        for n, span in ((0, 1), (1, TIME_LIMIT), (9, 0), (20, 12), (9, TIME_LIMIT)):
+            batch = observations(rng, n, of.max_weight, span)
+            if n == 20:
                 batch[0] = np.array([rng.choice([0.0, -0.0, -0.1, 1e308]) for _ in range(n)])
                 batch[1][5] = 0
             clock = rng.choice([FIRST, 0])
-            marks = column(sorted((max(clock, rng.randint(-span, 0)) for _ in range(of.top + 1)),
+            marks = column(sorted((max(clock, rng.randint(-span, 0)) for _ in range(of.hash.top + 1)),
                                   reverse=True))  # fmt: skip
             none = column([clock] * len(marks))
-            rows, events = n + rng.choice([0, 32]), 64 * n + 2048
+            rows, events = n + _native.ADMITTED_ROWS, 64 * n + _native.ADMITTED_EVENTS
             columns = bag_room(rows, events)
             given = _native.Batch(*batch)
             for later_than in (marks, none):
                 native = _native.Room(*columns)
-                told = _native.admit(of.native, decay.native, native, later_than, clock, given, 0)
-                bag = bag_of(columns, native)
-                limits = [batch[0].dtype.kind == "f", 0, clock, rows, events]
-                yield Call(
-                    "admit",
-                    [*decay.columns, hash_of(of), *batch, limits, later_than],
-                    [told, *bag],
+                told = _native.admit(
+                    of.hash.native, of.decay, native, later_than, clock, given, 0
                 )
-            yield from held(rng, decay, bag, marks, none, max_weight)
+                bag = bag_of(columns, native)
+                limits = [batch[0].dtype.kind == "f", clock, rows, events]
+                yield Call("admit", [*of.columns, *batch, limits, later_than], [told, *bag])
+            yield from held(rng, of, bag, marks, none)
             until = rng.randint(0, span)
             seen = column(rng.choice([0, rng.randint(0, 3)]) for _ in range(n))
-            yield stratum(decay, batch[1], np.minimum(batch[2], until), seen, until)
+            yield stratum(of, batch[1], np.minimum(batch[2], until), seen, until)
 
 
-def held(
-    rng: random.Random, decay: Decay, bag: Bag, marks: Any, none: Any, max_weight: int
-) -> Iterator[Call]:
+def held(rng: random.Random, of: Plan, bag: Bag, marks: Any, none: Any) -> Iterator[Call]:
     """What is made of a bag."""
     n, events = len(bag[0]), len(bag[5])
     later, tied = room(len(marks)), room(len(marks))
     compacted = _native.Room(*bag, n, events)
     if n:
-        _native.held_by_level(decay.native, compacted, marks, later, tied)
-        yield Call("held_by_level", [*decay.columns, *bag, marks], [later, tied])
+        _native.held_by_level(of.decay, compacted, marks, later, tied)
+        yield Call("held_by_level", [*of.columns, *bag, marks], [later, tied])
     to = bag_room(n + 1, events + 1)
     native = _native.Room(*to)
-    _native.append_alive(decay.native, compacted, marks, native)
-    yield Call("append_alive", [*decay.columns, *bag, marks], bag_of(to, native))
+    _native.append_alive(of.decay, compacted, marks, native)
+    yield Call("append_alive", [*of.columns, *bag, marks], bag_of(to, native))
     for capacity, before in ((1, none), (6, marks)) if n else ():
         copies, raised = tuple(each.copy() for each in bag), before.copy()
         native = _native.Room(*copies, n, events)
         _native.compact(
-            decay.native, native, raised, max_weight, capacity, rng.randrange(1 << 64) | 1,
+            of.decay, native, raised, of.max_weight, capacity, rng.randrange(1 << 64) | 1,
             room(n, np.uint8), room(4 * n, np.uint32), np.empty((2, events), np.uint64),
         )  # fmt: skip
         yield Call(
             "compact",
-            [*decay.columns, *bag, before, [max_weight, capacity]],
+            [*of.columns, *bag, before, [of.max_weight, capacity]],
             [raised, *bag_of(copies, native)],
         )
 
 
-def stratum(decay: Decay, weights: Any, times: Any, seen: Any, until: int) -> Call:
+def stratum(of: Plan, weights: Any, times: Any, seen: Any, until: int) -> Call:
     raised, found = seen.copy(), [room(len(weights) + 1) for _ in range(3)]
-    count = _native.stratum(decay.native, weights, times, until, raised, *found)
-    given = [*decay.columns, weights, times, seen, [until]]
+    count = _native.stratum(of.decay, weights, times, until, raised, *found)
+    given = [*of.columns, weights, times, seen, [until]]
     return Call("stratum", given, [*(each[:count] for each in found), raised])
 
 
