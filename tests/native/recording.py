@@ -1,8 +1,8 @@
 """Calls of kernels with what they give, as the text that ``driver.c`` reads.
 
 ``calls/`` has a module for each table, whose ``calls()`` draws inputs from fixed seeds. What a call
-gives is asked of the kernels through their layer in Cython, or of a reference in plain Python: never
-of the driver, which would agree with itself.
+gives is asked of the kernels through their layer in Cython, or of a reference in plain Python:
+never of the driver, which would agree with itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from decaysketch.minhit import HashPlan
 Int64Array = npt.NDArray[np.int64]
 Column = npt.ArrayLike | bytes
 
+Observation = tuple[int, int, int, int]  # value key, weight, time, id
+
 FIRST, LAST = -(1 << 63), (1 << 63) - 1
+NO_WATERMARK = FIRST
+TIME_LIMIT = 1 << 62
 
 
 class Call(NamedTuple):
@@ -65,8 +69,38 @@ def words(rng: Random, count: int) -> list[int]:
     return [rng.randrange(FIRST, LAST + 1) for _ in range(count)]
 
 
+def observations(rng: Random, n: int, span: int, max_weight: int, ids: int) -> list[Observation]:
+    """Rows with copies; weights and ids are often the ends of their ranges."""
+    known = [
+        (
+            rng.choice([1, max_weight, rng.randint(1, max_weight)]),
+            rng.choice([0, ids - 1, rng.randrange(ids)]),
+        )
+        for _ in range(n // 2 + 1)
+    ]
+    rows = []
+    for _ in range(n):
+        weight, id_ = rng.choice(known)
+        rows.append((rng.randrange(9), weight, rng.randint(-span, span), id_))
+    return rows
+
+
+def watermarks(rng: Random, levels: int, span: int) -> list[int]:
+    """Falling from level to level; of some levels, none is set."""
+    marks = [rng.randint(-span, 0) for _ in range(rng.randint(0, levels))]
+    return [*sorted(marks, reverse=True), *[NO_WATERMARK] * (levels - len(marks))]
+
+
+# ------------------------------------------------------------------------------------------ columns
+
+
 def column(numbers: Iterable[int]) -> Int64Array:
     return np.array(list(numbers), np.int64)
+
+
+def columns(rows: Iterable[Sequence[int]], count: int) -> list[Int64Array]:
+    """Rows as so many columns."""
+    return list(np.array(list(rows), np.int64).reshape(-1, count).T.copy())
 
 
 def room(count: int, dtype: Any = np.int64) -> npt.NDArray[Any]:

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from native.recording import FIRST, LAST, Call, column, room, words
+from native.recording import FIRST, LAST, TIME_LIMIT, Call, column, room, words
 
 from decaysketch.asyncwindow import _native
-
-TIME_LIMIT = 1 << 62
 
 FLOATS = [0, FIRST, 1, FIRST + 1, LAST >> 10, 0x3FF0000000000000, -0x4010000000000000]
 NOT_FINITE = 0x7FF0000000000000

@@ -10,13 +10,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from native.recording import FIRST, LAST, Call, column, room
+from native.recording import FIRST, LAST, TIME_LIMIT, Call, columns, room
 from wire import reference
 from wire.reference import MISSING, Bits, Plan
 
 from decaysketch.codec import _native
 
-TIME_LIMIT = 1 << 62
 LARGEST, SMALLEST, LEAST_FLOAT = 1.7976931348623157e308, 5e-324, -1.7976931348623157e308
 
 Columns = Sequence[Sequence[int]]  # times, ids, weights, value keys
@@ -77,9 +76,9 @@ def reading(body: bytes, n: int, first_time: int, is_float: bool) -> Iterator[Ca
         _native.unpack_rows(body, 0, len(body), first_time, is_float, *results[1:])
     yield Call("unpack", given, results)
     limits = [56, 32]
-    columns = [room(n) for _ in range(4)]
-    end = _native.read_rows(body, 0, len(body), first_time, *limits, is_float, *columns)
-    yield Call("read", [*given, limits], [[end], *(columns if end >= 0 else [])])
+    to = [room(n) for _ in range(4)]
+    end = _native.read_rows(body, 0, len(body), first_time, *limits, is_float, *to)
+    yield Call("read", [*given, limits], [[end], *(to if end >= 0 else [])])
 
 
 def one_block(times: Plan | None, ids: Plan | None, base: tuple[int, int] | None) -> bytes:
@@ -124,11 +123,11 @@ def made_up() -> Iterator[bytes]:
 def hostile(rng: random.Random) -> Iterator[Call]:
     for body in made_up():
         yield from reading(body, 6, 100, False)
-    columns = rows(
+    seven = rows(
         rng, 7, lambda: rng.choice([3, 4, 90]), lambda: rng.randrange(900), lambda: 2,
         lambda: rng.choice([*floats(0.5, 12.0), MISSING]),
     )  # fmt: skip
-    body = reference.rows_to_bytes(list(zip(*columns, strict=True)), True)
+    body = reference.rows_to_bytes(list(zip(*seven, strict=True)), True)
     for n in (0, 6, 8, 257, 10_000):
         yield from reading(body, n, 90, True)
     for size in (0, 1, 4, len(body) - 9, len(body) - 1):
@@ -143,13 +142,16 @@ def hostile(rng: random.Random) -> Iterator[Call]:
 
 def calls() -> Iterator[Call]:
     rng = random.Random(4)
-    for columns, is_float in cases(rng):
-        body = reference.rows_to_bytes(list(zip(*columns, strict=True)), is_float)
-        yield Call("pack", [*columns, [is_float]], [body])
-        yield from reading(body, len(columns[0]), (*columns[0], 0)[0], is_float)
+    for packed, is_float in cases(rng):
+        body = reference.rows_to_bytes(list(zip(*packed, strict=True)), is_float)
+        yield Call("pack", [*packed, [is_float]], [body])
+        yield from reading(body, len(packed[0]), (*packed[0], 0)[0], is_float)
     yield from hostile(rng)
-    for order in ([], [(1, 1, 1)], [(2, 1, 1), (2, 1, 1)], [(1, 5, 1), (2, 1, 1)],
-                  [(9, 0, 0), (9, 0, 0)], [(9, 2, 2), (9, 2, 1), (9, 1, 7), (8, 3, 3), (8, 3, 4)],
-                  [(LAST, 0, 0), (FIRST, 0, 0)], [(0, FIRST, 0), (0, LAST, 0)]):  # fmt: skip
-        given = [column(numbers) for numbers in zip(*order, strict=True)] or [column([])] * 3
+    orders: list[list[tuple[int, int, int]]] = [
+        [], [(1, 1, 1)], [(2, 1, 1), (2, 1, 1)], [(1, 5, 1), (2, 1, 1)], [(9, 0, 0), (9, 0, 0)],
+        [(9, 2, 2), (9, 2, 1), (9, 1, 7), (8, 3, 3), (8, 3, 4)], [(LAST, 0, 0), (FIRST, 0, 0)],
+        [(0, FIRST, 0), (0, LAST, 0)],
+    ]  # fmt: skip
+    for order in orders:
+        given = columns(order, 3)
         yield Call("first_out_of_order", given, [[_native.first_out_of_order(*given)]])

@@ -8,14 +8,14 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from native.recording import FIRST, LAST, Call, column, room, words
+from native.recording import FIRST, LAST, Call, column, columns, room, watermarks, words
 
 from decaysketch.core import _native
 
 SALTS = (3, 5)  # which no result depends on
 
 
-# -------------------------------------------------------------------------------------------- hashes
+# ------------------------------------------------------------------------------------------- hashes
 
 
 def hashes(rng: random.Random) -> Iterator[Call]:
@@ -39,7 +39,7 @@ def hashes(rng: random.Random) -> Iterator[Call]:
         yield Call("hash_encoded", [word, offsets, data], [hashed, one_by_one])
 
 
-# ---------------------------------------------------------------------------------- distinct numbers
+# --------------------------------------------------------------------------------- distinct numbers
 
 
 def numbered(rng: random.Random) -> Iterator[Call]:
@@ -60,48 +60,49 @@ def numbered(rng: random.Random) -> Iterator[Call]:
         yield Call("number_keys", [keys, [bits, most, left_out]], results)
 
 
-# ------------------------------------------------------------------------------------------ verdicts
+# ----------------------------------------------------------------------------------------- verdicts
 
 
-def copies(rng: random.Random, n: int, span: int) -> list[Any]:
-    """Columns that identify rows, and that order copies of which there are many."""
+Copy = tuple[int, int, int, int]  # two numbers that identify it, time, value
+
+
+def copies(rng: random.Random, n: int, span: int) -> list[Copy]:
     known = [(rng.choice([0, LAST, *words(rng, 1)]), rng.randint(0, 2)) for _ in range(n // 2 + 1)]
-    chosen = [rng.choice(known) for _ in range(n)]
-    times = [rng.choice([span, rng.randint(-span, span)]) for _ in range(n)]
-    values = [rng.choice([FIRST, LAST, 0, 1]) for _ in range(n)]
-    return [*map(column, zip(*chosen, strict=True)), column(times), column(values)] if n else [
-        room(0) for _ in range(4)
+    return [
+        (
+            *rng.choice(known),
+            rng.choice([span, rng.randint(-span, span)]),
+            rng.choice([FIRST, LAST, 0, 1]),
+        )
+        for _ in range(n)
     ]
 
 
-def state_of(rng: random.Random, columns: list[Any]) -> list[Any]:
-    """Some of the rows, at most one of each identity, latest first."""
-    rows = {row[:2]: row for row in zip(*map(np.ndarray.tolist, columns), strict=True)}
-    chosen = sorted(rows.values(), key=lambda row: -row[2])[rng.randrange(2) :: rng.choice([1, 2])]
-    return [column(numbers) for numbers in zip(*chosen, strict=True)] or [room(0) for _ in range(4)]
+def some_of(rng: random.Random, rows: list[Copy]) -> list[Copy]:
+    """A state: at most one row of each identity, latest first."""
+    one_each = {row[:2]: row for row in rows if rng.randrange(3)}
+    return sorted(one_each.values(), key=lambda row: -row[2])
+
+
+def levels_of(rows: list[Copy]) -> Any:
+    return column(random.Random(row[0]).randrange(4) for row in rows).astype(np.int8)
 
 
 def verdicts(rng: random.Random) -> Iterator[Call]:
     for n, span in ((0, 1), (1, 0), (6, 1), (25, 3), (30, LAST), (60, 20)):
-        both = copies(rng, 2 * n, span)
-        batch = [each[:n] for each in both]
-        before, after = state_of(rng, both), state_of(rng, both)
-        offered = _native.Offered(*batch, salts=SALTS)
-        yield Call(
-            "judge_by_states",
-            [*batch, *before, *after],
-            [offered.judge_by_states(tuple(before), tuple(after))],
-        )
-        tops = [[random.Random(key).randrange(4) for key in each[0].tolist()]
-                for each in (batch, before)]  # fmt: skip
-        levels, state_levels = (column(each).astype(np.int8) for each in tops)
+        rows = copies(rng, 2 * n, span)
+        batch, before, after = rows[:n], some_of(rng, rows), some_of(rng, rows)
+        given, old, new = columns(batch, 4), columns(before, 4), columns(after, 4)
+        offered = _native.Offered(*given, salts=SALTS)
+        found = offered.judge_by_states(tuple(old), tuple(new))
+        yield Call("judge_by_states", [*given, *old, *new], [found])
+        levels, state_levels = levels_of(batch), levels_of(before)
         for capacity in (1, 4, 1_000):
-            marks = column(sorted((rng.choice([FIRST, rng.randint(-span, span)]) for _ in range(4)),
-                                  reverse=True))  # fmt: skip
+            marks = column(watermarks(rng, 4, span))
             raised = marks.copy()
-            found = offered.judge_by_marks(levels, tuple(before), state_levels, raised, capacity)
-            given = [*batch, *before, levels, state_levels, marks, [capacity]]
-            yield Call("judge_by_marks", given, [found, raised if n else marks])
+            found = offered.judge_by_marks(levels, tuple(old), state_levels, raised, capacity)
+            given_too = [*old, levels, state_levels, marks, [capacity]]
+            yield Call("judge_by_marks", [*given, *given_too], [found, raised])
 
 
 def calls() -> Iterator[Call]:

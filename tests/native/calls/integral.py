@@ -8,15 +8,25 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
-from native.recording import FIRST, LAST, Call, Column, column, hash_of, room
+from native.recording import (
+    FIRST,
+    LAST,
+    TIME_LIMIT,
+    Call,
+    Column,
+    column,
+    columns,
+    hash_of,
+    observations,
+    room,
+    watermarks,
+)  # fmt: skip
 
 from decaysketch.core.params import SketchParams
 from decaysketch.decay import integral
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import _native, tables
 from decaysketch.minhit import HashPlan, plan
-
-TIME_LIMIT = 1 << 62
 
 Bag = tuple[Any, ...]  # values, weights, times, ids, first, events
 
@@ -60,46 +70,33 @@ def plans(rng: random.Random) -> Iterator[Plan]:
         yield plan_of(rng, max_weight, decay)
 
 
-def bag_of(columns: Bag, native: _native.Room) -> Bag:
+def bag_of(held: Bag, native: _native.Room) -> Bag:
     rows, events = native.rows, native.event_count
-    return (*(each[:rows].copy() for each in columns[:4]), columns[4][: rows + 1].copy(),
-            columns[5][:events].copy())  # fmt: skip
+    *four, first, words = held
+    return *(each[:rows].copy() for each in four), first[: rows + 1].copy(), words[:events].copy()
 
 
 def bag_room(rows: int, events: int) -> Bag:
     return *(room(rows) for _ in range(4)), room(rows + 1), room(events, np.uint32)
 
 
-def observations(rng: random.Random, n: int, max_weight: int, span: int) -> list[Any]:
-    """Values, weights, times, ids, with copies."""
-    known = [(rng.choice([1, max_weight, rng.randint(1, max_weight)]), rng.randrange(1 << 10))
-             for _ in range(n // 2 + 1)]  # fmt: skip
-    chosen = [rng.choice(known) for _ in range(n)]
-    times = [rng.randint(-span, span) for _ in range(n)]
-    return [column(rng.randrange(9) for _ in range(n)), column(weight for weight, _ in chosen),
-            column(times), column(id_ for _, id_ in chosen)]  # fmt: skip
-
-
 def sketches(rng: random.Random) -> Iterator[Call]:
     for of in plans(rng):
         for n, span in ((0, 1), (1, TIME_LIMIT), (9, 0), (20, 12), (9, TIME_LIMIT)):
-            batch = observations(rng, n, of.max_weight, span)
+            batch: list[Any] = columns(observations(rng, n, span, of.max_weight, 1 << 10), 4)
             if n == 20:
                 batch[0] = np.array([rng.choice([0.0, -0.0, -0.1, 1e308]) for _ in range(n)])
                 batch[1][5] = 0
             clock = rng.choice([FIRST, 0])
-            marks = column(sorted((max(clock, rng.randint(-span, 0)) for _ in range(of.hash.top + 1)),
-                                  reverse=True))  # fmt: skip
+            marks = column(max(clock, mark) for mark in watermarks(rng, of.hash.top + 1, span))
             none = column([clock] * len(marks))
             rows, events = n + _native.ADMITTED_ROWS, 64 * n + _native.ADMITTED_EVENTS
-            columns = bag_room(rows, events)
             given = _native.Batch(*batch)
             for later_than in (marks, none):
-                native = _native.Room(*columns)
-                told = _native.admit(
-                    of.hash.native, of.decay, native, later_than, clock, given, 0
-                )
-                bag = bag_of(columns, native)
+                to = bag_room(rows, events)
+                native = _native.Room(*to)
+                told = _native.admit(of.hash.native, of.decay, native, later_than, clock, given, 0)
+                bag = bag_of(to, native)
                 limits = [batch[0].dtype.kind == "f", clock, rows, events]
                 yield Call("admit", [*of.columns, *batch, limits, later_than], [told, *bag])
             yield from held(rng, of, bag, marks, none)
@@ -152,7 +149,7 @@ def bounds(rng: random.Random) -> Iterator[Call]:
         (0, (infinite, 1, 0, 0)), (0, (-infinite, 1, 0, 0)), (0, (float("nan"), 1, 0, 0)),
     ):  # fmt: skip
         for n in (1, 11):
-            batch = observations(rng, n, 20, 9)
+            batch: list[Any] = columns(observations(rng, n, 9, 20, 1 << 10), 4)
             batch[1][0] = 0
             if isinstance(fault[0], float):
                 batch[0] = batch[0].astype(np.float64)

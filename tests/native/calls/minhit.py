@@ -37,9 +37,7 @@ def calls() -> Iterator[Call]:
         ids = column(
             rng.choice([0, (1 << id_bits) - 1, rng.randrange(1 << id_bits)]) for _ in range(n)
         )
-        weights = column(
-            rng.choice([1, max_weight, rng.randint(1, max_weight)]) for _ in range(n)
-        )
+        weights = column(rng.choice([1, max_weight, rng.randint(1, max_weight)]) for _ in range(n))
         levels = column(rng.randint(0, of.top) for _ in range(n)).astype(np.int8)
         given = [hash_of(of), ids, weights]
         tops, minima, hits, positions = room(n, np.int8), room(n), room(n), room(n)

@@ -1,7 +1,7 @@
 """Calls of the wire: many sketches written into one buffer, and read from one.
 
-What is written is what ``wire/reference.py`` writes; what is read, of bytes that are changed too, is
-what the kernels read behind their layer.
+What is written is what ``wire/reference.py`` writes; what is read, of bytes that are changed too,
+is what the kernels read behind their layer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,17 @@ from typing import Any
 
 import definition
 import numpy as np
-from definition import NO_WATERMARK
-from native.recording import FIRST, Call, Column, column, hash_of, room
+from native.recording import (
+    FIRST,
+    NO_WATERMARK,
+    TIME_LIMIT,
+    Call,
+    Column,
+    column,
+    columns,
+    hash_of,
+    room,
+)  # fmt: skip
 from wire.reference import Copy, varint
 
 from decaysketch import minhit
@@ -22,25 +31,29 @@ from decaysketch.core.params import SketchParams
 from decaysketch.minhit import plan
 from decaysketch.querytime import _wire_native as _native
 
-TIME_LIMIT = 1 << 62
 PREFIX = b"\xd5DSK\x01"
 CHECKSUM = bytes(4)
 
 
 def sketches(rng: random.Random, params: SketchParams, sizes: Sequence[int]) -> list[Copy]:
     """States of streams of so many rows."""
+
+    def level(id_: int, weight: int) -> int:
+        return int(minhit.top_levels(params, column([id_]), column([weight]))[0])
+
     made = []
     for n in sizes:
         span = rng.choice([2, 40, TIME_LIMIT])
-        rows = [(rng.choice([0, 1, 5, 1 << 50, FIRST + 1]), rng.randint(1, params.max_weight),
-                 rng.randint(-span, span), rng.randrange(1 << params.id_bits)) for _ in range(n)]  # fmt: skip
-        tops = {}
-        for _, weight, _, id_ in rows:
-            found = minhit.top_levels(params, column([id_]), column([weight]))
-            tops[id_, weight] = int(found[0])
-        state = definition.state(
-            rows, lambda id_, weight, tops=tops: tops[id_, weight], params.capacity, params.levels
-        )
+        rows = [
+            (
+                rng.choice([0, 1, 5, 1 << 50, FIRST + 1]),
+                rng.randint(1, params.max_weight),
+                rng.randint(-span, span),
+                rng.randrange(1 << params.id_bits),
+            )
+            for _ in range(n)
+        ]
+        state = definition.state(rows, level, params.capacity, params.levels)
         marks = [mark for mark in state.watermarks if mark != NO_WATERMARK]
         made.append(Copy(marks, [(r.time, r.id, r.weight, r.value_key) for r in state.rows]))
     return made
@@ -48,12 +61,11 @@ def sketches(rng: random.Random, params: SketchParams, sizes: Sequence[int]) -> 
 
 def columns_of(copies: Sequence[Copy]) -> list[Column]:
     """Offsets, offsets of marks, marks, times, ids, weights, value keys."""
-    rows = [row for copy in copies for row in copy.rows]
     return [
         list(accumulate((len(copy.rows) for copy in copies), initial=0)),
         list(accumulate((len(copy.watermarks) for copy in copies), initial=0)),
         [mark for copy in copies for mark in copy.watermarks],
-        *([row[place] for row in rows] for place in range(4)),
+        *columns((row for copy in copies for row in copy.rows), 4),
     ]
 
 
@@ -62,16 +74,16 @@ def body_of(copy: Copy, floats: bool = False) -> bytes:
 
 
 def written(copies: Sequence[Copy], levels: int) -> Iterator[Call]:
-    columns = columns_of(copies)
+    given = columns_of(copies)
     bodies = [body_of(copy) for copy in copies]
     offsets = list(accumulate(map(len, bodies), initial=0))
-    yield Call("encode", [*columns, [0], PREFIX], [offsets, b"".join(bodies)])
+    yield Call("encode", [*given, [0], PREFIX], [offsets, b"".join(bodies)])
     words: list[int] = []
     for copy in copies:
         unset = [NO_WATERMARK] * (levels - len(copy.watermarks))
         words += [len(copy.rows), *copy.watermarks, *unset]
         words += [row[place] for place in range(4) for row in copy.rows]
-    yield Call("digest_inputs", [*columns, [levels]], [words])
+    yield Call("digest_inputs", [*given, [levels]], [words])
 
 
 def joined(rng: random.Random, copies: Sequence[Copy], levels: int) -> Call:
@@ -115,13 +127,9 @@ def read(params: SketchParams, bodies: Sequence[bytes], plausible: bool = True) 
     out = room(count + 1)
     results = [n, *(each.copy() for each in list(heads.values())[1:]), ends, levels]
     _native.read_many(stream, data, offsets, **heads, **rows, out_offsets=out)
-    columns = [each[: out[-1]] for each in rows.values()]
+    results += [heads["rows"], out, *(each[: out[-1]] for each in rows.values())]
     fields = [params.max_weight, params.capacity, floats, plausible]
-    return Call(
-        "read",
-        [hash_of(plan(params)), fields, PREFIX, offsets, data],
-        [*results, heads["rows"], out, *columns],
-    )
+    return Call("read", [hash_of(plan(params)), fields, PREFIX, offsets, data], results)
 
 
 def hostile(rng: random.Random, copy: Copy) -> Iterator[bytes]:
