@@ -98,11 +98,11 @@ def admissions(rng: random.Random) -> Iterator[Call]:
 def compactions(rng: random.Random) -> Iterator[Call]:
     for span in (0, 6, 40, 10**4, 1 << 33, TIME_LIMIT):
         for weighted, first_nested in ((True, 6), (True, 2), (False, 0)):
-            n = rng.choice([2, 70, 160])
+            n = rng.choice([2, 40, 100])
             fields, stream = stream_of(weighted, 6, first_nested)
             columns = bag(rng, n, span, weighted, 6)
             marks = column([rng.choice([FIRST, rng.randint(-span, span)])] * 7)
-            few = columns[0][:40], columns[1][:40], columns[2][:40], columns[3][:40]
+            few = columns[0][:26], columns[1][:26], columns[2][:26], columns[3][:26]
             m = len(few[0])
             to = empty(m + 1)
             taken = _native.append(stream, *few, m, marks, *to, 0)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 
 import definition
+import numpy as np
 from definition import Row
 from native.recording import (
     FIRST,
@@ -147,11 +148,9 @@ def hits(rng: random.Random) -> Iterator[Call]:
             (row[1:], level): hit
             for row, level, hit in zip(old, before[4].tolist(), old_hits, strict=True)
         }
-        found = [known.get((row[1:], coin(row.id, row.weight))) for row in rows]
-        unknown = [k for k, hit in enumerate(found) if hit is None]
-        yield Call(
-            "known_hits", [*given, *before, old_hits], [[hit or 0 for hit in found], unknown]
-        )
+        found = [known.get((row[1:], coin(row.id, row.weight)), -1) for row in rows]
+        unknown = [k for k, hit in enumerate(found) if hit < 0]
+        yield Call("known_hits", [*given, *before, old_hits], [np.maximum(found, 0), unknown])
 
 
 # ------------------------------------------------------------------------------------ many sketches
@@ -182,8 +181,8 @@ def taken(rng: random.Random) -> Iterator[Call]:
 
 def built(rng: random.Random) -> Iterator[Call]:
     for n, keys, shift, capacity, max_weight, id_bits in (
-        (1, 1, 0, 1, 9, 6), (40, 3, 1, 2, 9, 6), (60, 40, 3, 1, 9, 6), (70, 2, 0, 20, 1 << 20, 30),
-        (60, 2, 4, 3, 1 << 31, 25),
+        (1, 1, 0, 1, 9, 6), (40, 3, 1, 2, 9, 6), (50, 40, 3, 1, 9, 6), (50, 2, 0, 20, 1 << 20, 30),
+        (40, 2, 4, 3, 1 << 31, 25),
     ):  # fmt: skip
         of, level, levels = hashed(max_weight, id_bits)
         rows = drawn(rng, n, rng.choice([3, 900]), max_weight, 1 << id_bits)
