@@ -19,7 +19,7 @@ import numpy.typing as npt
 from decaysketch.minhit import HashPlan
 
 Int64Array = npt.NDArray[np.int64]
-Column = npt.ArrayLike | bytes
+Column = Any  # bytes, or numbers in any shape
 
 Observation = tuple[int, int, int, int]  # value key, weight, time, id
 
@@ -98,8 +98,8 @@ def column(numbers: Iterable[int]) -> Int64Array:
     return np.array(list(numbers), np.int64)
 
 
-def columns(rows: Iterable[Sequence[int]], count: int) -> list[Int64Array]:
-    """Rows as so many columns."""
+def columns(rows: Iterable[Sequence[int]], count: int) -> Any:
+    """Rows as a list of so many columns."""
     return list(np.array(list(rows), np.int64).reshape(-1, count).T.copy())
 
 

@@ -110,7 +110,8 @@ def compactions(rng: random.Random) -> Iterator[Call]:
             capacity = rng.choice([1, 4, n // 8 + 1])
             salts = rng.randrange(FIRST, LAST) | 1, rng.randrange(LAST) | 1
             given = [fields, *columns, [capacity, capacity + 1, *salts], marks]
-            kept, raised = tuple(each.copy() for each in columns), marks.copy()
+            kept: Any = [each.copy() for each in columns]
+            raised = marks.copy()
             left, many = _native.compact(
                 stream, *kept, n, capacity, capacity + 1, raised,
                 tuple(salt % (1 << 64) for salt in salts), np.empty((2, n), np.uint64),

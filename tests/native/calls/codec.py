@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from native.recording import FIRST, LAST, TIME_LIMIT, Call, columns, room
@@ -62,7 +63,7 @@ def cases(rng: random.Random) -> Iterator[tuple[Columns, bool]]:
     yield rows(rng, 20, gap, small(1 << 9), small(3), among([MISSING])), True
     for n in (64, 65, 256):
         ids = iter(range(n, 3 * n))  # neighbours: by steps
-        yield rows(rng, n, lambda: 7, lambda ids=ids: next(ids), small(3), small(9)), False
+        yield rows(rng, n, lambda: 7, partial(next, ids), small(3), small(9)), False
     yield rows(rng, 260, gap, small(1 << 10), small(9), among([0, 0, 0, 0, MISSING, 70])), False
 
 
@@ -75,10 +76,9 @@ def reading(body: bytes, n: int, first_time: int, is_float: bool) -> Iterator[Ca
         results += [room(n) for _ in range(4)]
         _native.unpack_rows(body, 0, len(body), first_time, is_float, *results[1:])
     yield Call("unpack", given, results)
-    limits = [56, 32]
-    to = [room(n) for _ in range(4)]
-    end = _native.read_rows(body, 0, len(body), first_time, *limits, is_float, *to)
-    yield Call("read", [*given, limits], [[end], *(to if end >= 0 else [])])
+    id_bits, max_weight, to = 56, 32, [room(n) for _ in range(4)]
+    end = _native.read_rows(body, 0, len(body), first_time, id_bits, max_weight, is_float, *to)
+    yield Call("read", [*given, [id_bits, max_weight]], [[end], *(to if end >= 0 else [])])
 
 
 def one_block(times: Plan | None, ids: Plan | None, base: tuple[int, int] | None) -> bytes:

@@ -92,15 +92,15 @@ def verdicts(rng: random.Random) -> Iterator[Call]:
     for n, span in ((0, 1), (1, 0), (6, 1), (25, 3), (30, LAST), (60, 20)):
         rows = copies(rng, 2 * n, span)
         batch, before, after = rows[:n], some_of(rng, rows), some_of(rng, rows)
-        given, old, new = columns(batch, 4), columns(before, 4), columns(after, 4)
+        given, old, new = (columns(each, 4) for each in (batch, before, after))
         offered = _native.Offered(*given, salts=SALTS)
-        found = offered.judge_by_states(tuple(old), tuple(new))
+        found = offered.judge_by_states(old, new)
         yield Call("judge_by_states", [*given, *old, *new], [found])
         levels, state_levels = levels_of(batch), levels_of(before)
         for capacity in (1, 4, 1_000):
             marks = column(watermarks(rng, 4, span))
             raised = marks.copy()
-            found = offered.judge_by_marks(levels, tuple(old), state_levels, raised, capacity)
+            found = offered.judge_by_marks(levels, old, state_levels, raised, capacity)
             given_too = [*old, levels, state_levels, marks, [capacity]]
             yield Call("judge_by_marks", [*given, *given_too], [found, raised])
 

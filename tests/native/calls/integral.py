@@ -28,7 +28,7 @@ from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import _native, tables
 from decaysketch.minhit import HashPlan, plan
 
-Bag = tuple[Any, ...]  # values, weights, times, ids, first, events
+Bag = Any  # values, weights, times, ids, first, events
 
 
 class Plan(NamedTuple):
@@ -50,7 +50,7 @@ def plan_of(rng: random.Random, max_weight: int, decay: IntegralDecay) -> Plan:
         ages=table.ages, numerators=table.numerators, denominators=table.denominators,
         values=table.values, **found._asdict(),
     )  # fmt: skip
-    values = [] if table.values is None else table.values
+    values: Column = [] if table.values is None else table.values
     columns: list[Column] = [hash_of(plan(params))]
     columns += [[found.shift, found.first, found.halvings, found.wide], table.ages]
     columns += [table.numerators, table.denominators, values]
@@ -118,7 +118,8 @@ def held(rng: random.Random, of: Plan, bag: Bag, marks: Any, none: Any) -> Itera
     _native.append_alive(of.decay, compacted, marks, native)
     yield Call("append_alive", [*of.columns, *bag, marks], bag_of(to, native))
     for capacity, before in ((1, none), (6, marks)) if n else ():
-        copies, raised = tuple(each.copy() for each in bag), before.copy()
+        copies: Bag = [each.copy() for each in bag]
+        raised = before.copy()
         native = _native.Room(*copies, n, events)
         _native.compact(
             of.decay, native, raised, of.max_weight, capacity, rng.randrange(1 << 64) | 1,
