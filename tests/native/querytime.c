@@ -55,7 +55,8 @@ static void give_rows(call *c, const ds_rows *rows, int64_t n, int64_t max_weigh
     give_narrow(c, to.levels, n, 1);
 }
 
-/* Inputs: hash, four columns, (float bits, largest weight, largest id, latest time), marks. */
+/* Inputs: hash, four columns, (float bits, largest weight, largest id, latest time, whether they are
+   checked first), marks. */
 static void admit(call *c) {
     const ds_hash h = hash_of(&c->in[0]);
     const int64_t n = c->in[1].count, *of = c->in[5].numbers;
@@ -69,17 +70,14 @@ static void admit(call *c) {
         .todo = n,
         .unchecked = n,
     };
-    ds_batch looked_at = batch;
     const ds_rows to = rows_room(n + DS_BLOCK);
     int64_t at = 0;
-    const int64_t told[] = {
-        kernels->check(&bounds, &looked_at),
-        kernels->admit(&h, &bounds, &batch, c->in[6].numbers, &to, &at),
-        batch.zero_weight,
-        looked_at.zero_weight,
-    };
-    give(c, told, told[0] ? 4 : 2);
-    if (told[0]) give_rows(c, &to, at, bounds.max_weight);
+    const int64_t good = (!of[4] || kernels->check(&bounds, &batch)) &&
+                         kernels->admit(&h, &bounds, &batch, c->in[6].numbers, &to, &at);
+    give(c, &good, 1);
+    if (!good) return;
+    give(c, &batch.zero_weight, 1);
+    give_rows(c, &to, at, bounds.max_weight);
 }
 
 /* Inputs: five columns, marks, (largest weight, capacity, rows in canonical order). Results: watermarks,

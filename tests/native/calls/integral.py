@@ -35,6 +35,7 @@ class Plan(NamedTuple):
     """A hash function and a decay: what every call begins with."""
 
     max_weight: int
+    steps: int
     columns: list[Column]  # as the adapters read them
     hash: HashPlan
     decay: _native.Decay
@@ -44,7 +45,8 @@ def plan_of(rng: random.Random, max_weight: int, decay: IntegralDecay) -> Plan:
     params = SketchParams(max_weight, 10, capacity=4, seed=rng.randrange(1 << 32))
     table = decay.steps(max_weight)
     guess = tables._guesses_of_ratios if table.values is None else tables._guesses_of_positions
-    with patch.object(tables, "_MOST_GUESSES_OF_VALUES", 1):  # or a table is too large to record
+    small = {"_MOST_GUESSES_OF_VALUES": 1, "_MOST_GUESSES": 1}  # or there is too much to record
+    with patch.multiple(tables, **small):
         found = guess(table)
     native = _native.Decay(
         ages=table.ages, numerators=table.numerators, denominators=table.denominators,
@@ -55,7 +57,7 @@ def plan_of(rng: random.Random, max_weight: int, decay: IntegralDecay) -> Plan:
     columns += [[found.shift, found.first, found.halvings, found.wide], table.ages]
     columns += [table.numerators, table.denominators, values]
     columns += [found.rounded, found.guesses, found.offsets]
-    return Plan(max_weight, columns, plan(params), native)
+    return Plan(max_weight, len(table), columns, plan(params), native)
 
 
 def plans(rng: random.Random) -> Iterator[Plan]:
@@ -66,6 +68,9 @@ def plans(rng: random.Random) -> Iterator[Plan]:
         (5, integral.function(lambda w, x: (w - x).clip(0), max_weight=5, ages=6)),
         # a guess is of several positions
         (60, integral.function(lambda w, x: w * (3 - x) // 3, max_weight=60, ages=4)),
+        # some steps have one guess
+        (1_000, integral.fractions([(k, 1_000) for k in (1_000, *range(999, 992, -1), 1)])),
+        (1_000, integral.fractions([(k, 1_000) for k in (1_000, *range(508, 501, -2), 250)])),
     ):
         yield plan_of(rng, max_weight, decay)
 
@@ -82,9 +87,11 @@ def bag_room(rows: int, events: int) -> Bag:
 
 def sketches(rng: random.Random) -> Iterator[Call]:
     for of in plans(rng):
-        for n, span in ((0, 1), (1, TIME_LIMIT), (9, 0), (20, 12), (9, TIME_LIMIT)):
+        sizes = [(1, TIME_LIMIT), (16, 12), (5, TIME_LIMIT)]
+        sizes += [(0, 1), (9, 0), (90, 20)] if of.steps == 2 else []
+        for n, span in sizes:
             batch: list[Any] = columns(observations(rng, n, span, of.max_weight, 1 << 10), 4)
-            if n == 20:
+            if n == 16:
                 batch[0] = np.array([rng.choice([0.0, -0.0, -0.1, 1e308]) for _ in range(n)])
                 batch[1][5] = 0
             clock = rng.choice([FIRST, 0])
@@ -117,7 +124,7 @@ def held(rng: random.Random, of: Plan, bag: Bag, marks: Any, none: Any) -> Itera
     native = _native.Room(*to)
     _native.append_alive(of.decay, compacted, marks, native)
     yield Call("append_alive", [*of.columns, *bag, marks], bag_of(to, native))
-    for capacity, before in ((1, none), (6, marks)) if n else ():
+    for capacity, before in ((1, none), (max(6, n // 2), marks)) if n else ():
         copies: Bag = [each.copy() for each in bag]
         raised = before.copy()
         native = _native.Room(*copies, n, events)

@@ -85,7 +85,6 @@ def hashed(max_weight: int, id_bits: int) -> tuple[list[int], Level, int]:
 def admissions(rng: random.Random) -> Iterator[Call]:
     for max_weight, id_bits in ((9, 6), (1 << 20, 36), (1, 56)):
         of, level, levels = hashed(max_weight, id_bits)
-        limits = [0, max_weight, (1 << id_bits) - 1, TIME_LIMIT]
         for n, span in ((0, 1), (1, TIME_LIMIT), (12, 6), (BLOCK + 9 if max_weight == 9 else 5, 4)):
             rows = drawn(rng, n, span, max_weight, 1 << id_bits)
             rows[::9] = [row._replace(weight=0) for row in rows[::9]]
@@ -93,29 +92,42 @@ def admissions(rng: random.Random) -> Iterator[Call]:
             blocks = [rows[max(0, stop - BLOCK) : stop] for stop in range(n, 0, -BLOCK)]
             counted = [row for block in blocks for row in block if row.weight]
             equal = NO_WATERMARK if n < BLOCK else span - 2
-            for marks in ([equal] * levels, watermarks(rng, levels, span)):
-                given = [of, *columns_of(rows, level)[:4], limits, marks]
+            for checked, marks in enumerate(([equal] * levels, watermarks(rng, levels, span))):
+                limits = [0, max_weight, (1 << id_bits) - 1, TIME_LIMIT, checked]
+                given = [of, *columns(rows, 4), limits, marks]
                 taken = columns_of(later(counted, level, marks), level)
-                yield Call("admit", given, [[1, 1, zeros, zeros], *taken])
+                yield Call("admit", given, [[1], [zeros], *taken])
 
 
 def bounds(rng: random.Random) -> Iterator[Call]:
     """Values that are floats, and rows that are out of bounds."""
     of, level, levels = hashed(9, 6)
-    bounds = [9, 63, TIME_LIMIT]
+    limits = [9, 63, TIME_LIMIT]
     numbers = [0.0, -0.0, -0.1, 5e-324, -5e-324, 1.7976931348623157e308, -1.7976931348623157e308]
     taken = columns_of([Row(key_of(x), 3, 4, 5) for x in numbers], level)
-    given = [of, numbers, *taken[1:4], [1, *bounds], [NO_WATERMARK] * levels]
-    yield Call("admit", given, [[1, 1, 0, 0], *taken])
-    for number in (float("inf"), -float("inf"), float("nan")):
-        given = [of, [1.0, number, 2.0], [1] * 3, [0] * 3, [0] * 3, [1, *bounds], [LAST] * levels]
-        yield Call("admit", given, [[0, 0]])
+    given = [of, numbers, *taken[1:4], [1, *limits, 0], [NO_WATERMARK] * levels]
+    yield Call("admit", given, [[1], [0], *taken])
+    good = drawn(rng, 9, 9, 9, 64)
     for fault in (
         Row(FIRST, 1, 0, 0), Row(0, -1, 0, 0), Row(0, 10, 0, 0), Row(0, 1, TIME_LIMIT + 1, 0),
         Row(0, 1, FIRST, 0), Row(0, 1, 0, 64), Row(0, 1, 0, -1),
     ):  # fmt: skip
-        rows = columns([*drawn(rng, 9, 9, 9, 64), fault], 4)
-        yield Call("admit", [of, *rows, [0, *bounds], [LAST] * levels], [[0, 0]])
+        given = [of, *columns([*good, fault], 4)]
+        for checked in (0, 1):
+            yield Call("admit", [*given, [0, *limits, checked], [LAST] * levels], [[0]])
+    for number in (float("inf"), -float("inf"), float("nan")):
+        given = [of, [1.0, number, 2.0], [1] * 3, [0] * 3, [0] * 3]
+        for checked in (0, 1):
+            yield Call("admit", [*given, [1, *limits, checked], [LAST] * levels], [[0]])
+
+
+def compacted(
+    rows: list[Row], level: Level, kept: int, capacity: int, before: list[int], max_weight: int
+) -> Call:
+    """Rows of which the first ones are in canonical order, without copies."""
+    marks, left = state(rows, level, capacity, before)
+    given = [*columns_of(rows, level), before, [max_weight, capacity, kept]]
+    return Call("compact", given, [marks, *columns_of(left, level)] * 2)
 
 
 def compactions(rng: random.Random) -> Iterator[Call]:
@@ -123,17 +135,18 @@ def compactions(rng: random.Random) -> Iterator[Call]:
         # Identities go up to 2^58, and weights to where quotients are hardest.
         for max_weight, ids in ((3, 40), ((1 << 25) - 1, 1 << 32), (1 << 12, 1 << 45)):
             rows = drawn(rng, n, span, max_weight, ids)
+            if n == 60:
+                rows[-1] = rows[-1]._replace(time=-TIME_LIMIT)  # the others are close together
             kept = canonical(definition.representatives(rows[: rng.randint(0, n)]))
             rows = kept + rows[-(n // 2) :]
             capacity = rng.choice([1, 3, n // 4 + 1])
             before = rng.choice([[NO_WATERMARK] * 4, watermarks(rng, 4, span)])
-            marks, left = state(rows, coin, capacity, before)
-            results = [marks, *columns_of(left, coin)]
-            given = [*columns_of(rows, coin), before, [max_weight, capacity, len(kept)]]
-            yield Call("compact", given, results * 2)
-        latest_first = canonical(rows)
-        given = [*columns_of(latest_first, coin), before, [max_weight]]
-        yield Call("append", given, columns_of(later(latest_first, coin, before), coin) * 2)
+            yield compacted(rows, coin, len(kept), capacity, before, max_weight)
+        latest_first, marks = canonical(rows), watermarks(rng, 4, span // 2)
+        given = [*columns_of(latest_first, coin), marks, [max_weight]]
+        yield Call("append", given, columns_of(later(latest_first, coin, marks), coin) * 2)
+    many = [Row(0, 1, 0, id_) for id_ in range(780)]  # more than the table is opened for
+    yield compacted(many, lambda *_: 0, 0, 1_000, [NO_WATERMARK], 1)
 
 
 def hits(rng: random.Random) -> Iterator[Call]:

@@ -43,7 +43,7 @@ def sketches(rng: random.Random, params: SketchParams, sizes: Sequence[int]) -> 
 
     made = []
     for n in sizes:
-        span = rng.choice([2, 40, TIME_LIMIT])
+        span = rng.choice([2, 40, TIME_LIMIT]) if n < 100 else 1
         rows = [
             (
                 rng.choice([0, 1, 5, 1 << 50, FIRST + 1]),
@@ -164,5 +164,7 @@ def calls() -> Iterator[Call]:
         cut = min((copy for copy in copies if copy.watermarks), key=lambda copy: len(copy.rows))
         for plausible in (True, False):
             yield read(params, list(hostile(random.Random(9), cut)), plausible)
+    params = SketchParams(1, 12, capacity=40, seed=9, value_type="int64")
+    yield read(params, [body_of(copy) for copy in sketches(rng, params, [150, 150, 150])])
     yield from written([], 4)
     yield read(params, [])
