@@ -24,7 +24,7 @@ from native.recording import (
     hash_of,
     room,
 )  # fmt: skip
-from wire.reference import Copy, varint
+from wire.reference import Copy, key_of, varint
 
 from decaysketch import minhit
 from decaysketch.core.params import SketchParams
@@ -41,12 +41,15 @@ def sketches(rng: random.Random, params: SketchParams, sizes: Sequence[int]) -> 
     def level(id_: int, weight: int) -> int:
         return int(minhit.top_levels(params, column([id_]), column([weight]))[0])
 
+    values = [0, 1, 5, 1 << 50, FIRST + 1]
+    if params.value_type == "float64":
+        values = [key_of(number) for number in (0.0, 0.1, -2.5, 3.0)]
     made = []
     for n in sizes:
         span = rng.choice([2, 40, TIME_LIMIT]) if n < 100 else 1
         rows = [
             (
-                rng.choice([0, 1, 5, 1 << 50, FIRST + 1]),
+                rng.choice(values),
                 rng.randint(1, params.max_weight),
                 rng.randint(-span, span),
                 rng.randrange(1 << params.id_bits),
@@ -73,11 +76,11 @@ def body_of(copy: Copy, floats: bool = False) -> bytes:
     return PREFIX + copy.head() + (copy.packed(floats) if copy.rows else b"") + CHECKSUM
 
 
-def written(copies: Sequence[Copy], levels: int) -> Iterator[Call]:
+def written(copies: Sequence[Copy], levels: int, floats: bool = False) -> Iterator[Call]:
     given = columns_of(copies)
-    bodies = [body_of(copy) for copy in copies]
+    bodies = [body_of(copy, floats) for copy in copies]
     offsets = list(accumulate(map(len, bodies), initial=0))
-    yield Call("encode", [*given, [0], PREFIX], [offsets, b"".join(bodies)])
+    yield Call("encode", [*given, [floats], PREFIX], [offsets, b"".join(bodies)])
     words: list[int] = []
     for copy in copies:
         unset = [NO_WATERMARK] * (levels - len(copy.watermarks))
@@ -164,7 +167,9 @@ def calls() -> Iterator[Call]:
         cut = min((copy for copy in copies if copy.watermarks), key=lambda copy: len(copy.rows))
         for plausible in (True, False):
             yield read(params, list(hostile(random.Random(9), cut)), plausible)
-    params = SketchParams(1, 12, capacity=40, seed=9, value_type="int64")
-    yield read(params, [body_of(copy) for copy in sketches(rng, params, [150, 150, 150])])
+    params = SketchParams(1, 12, capacity=40, seed=9)
+    copies = sketches(rng, params, [5, 150, 150])
+    yield from written(copies, params.levels + 1, floats=True)
+    yield read(params, [body_of(copy, floats=True) for copy in copies])
     yield from written([], 4)
     yield read(params, [])
