@@ -2,8 +2,8 @@
    give with the results of the file, and exits with 1 where one differs.
 
    A file is of lines of decimal numbers: a call is `! table.kernel`, then `< ` and an input, ..., then
-   `> ` and a result, ... An input that the call before has at the same place is `=`, and 7x3 stands
-   for 7 7 7. */
+   `> ` and a result, ... An input that is the latest one at its place is `=`, and 7x3 stands for
+   7 7 7. */
 #include "driver.h"
 
 #include <inttypes.h>
@@ -100,7 +100,7 @@ int main(int count, char **arguments) {
         } else if (line[0] == '<' && c.ins < MOST_COLUMNS) {
             c.in[c.ins++] = column_of(line + 1);
         } else if (line[0] == '=' && c.ins < MOST_COLUMNS) {
-            c.ins++;
+            c.ins++; /* it is there */
         } else if (line[0] == '>' && c.expectations < MOST_COLUMNS) {
             c.expected[c.expectations++] = column_of(line + 1);
         } else {

@@ -11,7 +11,8 @@ static const ds_integral_compaction_kernels *compaction = &TABLE(ds_integral_com
 
 enum { DECAY = 1, ROWS = DECAY + 8, MARKS = ROWS + 6 }; /* where columns begin */
 
-/* (shift, first, halvings, wide), ages, numerators, denominators, values, rounded, guesses, offsets. */
+/* (shift, first, halvings, wide), ages, numerators, denominators, values, rounded, guesses,
+   offsets. */
 static ds_decay decay_of(const column *from) {
     const int64_t *of = from[0].numbers;
     return (ds_decay){

@@ -80,8 +80,8 @@ static void admit(call *c) {
     give_rows(c, &to, at, bounds.max_weight);
 }
 
-/* Inputs: five columns, marks, (largest weight, capacity, rows in canonical order). Results: watermarks,
-   and rows in canonical order, of both ways to compact. */
+/* Inputs: five columns, marks, (largest weight, capacity, rows in canonical order). Results:
+   watermarks, and rows in canonical order, of both ways to compact. */
 static void compact(call *c) {
     const int64_t n = c->in[0].count, levels = c->in[ROW_COLUMNS].count;
     const int64_t *of = c->in[ROW_COLUMNS + 1].numbers, kept = of[2];

@@ -59,7 +59,9 @@ static void read(call *c) {
     const ds_hash h = hash_of(&c->in[0]);
     const int64_t *of = c->in[1].numbers, *offsets = c->in[3].numbers, count = c->in[3].count - 1;
     const ds_stream stream = {
-        .limits = {1LL << h.id_bits, of[0], (int)of[2], SALT}, .capacity = of[1], .plausible = (int)of[3]
+        .limits = {1LL << h.id_bits, of[0], (int)of[2], SALT},
+        .capacity = of[1],
+        .plausible = (int)of[3],
     };
     const uint8_t *data = narrow(&c->in[4], 1);
     const ds_heads heads = {
