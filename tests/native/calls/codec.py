@@ -18,6 +18,8 @@ from wire.reference import MISSING, Bits, Plan
 from decaysketch.codec import _native
 
 LARGEST, SMALLEST, LEAST_FLOAT = 1.7976931348623157e308, 5e-324, -1.7976931348623157e308
+INFINITE = float("inf")
+LOWEST_ID = 1 << 20
 
 Columns = Sequence[Sequence[int]]  # times, ids, weights, value keys
 Draw = Callable[[], Any]
@@ -81,25 +83,33 @@ def reading(body: bytes, n: int, first_time: int, is_float: bool) -> Iterator[Ca
     yield Call("read", [*given, [id_bits, max_weight]], [[end], *(to if end >= 0 else [])])
 
 
-def one_block(times: Plan | None, ids: Plan | None, base: tuple[int, int] | None) -> bytes:
-    """Six rows with a plan, or a base of some length, that need not be the stated one."""
+def one_block(
+    times: Plan | None = None, ids: Plan | None = None, base: tuple[int, int] = (2, 2),
+    framed: Sequence[int] | None = (0, 7, 1, 6, 2, 5),
+) -> bytes:  # fmt: skip
+    """Six rows with a plan, a base of some length, or a mode that need not be the stated one."""
     bits = Bits()
     reference.put_column(bits, [0, 1, 1, 9, 1, 1], times)
-    bits.put(0, 1)
-    bits.put_base(3)
-    reference.put_column(bits, [0, 1, 40, 2, 3, 1], ids)
-    if base is None:
-        bits.put_base(1)
+    bits.put(int(framed is None), 1)
+    if framed is None:
+        reference.put_column(
+            bits, [2 * LOWEST_ID - 1, 13, 12, 9, 8, 5], ids
+        )  # the same ids, by steps
     else:
-        bits.put(base[0], 7)
-        bits.put(base[1], base[0])
+        bits.put_base(LOWEST_ID)
+        reference.put_column(bits, framed, ids)
+    length, word = base
+    bits.put(length, 7)
+    bits.put(word, length)
     reference.put_column(bits, [0, 0, 0, 1, 0, 0])
     reference.put_values(bits, [5, 6, MISSING, 7, 8, 9], False)
     return bits.to_bytes()
 
 
 def made_up() -> Iterator[bytes]:
-    yield one_block(None, None, None)
+    yield one_block()
+    yield one_block(framed=None)
+    yield one_block(framed=[5, 4, 3, 2, 1, 0])  # shorter by steps
     for width, extra, exceptions in (
         (4, 0, []),  # wider than is best
         (1, 3, [(3, 4), (3, 4)]),  # an exception twice
@@ -114,15 +124,20 @@ def made_up() -> Iterator[bytes]:
         (64, 1, [(0, 1)]),  # too wide
         (127, 0, []),
     ):
-        yield one_block(Plan(width, extra, exceptions, 0), None, None)
-        yield one_block(None, Plan(width, extra, exceptions, 0), None)
+        yield one_block(times=Plan(width, extra, exceptions, 0))
+        yield one_block(ids=Plan(width, extra, exceptions, 0))
     for base in ((3, 2), (64, LAST), (64, (1 << 64) - 1), (0, 0), (65, 2)):
-        yield one_block(None, None, base)
+        yield one_block(base=base)
 
 
 def hostile(rng: random.Random) -> Iterator[Call]:
     for body in made_up():
         yield from reading(body, 6, 100, False)
+    for number in (-0.0, INFINITE, -INFINITE):  # no value of a sketch
+        key = -1 if number == 0 else reference.key_of(number)
+        other = reference.key_of(3.141592653589793)
+        body = reference.rows_to_bytes([(9, 1, 1, key), (8, 1, 2, other)], True)
+        yield from reading(body, 2, 9, True)
     seven = rows(
         rng, 7, lambda: rng.choice([3, 4, 90]), lambda: rng.randrange(900), lambda: 2,
         lambda: rng.choice([*floats(0.5, 12.0), MISSING]),

@@ -176,10 +176,10 @@ def set_of(marks: Iterable[int]) -> list[int]:
 def taken(rng: random.Random) -> Iterator[Call]:
     of, level, levels = hashed(9, 6)
     for n, keys, marked in ((0, 1, 1), (1, 1, 0), (40, 4, 0), (40, 6, 4)):
-        rows = drawn(rng, n, 5, 9, 64)
+        rows = drawn(rng, n, 2, 9, 64)
         rows[::9] = [row._replace(weight=0) for row in rows[::9]]
         codes = [rng.randrange(keys) for _ in rows]
-        marks = [watermarks(rng, rng.choice([1, levels]), 5) for _ in range(marked)]
+        marks = [watermarks(rng, rng.choice([1, levels]), 2) for _ in range(marked)]
         records = []
         for key, row in zip(codes, rows, strict=True):
             top = level(row.id, row.weight)

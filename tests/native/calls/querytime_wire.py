@@ -163,12 +163,14 @@ def calls() -> Iterator[Call]:
         copies = sketches(rng, params, [0, 1, 4, 60, 2, 8, 30])
         yield from written(copies, levels)
         yield joined(rng, copies, levels)
-        yield read(params, [body_of(copy) for copy in copies])
+        bodies = [body_of(copy) for copy in copies]
+        yield read(params, bodies)
+        yield read(params.with_capacity(params.capacity - 1), bodies)  # some hold more
         cut = min((copy for copy in copies if copy.watermarks), key=lambda copy: len(copy.rows))
         for plausible in (True, False):
             yield read(params, list(hostile(random.Random(9), cut)), plausible)
     params = SketchParams(1, 12, capacity=40, seed=9)
-    copies = sketches(rng, params, [5, 150, 150])
+    copies = sketches(random.Random(7), params, [130, 130, 5])
     yield from written(copies, params.levels + 1, floats=True)
     yield read(params, [body_of(copy, floats=True) for copy in copies])
     yield from written([], 4)
