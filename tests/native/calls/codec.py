@@ -92,9 +92,8 @@ def one_block(
     reference.put_column(bits, [0, 1, 1, 9, 1, 1], times)
     bits.put(int(framed is None), 1)
     if framed is None:
-        reference.put_column(
-            bits, [2 * LOWEST_ID - 1, 13, 12, 9, 8, 5], ids
-        )  # the same ids, by steps
+        by_steps = [2 * LOWEST_ID - 1, 13, 12, 9, 8, 5]  # of the same ids
+        reference.put_column(bits, by_steps, ids)
     else:
         bits.put_base(LOWEST_ID)
         reference.put_column(bits, framed, ids)
@@ -110,6 +109,7 @@ def made_up() -> Iterator[bytes]:
     yield one_block()
     yield one_block(framed=None)
     yield one_block(framed=[5, 4, 3, 2, 1, 0])  # shorter by steps
+    yield one_block(framed=[1, 7, 2, 6, 3, 5])  # all above the base
     for width, extra, exceptions in (
         (4, 0, []),  # wider than is best
         (1, 3, [(3, 4), (3, 4)]),  # an exception twice

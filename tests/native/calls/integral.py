@@ -87,11 +87,11 @@ def bag_room(rows: int, events: int) -> Bag:
 
 def sketches(rng: random.Random) -> Iterator[Call]:
     for of in plans(rng):
-        sizes = [(1, TIME_LIMIT), (16, 12), (5, TIME_LIMIT)]
+        sizes = [(1, TIME_LIMIT), (12, 12), (4, TIME_LIMIT)]
         sizes += [(0, 1), (9, 0), (90, 20)] if of.steps == 2 else []
         for n, span in sizes:
             batch: list[Any] = columns(observations(rng, n, span, of.max_weight, 1 << 10), 4)
-            if n == 16:
+            if n == 12:
                 batch[0] = np.array([rng.choice([0.0, -0.0, -0.1, 1e308]) for _ in range(n)])
                 batch[1][5] = 0
             clock = rng.choice([FIRST, 0])
