@@ -70,7 +70,6 @@ def plans(rng: random.Random) -> Iterator[Plan]:
         (60, integral.function(lambda w, x: w * (3 - x) // 3, max_weight=60, ages=4)),
         # some steps have one guess
         (1_000, integral.fractions([(k, 1_000) for k in (1_000, *range(999, 992, -1), 1)])),
-        (1_000, integral.fractions([(k, 1_000) for k in (1_000, *range(508, 501, -2), 250)])),
     ):
         yield plan_of(rng, max_weight, decay)
 
@@ -87,14 +86,14 @@ def bag_room(rows: int, events: int) -> Bag:
 
 def sketches(rng: random.Random) -> Iterator[Call]:
     for of in plans(rng):
-        sizes = [(1, TIME_LIMIT), (12, 12), (4, TIME_LIMIT)]
+        sizes = [(1, TIME_LIMIT), (16, 12), (4, TIME_LIMIT)]
         sizes += [(0, 1), (9, 0), (90, 20)] if of.steps == 2 else []
         for n, span in sizes:
             batch: list[Any] = columns(observations(rng, n, span, of.max_weight, 1 << 10), 4)
-            if n == 12:
+            if n == 16:
                 batch[0] = np.array([rng.choice([0.0, -0.0, -0.1, 1e308]) for _ in range(n)])
                 batch[1][5] = 0
-            clock = rng.choice([FIRST, 0])
+            clock = FIRST if span == TIME_LIMIT else 0
             marks = column(max(clock, mark) for mark in watermarks(rng, of.hash.top + 1, span))
             none = column([clock] * len(marks))
             rows, events = n + _native.ADMITTED_ROWS, 64 * n + _native.ADMITTED_EVENTS
