@@ -1,8 +1,6 @@
 /* Calls of the asynchronous samplers. */
 #include "asyncwindow/asyncwindow.h"
 
-#include <string.h>
-
 #include "driver.h"
 
 static const ds_window_admission_kernels *admission = &TABLE(ds_window_admission, DS_LEVEL);
@@ -27,15 +25,15 @@ static ds_elements elements_of(const column *from, int64_t more) {
     memcpy(e.values, from[0].numbers, (size_t)n * 8);
     memcpy(e.times, from[1].numbers, (size_t)n * 8);
     memcpy(e.keys, from[2].numbers, (size_t)n * 8);
-    memcpy(e.levels, bytes_of(&from[3]), (size_t)n);
+    memcpy(e.levels, narrow(&from[3], 1), (size_t)n);
     return e;
 }
 
 static void give_elements(call *c, const ds_elements *e, int64_t n) {
     give(c, e->values, n);
     give(c, e->times, n);
-    give(c, (int64_t *)e->keys, n);
-    give_bytes(c, e->levels, n);
+    give(c, e->keys, n);
+    give_narrow(c, e->levels, n, 1);
 }
 
 static ds_sorting sorting_for(int64_t n) {
@@ -49,7 +47,7 @@ static void keys(call *c) {
     admission->keys(
         (uint64_t *)c->in[0].numbers, c->in[0].count == 1, (uint64_t *)c->in[1].numbers, n, to
     );
-    give(c, (int64_t *)to, n);
+    give(c, to, n);
 }
 
 /* Inputs: values, keys, (weighted, levels). */
@@ -59,7 +57,7 @@ static void top_levels(call *c) {
     admission->top_levels(
         c->in[0].numbers, (uint64_t *)c->in[1].numbers, of[0], of[1], n, levels
     );
-    give_bytes(c, levels, n);
+    give_narrow(c, levels, n, 1);
 }
 
 /* Inputs: stream, values, times, words, sequence (or none), (first number, float values, floor,
@@ -83,8 +81,8 @@ static void admit(call *c) {
     const int64_t told[] = {
         admission->in_bounds(&s, &batch), done.refused, done.next, done.rows, done.zeros, done.late,
     };
-    give(c, told, 6);
-    give_elements(c, &bag, done.rows);
+    give(c, told, done.refused ? 2 : 6);
+    if (!done.refused) give_elements(c, &bag, done.rows);
 }
 
 /* Inputs: four columns, marks. */
@@ -99,6 +97,7 @@ static void append(call *c) {
 static void compact(call *c) {
     const ds_stream s = stream_of(&c->in[0]);
     const int64_t n = c->in[1].count, *of = c->in[5].numbers;
+    int64_t *marks = copy_of(&c->in[6]);
     const ds_elements bag = elements_of(c->in + 1, 0);
     const uint64_t salts[] = {(uint64_t)of[2], (uint64_t)of[3]};
     int64_t slots = 4;
@@ -111,10 +110,10 @@ static void compact(call *c) {
         .counts = room((s.levels + 1) << DS_BUCKET_BITS, 4),
     };
     const ds_compacted done =
-        compaction->compact(&s, &bag, n, of[0], of[1], c->in[6].numbers, salts, &work);
+        compaction->compact(&s, &bag, n, of[0], of[1], marks, salts, &work);
     const int64_t many_copies = done.many_copies;
     give(c, &many_copies, 1);
-    give(c, c->in[6].numbers, c->in[6].count);
+    give(c, marks, c->in[6].count);
     give_elements(c, &bag, done.rows);
 }
 

@@ -11,7 +11,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LIBRARY = ROOT / "decaysketch"
-TABLES = ("asyncwindow", "minhit")  # each has its adapters in a C file, and its recorded calls
+DRIVER = HERE / "driver.c"
+# Each has its adapters in a C file, its calls in a Python file, and what is recorded of them.
+TABLES = sorted(path.stem for path in HERE.glob("*.c") if path != DRIVER)
+
+
+def recorded(table: str) -> Path:
+    """The file of the recorded calls of a table."""
+    return HERE / "recorded" / f"{table}.txt"
 
 
 def meaning() -> list[str]:
@@ -24,11 +31,9 @@ def meaning() -> list[str]:
 
 
 def sources() -> Iterator[Path]:
-    """The driver, its adapters and the kernels that they call."""
-    yield HERE / "driver.c"
-    for table in TABLES:
-        yield HERE / f"{table}.c"
-        yield from sorted((LIBRARY / table).glob("*.c"))
+    """The driver, its adapters and all kernels."""
+    yield from sorted(HERE.glob("*.c"))
+    yield from sorted(LIBRARY.rglob("*.c"))
 
 
 def build(compiler: list[str], level: str, options: list[str], folder: Path) -> Path:

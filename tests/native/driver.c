@@ -1,21 +1,19 @@
-/* Runs recorded calls of kernels, where there need be no Python:
-
-       driver FILE        compares results with those of the file; exits with 1 where one differs
-       driver --write     reads inputs from the standard input, and writes the file
+/* Runs recorded calls of kernels, where there need be no Python: `driver FILE` compares what they
+   give with the results of the file, and exits with 1 where one differs.
 
    A file is of lines of decimal numbers: a call is `! table.kernel`, then `< ` and an input, ..., then
-   `> ` and a result, ... */
+   `> ` and a result, ... An input that is the latest one at its place is `=`, and 7x3 stands for
+   7 7 7. */
 #include "driver.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-static const adapter *const tables[] = {minhit_adapters, asyncwindow_adapters};
-
-static void *blocks[64];
-static int block_count;
+static const adapter *const tables[] = {
+    asyncwindow_adapters, batch_adapters,  codec_adapters,     core_adapters,
+    integral_adapters,    minhit_adapters, querytime_adapters, querytime_wire_adapters,
+};
 
 static void fail(const char *why, const char *what) {
     fprintf(stderr, "%s: %s\n", why, what);
@@ -23,103 +21,93 @@ static void fail(const char *why, const char *what) {
 }
 
 void *room(int64_t count, size_t size) {
-    void *block = calloc((size_t)(count + 1), size);
-    if (!block || block_count == 64) fail("no memory", "");
-    return blocks[block_count++] = block;
+    void *block = calloc((size_t)count + 1, size);
+    if (!block) fail("no memory", "");
+    return block;
 }
 
-static void free_blocks(void) {
-    while (block_count) free(blocks[--block_count]);
+int64_t *copy_of(const column *from) {
+    int64_t *copy = room(from->count, sizeof *copy);
+    return memcpy(copy, from->numbers, (size_t)from->count * sizeof *copy);
 }
 
-void give(call *c, const int64_t *numbers, int64_t count) {
-    const int k = c->results++;
-    if (!c->expected) {
-        printf(">");
-        for (int64_t i = 0; i < count; i++) printf(" %" PRId64, numbers[i]);
-        printf("\n");
-        return;
-    }
-    const column *wanted = &c->expected[k];
-    c->bad += k >= c->expectations || count != wanted->count ||
-              memcmp(numbers, wanted->numbers, (size_t)count * sizeof *numbers);
+void *narrow(const column *from, size_t size) {
+    uint8_t *to = room(from->count, size);
+    for (int64_t k = 0; k < from->count; k++)
+        memcpy(to + (size_t)k * size, &from->numbers[k], size); /* the low bytes come first */
+    return to;
 }
 
-void give_bytes(call *c, const int8_t *numbers, int64_t count) {
+void give(call *c, const void *numbers, int64_t count) {
+    const column *expected = &c->expected[c->results++];
+    c->bad += c->results > c->expectations || count != expected->count ||
+              memcmp(numbers, expected->numbers, (size_t)count * sizeof(int64_t));
+}
+
+void give_narrow(call *c, const void *numbers, int64_t count, size_t size) {
     int64_t *wide = room(count, sizeof *wide);
-    for (int64_t k = 0; k < count; k++) wide[k] = numbers[k];
+    const int shift = 64 - 8 * (int)size;
+    for (int64_t k = 0; k < count; k++) {
+        memcpy(&wide[k], (const uint8_t *)numbers + (size_t)k * size, size);
+        wide[k] = (int64_t)((uint64_t)wide[k] << shift) >> shift;
+    }
     give(c, wide, count);
 }
 
-int8_t *bytes_of(const column *from) {
-    int8_t *bytes = room(from->count, 1);
-    for (int64_t k = 0; k < from->count; k++) bytes[k] = (int8_t)from->numbers[k];
-    return bytes;
-}
-
-static column numbers_of(const char *text) {
-    column c = {0};
-    int64_t count = 1;
-    for (const char *at = text; *at; at++) count += *at == ' ';
-    c.numbers = room(count, sizeof *c.numbers);
+/* Reads numbers into memory, or none; how many there are. */
+static int64_t read_numbers(const char *text, int64_t *to) {
+    int64_t count = 0;
     for (char *end;; text = end) {
         const int64_t number = strtoll(text, &end, 10);
-        if (end == text) return c;
-        c.numbers[c.count++] = number;
+        if (end == text) return count;
+        for (int64_t times = *end == 'x' ? strtoll(end + 1, &end, 10) : 1; times; times--, count++)
+            if (to) to[count] = number;
     }
 }
 
-static const adapter *find(const char *name) {
+static column column_of(const char *text) {
+    column c = {.count = read_numbers(text, NULL)};
+    c.numbers = room(c.count, sizeof *c.numbers);
+    read_numbers(text, c.numbers);
+    return c;
+}
+
+/* Whether the results of a call are other ones. */
+static int differs(call *c, int number) {
+    const adapter *found = NULL;
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
-        for (const adapter *a = tables[t]; a->name; a++)
-            if (!strcmp(a->name, name)) return a;
-    fail("no such kernel", name);
-    return NULL;
+        for (const adapter *a = tables[t]; a->kernel; a++)
+            if (!strcmp(a->kernel, c->kernel)) found = a;
+    if (!found) fail("no such kernel", c->kernel);
+    found->run(c);
+    if (!c->bad && c->results == c->expectations) return 0;
+    printf("call %d, %s: %d of %d results differ\n", number, c->kernel, c->bad, c->results);
+    return 1;
 }
 
 int main(int count, char **arguments) {
-    const int writes = count == 2 && !strcmp(arguments[1], "--write");
-    FILE *file = count != 2 ? NULL : writes ? stdin : fopen(arguments[1], "r");
+    FILE *file = count == 2 ? fopen(arguments[1], "r") : NULL;
     if (!file) fail("cannot read", count == 2 ? arguments[1] : "a file");
-    static char line[1 << 20], name[128];
-    column results[MOST_COLUMNS];
+    static char line[1 << 20];
     call c = {0};
     int calls = 0, bad = 0;
-    for (;;) {
-        const int more = fgets(line, sizeof line, file) != NULL;
-        if (more) line[strcspn(line, "\n")] = 0;
-        if (!more || line[0] == '!') { /* the call before is complete */
-            if (name[0]) {
-                if (writes) {
-                    printf("! %s\n", name);
-                    for (int k = 0; k < c.ins; k++) {
-                        printf("<");
-                        for (int64_t i = 0; i < c.in[k].count; i++)
-                            printf(" %" PRId64, c.in[k].numbers[i]);
-                        printf("\n");
-                    }
-                }
-                c.expected = writes ? NULL : results;
-                find(name)->run(&c);
-                if (!writes && (c.bad || c.results != c.expectations)) {
-                    printf("call %d, %s: %d of %d results differ\n", calls, name, c.bad, c.results);
-                    bad++;
-                }
-                calls++;
-            }
-            if (!more) break;
-            free_blocks();
-            c = (call){0};
-            snprintf(name, sizeof name, "%s", line + 2);
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        if (line[0] == '!') {
+            if (*c.kernel) bad += differs(&c, calls++);
+            c.ins = c.expectations = c.results = c.bad = 0;
+            snprintf(c.kernel, sizeof c.kernel, "%.63s", line + 2);
         } else if (line[0] == '<' && c.ins < MOST_COLUMNS) {
-            c.in[c.ins++] = numbers_of(line + 1);
+            c.in[c.ins++] = column_of(line + 1);
+        } else if (line[0] == '=' && c.ins < MOST_COLUMNS) {
+            c.ins++; /* it is there */
         } else if (line[0] == '>' && c.expectations < MOST_COLUMNS) {
-            results[c.expectations++] = numbers_of(line + 1);
+            c.expected[c.expectations++] = column_of(line + 1);
         } else {
             fail("no line of a call", line);
         }
     }
-    free_blocks();
-    if (!writes) printf("%d calls, %d differ\n", calls, bad);
+    if (*c.kernel) bad += differs(&c, calls++);
+    printf("%d calls, %d differ\n", calls, bad);
     return bad || !calls;
 }

@@ -4,8 +4,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
-enum { MOST_COLUMNS = 16 };
+enum { MOST_COLUMNS = 24 };
 
 typedef struct {
     int64_t count;
@@ -14,30 +15,36 @@ typedef struct {
 
 /* One recorded call. Whatever a number is to a kernel, it is recorded as 64 bits. */
 typedef struct {
-    column in[MOST_COLUMNS];
-    int ins, results;
-    int bad; /* results that are not those recorded */
-    const column *expected; /* null to write results down instead */
-    int expectations;
+    char kernel[64]; /* table.kernel */
+    column in[MOST_COLUMNS], expected[MOST_COLUMNS];
+    int ins, expectations;
+    int results, bad; /* given so far; those that are not the expected ones */
 } call;
 
 typedef struct {
-    const char *name; /* table.kernel */
+    const char *kernel;
     void (*run)(call *);
 } adapter;
 
 /* The adapters of a table, up to one without a name. */
-extern const adapter minhit_adapters[], asyncwindow_adapters[];
+extern const adapter asyncwindow_adapters[], batch_adapters[], codec_adapters[], core_adapters[],
+    integral_adapters[], minhit_adapters[], querytime_adapters[], querytime_wire_adapters[];
 
-/* Memory for a number of objects, all zero; given back when the call is done. */
+/* Memory for a number of objects and one more, all zero, until the driver ends. */
 void *room(int64_t count, size_t size);
 
-/* The next result of the call. */
-void give(call *, const int64_t *numbers, int64_t count);
-void give_bytes(call *, const int8_t *numbers, int64_t count);
+/* A column of the call that may be written to. Inputs are not: later calls may have them too. */
+int64_t *copy_of(const column *);
 
-/* A column of the call in bytes. */
-int8_t *bytes_of(const column *);
+/* A column of the call as numbers of so many bytes each. */
+void *narrow(const column *, size_t size);
+
+/* The next result of the call. */
+void give(call *, const void *numbers, int64_t count); /* of 64 bits */
+void give_narrow(call *, const void *numbers, int64_t count, size_t size);
+
+/* An odd number for tables, whose results do not depend on it. */
+#define SALT 0x9E3779B97F4A7C15ULL
 
 /* The table of this build. */
 #define TABLE_(name, level) name##_##level

@@ -1,43 +1,16 @@
-/* Calls of the range hash. The first input is the hash function, as vectors.py writes it. */
+/* Calls of the range hash. The first inputs are the hash function, ids, weights, and levels if any. */
 #include "minhit/minhit.h"
 
-#include "driver.h"
+#include "hash_of.h"
 
 static const ds_minhit_kernels *kernels = &TABLE(ds_minhit, DS_LEVEL);
-
-static ds_hash hash_of(const column *from) {
-    const int64_t *at = from->numbers;
-    ds_hash h = {.id_bits = *at++};
-    h.mix_words = *at++;
-    for (int64_t k = 0; k < h.mix_words; k++) h.mix[k] = *at++;
-    h.a = *at++, h.a1 = *at++, h.a2 = *at++, h.b = *at++, h.p = *at++, h.top = *at++;
-    h.p_exponent = *at++;
-    h.a1_over_p = (double)h.a1 / (double)h.p;
-    h.a2_over_p = (double)h.a2 / (double)h.p;
-    h.step_count = *at++;
-    h.steps = (const int64_t(*)[DS_STEP_FIELDS])at;
-    at += h.step_count * DS_STEP_FIELDS;
-    h.chain_count = *at++;
-    ds_chain *chain = room(h.chain_count, sizeof *chain);
-    for (int64_t k = 0; k < h.chain_count; k++, at += 3)
-        chain[k] = (ds_chain){
-            .modulus = at[0],
-            .a = at[1],
-            .ratio = at[2],
-            .a_over_modulus = (double)at[1] / (double)at[0],
-            .one_over_modulus = 1.0 / (double)at[0],
-            .one_over_a = at[1] ? 1.0 / (double)at[1] : 0.0,
-        };
-    h.chain = chain;
-    return h;
-}
 
 static void top_levels(call *c) {
     const ds_hash h = hash_of(&c->in[0]);
     const int64_t n = c->in[1].count;
     int8_t *levels = room(n, 1);
     kernels->top_levels(&h, c->in[1].numbers, c->in[2].numbers, n, levels);
-    give_bytes(c, levels, n);
+    give_narrow(c, levels, n, 1);
 }
 
 static void minimum_hashes(call *c) {
@@ -53,7 +26,7 @@ static void range_samples(call *c) {
     const int64_t n = c->in[1].count;
     int64_t *hits = room(n, sizeof *hits);
     kernels->range_samples(
-        &h, c->in[1].numbers, c->in[2].numbers, bytes_of(&c->in[3]), n, hits
+        &h, c->in[1].numbers, c->in[2].numbers, narrow(&c->in[3], 1), n, hits
     );
     give(c, hits, n);
 }
@@ -63,7 +36,7 @@ static void min_hits(call *c) {
     const int64_t n = c->in[1].count;
     int64_t *positions = room(n, sizeof *positions);
     kernels->min_hits(
-        &h, c->in[1].numbers, c->in[2].numbers, bytes_of(&c->in[3]), n, positions
+        &h, c->in[1].numbers, c->in[2].numbers, narrow(&c->in[3], 1), n, positions
     );
     give(c, positions, n);
 }
