@@ -25,9 +25,10 @@ n - p2 >= (q - 1/2) 2^l. Histogram: buckets newer than one of size 2^i hold at l
 (B - 1)(2^i - 1) ones. Both are reached in the limit.
 
 *Departures* from Papapetrou, Garofalakis and Deligiannakis, "Sketching distributed sliding-window
-data streams" (VLDB Journal 24, 2015), which combines these cells with Count-Min: ends of windows are inclusive, ones at ``start`` count; nothing
-expires (the bounds hold for the whole history, and for every window in it); a bucket of one is not
-halved (it lies at its time); merging splits a gap where the *relative* error is least, not in half.
+data streams" (VLDB Journal 24, 2015), which combines these cells with Count-Min: ends of windows
+are inclusive, ones at ``start`` count; nothing expires (the bounds hold for the whole history, and
+for every window in it); a bucket of one is not halved (it lies at its time); merging splits a gap
+where the *relative* error is least, not in half.
 
 This module is the middle rung of trust: enumeration checks it, and it checks the compiled kernels.
 It therefore imports nothing of ours, and nothing falls back to it. The paper's own procedures, by
