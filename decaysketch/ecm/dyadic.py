@@ -16,6 +16,10 @@ neither side, over the nodes of a layer, and the median of rows is taken. For ``
 layer: it grows with the number of nodes and not, as the bias of the least row, with its square.
 Layers are independent. A range has at most ``2 (F - 1)`` nodes of a layer, ``F`` the fan-out: small
 fan-outs answer ranges and quantiles well, large ones heavy hitters fast.
+
+What a few heavy nodes do to all others is taken off before: their own estimates are subtracted from
+their cells, and the sum is of the rest of each cell, which errs to neither side either, and where
+``F2`` is that of the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from decaysketch.answers.ensemble import median_deviation
 from decaysketch.answers.estimate import Estimate, check_confidence
 from decaysketch.core.special import ndtri
 from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_estimator
-from decaysketch.ecm.joins import second_moment
+from decaysketch.ecm.joins import moment_of
 from decaysketch.ecm.points import Counts, check_word, counts, share_of, total
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 
@@ -44,6 +48,7 @@ UInt64Array = npt.NDArray[np.uint64]
 
 MOST_KEYS = 1 << 16
 _MOST_NODES = 1 << 22  # of a range in one layer
+_MOST_HEAVY = 512  # nodes of a layer that are taken off
 _CHUNK = 1 << 18  # children looked at together
 
 
@@ -131,21 +136,18 @@ def heavy_hitters(
         )
     keys = np.zeros(0, np.uint64)
     if all_.upper >= low and all_.upper > 0.0:
-        keys = _descend(grid, bits, low - grid.refused, most)
+        for nodes in _reaching(grid, bits, low - grid.refused, most):
+            keys = nodes
     found = counts(grid, keys, confidence=confidence, estimator=estimator)
     order = np.lexsort((keys, -found.value))
     found = found[order]
     return HeavyKeys(low, keys[order], found, found.lower >= high)
 
 
-def _thresholds(
-    phi: float | None, threshold: float | None, all_: Estimate
-) -> tuple[float, float]:
+def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> tuple[float, float]:
     """The least and the largest count that the threshold may be."""
     if (phi is None) == (threshold is None):
-        raise ParameterError(
-            f"phi is {phi!r} and threshold is {threshold!r}; expected one of them"
-        )
+        raise ParameterError(f"phi is {phi!r} and threshold is {threshold!r}; expected one of them")
     if phi is not None:
         share = _number("phi", phi)
         if not 0.0 < share <= 1.0:
@@ -158,17 +160,17 @@ def _thresholds(
     return least, least
 
 
-def _descend(grid: Grid, bits: int, threshold: float, most: int) -> UInt64Array:
-    """Keys below nodes that all reach a threshold, surely."""
+def _reaching(grid: Grid, bits: int, threshold: float, most: int) -> Iterator[UInt64Array]:
+    """For each layer below the root, all nodes that reach a threshold surely, as those above do."""
     nodes, above = np.zeros(1, np.uint64), bits
     for layer in grid.layers[1:]:
-        fan = above - layer.layer.shift
-        step = max(1, _CHUNK >> fan)
+        shift = layer.layer.shift
+        step = max(1, _CHUNK >> (above - shift))
         kept: list[UInt64Array] = []
         count = 0
         for start in range(0, len(nodes), step):
-            for children in _children(nodes[start : start + step], fan):
-                ends = layer.least(layer.hi, children << np.uint64(layer.layer.shift))
+            for children in _children(nodes[start : start + step], above - shift):
+                ends = layer.least(layer.hi, children << np.uint64(shift))
                 kept.append(children[ends >= threshold])
                 count += len(kept[-1])
             if count > most:
@@ -176,9 +178,8 @@ def _descend(grid: Grid, bits: int, threshold: float, most: int) -> UInt64Array:
                     f"more than {most} nodes may reach a threshold of {threshold:.6g}; ask for a "
                     "higher one"
                 )
-        nodes = np.concatenate(kept) if kept else nodes[:0]
-        above = layer.layer.shift
-    return nodes
+        nodes, above = np.concatenate(kept) if kept else nodes[:0], shift
+        yield nodes
 
 
 def _children(nodes: UInt64Array, fan: int) -> Iterator[UInt64Array]:
@@ -211,7 +212,7 @@ def range_count(grid: Grid, low: int, high: int, *, confidence: float = 0.95) ->
     first, last = _check_key("low", low, bits), _check_key("high", high, bits)
     if first > last:
         raise ParameterError(f"low is {low} and high is {high}; expected low <= high")
-    return _range(grid, bits, first, last).estimate(grid, confidence)
+    return _range(_rests(grid, bits), bits, first, last).estimate(grid, confidence)
 
 
 def rank(grid: Grid, key: int, *, confidence: float = 0.95) -> Estimate:
@@ -221,8 +222,8 @@ def rank(grid: Grid, key: int, *, confidence: float = 0.95) -> Estimate:
     """
     confidence = check_confidence(confidence)
     bits = _key_bits(grid, "a rank")
-    found = _range(grid, bits, 0, _check_key("key", key, bits)).estimate(grid, confidence)
-    return share_of(found, total(grid))
+    found = _range(_rests(grid, bits), bits, 0, _check_key("key", key, bits))
+    return share_of(found.estimate(grid, confidence), total(grid))
 
 
 def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
@@ -254,13 +255,12 @@ def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
             math.nan, 0.0, float((1 << bits) - 1), math.nan, confidence, all_.exact, depth, 0.0,
             grid.caveats,
         )  # fmt: skip
-    target = share * all_.value
-    key = _key_of(grid, bits, target)
-    # The last key that is surely below and the first one at which the rank may be q.
-    deviation = _range(grid, bits, 0, key).deviation
+    rests = _rests(grid, bits)
+    key = _key_of(rests, bits, share * all_.value)
+    deviation = _range(rests, bits, 0, key).deviation
     reach = ndtri(0.5 + 0.5 * confidence) * deviation
-    lower = _key_of(grid, bits, share * all_.lower - grid.moved - reach)
-    upper = _key_of(grid, bits, share * all_.upper + grid.moved + reach)
+    lower = _key_of(rests, bits, share * all_.lower - grid.refused - reach)
+    upper = _key_of(rests, bits, share * all_.upper + grid.moved + reach)
     exact = deviation == 0.0 and all_.exact and lower == upper
     ends = (float(lower), float(upper))
     return Estimate(
@@ -314,70 +314,112 @@ class _Sum(NamedTuple):
         )
 
 
-def _range(grid: Grid, bits: int, low: int, high: int) -> _Sum:
+class _Rest(NamedTuple):
+    """A layer, heavy nodes taken off its cells."""
+
+    grid: LayerGrid
+    cells: Float64Array  # float64[depth, width], less what heavy nodes count
+    heavy: UInt64Array  # their numbers, rising
+    counted: Float64Array  # float64[h], what they count
+    moment: float  # self-join of the rest
+
+    @classmethod
+    def of(cls, grid: LayerGrid, nodes: UInt64Array) -> Self:
+        words = nodes << np.uint64(grid.layer.shift)
+        counted = grid.least(grid.debiased, words)
+        nodes, words, counted = (each[counted > 0.0] for each in (nodes, words, counted))
+        cells = grid.value.copy()
+        for row, columns in zip(cells, grid.columns(words), strict=True):
+            np.subtract.at(row, columns, counted)
+        return cls(grid, cells, nodes, counted, moment_of(cells))
+
+    def sums(self, cells: Float64Array) -> Float64Array:
+        """Unbiased counts of nodes in each row, from their cells of the rest: float64[depth, m]."""
+        width = self.grid.layer.width
+        return (width * cells - self.cells.sum(axis=1, keepdims=True)) / (width - 1)
+
+
+def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
+    """All layers, root first; the direct ones as they are."""
+    width = max(grid.leaf.layer.width, 2)
+    # The noise of a node is that of its cell: about 1 / w of all, and what is heavier than others.
+    threshold = grid.most * max(2.0 / width, 1.0 / _MOST_HEAVY)
+    rests: list[_Rest | LayerGrid] = [grid.root]
+    reaching = _reaching(grid, bits, threshold, _MOST_NODES)
+    for layer, nodes in zip(grid.layers[1:], reaching, strict=True):
+        hashed = layer.layer.hashed and layer.layer.width > 1
+        rests.append(_Rest.of(layer, nodes) if hashed else layer)
+    return rests
+
+
+def _range(rests: list[_Rest | LayerGrid], bits: int, low: int, high: int) -> _Sum:
     """Keys from low to high: as few nodes as there can be, the coarsest first."""
     pieces = [(low, high)]
     found = _Sum(0.0, 0.0, 0.0, 0.0)
-    for layer in grid.layers:
-        shift = min(layer.layer.shift, bits)
-        size = 1 << shift
-        rest = []
+    for rest in rests:
+        shift = min((rest.grid if isinstance(rest, _Rest) else rest).layer.shift, bits)
+        left = []
         for start, stop in pieces:
             first, end = -(-start >> shift), (stop + 1) >> shift
             if first >= end:
-                rest.append((start, stop))
+                left.append((start, stop))
                 continue
-            found = found + _nodes(layer, first, end)
-            rest += [(start, first * size - 1)] * (start < first * size)
-            rest += [(end * size, stop)] * (end * size <= stop)
-        pieces = rest
+            found = found + _nodes(rest, first, end)
+            if start < first << shift:
+                left.append((start, (first << shift) - 1))
+            if end << shift <= stop:
+                left.append((end << shift, stop))
+        pieces = left
     return found
 
 
-def _nodes(grid: LayerGrid, first: int, end: int) -> _Sum:
+def _nodes(rest: _Rest | LayerGrid, first: int, end: int) -> _Sum:
     """The nodes ``first`` to ``end - 1`` of a layer."""
-    layer = grid.layer
-    if not layer.hashed:
+    if isinstance(rest, LayerGrid):
         part = slice(first, end)
-        lo, hi, value = (float(cells[0, part].sum()) for cells in (grid.lo, grid.hi, grid.value))
-        return _Sum(value, float((grid.gap_deviation[0, part] ** 2).sum()), lo, hi)
-    words = _words(layer.shift, first, end)
-    columns = grid.columns(words)
-    nodes, width = end - first, layer.width
-    hits = np.array([np.bincount(row, minlength=width) for row in columns])
-    rows = ((hits * grid.value).sum(axis=1) * width - nodes * grid.value.sum(axis=1)) / (width - 1)
-    value = float(np.median(rows))
-    most = float(grid.least(grid.hi, words).sum())
-    shared = (nodes * second_moment(grid) + max(value, 0.0) ** 2) / (width - 1)
+        lo, hi, value = (float(cells[0, part].sum()) for cells in (rest.lo, rest.hi, rest.value))
+        return _Sum(value, float((rest.gap_deviation[0, part] ** 2).sum()), lo, hi)
+    grid, nodes = rest.grid, end - first
+    depth, width = grid.layer.depth, grid.layer.width
+    words = _words(grid.layer.shift, first, end)
+    hits = np.array([np.bincount(row, minlength=width) for row in grid.columns(words)])
+    summed = (hits * rest.cells).sum(axis=1)
+    light = float(np.median((width * summed - nodes * rest.cells.sum(axis=1)) / (width - 1)))
+    inside = slice(*np.searchsorted(rest.heavy, np.array([first, end], np.uint64)).tolist())
+    shared = (nodes * rest.moment + light * light) / (width - 1)
     by_cell = (hits * width - nodes) / (width - 1) * grid.gap_deviation
-    counted = float((by_cell * by_cell).sum(axis=1).mean())
-    return _Sum(value, median_deviation(layer.depth) ** 2 * shared + counted, 0.0, most)
+    return _Sum(
+        float(rest.counted[inside].sum()) + light,
+        median_deviation(depth) ** 2 * shared + float((by_cell * by_cell).sum(axis=1).mean()),
+        0.0,
+        float(grid.least(grid.hi, words).sum()),
+    )
 
 
-def _key_of(grid: Grid, bits: int, target: float) -> int:
+def _key_of(rests: list[_Rest | LayerGrid], bits: int, target: float) -> int:
     """The least key up to which keys count so much: down the tree, by cumulated children."""
     node, above = 0, bits
-    for layer in grid.layers[1:]:
-        fan = above - layer.layer.shift
-        cumulated = _cumulated(layer, node << fan, (node + 1) << fan)
+    for rest in rests[1:]:
+        shift = (rest.grid if isinstance(rest, _Rest) else rest).layer.shift
+        fan = above - shift
+        cumulated = _cumulated(rest, node << fan, (node + 1) << fan)
         child = int(cumulated.searchsorted(max(target, math.ulp(0.0)), side="left"))
         if child == len(cumulated):  # all that there is, and less than is asked for
             child = int(cumulated.searchsorted(cumulated[-1], side="left"))
         target -= float(cumulated[child - 1]) if child else 0.0
-        node, above = (node << fan) | child, layer.layer.shift
+        node, above = (node << fan) | child, shift
     return node
 
 
-def _cumulated(grid: LayerGrid, first: int, end: int) -> Float64Array:
+def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
     """Counts of the nodes ``first`` to each of the following, up to ``end - 1``: not falling."""
-    layer = grid.layer
-    if not layer.hashed:
-        return np.cumsum(grid.value[0, first:end])
-    columns = grid.columns(_words(layer.shift, first, end))
-    width = layer.width
-    cells = np.take_along_axis(grid.value, columns.astype(np.intp), axis=1)
-    freed = (width * cells - grid.value.sum(axis=1, keepdims=True)) / (width - 1)
-    cumulated = np.median(np.cumsum(freed, axis=1), axis=0)
+    if isinstance(rest, LayerGrid):
+        return np.cumsum(rest.value[0, first:end])
+    columns = rest.grid.columns(_words(rest.grid.layer.shift, first, end)).astype(np.intp)
+    each = rest.sums(np.take_along_axis(rest.cells, columns, axis=1))
+    inside = slice(*np.searchsorted(rest.heavy, np.array([first, end], np.uint64)).tolist())
+    each[:, rest.heavy[inside].astype(np.intp) - first] += rest.counted[inside]
+    cumulated = np.median(np.cumsum(each, axis=1), axis=0)
     return np.maximum.accumulate(np.maximum(cumulated, 0.0))
 
 

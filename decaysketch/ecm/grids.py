@@ -369,7 +369,9 @@ class _Fading(NamedTuple):
     @classmethod
     def of(cls, decay: Decay, now: int) -> _Fading:
         if not isinstance(decay, Decay):
-            raise ParameterError(f"decay is {decay!r}; expected a Decay, such as decay.window(3600)")
+            raise ParameterError(
+                f"decay is {decay!r}; expected a Decay, such as decay.window(3600)"
+            )
         now = check_time("now", now)
         start = None
         if isinstance(decay, NoDecay):

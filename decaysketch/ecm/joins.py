@@ -30,7 +30,7 @@ from decaysketch.core.special import ndtri
 from decaysketch.ecm import noise
 from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_alike, check_estimator
 
-__all__ = ["inner", "second_moment", "self_join"]
+__all__ = ["inner", "moment_of", "self_join"]
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -106,10 +106,15 @@ def inner(
     )
 
 
-def second_moment(grid: LayerGrid) -> float:
-    """The debiased self-join of the cells of any layer, 0 at least."""
-    rows = _Rows.of(grid, grid)
-    return _clipped(float(np.median(rows.freed)), rows.most)
+def moment_of(cells: Float64Array) -> float:
+    """The debiased self-join of rows of cells, 0 at least.
+
+    Args:
+        cells: float64[d, w] of a hashed layer, ``w`` above 1.
+    """
+    width = cells.shape[1]
+    rows = (width * (cells * cells).sum(axis=1) - cells.sum(axis=1) ** 2) / (width - 1)
+    return max(float(np.median(rows)), 0.0)
 
 
 class _Answer(NamedTuple):
@@ -176,9 +181,7 @@ def _answer(
     return _between(rows, a, b, value, confidence)
 
 
-def _between(
-    rows: _Rows, a: LayerGrid, b: LayerGrid, value: float, confidence: float
-) -> _Answer:
+def _between(rows: _Rows, a: LayerGrid, b: LayerGrid, value: float, confidence: float) -> _Answer:
     """The interval around the median of the rows."""
     layer = a.layer
     quantile = ndtri(0.5 + 0.5 * confidence)
@@ -190,7 +193,7 @@ def _between(
         low = value / (1.0 + k)
         high = value / (1.0 - k) if k < 1.0 else math.inf
     else:
-        moments = second_moment(a) * second_moment(b)
+        moments = moment_of(a.value) * moment_of(b.value)
         rest = max(1.0 - k * k, 0.0)
         root = k * math.sqrt(value * value + rest * moments)
         low = (value - root) / rest if rest > 0.0 else 0.0
@@ -198,9 +201,7 @@ def _between(
     counted = quantile * rows.deviation
     lower = value - math.hypot(value - low, counted)
     upper = value + math.hypot(high - value, counted)
-    return _Answer(
-        value, max(lower, 0.0), min(upper, rows.most), _standard(rows, a, b, value)
-    )
+    return _Answer(value, max(lower, 0.0), min(upper, rows.most), _standard(rows, a, b, value))
 
 
 def _standard(rows: _Rows, a: LayerGrid, b: LayerGrid, value: float) -> float:
@@ -208,7 +209,7 @@ def _standard(rows: _Rows, a: LayerGrid, b: LayerGrid, value: float) -> float:
     depth, width = a.layer.depth, a.layer.width
     if width == 1:
         return rows.deviation
-    moments = value * value if a is b else second_moment(a) * second_moment(b)
+    moments = value * value if a is b else moment_of(a.value) * moment_of(b.value)
     of_row = math.sqrt((moments + value * value) / (width - 1.0))
     return math.hypot(median_deviation(depth) * of_row, rows.deviation)
 

@@ -104,7 +104,9 @@ class Counts:
     @overload
     def __getitem__(self, item: slice | BoolArray | npt.NDArray[np.intp]) -> Counts: ...
 
-    def __getitem__(self, item: int | slice | BoolArray | npt.NDArray[np.intp]) -> Estimate | Counts:
+    def __getitem__(
+        self, item: int | slice | BoolArray | npt.NDArray[np.intp]
+    ) -> Estimate | Counts:
         if not isinstance(item, (int, np.integer)):
             return Counts(
                 self.value[item], self.confidence, self._grid, self._words[item], self._estimator

@@ -65,9 +65,7 @@ class View:
         """See :func:`decaysketch.ecm.points.share`."""
         return points.share(self.grid, word, confidence=confidence, estimator=estimator)
 
-    def self_join(
-        self, *, confidence: float = 0.95, estimator: Estimator = "debiased"
-    ) -> Estimate:
+    def self_join(self, *, confidence: float = 0.95, estimator: Estimator = "debiased") -> Estimate:
         """See :func:`decaysketch.ecm.joins.self_join`."""
         return joins.self_join(self.grid, confidence=confidence, estimator=estimator)
 
