@@ -418,7 +418,7 @@ def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
     columns = rest.grid.columns(_words(rest.grid.layer.shift, first, end)).astype(np.intp)
     each = rest.sums(np.take_along_axis(rest.cells, columns, axis=1))
     inside = slice(*np.searchsorted(rest.heavy, np.array([first, end], np.uint64)).tolist())
-    each[:, rest.heavy[inside].astype(np.intp) - first] += rest.counted[inside]
+    each[:, (rest.heavy[inside] - np.uint64(first)).astype(np.intp)] += rest.counted[inside]
     cumulated = np.median(np.cumsum(each, axis=1), axis=0)
     return np.maximum.accumulate(np.maximum(cumulated, 0.0))
 

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -383,13 +383,14 @@ class _Fading(NamedTuple):
             return fading
         return fading._replace(heaviest=float(fading.weigh(np.zeros(1, np.int64))[0]))
 
-    def weigh(self, ages: Int64Array) -> Float64Array:
-        """Weights by age; 0 below 0.
+    def weigh(self, ages: npt.NDArray[np.integer[Any]]) -> Float64Array:
+        """Weights by age; below 0, that of 0.
 
         Raises:
             ParameterError: weights that are not finite, negative, or rising with the age.
         """
-        weights = np.asarray(self.decay(np.maximum(ages, 0)), np.float64)
+        ages = np.maximum(ages, 0)
+        weights = np.asarray(self.decay(ages), np.float64)
         if not isinstance(self.decay, _FALLING):
             by_age = weights[np.argsort(ages, kind="stable")]
             if len(by_age) and not (
@@ -399,14 +400,24 @@ class _Fading(NamedTuple):
                     f"{self.decay!r} gives weights from {by_age.min()} to {by_age.max()} as ages "
                     "rise; expected finite numbers >= 0 that do not rise"
                 )
-        return np.where(ages < 0, 0.0, weights)
+        return weights
+
+    def weigh_events(self, times: Int64Array) -> Float64Array:
+        """What events of weight 1 count; 0 after now."""
+        if self.start is not None:
+            return ((times >= self.start) & (times <= self.now)).astype(np.float64)
+        weights = np.zeros(len(times))
+        there = times <= self.now
+        ages = np.int64(self.now) - times[there]
+        weights[there] = self.weigh(ages.view(np.uint64))  # an age of 2^63 has wrapped around
+        return weights
 
     def check_heavy(self, seen: int) -> None:
         """Refuse weights of which squares of sums would be no float64."""
         if not self.heaviest * float(seen) <= _HEAVIEST:
             raise ParameterError(
-                f"{self.decay!r} weighs {self.heaviest} at age 0, and {seen} were counted; expected "
-                f"a product of at most {_HEAVIEST:.3g}"
+                f"{self.decay!r} weighs {self.heaviest} at age 0, and {seen} were counted; "
+                f"expected a product of at most {_HEAVIEST:.3g}"
             )
 
 
@@ -431,11 +442,7 @@ class _Sum:
 
     def count(self, held: Held, fading: _Fading, seed: int) -> None:
         """Add events, exactly."""
-        if fading.start is None:
-            counted = held.weights * fading.weigh(np.int64(fading.now) - held.times)
-        else:
-            inside = (held.times >= fading.start) & (held.times <= fading.now)
-            counted = (held.weights * inside).astype(np.float64)
+        counted = held.weights * fading.weigh_events(held.times)
         width = self._layer.width
         for row, columns in enumerate(columns_of(held.words, self._layer, seed)):
             summed = np.bincount(columns, counted, width)

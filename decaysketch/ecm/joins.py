@@ -1,9 +1,9 @@
 """Self-joins and inner products: how alike two streams are, and how skewed one is.
 
-``a . b = sum_x f_a(x) f_b(x)`` over all keys. A row of ``w`` cells has ``sum_i a_i b_i``, which adds
-the products of different keys that share a cell: ``(||a|| ||b|| - a . b) / w`` in the mean. The
-paper takes the least row (Papapetrou, Garofalakis and Deligiannakis 2015, section 4.2), which on a
-flat stream is nothing but these; here each row is freed of them,
+``a . b = sum_x f_a(x) f_b(x)`` over all keys. A row of ``w`` cells has ``sum_i a_i b_i``, which
+adds the products of different keys that share a cell: ``(||a|| ||b|| - a . b) / w`` in the mean.
+The paper takes the least row (Papapetrou, Garofalakis and Deligiannakis 2015, section 4.2), which
+on a flat stream is nothing but these; here each row is freed of them,
 ``(w sum_i a_i b_i - ||a|| ||b||) / (w - 1)``, and the median of the rows is taken (``"minimum"`` is
 the paper's).
 

@@ -3,8 +3,8 @@
 A row hashes keys independently of how often they come, so what others add to the cell of one key is
 exchangeable with the contents of the row's other cells: it is above all but ``c`` of ``w`` of them
 with a chance of at most ``(1 + c) / (w + 1)``. Rows are independent. Hence, for one key and with
-``#_j(T)`` the cells of row ``j`` above ``T``, the least noise of its ``d`` cells is above ``T`` with
-a chance of at most ``prod_j (1 + #_j(T)) / (w + 1)``: :func:`most` is the least such ``T``. The
+``#_j(T)`` the cells of row ``j`` above ``T``, the least noise of its cells is above ``T`` with a
+chance of at most ``prod_j (1 + #_j(T)) / (w + 1)``: :func:`most` is the least such ``T``. The
 noise of row ``j`` is below its ``k``-th smallest cell with a chance of at most ``k / (w + 1)``:
 :func:`least`. Nothing is assumed of the stream, and a stream whose cells are alike has noise that
 is known almost exactly: unlike Markov's inequality (Papapetrou, Garofalakis and Deligiannakis 2015,

@@ -32,6 +32,7 @@ __all__ = ["Counts", "check_words", "count", "counts", "share", "total"]
 BoolArray = npt.NDArray[np.bool_]
 Float64Array = npt.NDArray[np.float64]
 UInt64Array = npt.NDArray[np.uint64]
+Rows = slice | BoolArray | npt.NDArray[np.intp]
 
 _UNIFORM = math.sqrt(12.0)  # a width over the standard deviation of what lies anywhere in it
 
@@ -102,7 +103,7 @@ class Counts:
     def __getitem__(self, item: int) -> Estimate: ...
 
     @overload
-    def __getitem__(self, item: slice | BoolArray | npt.NDArray[np.intp]) -> Counts: ...
+    def __getitem__(self, item: Rows) -> Counts: ...
 
     def __getitem__(
         self, item: int | slice | BoolArray | npt.NDArray[np.intp]

@@ -93,7 +93,8 @@ class ExactCells:
     def decayed(
         self, weight_of_age: Callable[[Int64Array], Float64Array], now: int
     ) -> tuple[Float64Array, Float64Array]:
-        counted = self._summed(weight_of_age(now - self._times) * self._weights)
+        weights = np.where(self._times > now, 0.0, weight_of_age(now - self._times))
+        counted = self._summed(weights * self._weights)
         return counted, counted.copy()
 
     def _summed(self, each: Float64Array) -> Float64Array:
