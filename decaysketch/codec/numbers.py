@@ -40,7 +40,7 @@ def pack_numbers(numbers: npt.NDArray[np.int64] | UInt64Array) -> bytes:
         bits = np.unpackbits(
             part.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8), axis=1, bitorder="little"
         )
-        rest = np.concatenate((rest, bits[_BITS < each[:, None]]))
+        rest = np.concatenate((rest, bits[each[:, None] > _BITS]))
         whole = len(rest) // 8 * 8
         packed.append(np.packbits(rest[:whole], bitorder="little").tobytes())
         rest = rest[whole:]
@@ -69,7 +69,7 @@ def read_numbers(reader: Reader, count: int, name: str) -> UInt64Array:
         refuse(f"{name} at byte {reader.at}: {count} numbers in {left} bytes; each takes a bit")
     blocks = -(-count // _BLOCK)
     widths = np.frombuffer(reader.take(blocks, name), np.uint8)
-    if blocks and not (1 <= int(widths.min()) and int(widths.max()) <= 64):
+    if blocks and not (int(widths.min()) >= 1 and int(widths.max()) <= 64):
         bad = widths[(widths < 1) | (widths > 64)]
         refuse(f"{name} before byte {reader.at}: a width is {int(bad[0])}; expected 1 to 64")
     sizes = np.full(blocks, _BLOCK, np.int64)
@@ -87,7 +87,7 @@ def read_numbers(reader: Reader, count: int, name: str) -> UInt64Array:
         size = int(each.sum(dtype=np.int64))
         bits = np.zeros((len(each), 64), np.uint8)
         taken = np.unpackbits(data[at // 8 : -(-(at + size) // 8)], bitorder="little")
-        bits[_BITS < each[:, None]] = taken[at % 8 : at % 8 + size]
+        bits[each[:, None] > _BITS] = taken[at % 8 : at % 8 + size]
         packed = np.packbits(bits, axis=1, bitorder="little")
         numbers[start:stop] = packed.view("<u8").ravel()
         at += size

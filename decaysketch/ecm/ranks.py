@@ -65,7 +65,8 @@ def chained(ranks: Int64Array, head: Int64Array) -> npt.NDArray[np.bool_]:
 def digits(ranks: Int64Array) -> Int64Array:
     """How many ones the binary digits of each rank have: the length of its chain."""
     rows = np.ascontiguousarray(ranks).view(np.uint8).reshape(-1, 8)
-    return np.unpackbits(rows, axis=1).sum(axis=1, dtype=np.int64)
+    counts: Int64Array = np.unpackbits(rows, axis=1).sum(axis=1, dtype=np.int64)
+    return counts
 
 
 def kept_ranks(kind: Kind, slots: int, n: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -91,9 +92,7 @@ def kept_ranks(kind: Kind, slots: int, n: Int64Array) -> tuple[Int64Array, Int64
     return rank[np.lexsort((-rank, cell))], offsets
 
 
-def _levels(
-    kind: Kind, slots: int, n: Int64Array
-) -> Iterator[tuple[int, Int64Array, Int64Array]]:
+def _levels(kind: Kind, slots: int, n: Int64Array) -> Iterator[tuple[int, Int64Array, Int64Array]]:
     """(level, number of the newest rank, how many are kept down from it) of each level that keeps
     any, finest first."""
     left, level = n, 0

@@ -39,7 +39,7 @@ from decaysketch.core.plausible_times import told
 from decaysketch.core.view import Summarized
 from decaysketch.ecm import wire
 from decaysketch.ecm.cells import Cells
-from decaysketch.ecm.late import NOTHING, Events, lane_bounds
+from decaysketch.ecm.late import Events, lane_bounds
 from decaysketch.ecm.params import ECMParams
 from decaysketch.ecm.questions import AskedOfCells
 from decaysketch.ecm.snapshot import ECMSnapshot
@@ -54,6 +54,8 @@ Int64Array = npt.NDArray[np.int64]
 _MAX_SEEN = wire.MAX_COUNT
 _ENOUGH = 512  # single events, folded in together
 _SETTLE = 1 << 14  # events that come to be held back before any is moved on
+_MANY_ONES = np.ones(1 << 14, np.int64)
+_MANY_ONES.setflags(write=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +105,7 @@ class ECMSketch(AskedOfCells, Summarized):
         Estimate(3, exact, 1 rows)
     """
 
-    def __init__(
-        self, params: ECMParams, *, source: Source = 0, epoch: int | None = None
-    ) -> None:
+    def __init__(self, params: ECMParams, *, source: Source = 0, epoch: int | None = None) -> None:
         super().__init__()
         if not isinstance(params, ECMParams):
             raise ParameterError(f"params are {params!r}; an ECMSketch takes ECMParams")
@@ -125,7 +125,7 @@ class ECMSketch(AskedOfCells, Summarized):
         self._single_weights: list[int] = []
         self._snapshot: ECMSnapshot[ECMSketch] | None = None
 
-    # ------------------------------------------------------------------------------------ what it is
+    # ----------------------------------------------------------------------------------- what it is
 
     @property
     def params(self) -> ECMParams:
@@ -286,16 +286,19 @@ class ECMSketch(AskedOfCells, Summarized):
                 f"timestamps are {'given' if arrivals else 'None'} and clock is "
                 f"{self._params.clock!r}; expected {'none' if arrivals else 'one for each key'}"
             )
-        if not isinstance(keys, (list, tuple, np.ndarray)) and not hasattr(keys, "__len__"):
-            keys = [keys]
-        elif isinstance(keys, (str, bytes)) or (isinstance(keys, tuple) and _is_key(keys)):
+        if (
+            (not isinstance(keys, (list, tuple, np.ndarray)) and not hasattr(keys, "__len__"))
+            or isinstance(keys, (str, bytes))
+            or (isinstance(keys, tuple) and _is_key(keys))
+        ):
             keys = [keys]
         words = self._params.words_of(keys)
         if timestamps is None:
             times = np.arange(self._seen + 1, self._seen + 1 + len(words), dtype=np.int64)
         else:
             times = integer_column("timestamps", timestamps)
-        each = integer_column("weights", weights)
+        unit = type(weights) is int and weights == 1
+        each = _ones(len(words)) if unit else integer_column("weights", weights)
         if each.shape == (1,) and len(words) != 1 and np.ndim(weights) == 0:
             each = np.full(len(words), each[0], np.int64)
         for name, column in (("timestamps", times), ("weights", each)):
@@ -306,15 +309,18 @@ class ECMSketch(AskedOfCells, Summarized):
                     column=name,
                 )
         check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
-        check_range("weights", each, 1 if arrivals else 0, 1 if arrivals else _MAX_SEEN, "2^62 - 1")
-        self._check_sum(each)
         events = Events(words, times, each)
-        return events if not len(each) or int(each.min()) else events.part(each > 0)
+        if not unit:
+            most = 1 if arrivals else _MAX_SEEN
+            check_range("weights", each, 1 if arrivals else 0, most, "2^62 - 1")
+            if len(each) and not each.min():
+                events = events.part(each > 0)
+        self._check_sum(events.weights, 1 if unit else int(each.max(initial=0)))
+        return events
 
-    def _check_sum(self, weights: Int64Array) -> None:
+    def _check_sum(self, weights: Int64Array, largest: int) -> None:
         """Refuse weights with which the sketch would have seen 2^62."""
-        most = int(weights.max(initial=0)) * len(weights)
-        if self._seen + self._too_late + most <= _MAX_SEEN:
+        if self._seen + self._too_late + largest * len(weights) <= _MAX_SEEN:
             return
         total = self._seen + self._too_late + sum(weights.tolist())
         if total > _MAX_SEEN:
@@ -322,7 +328,7 @@ class ECMSketch(AskedOfCells, Summarized):
                 f"weights sum up to {total}; expected less than 2^62", column="weights"
             )
 
-    # ----------------------------------------------------------------------------- holding, and lanes
+    # --------------------------------------------------------------------------- holding, and lanes
 
     def _take(self, events: Events, late: Late) -> None:
         """Hold back or count events; see :mod:`decaysketch.ecm.late`."""
@@ -546,12 +552,19 @@ def _time_of(lane: tuple[Cells, ...]) -> int:
     return clock
 
 
+def _ones(count: int) -> Int64Array:
+    """Weights of 1, read-only."""
+    return _MANY_ONES[:count] if count <= len(_MANY_ONES) else np.ones(count, np.int64)
+
+
 def _plain(key: Any) -> type[Any] | None:
     """The type of a single key that may wait; None for all others."""
     kind = type(key)
     return kind if kind in (int, str, bytes) else None
 
 
-def _is_key(keys: tuple[Any, ...]) -> bool:
-    """Whether a tuple is one key, and not columns of keys."""
-    return all(isinstance(part, (str, bytes, int, np.integer)) for part in keys)
+def _is_key(keys: Any) -> bool:
+    """Whether it is one key, and not columns of keys."""
+    if isinstance(keys, tuple):
+        return all(map(_is_key, keys))
+    return isinstance(keys, (str, bytes)) or not hasattr(keys, "__len__")

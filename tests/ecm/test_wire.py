@@ -199,7 +199,9 @@ class TestHostile:
             (lambda states: [states[0], states[0]], "by source and epoch"),
         ],
     )
-    def test_entries_stand_in_order(self, change: Callable[..., list[object]], message: str) -> None:
+    def test_entries_stand_in_order(
+        self, change: Callable[..., list[object]], message: str
+    ) -> None:
         collection = _collection(SMALL)
         entries = list(collection.entries.values())
         blob = _written(SMALL, change(entries))
