@@ -19,8 +19,8 @@ and Deligiannakis, VLDB Journal 24, 2015):
 Theorems 1 and 2 split epsilon at ``epsilon_cm = epsilon / (1 + epsilon)`` and ``epsilon_sw`` as
 large as it may be, with ``d = ceil(ln(1 / delta))`` rows of ``ceil(e / epsilon_cm)`` cells. That is
 optimal for real numbers; of whole ones :func:`size_for` tries all that can be, and takes a tenth
-less on average, a quarter at most. In particular rows need not fail as rarely as 1 / e: with d of them ``delta^(1/d)`` will
-do, which is more where ``ln(1 / delta)`` was rounded up.
+less on average, 28 % at most. In particular rows need not fail as rarely as 1 / e: with d of them
+``delta^(1/d)`` will do, which is more where ``ln(1 / delta)`` was rounded up.
 
 Wider is better than deeper where there is a choice: intervals that are read off the spread of a row
 gain on the side above only with ``2 d / (1 - confidence)`` cells or more in it (40 for two rows and
