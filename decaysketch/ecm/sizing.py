@@ -36,6 +36,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from decaysketch.errors import ParameterError
 
 __all__ = [
+    "MAX_CELLS",
     "MAX_DEPTH",
     "MAX_HEIGHT",
     "MAX_SLOTS",
@@ -59,6 +60,7 @@ MAX_WIDTH = (1 << 16) - 1
 MAX_DEPTH = 16
 MIN_SLOTS = 2  # with one, a wave's error would not be bounded
 MAX_SLOTS = 1 << 14
+MAX_CELLS = 1 << 22  # width * depth * slots: what a sketch takes stays some hundred megabytes
 MAX_HEIGHT = 64
 
 _ROUNDING = 1.0 - 1e-9  # 1 / (2 * 0.05) is 10 slots, not 11
@@ -149,7 +151,7 @@ def size_for(
 
     Raises:
         ParameterError: an argument outside its domain, or a sketch of more than 65,535 cells a
-            row, 16 rows or 16,384 slots; the message says what would fit.
+            row, 16 rows, 16,384 slots or 2^22 of their product; the message says what would fit.
 
     Complexity: at most 16 times a few dozen candidates, whatever the arguments.
     """
@@ -200,7 +202,7 @@ def _search(kind: Kind, query: Query, height: int, epsilon: float, rarity: float
             if best is None or depth * width * slots < best[0]:
                 best = depth * width * slots, Size(width, depth, slots)
             slots += 1
-    return None if best is None else best[1]
+    return None if best is None or best[0] > MAX_CELLS else best[1]
 
 
 def _growth(kind: Kind, query: Query, height: int, slots: int) -> float:
@@ -226,7 +228,10 @@ def _too_small(
 ) -> ParameterError:
     """What is asked for, what would fit."""
     asked = f"epsilon is {epsilon!r} with delta {delta!r}, keys {_shown(keys)}, height {height}"
-    limits = f"at most {MAX_WIDTH} cells a row, {MAX_DEPTH} rows and {MAX_SLOTS} slots"
+    limits = (
+        f"at most {MAX_WIDTH} cells a row, {MAX_DEPTH} rows, {MAX_SLOTS} slots and {MAX_CELLS} of "
+        "their product"
+    )
     low, high = math.log(epsilon), math.log1p(-1e-9)
     if _search(kind, query, height, math.exp(high), rarity) is None:
         return ParameterError(
