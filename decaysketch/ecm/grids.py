@@ -465,14 +465,9 @@ class _Sum:
 def _window(cells: Cells, fading: _Fading) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Counts of the times from the start of the window to now."""
     assert fading.start is not None
-    assert cells.clock is not None
-    assert cells.first is not None
-    if fading.start <= cells.first:  # all of them, whatever was kept
-        lo = hi = value = cells.n.astype(np.float64)
-    else:
-        lo, hi = (ends.astype(np.float64) for ends in cells.grid(fading.start))
-        value = cells.values(fading.start)
-    if cells.clock <= fading.now:
+    lo, hi = (ends.astype(np.float64) for ends in cells.grid(fading.start))
+    value = cells.values(fading.start)
+    if cells.clock is None or cells.clock <= fading.now:
         return lo, hi, value
     # Less those after now.
     later_lo, later_hi = cells.grid(fading.now + 1)

@@ -7,13 +7,15 @@ on a flat stream is nothing but these; here each row is freed of them,
 ``(w sum_i a_i b_i - ||a|| ||b||) / (w - 1)``, and the median of the rows is taken (``"minimum"`` is
 the paper's).
 
-Interval. The variance of such a row is at most ``(F2_a F2_b + (a . b)^2) / (w - 1)``, ``F2`` the
-self-joins: ``2 F2^2 / (w - 1)`` for one stream. The median of ``d`` rows has ``c_d^2`` of it (see
-:mod:`decaysketch.answers.ensemble`). As it grows with the answer itself, the ends are the answers
-from which the estimate is just so many deviations away. Rows that differ more than that says are
-believed, and the counts' own errors are added; these are common to all rows, whose heavy cells hold
-the same keys. For the paper's estimate, Markov's lower end. Either is cut by the sure upper end:
-the least row of upper ends.
+Interval. The variance of such a row is at most
+``(F2_a F2_b + (a . b)^2 - 2 sum_x f_a(x)^2 f_b(x)^2) / (w - 1)``, ``F2`` the self-joins; for one
+stream ``2 (F2^2 - F4) / (w - 1)``. It is read from the rows themselves, the last term, which is
+all that there is of a stream of one key, from the cells that stand out of them. The median of ``d``
+rows has ``c_d^2`` of it (see :mod:`decaysketch.answers.ensemble`). As the variance grows with the
+answer, the ends are the answers from which the estimate is just so many deviations away. The
+counts' own errors are added; these are common to all rows, whose heavy cells hold the same keys.
+For the paper's estimate, Markov's lower end. Either is cut by the sure upper end: the least row of
+upper ends.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_alike, check
 __all__ = ["inner", "moment_of", "self_join"]
 
 Float64Array = npt.NDArray[np.float64]
+
+_ORDINARY = 0.9  # of the cells of a row hold nothing but what others share, too
+_UNIFORM = math.sqrt(12.0)  # a width over the standard deviation of what lies anywhere in it
 
 
 def self_join(
@@ -176,42 +181,41 @@ def _answer(
         share = noise.markov(layer.depth, layer.width, 1.0 - confidence)
         pairs = share * float((a.hi.sum(axis=1) * b.hi.sum(axis=1)).min())
         lower = max(float((a.lo * b.lo).sum(axis=1).min()) - pairs, 0.0)
-        return _Answer(value, lower, most, _standard(rows, a, b, value))
+        return _Answer(value, lower, most, (most - lower) / _UNIFORM)
     value = _clipped(float(np.median(rows.freed)), most)
     return _between(rows, a, b, value, confidence)
 
 
 def _between(rows: _Rows, a: LayerGrid, b: LayerGrid, value: float, confidence: float) -> _Answer:
-    """The interval around the median of the rows."""
-    layer = a.layer
+    """The interval around the median of the rows: of all x with
+    ``(x - value)^2 <= k^2 (x^2 + rest)``."""
     quantile = ndtri(0.5 + 0.5 * confidence)
-    shrink = median_deviation(layer.depth)
-    # Answers x with |x - value| = k sqrt(F2_a F2_b + x^2); of one stream, with F2 = x.
-    k = quantile * shrink / math.sqrt(layer.width - 1.0)
+    shrink = median_deviation(a.layer.depth) / math.sqrt(a.layer.width - 1.0)
+    heavy = _heavy(a, b)
     if a is b:
-        k *= math.sqrt(2.0)
-        low = value / (1.0 + k)
-        high = value / (1.0 - k) if k < 1.0 else math.inf
+        shrink, rest = shrink * math.sqrt(2.0), -min(heavy, value * value)
     else:
         moments = moment_of(a.value) * moment_of(b.value)
-        rest = max(1.0 - k * k, 0.0)
-        root = k * math.sqrt(value * value + rest * moments)
-        low = (value - root) / rest if rest > 0.0 else 0.0
-        high = (value + root) / rest if rest > 0.0 else math.inf
+        rest = moments - min(2.0 * heavy, moments + value * value)
+    k = quantile * shrink
+    low, high = 0.0, math.inf
+    if k < 1.0:
+        free = 1.0 - k * k
+        root = k * math.sqrt(max(value * value + free * rest, 0.0))
+        low, high = (value - root) / free, (value + root) / free
     counted = quantile * rows.deviation
-    lower = value - math.hypot(value - low, counted)
-    upper = value + math.hypot(high - value, counted)
-    return _Answer(value, max(lower, 0.0), min(upper, rows.most), _standard(rows, a, b, value))
+    lower = value - math.hypot(max(value - low, 0.0), counted)
+    upper = value + math.hypot(max(high - value, 0.0), counted)
+    deviation = math.hypot(shrink * math.sqrt(max(value * value + rest, 0.0)), rows.deviation)
+    return _Answer(value, max(lower, 0.0), min(upper, rows.most), deviation)
 
 
-def _standard(rows: _Rows, a: LayerGrid, b: LayerGrid, value: float) -> float:
-    """Standard error of the median of rows."""
-    depth, width = a.layer.depth, a.layer.width
-    if width == 1:
-        return rows.deviation
-    moments = value * value if a is b else moment_of(a.value) * moment_of(b.value)
-    of_row = math.sqrt((moments + value * value) / (width - 1.0))
-    return math.hypot(median_deviation(depth) * of_row, rows.deviation)
+def _heavy(a: LayerGrid, b: LayerGrid) -> float:
+    """``sum_x f_a(x)^2 f_b(x)^2`` of the keys that stand out of their rows, rather too little: what
+    shares their cells is taken for as much as most cells hold."""
+    place = math.ceil(_ORDINARY * a.layer.width) - 1
+    out = [np.maximum(each.value - each.ranked[:, place, None], 0.0) for each in (a, b)]
+    return float(((out[0] * out[1]) ** 2).sum(axis=1).min())
 
 
 def _clipped(value: float, most: float) -> float:
