@@ -163,9 +163,12 @@ class Cells:
 
     def _is_grouped(self, count: int, weights: Int64Array | None) -> bool:
         """Whether a batch is large enough to be ordered by cell first."""
+        width = self.layer.width
+        if width == 1:  # its events are in order
+            return True
         if weights is not None:
-            return 4 * count >= self.layer.width
-        return count >= 4 * self.layer.width
+            return 4 * count >= width
+        return count >= (256 if self.kind == "wave" else 12) * width
 
     # -------------------------------------------------------------------------------------- windows
 
@@ -222,10 +225,12 @@ class Cells:
             int64[depth, width]; the largest int64 where a cell has no ones in the window.
         """
         times = np.full(self.layer.cells, _HIGHEST)
-        if self.clock is not None and self.clock - window <= self.clock:
-            start = max(self.clock - window, _LOWEST + 1)
-            _native.oldest_inside(self._counters, start, times)
-            some = times <= min(_HIGHEST - window - 1, _HIGHEST - 1)
+        if self.first is not None and self.clock is not None:
+            start = self.clock - window
+            _native.oldest_inside(self._counters, max(start, self.first), times)
+            if start <= self.first:  # all ones are inside, and known to be
+                times[(self.grid(self.first + 1)[0] < self.n).ravel()] = self.first
+            some = times < _HIGHEST - window
             times = np.where(some, times + min(window + 1, _HIGHEST), _HIGHEST)
         return times.reshape(self.layer.depth, self.layer.width)
 
