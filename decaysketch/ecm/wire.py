@@ -11,7 +11,7 @@ before it (see :mod:`decaysketch.ecm.state`). Columns of numbers are packed as
 What decoding promises
     Whatever the bytes are, :func:`decode` returns a state whose bytes they are, or raises
     :class:`~decaysketch.errors.CorruptSketchError`; in time proportional to their length, and in
-    memory of about 64 times it: how long a column is follows from what was read before, and is
+    memory of at most 300 times it: how long a column is follows from what was read before, and is
     compared with what is left before anything is allocated. Cells are not built before a question
     is asked; bytes that stand for more than 64 MB of them, and 512 times themselves, are refused.
 
