@@ -53,7 +53,7 @@ Int64Array = npt.NDArray[np.int64]
 
 _MAX_SEEN = wire.MAX_COUNT
 _ENOUGH = 512  # single events, folded in together
-_SETTLE = 1 << 14  # events that come to be held back before any is moved on
+_SETTLE = 1 << 14  # events that come to be held back before they are put in order
 _MANY_ONES = np.ones(1 << 14, np.int64)
 _MANY_ONES.setflags(write=False)
 
@@ -119,7 +119,8 @@ class ECMSketch(AskedOfCells, Summarized):
         self._seen = self._too_late = self._moved = 0
         self._merges, self._slack = 0, 0.0
         self._held: list[Events] = []  # in the order in which they came
-        self._young = 0  # of them, those that came since any was moved on
+        self._young = 0  # of them, those that came since they were put in order
+        self._waiting = 0  # the others
         self._single_keys: list[Any] = []
         self._single_times: list[int] = []
         self._single_weights: list[int] = []
@@ -349,15 +350,17 @@ class ECMSketch(AskedOfCells, Summarized):
                 events = events.part(~overdue)
         self._held.append(events)
         self._young += len(events)
-        if self._young >= _SETTLE:
+        if self._young >= max(_SETTLE, self._waiting):
             self._settle(self._clock - hold)
 
     def _settle(self, edge: int) -> None:
-        """Count what is held back and is before ``edge``."""
-        held = Events.joined(self._held).canonical()
+        """Put what is held back in order, and count what is before ``edge``."""
+        held = Events.joined(self._held)
+        if self._young:
+            held = held.canonical()
         ready = int(np.searchsorted(held.times, edge))
         self._held = [held.part(slice(ready, None))] if ready < len(held) else []
-        self._young = 0
+        self._young, self._waiting = 0, len(held) - ready
         if ready:
             self._place(held.part(slice(ready)), "refuse")
 
@@ -461,7 +464,7 @@ class ECMSketch(AskedOfCells, Summarized):
         sketch._lanes = [tuple(cells.copy() for cells in lane.cells) for lane in state.lanes]
         sketch._seen, sketch._too_late, sketch._moved = state.seen, state.too_late, state.moved
         sketch._merges, sketch._slack = state.merges, state.slack
-        sketch._held = [state.held] if len(state.held) else []
+        sketch._held, sketch._waiting = ([state.held] if len(state.held) else []), len(state.held)
         return sketch
 
     def to_bytes(self) -> bytes:

@@ -296,6 +296,8 @@ def _read_header(opening: fields.Opening, ours: ECMParams | None) -> ECMHeader:
     if entries > found.capacity:
         refuse(f"{entries} entries; the capacity is {found.capacity}")
     left = len(reader.body) - reader.at
+    if found.clock == "arrivals" and entries > 1:
+        refuse(f"{entries} entries that count arrivals; expected one, as they are never added")
     if entries * 10 > left:
         refuse(f"{entries} entries in {left} bytes; an entry takes 10 at the least")
     return ECMHeader(found, entries)
