@@ -97,7 +97,9 @@ def test_questions_of_prefixes_need_them() -> None:
         lambda: dyadic.rank(plain, 0),
         lambda: dyadic.quantile(plain, 0.5),
     ):
-        with pytest.raises(errors.ParameterError, match="key_bits is None; .* built with key_bits"):
+        with pytest.raises(
+            errors.ParameterError, match=r"key_bits is None; .* built with key_bits"
+        ):
             ask()
 
 
