@@ -152,8 +152,8 @@ def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> t
         share = _number("phi", phi)
         if not 0.0 < share <= 1.0:
             raise ParameterError(f"phi is {phi!r}; expected a number above 0, at most 1")
-        # Products round to either side.
-        return math.nextafter(share * all_.lower, 0.0), share * all_.upper * (1.0 + 2.0**-52)
+        # The product may be rounded up.
+        return math.nextafter(share * all_.lower, 0.0), share * all_.upper
     least = _number("threshold", threshold)
     if not 0.0 < least < math.inf:
         raise ParameterError(f"threshold is {threshold!r}; expected a finite number above 0")
@@ -165,6 +165,7 @@ def _reaching(grid: Grid, bits: int, threshold: float, most: int) -> Iterator[UI
     nodes, above = np.zeros(1, np.uint64), bits
     for layer in grid.layers[1:]:
         shift = layer.layer.shift
+        _check_nodes(1 << (above - shift))
         step = max(1, _CHUNK >> (above - shift))
         kept: list[UInt64Array] = []
         count = 0
@@ -333,10 +334,15 @@ class _Rest(NamedTuple):
             np.subtract.at(row, columns, counted)
         return cls(grid, cells, nodes, counted, moment_of(cells))
 
+    def between(self, first: int, end: int) -> slice:
+        """Which heavy nodes are from ``first`` to ``end - 1``."""
+        start = int(self.heavy.searchsorted(np.uint64(first)))
+        return slice(start, int(self.heavy.searchsorted(np.uint64(end - 1), side="right")))
+
     def sums(self, cells: Float64Array) -> Float64Array:
         """Unbiased counts of nodes in each row, from their cells of the rest: float64[depth, m]."""
         width = self.grid.layer.width
-        return (width * cells - self.cells.sum(axis=1, keepdims=True)) / (width - 1)
+        return (width * cells - self.cells.sum(axis=1, keepdims=True)) / max(width - 1, 1)
 
 
 def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
@@ -347,8 +353,7 @@ def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
     rests: list[_Rest | LayerGrid] = [grid.root]
     reaching = _reaching(grid, bits, threshold, _MOST_NODES)
     for layer, nodes in zip(grid.layers[1:], reaching, strict=True):
-        hashed = layer.layer.hashed and layer.layer.width > 1
-        rests.append(_Rest.of(layer, nodes) if hashed else layer)
+        rests.append(_Rest.of(layer, nodes) if layer.layer.hashed else layer)
     return rests
 
 
@@ -383,11 +388,12 @@ def _nodes(rest: _Rest | LayerGrid, first: int, end: int) -> _Sum:
     depth, width = grid.layer.depth, grid.layer.width
     words = _words(grid.layer.shift, first, end)
     hits = np.array([np.bincount(row, minlength=width) for row in grid.columns(words)])
+    others = max(width - 1, 1)
     summed = (hits * rest.cells).sum(axis=1)
-    light = float(np.median((width * summed - nodes * rest.cells.sum(axis=1)) / (width - 1)))
-    inside = slice(*np.searchsorted(rest.heavy, np.array([first, end], np.uint64)).tolist())
-    shared = (nodes * rest.moment + light * light) / (width - 1)
-    by_cell = (hits * width - nodes) / (width - 1) * grid.gap_deviation
+    light = float(np.median((width * summed - nodes * rest.cells.sum(axis=1)) / others))
+    inside = rest.between(first, end)
+    shared = (nodes * rest.moment + light * light) / others
+    by_cell = (hits * width - nodes) / others * grid.gap_deviation
     return _Sum(
         float(rest.counted[inside].sum()) + light,
         median_deviation(depth) ** 2 * shared + float((by_cell * by_cell).sum(axis=1).mean()),
@@ -417,7 +423,7 @@ def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
         return np.cumsum(rest.value[0, first:end])
     columns = rest.grid.columns(_words(rest.grid.layer.shift, first, end)).astype(np.intp)
     each = rest.sums(np.take_along_axis(rest.cells, columns, axis=1))
-    inside = slice(*np.searchsorted(rest.heavy, np.array([first, end], np.uint64)).tolist())
+    inside = rest.between(first, end)
     each[:, (rest.heavy[inside] - np.uint64(first)).astype(np.intp)] += rest.counted[inside]
     cumulated = np.median(np.cumsum(each, axis=1), axis=0)
     return np.maximum.accumulate(np.maximum(cumulated, 0.0))
@@ -425,16 +431,20 @@ def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
 
 def _words(shift: int, first: int, end: int) -> UInt64Array:
     """The first keys of nodes."""
-    if end - first > _MOST_NODES:
-        raise UnanswerableQueryError(
-            f"{end - first} nodes of one layer would have to be added; expected at most "
-            f"{_MOST_NODES}: a sketch with fewer fanout_bits answers it"
-        )
+    _check_nodes(end - first)
     offsets = np.arange(end - first, dtype=np.uint64)
     return (np.uint64(first) + offsets) << np.uint64(shift)
 
 
 # ----------------------------------------------------------------------------------------- checking
+
+
+def _check_nodes(nodes: int) -> None:
+    if nodes > _MOST_NODES:
+        raise UnanswerableQueryError(
+            f"{nodes} nodes of one layer would have to be looked at together; expected at most "
+            f"{_MOST_NODES}: a sketch with fewer fanout_bits answers it"
+        )
 
 
 def _key_bits(grid: Grid, asked: str) -> int:

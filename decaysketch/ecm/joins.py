@@ -37,6 +37,7 @@ __all__ = ["inner", "moment_of", "self_join"]
 Float64Array = npt.NDArray[np.float64]
 
 _ORDINARY = 0.9  # of the cells of a row hold nothing but what others share, too
+_ROUNDED_UP = 1.0 + 2.0**-50
 _UNIFORM = math.sqrt(12.0)  # a width over the standard deviation of what lies anywhere in it
 
 
@@ -61,12 +62,12 @@ def self_join(
     rows = _Rows.of(grid.leaf, grid.leaf)
     answer = _answer(rows, grid.leaf, grid.leaf, confidence, estimator)
     # What is missing of the counts, and too much in them, by the triangle inequality.
-    surely = (math.sqrt(rows.most) + grid.refused) ** 2
+    surely = _grown(rows.most, grid.refused)
     return _estimate(
         grid,
         answer,
-        max(math.sqrt(answer.lower) - grid.moved, 0.0) ** 2,
-        min((math.sqrt(answer.upper) + grid.refused) ** 2, surely),
+        _shrunk(answer.lower, grid.moved),
+        min(_grown(answer.upper, grid.refused), surely),
         surely,
         confidence,
         grid.caveats,
@@ -112,13 +113,17 @@ def inner(
 
 
 def moment_of(cells: Float64Array) -> float:
-    """The debiased self-join of rows of cells, 0 at least.
+    """The debiased self-join of rows of cells, 0 at least. One cell alone says no more than the
+    square of all.
 
     Args:
-        cells: float64[d, w] of a hashed layer, ``w`` above 1.
+        cells: float64[d, w] of a hashed layer.
     """
     width = cells.shape[1]
-    rows = (width * (cells * cells).sum(axis=1) - cells.sum(axis=1) ** 2) / (width - 1)
+    squares = cells.sum(axis=1) ** 2
+    if width == 1:
+        return float(squares.min())
+    rows = (width * (cells * cells).sum(axis=1) - squares) / (width - 1)
     return max(float(np.median(rows)), 0.0)
 
 
@@ -230,6 +235,18 @@ def _products(a: Float64Array, b: Float64Array) -> Float64Array:
 def _largest(grid: LayerGrid) -> float:
     """No key counts more."""
     return float(grid.hi.max(axis=1).min())
+
+
+def _grown(square: float, weight: float) -> float:
+    """The most that a self-join is, where so much weight is missing; rounded up."""
+    if not weight > 0.0:
+        return square
+    return (math.sqrt(square) + weight) ** 2 * _ROUNDED_UP
+
+
+def _shrunk(square: float, weight: float) -> float:
+    """The least that a self-join is, where so much weight is too much."""
+    return max(math.sqrt(square) - weight, 0.0) ** 2 if weight > 0.0 else square
 
 
 def _crossed(weight: float, largest: float) -> float:

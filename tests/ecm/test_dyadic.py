@@ -77,7 +77,7 @@ def test_the_whole_range_is_the_total() -> None:
 def test_keys_may_have_64_bits() -> None:
     top = 2**64 - 1
     stream = Stream([top] * 50 + [0] * 30 + [2**63] * 20, range(100))
-    grid = read_exactly(stream, tree(64, 8, 30, 3), decay.none(), 100, key_bits=64)
+    grid = read_exactly(stream, tree(64, 8, 200, 3), decay.none(), 100, key_bits=64)
     assert {each.key for each in dyadic.heavy_hitters(grid, 0.2)} == {top, 0, 2**63}
     assert dyadic.rank(grid, 2**63).value == pytest.approx(0.5, abs=0.02)
     assert dyadic.range_count(grid, 2**63 + 1, top).value == pytest.approx(50, abs=2)
@@ -97,7 +97,9 @@ def test_questions_of_prefixes_need_them() -> None:
         lambda: dyadic.rank(plain, 0),
         lambda: dyadic.quantile(plain, 0.5),
     ):
-        with pytest.raises(errors.ParameterError, match="key_bits is None; .* built with key_bits"):
+        with pytest.raises(
+            errors.ParameterError, match=r"key_bits is None; .* built with key_bits"
+        ):
             ask()
 
 
