@@ -3,7 +3,8 @@
 Layers have the width, depth and slots of the paper's split (theorem 1) for an error epsilon, with
 three rows. They have counted a Zipf stream before the clock starts. Times are in processor time;
 the ratio to ``numpy.sort`` of 10,000 float64 is taken inside each repetition, so that a change of
-the machine's speed cancels. What the paper's Java programs did on a machine of 2012 is in its table 3.
+the machine's speed cancels. What the paper's Java programs did on their machine
+is in its table 3.
 """
 
 from __future__ import annotations
