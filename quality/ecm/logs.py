@@ -86,7 +86,7 @@ def _flights(folder: Path) -> Log | None:
     keys = np.unique(pairs, return_inverse=True)[1]
     times = times[order]
     span = int(times[-1] - times[0])
-    return Log("flights", "flights by pair of airports", "min", keys[order], times, span // 2)
+    return Log("flights", "flights by pair of airports", "minutes", keys[order], times, span // 2)
 
 
 def _wifi(folder: Path) -> Log | None:
@@ -99,7 +99,14 @@ def _wifi(folder: Path) -> Log | None:
     keys = _codes(source)
     times = times[order]
     span = int(times[-1] - times[0])
-    return Log("wifi", "Wi-Fi probe requests by device", "0.1 s", keys[order], times, span // 2)
+    return Log(
+        "wifi",
+        "Wi-Fi probe requests by device",
+        "tenths of a second",
+        keys[order],
+        times,
+        span // 2,
+    )
 
 
 def _zipf(_folder: Path) -> Log:
@@ -113,7 +120,7 @@ def _zipf(_folder: Path) -> Log:
     shares = np.cumsum(1.0 / np.arange(1, _ZIPF_KEYS + 1))
     keys = np.searchsorted(shares, rng.random(_ZIPF_EVENTS) * shares[-1])
     title = "drawn, Zipf, as a stand-in for wc'98"
-    return Log("zipf", title, "s", keys, times, 2_000_000)
+    return Log("zipf", title, "seconds", keys, times, 2_000_000)
 
 
 def _read(path: Path, *columns: str) -> list[Any] | None:
