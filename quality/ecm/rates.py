@@ -1,8 +1,8 @@
 """Table 3: updates and point queries a second, of the public classes, on one core.
 
-Batches of 10,000 events; all keys of the longest window asked at once. The fastest of many slices is
-given, beside that of ``numpy.sort`` of 10,000 numbers in the same run and the paper's rates (Java,
-one core of an Intel Xeon E5-2450). Benchmarks of the kernels are in ``benchmarks``.
+Batches of 10,000 events; all keys of the longest window asked at once. The fastest of many slices
+is given, beside that of ``numpy.sort`` of 10,000 numbers in the same run and the paper's rates
+(Java, one core of an Intel Xeon E5-2450). Benchmarks of the kernels are in ``benchmarks``.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def produce(logs: Sequence[Log], folder: Path) -> Report:
     report = Report(
         "ecm-table-3",
         "Table 3: updates and point queries a second",
-        f"epsilon = {EPSILON}, delta = {DELTA}; the first {_EVENTS:,} events of each log in batches "
-        f"of {_BATCH:,} ({_RANDOMIZED_BATCH:,} of randomized waves, which are plain NumPy), keys "
+        f"epsilon = {EPSILON}, delta = {DELTA}; {_EVENTS:,} events of each log in batches of "
+        f"{_BATCH:,} ({_RANDOMIZED_BATCH:,} of randomized waves, which are plain NumPy), keys "
         "hashed and events checked; every key of the longest window asked at once; fastest slice, "
         f"and its ratio to numpy.sort of {_BATCH:,} numbers. The paper's are means over its logs, "
         "on another machine.",
