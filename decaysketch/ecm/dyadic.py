@@ -258,7 +258,7 @@ def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
         )  # fmt: skip
     rests = _rests(grid, bits)
     key = _key_of(rests, bits, share * all_.value)
-    deviation = _range(rests, bits, 0, key).deviation
+    deviation = _deviation(rests, bits, key)
     reach = ndtri(0.5 + 0.5 * confidence) * deviation
     lower = _key_of(rests, bits, share * all_.lower - grid.refused - reach)
     upper = _key_of(rests, bits, share * all_.upper + grid.moved + reach)
@@ -417,6 +417,20 @@ def _key_of(rests: list[_Rest | LayerGrid], bits: int, target: float) -> int:
     return node
 
 
+def _deviation(rests: list[_Rest | LayerGrid], bits: int, key: int) -> float:
+    """Standard error of the count up to a key and keys around it: of each layer at least half of
+    the children of a node."""
+    above, variance = bits, 0.0
+    for rest in rests[1:]:
+        shift = (rest.grid if isinstance(rest, _Rest) else rest).layer.shift
+        children = 1 << (above - shift)
+        first = key >> above << (above - shift)
+        nodes = max((key >> shift) - first, children >> 1)
+        variance += _nodes(rest, first, first + nodes).variance
+        above = shift
+    return math.sqrt(variance)
+
+
 def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
     """Counts of the nodes ``first`` to each of the following, up to ``end - 1``: not falling."""
     if isinstance(rest, LayerGrid):
@@ -426,7 +440,10 @@ def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
     inside = rest.between(first, end)
     each[:, (rest.heavy[inside] - np.uint64(first)).astype(np.intp)] += rest.counted[inside]
     cumulated = np.median(np.cumsum(each, axis=1), axis=0)
-    return np.maximum.accumulate(np.maximum(cumulated, 0.0))
+    # Neither of these falls, and noise lifts the one as it lowers the other.
+    above = np.maximum.accumulate(cumulated)
+    below = np.minimum.accumulate(cumulated[::-1])[::-1]
+    return np.maximum(0.5 * (above + below), 0.0)
 
 
 def _words(shift: int, first: int, end: int) -> UInt64Array:
