@@ -52,7 +52,8 @@ _MOST_HEAVY = 512  # nodes of a layer that are taken off
 _CHUNK = 1 << 18  # children looked at together
 
 
-class HeavyKey(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HeavyKey:
     """A key whose count may reach a threshold.
 
     Attributes:
@@ -328,7 +329,8 @@ class _Rest(NamedTuple):
     def of(cls, grid: LayerGrid, nodes: UInt64Array) -> Self:
         words = nodes << np.uint64(grid.layer.shift)
         counted = grid.least(grid.debiased, words)
-        nodes, words, counted = (each[counted > 0.0] for each in (nodes, words, counted))
+        some = counted > 0.0
+        nodes, words, counted = nodes[some], words[some], counted[some]
         cells = grid.value.copy()
         for row, columns in zip(cells, grid.columns(words), strict=True):
             np.subtract.at(row, columns, counted)
@@ -342,7 +344,9 @@ class _Rest(NamedTuple):
     def sums(self, cells: Float64Array) -> Float64Array:
         """Unbiased counts of nodes in each row, from their cells of the rest: float64[depth, m]."""
         width = self.grid.layer.width
-        return (width * cells - self.cells.sum(axis=1, keepdims=True)) / max(width - 1, 1)
+        rows = self.cells.sum(axis=1, keepdims=True)
+        unbiased: Float64Array = (width * cells - rows) / max(width - 1, 1)
+        return unbiased
 
 
 def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
