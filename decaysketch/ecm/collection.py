@@ -243,11 +243,12 @@ class ECMCollection(AskedOfCells, Summarized):
             )
         states = self._states()
         lanes = [lane for state in states for lane in _lanes_of(state)]
-        merges = max((state.merges for state in states), default=0) + 1
-        slack = max((state.slack for state in states), default=0.0)
-        error = sizing.merge_error(self._params.kind, self._params.slots)
+        merges, slack = 0, 0.0
         merged: tuple[Lane, ...] = ()
         if lanes:
+            merges = 1 + max(state.merges for state in states)
+            error = sizing.merge_error(self._params.kind, self._params.slots)
+            slack = sizing.slack((max(state.slack for state in states), error))
             cells = tuple(
                 compact(parts, slots=layer.slots, steps=steps)
                 for parts, layer in zip(zip(*lanes, strict=True), params.layers, strict=True)
@@ -258,7 +259,7 @@ class ECMCollection(AskedOfCells, Summarized):
                 params=params, source=source, epoch=epoch, clock=self.clock, lanes=merged,
                 too_late=sum(state.too_late for state in states),
                 moved=sum(state.moved for state in states),
-                merges=merges, slack=sizing.slack((slack, error)),
+                merges=merges, slack=slack,
             )
         )  # fmt: skip
 

@@ -153,7 +153,7 @@ def size_for(
         ParameterError: an argument outside its domain, or a sketch of more than 65,535 cells a
             row, 16 rows, 16,384 slots or 2^22 of their product; the message says what would fit.
 
-    Complexity: at most 16 times a few dozen candidates, whatever the arguments.
+    Complexity: a few thousand candidates at most, whatever the arguments.
     """
     _check_kind(kind)
     epsilon, delta = _share("epsilon", epsilon), _share("delta", delta)

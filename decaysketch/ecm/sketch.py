@@ -306,7 +306,7 @@ class ECMSketch(AskedOfCells, Summarized):
                     column=name,
                 )
         check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
-        check_range("weights", each, 1 if arrivals else 0, 1 if arrivals else _MAX_SEEN, "weights")
+        check_range("weights", each, 1 if arrivals else 0, 1 if arrivals else _MAX_SEEN, "2^62 - 1")
         self._check_sum(each)
         events = Events(words, times, each)
         return events if not len(each) or int(each.min()) else events.part(each > 0)

@@ -74,7 +74,7 @@ class TestState:
         assert sketch.to_bytes() == whole.to_bytes()
 
     @FEW
-    @given(params(), st.lists(st.builds(Event, st.integers(0, 5), st.integers(0, 30)), max_size=40),
+    @given(params(), st.lists(st.builds(Event, st.integers(0, 5), st.integers(0, 30), st.just(1)), max_size=40),
            st.sampled_from([0, 4]), SIZES)  # fmt: skip
     def test_is_not_changed_by_reading(
         self, params: ECMParams, events: list[Event], hold: int, sizes: list[int]

@@ -132,7 +132,7 @@ class TestKeys:
         assert [sketch.count(key, EVER).value for key in ("1", b"1", 1, ("1", "1"))] == [1, 1, 1, 0]
 
     @pytest.mark.parametrize(
-        "keys", [[1, "a"], [1.5], [None], [("a",), ("a", "b")], ["x" * 1025], [True, 1]]
+        "keys", [[1, "a"], [1.5], [None], [("a",), ("a", "b")], ["x" * 1025], [True]]
     )
     def test_of_no_type_are_refused(self, keys: list[Any]) -> None:
         sketch = ECMSketch(SMALL, source=0, epoch=0)
