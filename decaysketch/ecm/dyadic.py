@@ -52,7 +52,8 @@ _MOST_HEAVY = 512  # nodes of a layer that are taken off
 _CHUNK = 1 << 18  # children looked at together
 
 
-class HeavyKey(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HeavyKey:
     """A key whose count may reach a threshold.
 
     Attributes:
@@ -258,7 +259,7 @@ def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
         )  # fmt: skip
     rests = _rests(grid, bits)
     key = _key_of(rests, bits, share * all_.value)
-    deviation = _range(rests, bits, 0, key).deviation
+    deviation = _deviation(rests, bits, key)
     reach = ndtri(0.5 + 0.5 * confidence) * deviation
     lower = _key_of(rests, bits, share * all_.lower - grid.refused - reach)
     upper = _key_of(rests, bits, share * all_.upper + grid.moved + reach)
@@ -328,7 +329,8 @@ class _Rest(NamedTuple):
     def of(cls, grid: LayerGrid, nodes: UInt64Array) -> Self:
         words = nodes << np.uint64(grid.layer.shift)
         counted = grid.least(grid.debiased, words)
-        nodes, words, counted = (each[counted > 0.0] for each in (nodes, words, counted))
+        some = counted > 0.0
+        nodes, words, counted = nodes[some], words[some], counted[some]
         cells = grid.value.copy()
         for row, columns in zip(cells, grid.columns(words), strict=True):
             np.subtract.at(row, columns, counted)
@@ -342,7 +344,9 @@ class _Rest(NamedTuple):
     def sums(self, cells: Float64Array) -> Float64Array:
         """Unbiased counts of nodes in each row, from their cells of the rest: float64[depth, m]."""
         width = self.grid.layer.width
-        return (width * cells - self.cells.sum(axis=1, keepdims=True)) / max(width - 1, 1)
+        rows = self.cells.sum(axis=1, keepdims=True)
+        unbiased: Float64Array = (width * cells - rows) / max(width - 1, 1)
+        return unbiased
 
 
 def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
@@ -417,6 +421,20 @@ def _key_of(rests: list[_Rest | LayerGrid], bits: int, target: float) -> int:
     return node
 
 
+def _deviation(rests: list[_Rest | LayerGrid], bits: int, key: int) -> float:
+    """Standard error of the count up to a key and keys around it: of each layer at least half of
+    the children of a node."""
+    above, variance = bits, 0.0
+    for rest in rests[1:]:
+        shift = (rest.grid if isinstance(rest, _Rest) else rest).layer.shift
+        children = 1 << (above - shift)
+        first = key >> above << (above - shift)
+        nodes = max((key >> shift) - first, children >> 1)
+        variance += _nodes(rest, first, first + nodes).variance
+        above = shift
+    return math.sqrt(variance)
+
+
 def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
     """Counts of the nodes ``first`` to each of the following, up to ``end - 1``: not falling."""
     if isinstance(rest, LayerGrid):
@@ -426,7 +444,10 @@ def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
     inside = rest.between(first, end)
     each[:, (rest.heavy[inside] - np.uint64(first)).astype(np.intp)] += rest.counted[inside]
     cumulated = np.median(np.cumsum(each, axis=1), axis=0)
-    return np.maximum.accumulate(np.maximum(cumulated, 0.0))
+    # Neither of these falls, and noise lifts the one as it lowers the other.
+    above = np.maximum.accumulate(cumulated)
+    below = np.minimum.accumulate(cumulated[::-1])[::-1]
+    return np.maximum(0.5 * (above + below), 0.0)
 
 
 def _words(shift: int, first: int, end: int) -> UInt64Array:

@@ -54,8 +54,10 @@ def most(ranked: Float64Array, chance: float) -> float:
 
 def _chance_above(ranked: Float64Array, bound: float) -> float:
     width = ranked.shape[1]
-    above = [width - int(row.searchsorted(bound, side="right")) for row in ranked]
-    return math.prod((1 + count) / (width + 1) for count in above)
+    chance = 1.0
+    for row in ranked:
+        chance *= (1 + width - int(row.searchsorted(bound, side="right"))) / (width + 1)
+    return chance
 
 
 def least(ranked: Float64Array, chance: float) -> Float64Array:

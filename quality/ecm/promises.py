@@ -16,6 +16,7 @@ are over seeds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -39,7 +40,7 @@ Float64Array = npt.NDArray[np.float64]
 DELTA: Final = 0.1
 CONFIDENCE: Final = 0.9
 EPSILONS: Final = (0.05, 0.15)
-_EVENTS: Final = 300_000
+_EVENTS: Final = 200_000
 _HEAVY: Final = 50
 _TOP: Final = 20
 _DECAYS: Final[dict[str, Callable[[int], Decay]]] = {
@@ -102,8 +103,7 @@ def measure(log: Log, epsilon: float, seed: int) -> Measured:
     found = Measured([], {})
     for name, make in _DECAYS.items():
         decay = make(log.window)
-        weights = decay(log.now - log.times)
-        exact, left, right = (_exact(log, weights, part) for part in _PARTS)
+        exact, left, right = _exact(log, name)
         keys = np.flatnonzero(exact > 0.0)
         f, total = exact[keys], float(exact.sum())
         counts = point.counts(keys, decay, confidence=CONFIDENCE)
@@ -160,9 +160,15 @@ def _fed(log: Log, params: ECMParams, part: slice) -> ECMSketch:
     return sketch
 
 
-def _exact(log: Log, weights: Float64Array, part: slice) -> Float64Array:
-    found = np.bincount(log.keys[part], weights[part], minlength=int(log.keys.max()) + 1)
-    return found.astype(np.float64)
+@lru_cache(maxsize=len(_DECAYS))
+def _exact(log: Log, decay: str) -> list[Float64Array]:
+    """Decayed counts of each key, of all events and of those of even and odd number."""
+    weights = _DECAYS[decay](log.window)(log.now - log.times)
+    most = int(log.keys.max()) + 1
+    return [
+        np.bincount(log.keys[part], weights[part], minlength=most).astype(np.float64)
+        for part in _PARTS
+    ]
 
 
 def produce(
@@ -358,44 +364,52 @@ def _claims(cases: list[_Case]) -> list[Claim]:
 
 
 def _draw(path: Path, title: str, setting: str, cases: list[_Case]) -> None:
-    with Page(path, title, setting, 3, height=6.2, left=0.16) as (_figure, all_axes):
+    with Page(path, title, setting, 3, height=1.9 + 0.32 * len(cases), left=0.16) as (_, all_axes):
         places = np.arange(len(cases), dtype=np.float64)[::-1]
-        for axes, heading in zip(
-            all_axes,
-            (
-                "off by more than epsilon, %",
-                "intervals hold the truth, %",
-                "closer than the minimum by",
-            ),
-            strict=True,
-        ):
-            axes.set_title(heading)
-            axes.set_yticks(places, [])
-        shown = (("beyond", "counts"), ("join_beyond", "self-join"), ("inner_beyond", "inner"))
-        _dots(all_axes[0], cases, places, shown)
-        all_axes[0].axvline(100 * DELTA, color=INK, linewidth=1.2)
-        all_axes[0].set_yticks(places, [_name(case) for case in cases], fontsize=8)
-        shown = (("covered", "counts"), ("join_covered", "self-join"), ("inner_covered", "inner"))
-        _dots(all_axes[1], cases, places, shown)
-        all_axes[1].axvline(100 * CONFIDENCE, color=INK, linewidth=1.2)
-        for name, colour, marker in zip(_PAIRS, COLOURS, MARKERS, strict=False):
+        beyond, holds, closer = all_axes
+        beyond.set_title("off by more than epsilon, % (line: delta)")
+        _dots(beyond, cases, places, ("beyond", "join_beyond", "inner_beyond"))
+        beyond.axvline(100 * DELTA, color=INK, linewidth=1.2)
+        beyond.set_xlim(-0.2, 110 * DELTA)
+        holds.set_title("intervals hold the truth, % (line: promised)")
+        _dots(holds, cases, places, ("covered", "join_covered", "inner_covered"))
+        holds.axvline(100 * CONFIDENCE, color=INK, linewidth=1.2)
+        holds.set_xlim(100 * CONFIDENCE - 10, 100.5)
+        closer.set_title("closer than the minimum by a factor of")
+        for name, colour, marker, offset in zip(
+            _PAIRS, (COLOURS[0], COLOURS[3], *COLOURS[1:3]), ("o", "D", "s", "^"),
+            (-0.2, -0.07, 0.07, 0.2), strict=True,
+        ):  # fmt: skip
             gains = [case.gain(name) for case in cases]
-            all_axes[2].plot(
-                gains, places, color=colour, marker=marker, markersize=5, linestyle="", label=name
-            )
-        all_axes[2].axvline(1.0, color=INK, linewidth=1.2)
-        all_axes[2].set_xscale("log")
+            closer.plot(gains, places - offset, color=colour, marker=marker, markersize=4.5,
+                        linestyle="", label=_GAINS[name])  # fmt: skip
+        closer.axvline(1.0, color=INK, linewidth=1.2)
+        closer.set_xscale("log")
         for axes in all_axes:
-            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.05), ncols=4, fontsize=8)
+            names = [_name(case) for case in cases] if axes is beyond else []
+            axes.set_yticks(places, names, fontsize=8)
+            axes.legend(
+                loc="upper center", bbox_to_anchor=(0.5, -0.25 / (0.32 * len(cases))), ncols=4,
+                fontsize=8, columnspacing=1.0, handletextpad=0.2,
+            )  # fmt: skip
 
 
-def _dots(
-    axes: Any, cases: list[_Case], places: Float64Array, shown: Sequence[tuple[str, str]]
-) -> None:
-    for (name, label), colour, marker in zip(shown, COLOURS, MARKERS, strict=False):
+_GAINS: Final = {
+    "by key": "counts",
+    "by event": "by event",
+    "self-join": "self-join",
+    "inner": "inner",
+}
+
+
+def _dots(axes: Any, cases: list[_Case], places: Float64Array, names: Sequence[str]) -> None:
+    """Counts, self-joins and inner products, with two standard errors."""
+    for name, label, colour, marker, offset in zip(
+        names, ("counts", "self-join", "inner"), COLOURS, MARKERS, (-0.15, 0.0, 0.15), strict=False
+    ):
         figures = [case.mean(name) for case in cases]
         axes.errorbar(
-            [100 * figure.value for figure in figures], places,
+            [100 * figure.value for figure in figures], places - offset,
             xerr=[200 * figure.stderr for figure in figures], color=colour, marker=marker,
-            markersize=5, linestyle="", elinewidth=1, label=label,
+            markersize=4.5, linestyle="", elinewidth=1, label=label,
         )  # fmt: skip

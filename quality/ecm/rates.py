@@ -94,7 +94,7 @@ def _counted(log: Log, kind: str) -> tuple[float, float]:
 
 def _randomized(log: Log) -> tuple[float, float]:
     sketch = RandomizedSketch(RandomizedParams.for_accuracy(EPSILON, DELTA))
-    ids, size = np.arange(len(log.keys)), _RANDOMIZED_BATCH
+    ids, size = np.arange(len(log.keys)), min(_RANDOMIZED_BATCH, len(log.keys))
     update = _best(
         partial(sketch.update, *(column[at : at + size] for column in (log.keys, log.times, ids)))
         for at in range(0, min(len(ids), 3 * size) - size + 1, size)

@@ -346,7 +346,12 @@ def _page_7(log: Log, measured: list[Measured], seeds: int, folder: Path) -> Rep
         for query in _QUERIES
         for kind in KINDS
     ]
-    _draw_7(folder / f"ecm-figure-7-{log.name}.png", title, setting, measured)
+    _draw_7(
+        folder / f"ecm-figure-7-{log.name}.png",
+        f"{title}; waves solid, histograms dashed",
+        setting,
+        measured,
+    )
     return _report("ecm-figure-7", title, log, setting, tables, claims, measured, folder)
 
 
@@ -354,8 +359,7 @@ def _draw_7(path: Path, title: str, setting: str, measured: list[Measured]) -> N
     with Page(path, title, setting, 3) as (figure, all_axes):
         sites = sorted({m.sites for m in measured})
         for axes, name in zip(all_axes, (*_QUERIES, "network"), strict=True):
-            what = "network, points" if name == "network" else f"{_NAMES[name]}, mean error"
-            axes.set_title(f"{what}: waves (solid), histograms (dashed)", fontsize=9)
+            axes.set_title("sent, for points" if name == "network" else f"{_NAMES[name]}: error")
             query = "point" if name == "network" else name
             for way, colour, marker in zip(_WAYS, (INK, *COLOURS), MARKERS, strict=False):
                 if name == "network" and way in ("one site", "flat"):
@@ -372,7 +376,7 @@ def _draw_7(path: Path, title: str, setting: str, measured: list[Measured]) -> N
             axes.set_xscale("log")
             if name == "network":
                 axes.set_yscale("log")
-                axes.set_ylabel("KB sent (a flat merge as a sum)")
+                axes.set_ylabel("KB (a flat merge as a sum)")
             else:
                 axes.set_ylim(bottom=0)
             axes.minorticks_off()
