@@ -162,13 +162,14 @@ class Cells:
         self._lists = None
 
     def _is_grouped(self, count: int, weights: Int64Array | None) -> bool:
-        """Whether a batch is large enough to be ordered by cell first."""
+        """Whether it is quicker to order a batch by cell first: a one is a single store of a wave,
+        but some merges of a histogram, and a weight many stores of either."""
         width = self.layer.width
-        if width == 1:  # its events are in order
+        if width == 1:  # in order as it is
             return True
         if weights is not None:
             return 4 * count >= width
-        return count >= (256 if self.kind == "wave" else 12) * width
+        return self.kind == "eh" and count >= 12 * width
 
     # -------------------------------------------------------------------------------------- windows
 

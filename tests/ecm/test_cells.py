@@ -11,7 +11,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 
 import numpy as np
 import numpy.typing as npt
@@ -239,6 +239,20 @@ def test_more_ones_than_there_may_be_are_refused_and_nothing_is_counted() -> Non
             cells.update(words[:1], times[1:])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_events_in_groups_are_counted_as_one_by_one(kind: sizing.Kind) -> None:
+    rng = random.Random(19)
+    for depth, weights in product((1, 2, 3, 4, 5), WEIGHTS):
+        words, times, ones = stream_of(rng, rng.choice(TIMES), weights, keys=50)
+        states = []
+        for grouped in (False, True):
+            cells = Cells(Layer(0, 9, depth, 3, hashed=True), kind, SEED)
+            cells._is_grouped = lambda *_, way=grouped: way  # type: ignore[method-assign]
+            feed(cells, (words, times, ones), random.Random(depth))
+            states.append(state_of(cells))
+        assert states[0] == states[1]
+
+
 # ------------------------------------------------------------------------------------------ windows
 
 
@@ -346,7 +360,7 @@ def slowly(ages: Int64Array) -> npt.NDArray[np.float64]:
 @pytest.mark.parametrize("decay", [halving, by_steps, slowly])
 def test_decayed_counts_are_true_and_those_of_the_reference(decay: object) -> None:
     assert callable(decay)
-    for rng, cells, stream in streams(60, seed=11):
+    for rng, cells, stream in streams(30, seed=11):
         made, first, clock = plain(cells, stream), int(stream[1][0]), int(stream[1][-1])
         rows = columns_of(stream[0], cells.layer, SEED)
         for now in (clock, clock + 13, rng.choice(stream[1].tolist())):
