@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import tracemalloc
 import zlib
@@ -231,19 +232,23 @@ class TestHostile:
                     ECMCollection.from_bytes(sealed(blob[:length]))
 
     def test_little_bytes_take_little_memory(self) -> None:
-        """Parameters of the largest cells, and as many entries as can be."""
-        huge = ECMParams(width=255, depth=1, slots=1 << 14)
-        sketch = ECMSketch(huge, source=0, epoch=0)
+        """Of large cells, one of which counted very much."""
+        large = ECMParams(width=63, depth=1, slots=1 << 12)
+        sketch = ECMSketch(large, source=0, epoch=0)
         sketch.update(1, 10, (1 << 61) - 1)
-        body = bytearray(sketch.to_bytes()[:-4])
-        claimed = bytes(body)
+        blob = sketch.to_bytes()
+        with pytest.raises(IncompatibleSketchError, match="params: 'not given' != 'needed"):
+            ECMCollection.from_bytes(blob)
         tracemalloc.start()
-        for blob in (claimed, claimed[:-100], claimed + bytes(3000)):
+        for cut in (blob[:-104], blob[:-4] + bytes(3000), blob[:40]):
             with pytest.raises(CorruptSketchError):
-                ECMCollection.from_bytes(sealed(blob))
+                ECMCollection.from_bytes(sealed(cut), params=large)
+        collection = ECMCollection.from_bytes(blob, params=large)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert peak < 200 * len(claimed) + (1 << 22)
+        assert peak < 300 * len(blob)
+        assert collection.digest() == ECMCollection(large, [sketch]).digest()
+        assert pickle.loads(pickle.dumps(sketch)) == sketch
 
     @pytest.mark.parametrize(
         ("change", "message"),
