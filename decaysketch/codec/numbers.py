@@ -16,9 +16,8 @@ __all__ = ["pack_numbers", "read_numbers"]
 
 UInt64Array = npt.NDArray[np.uint64]
 
-_BLOCK = 8
-_CHUNK = 1 << 13  # numbers at a time, a multiple of the block: their bits take half a megabyte each
-_BITS = np.arange(64, dtype=np.uint8)
+_BLOCK = 8  # so that each takes as many bytes as its width
+_CHUNK = 1 << 13  # blocks at a time: what is read or written of them takes some megabytes
 
 
 def pack_numbers(numbers: npt.NDArray[np.int64] | UInt64Array) -> bytes:
@@ -28,24 +27,23 @@ def pack_numbers(numbers: npt.NDArray[np.int64] | UInt64Array) -> bytes:
         numbers: int64[n], none negative, or uint64[n].
     """
     column = np.ascontiguousarray(numbers).view(np.uint64).ravel()
-    count = len(column)
-    starts = np.arange(0, count, _BLOCK)
-    widest = np.maximum.reduceat(column, starts) if count else column
-    widths = _bit_lengths(widest)
+    blocks = -(-len(column) // _BLOCK)
+    padded = np.zeros((blocks, _BLOCK), np.uint64)
+    padded.ravel()[: len(column)] = column
+    widths = _bit_lengths(padded.max(axis=1, initial=0))
     packed = [widths.tobytes()]
-    rest = np.empty(0, np.uint8)  # bits that do not fill a byte yet
-    for start in range(0, count, _CHUNK):
-        part = column[start : start + _CHUNK]
-        each = np.repeat(widths[start // _BLOCK : (start + _CHUNK) // _BLOCK], _BLOCK)[: len(part)]
-        bits = np.unpackbits(
-            part.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8), axis=1, bitorder="little"
-        )
-        rest = np.concatenate((rest, bits[_BITS < each[:, None]]))
-        whole = len(rest) // 8 * 8
-        packed.append(np.packbits(rest[:whole], bitorder="little").tobytes())
-        rest = rest[whole:]
-    packed.append(np.packbits(rest, bitorder="little").tobytes())
-    return b"".join(packed)
+    for start in range(0, blocks, _CHUNK):
+        part, width = padded[start : start + _CHUNK], widths[start : start + _CHUNK]
+        offsets = _offsets(width)
+        data = np.empty(offsets[-1], np.uint8)
+        for each in np.unique(width).tolist():
+            of = np.flatnonzero(width == each)
+            rows = part[of].astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
+            bits = np.unpackbits(rows, axis=1, count=each, bitorder="little")
+            bits = bits.reshape(len(of), _BLOCK * each)
+            data[offsets[of, None] + np.arange(each)] = np.packbits(bits, 1, bitorder="little")
+        packed.append(data.tobytes())
+    return b"".join(packed)[: blocks + _size(widths, len(column))]
 
 
 def read_numbers(reader: Reader, count: int, name: str) -> UInt64Array:
@@ -69,30 +67,30 @@ def read_numbers(reader: Reader, count: int, name: str) -> UInt64Array:
         refuse(f"{name} at byte {reader.at}: {count} numbers in {left} bytes; each takes a bit")
     blocks = -(-count // _BLOCK)
     widths = np.frombuffer(reader.take(blocks, name), np.uint8)
-    if blocks and not (1 <= int(widths.min()) and int(widths.max()) <= 64):
+    if blocks and not (int(widths.min()) >= 1 and int(widths.max()) <= 64):
         bad = widths[(widths < 1) | (widths > 64)]
         refuse(f"{name} before byte {reader.at}: a width is {int(bad[0])}; expected 1 to 64")
-    sizes = np.full(blocks, _BLOCK, np.int64)
-    if blocks:
-        sizes[-1] = count - _BLOCK * (blocks - 1)
-    size = int((sizes * widths).sum())
-    data = np.frombuffer(reader.take(-(-size // 8), name), np.uint8)
-    if size % 8 and int(data[-1]) >> size % 8:
-        refuse(f"{name} before byte {reader.at}: a bit is set behind the last number")
-    numbers = np.empty(count, np.uint64)
+    size = _size(widths, count)
+    data = np.zeros(int(widths.sum(dtype=np.int64)), np.uint8)
+    data[:size] = np.frombuffer(reader.take(size, name), np.uint8)
+    padded = np.zeros((blocks, _BLOCK), np.uint64)
     at = 0
-    for start in range(0, count, _CHUNK):
-        stop = min(start + _CHUNK, count)
-        each = np.repeat(widths[start // _BLOCK : -(-stop // _BLOCK)], _BLOCK)[: stop - start]
-        size = int(each.sum(dtype=np.int64))
-        bits = np.zeros((len(each), 64), np.uint8)
-        taken = np.unpackbits(data[at // 8 : -(-(at + size) // 8)], bitorder="little")
-        bits[_BITS < each[:, None]] = taken[at % 8 : at % 8 + size]
-        packed = np.packbits(bits, axis=1, bitorder="little")
-        numbers[start:stop] = packed.view("<u8").ravel()
-        at += size
+    for start in range(0, blocks, _CHUNK):
+        width = widths[start : start + _CHUNK]
+        offsets = at + _offsets(width)
+        for each in np.unique(width).tolist():
+            of = np.flatnonzero(width == each)
+            bits = np.unpackbits(data[offsets[of, None] + np.arange(each)], 1, bitorder="little")
+            rows = np.zeros((len(of) * _BLOCK, 8), np.uint8)
+            found = np.packbits(bits.reshape(-1, each), axis=1, bitorder="little")
+            rows[:, : found.shape[1]] = found
+            padded[start + of] = rows.view("<u8").reshape(len(of), _BLOCK)
+        at = int(offsets[-1])
+    numbers = padded.ravel()[:count]
+    if padded.ravel()[count:].any():
+        refuse(f"{name} before byte {reader.at}: a bit is set behind the last number")
     if blocks:
-        needed = _bit_lengths(np.maximum.reduceat(numbers, np.arange(0, count, _BLOCK)))
+        needed = _bit_lengths(padded.max(axis=1))
         if (needed != widths).any():
             block = int((needed != widths).argmax())
             refuse(
@@ -100,6 +98,21 @@ def read_numbers(reader: Reader, count: int, name: str) -> UInt64Array:
                 f"they take {int(needed[block])}"
             )
     return numbers
+
+
+def _offsets(widths: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Of blocks of these widths, the first byte of each, and one behind the last."""
+    offsets = np.zeros(len(widths) + 1, np.int64)
+    np.cumsum(widths, out=offsets[1:])
+    return offsets
+
+
+def _size(widths: npt.NDArray[np.uint8], count: int) -> int:
+    """Bytes of so many numbers behind their widths."""
+    if not count:
+        return 0
+    last, bits = count - _BLOCK * (len(widths) - 1), int(widths[-1])
+    return int(widths[:-1].sum(dtype=np.int64)) + -(-last * bits // 8)
 
 
 def _bit_lengths(numbers: UInt64Array) -> npt.NDArray[np.uint8]:

@@ -22,7 +22,7 @@ events have an id, come again or by several ways, or carry values, a
 
 from decaysketch.ecm.collection import ECMCollection
 from decaysketch.ecm.params import ECMParams
-from decaysketch.ecm.randomized import RandomizedSketch
+from decaysketch.ecm.randomized import RandomizedParams, RandomizedSketch
 from decaysketch.ecm.sketch import ECMSketch
 
-__all__ = ["ECMCollection", "ECMParams", "ECMSketch", "RandomizedSketch"]
+__all__ = ["ECMCollection", "ECMParams", "ECMSketch", "RandomizedParams", "RandomizedSketch"]

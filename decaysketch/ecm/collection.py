@@ -12,10 +12,10 @@ What it promises
     refused with both named, and nothing is chosen.
 Answers
     Cells are added over sources: that adds no error, where the order-preserving merge of the paper
-    (section 5.1) adds some at each level. :meth:`ECMCollection.compact` merges for sending upstream,
-    where one state is to stand for many: k-way, at one go, so the result depends on the set alone.
-    It carries ``slack``, by which sure ends are widened. What was compacted goes upstream *instead*
-    of its parts, under one name, never beside them: nobody could tell that they are the same.
+    (section 5.1) adds some at each level. :meth:`ECMCollection.compact` merges, to send one state
+    upstream that stands for many: k-way, at one go, so the result depends on the set alone. It
+    carries ``slack``, by which sure ends are widened. What was compacted goes upstream *instead* of
+    its parts, under one name, never beside them: nobody could tell that they are the same.
 Limits
     Count-based windows are not added or merged: how many arrivals of one source are among the last
     N of all depends on how the sources interleave, which their sketches do not keep (figure 2).
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Self
 
 from decaysketch.core.plausible_times import told
@@ -83,7 +82,7 @@ class ECMCollection(AskedOfCells, Summarized):
         self._snapshot: ECMSnapshot[ECMCollection] | None = None
         self.merge(*members)
 
-    # ------------------------------------------------------------------------------------ what it is
+    # ----------------------------------------------------------------------------------- what it is
 
     @property
     def params(self) -> ECMParams:
@@ -226,8 +225,8 @@ class ECMCollection(AskedOfCells, Summarized):
             source, epoch: its name.
 
         Returns:
-            A sketch of one lane. Its sure ends allow for ``slack``, the product over levels of ``1 +
-            merge_error`` less 1; its bytes are a function of the set of entries.
+            A sketch of one lane. Its sure ends allow for ``slack``, the product over levels of
+            ``1 + merge_error``, less 1; its bytes are a function of the set of entries.
 
         Raises:
             ParameterError: arguments outside of their domains; count-based windows.

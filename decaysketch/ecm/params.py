@@ -76,8 +76,8 @@ class ECMParams(BuildParams):
             meanwhile; 0 to 2^62.
         key_bits: keys are integers below ``2^key_bits``, 1 to 64, which ranges are asked of. None:
             keys are integers, text, bytes or tuples of these, hashed to 64 bits.
-        fanout_bits: by how many bits prefixes of neighbouring layers differ, 1 to 16. Wide for heavy
-            hitters (8), narrow for ranges and quantiles (1 or 2).
+        fanout_bits: by how many bits prefixes of neighbouring layers differ, 1 to 16. Wide (8) for
+            heavy hitters, narrow (1 or 2) for ranges and quantiles.
         capacity: entries (sources and their epochs) of a collection at most, up to 2^20.
 
     Raises:
@@ -169,9 +169,7 @@ class ECMParams(BuildParams):
             ParameterError: an argument outside its domain, or no sketch within the limits is large
                 enough.
         """
-        size = sizing.size_for(
-            epsilon, delta, kind=kind, query=query, height=height, keys=keys
-        )
+        size = sizing.size_for(epsilon, delta, kind=kind, query=query, height=height, keys=keys)
         return cls(
             width=size.width, depth=size.depth, slots=size.slots, kind=kind, clock=clock, seed=seed,
             time_unit=time_unit, horizon=horizon, lanes=lanes, hold=hold, key_bits=key_bits,
@@ -203,7 +201,7 @@ class ECMParams(BuildParams):
         return hashing.derive(self.seed, hashing.PURPOSE_KEY, index)
 
     def words_of(self, keys: Any) -> UInt64Array:
-        """The 64-bit words that keys are counted by: keys themselves with ``key_bits``, else hashes.
+        """The 64-bit words that keys are counted by: with ``key_bits`` themselves, else hashes.
 
         Args:
             keys: a column of integers, text or bytes (a list or an array of them); a list of
@@ -290,7 +288,11 @@ def _columns_of(rows: list[Any]) -> list[list[Any]]:
 def _wide_words(keys: list[Any]) -> UInt64Array:
     """Integers up to 2^64 - 1, of which some have no place in an int64."""
     for row, key in enumerate(keys):
-        if isinstance(key, bool) or not isinstance(key, (int, np.integer)) or not 0 <= key < 1 << 64:
+        if (
+            isinstance(key, bool)
+            or not isinstance(key, (int, np.integer))
+            or not 0 <= key < 1 << 64
+        ):
             _refuse_key(row, key, 64)
     return np.array(keys, dtype=np.uint64)
 

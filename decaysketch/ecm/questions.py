@@ -1,4 +1,4 @@
-"""What sketches, their snapshots and collections can be asked, in one place: by key, not by word."""
+"""What sketches, their snapshots and collections can be asked, by key and not by word."""
 
 from __future__ import annotations
 

@@ -44,10 +44,10 @@ def kept_after(kind: Kind, slots: int, n: Int64Array, rank: Int64Array) -> Int64
         rank: int64[cells], 0 to ``n``.
     """
     counts = np.zeros(len(n), np.int64)
-    for level, last, kept in _levels(kind, slots, n):
-        up_to = rank >> level  # multiples of 2^level
+    for level, cells, last, kept in _levels(kind, slots, n):
+        up_to = rank[cells] >> level  # multiples of 2^level
         newer = last - (((up_to + 1) >> 1) - 1 if kind == "wave" else up_to)
-        counts += np.clip(newer, 0, kept)
+        counts[cells] += np.clip(newer, 0, kept)
     return counts
 
 
@@ -65,7 +65,8 @@ def chained(ranks: Int64Array, head: Int64Array) -> npt.NDArray[np.bool_]:
 def digits(ranks: Int64Array) -> Int64Array:
     """How many ones the binary digits of each rank have: the length of its chain."""
     rows = np.ascontiguousarray(ranks).view(np.uint8).reshape(-1, 8)
-    return np.unpackbits(rows, axis=1).sum(axis=1, dtype=np.int64)
+    counts: Int64Array = np.unpackbits(rows, axis=1).sum(axis=1, dtype=np.int64)
+    return counts
 
 
 def kept_ranks(kind: Kind, slots: int, n: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -77,14 +78,13 @@ def kept_ranks(kind: Kind, slots: int, n: Int64Array) -> tuple[Int64Array, Int64
     Returns:
         (ranks int64[kept], offsets int64[cells + 1]). O(kept log kept).
     """
-    every = np.arange(len(n), dtype=np.int64)
     cells, ranks = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for level, last, kept in _levels(kind, slots, n):
-        cell = np.repeat(every, kept)
-        behind = np.arange(len(cell), dtype=np.int64) - np.repeat(np.cumsum(kept) - kept, kept)
-        multiple = last[cell] - behind
+    for level, live, last, kept in _levels(kind, slots, n):
+        behind = np.arange(int(kept.sum()), dtype=np.int64)
+        behind -= np.repeat(np.cumsum(kept) - kept, kept)
+        multiple = np.repeat(last, kept) - behind
         ranks.append((2 * multiple + 1 if kind == "wave" else multiple) << level)
-        cells.append(cell)
+        cells.append(np.repeat(live, kept))
     cell, rank = np.concatenate(cells), np.concatenate(ranks)
     offsets = np.zeros(len(n) + 1, np.int64)
     np.cumsum(np.bincount(cell, minlength=len(n)), out=offsets[1:])
@@ -93,17 +93,19 @@ def kept_ranks(kind: Kind, slots: int, n: Int64Array) -> tuple[Int64Array, Int64
 
 def _levels(
     kind: Kind, slots: int, n: Int64Array
-) -> Iterator[tuple[int, Int64Array, Int64Array]]:
-    """(level, number of the newest rank, how many are kept down from it) of each level that keeps
-    any, finest first."""
-    left, level = n, 0
-    while len(left) and int(left.max()) > 0:
+) -> Iterator[tuple[int, npt.NDArray[np.intp], Int64Array, Int64Array]]:
+    """Of each level, finest first: (level, cells that reach it, number of the newest rank, how many
+    are kept down from that)."""
+    cells = np.flatnonzero(n)
+    left, level = n[cells], 0
+    while len(cells):
         if kind == "wave":
             odd = (left + 1) >> 1  # odd multiples of 2^level
-            yield level, odd - 1, np.minimum(odd, slots)
+            yield level, cells, odd - 1, np.minimum(odd, slots)
             left = left >> 1
         else:
             above = np.maximum(left - slots + 1, 0) >> 1
-            yield level, left, left - 2 * above
+            yield level, cells, left, left - 2 * above
             left = above
-        level += 1
+        some = left > 0
+        cells, left, level = cells[some], left[some], level + 1

@@ -39,7 +39,7 @@ from decaysketch.core.plausible_times import told
 from decaysketch.core.view import Summarized
 from decaysketch.ecm import wire
 from decaysketch.ecm.cells import Cells
-from decaysketch.ecm.late import NOTHING, Events, lane_bounds
+from decaysketch.ecm.late import Events, lane_bounds
 from decaysketch.ecm.params import ECMParams
 from decaysketch.ecm.questions import AskedOfCells
 from decaysketch.ecm.snapshot import ECMSnapshot
@@ -53,7 +53,9 @@ Int64Array = npt.NDArray[np.int64]
 
 _MAX_SEEN = wire.MAX_COUNT
 _ENOUGH = 512  # single events, folded in together
-_SETTLE = 1 << 14  # events that come to be held back before any is moved on
+_SETTLE = 1 << 14  # events that come to be held back before they are put in order
+_MANY_ONES = np.ones(1 << 14, np.int64)
+_MANY_ONES.setflags(write=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +105,7 @@ class ECMSketch(AskedOfCells, Summarized):
         Estimate(3, exact, 1 rows)
     """
 
-    def __init__(
-        self, params: ECMParams, *, source: Source = 0, epoch: int | None = None
-    ) -> None:
+    def __init__(self, params: ECMParams, *, source: Source = 0, epoch: int | None = None) -> None:
         super().__init__()
         if not isinstance(params, ECMParams):
             raise ParameterError(f"params are {params!r}; an ECMSketch takes ECMParams")
@@ -119,13 +119,14 @@ class ECMSketch(AskedOfCells, Summarized):
         self._seen = self._too_late = self._moved = 0
         self._merges, self._slack = 0, 0.0
         self._held: list[Events] = []  # in the order in which they came
-        self._young = 0  # of them, those that came since any was moved on
+        self._young = 0  # of them, those that came since they were put in order
+        self._waiting = 0  # the others
         self._single_keys: list[Any] = []
         self._single_times: list[int] = []
         self._single_weights: list[int] = []
         self._snapshot: ECMSnapshot[ECMSketch] | None = None
 
-    # ------------------------------------------------------------------------------------ what it is
+    # ----------------------------------------------------------------------------------- what it is
 
     @property
     def params(self) -> ECMParams:
@@ -286,16 +287,19 @@ class ECMSketch(AskedOfCells, Summarized):
                 f"timestamps are {'given' if arrivals else 'None'} and clock is "
                 f"{self._params.clock!r}; expected {'none' if arrivals else 'one for each key'}"
             )
-        if not isinstance(keys, (list, tuple, np.ndarray)) and not hasattr(keys, "__len__"):
-            keys = [keys]
-        elif isinstance(keys, (str, bytes)) or (isinstance(keys, tuple) and _is_key(keys)):
+        if (
+            (not isinstance(keys, (list, tuple, np.ndarray)) and not hasattr(keys, "__len__"))
+            or isinstance(keys, (str, bytes))
+            or (isinstance(keys, tuple) and _is_key(keys))
+        ):
             keys = [keys]
         words = self._params.words_of(keys)
         if timestamps is None:
             times = np.arange(self._seen + 1, self._seen + 1 + len(words), dtype=np.int64)
         else:
             times = integer_column("timestamps", timestamps)
-        each = integer_column("weights", weights)
+        unit = type(weights) is int and weights == 1
+        each = _ones(len(words)) if unit else integer_column("weights", weights)
         if each.shape == (1,) and len(words) != 1 and np.ndim(weights) == 0:
             each = np.full(len(words), each[0], np.int64)
         for name, column in (("timestamps", times), ("weights", each)):
@@ -306,15 +310,18 @@ class ECMSketch(AskedOfCells, Summarized):
                     column=name,
                 )
         check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
-        check_range("weights", each, 1 if arrivals else 0, 1 if arrivals else _MAX_SEEN, "2^62 - 1")
-        self._check_sum(each)
         events = Events(words, times, each)
-        return events if not len(each) or int(each.min()) else events.part(each > 0)
+        if not unit:
+            most = 1 if arrivals else _MAX_SEEN
+            check_range("weights", each, 1 if arrivals else 0, most, "2^62 - 1")
+            if len(each) and not each.min():
+                events = events.part(each > 0)
+        self._check_sum(events.weights, 1 if unit else int(each.max(initial=0)))
+        return events
 
-    def _check_sum(self, weights: Int64Array) -> None:
+    def _check_sum(self, weights: Int64Array, largest: int) -> None:
         """Refuse weights with which the sketch would have seen 2^62."""
-        most = int(weights.max(initial=0)) * len(weights)
-        if self._seen + self._too_late + most <= _MAX_SEEN:
+        if self._seen + self._too_late + largest * len(weights) <= _MAX_SEEN:
             return
         total = self._seen + self._too_late + sum(weights.tolist())
         if total > _MAX_SEEN:
@@ -322,7 +329,7 @@ class ECMSketch(AskedOfCells, Summarized):
                 f"weights sum up to {total}; expected less than 2^62", column="weights"
             )
 
-    # ----------------------------------------------------------------------------- holding, and lanes
+    # --------------------------------------------------------------------------- holding, and lanes
 
     def _take(self, events: Events, late: Late) -> None:
         """Hold back or count events; see :mod:`decaysketch.ecm.late`."""
@@ -343,15 +350,17 @@ class ECMSketch(AskedOfCells, Summarized):
                 events = events.part(~overdue)
         self._held.append(events)
         self._young += len(events)
-        if self._young >= _SETTLE:
+        if self._young >= max(_SETTLE, self._waiting):
             self._settle(self._clock - hold)
 
     def _settle(self, edge: int) -> None:
-        """Count what is held back and is before ``edge``."""
-        held = Events.joined(self._held).canonical()
+        """Put what is held back in order, and count what is before ``edge``."""
+        held = Events.joined(self._held)
+        if self._young:
+            held = held.canonical()
         ready = int(np.searchsorted(held.times, edge))
         self._held = [held.part(slice(ready, None))] if ready < len(held) else []
-        self._young = 0
+        self._young, self._waiting = 0, len(held) - ready
         if ready:
             self._place(held.part(slice(ready)), "refuse")
 
@@ -455,7 +464,7 @@ class ECMSketch(AskedOfCells, Summarized):
         sketch._lanes = [tuple(cells.copy() for cells in lane.cells) for lane in state.lanes]
         sketch._seen, sketch._too_late, sketch._moved = state.seen, state.too_late, state.moved
         sketch._merges, sketch._slack = state.merges, state.slack
-        sketch._held = [state.held] if len(state.held) else []
+        sketch._held, sketch._waiting = ([state.held] if len(state.held) else []), len(state.held)
         return sketch
 
     def to_bytes(self) -> bytes:
@@ -546,12 +555,19 @@ def _time_of(lane: tuple[Cells, ...]) -> int:
     return clock
 
 
+def _ones(count: int) -> Int64Array:
+    """Weights of 1, read-only."""
+    return _MANY_ONES[:count] if count <= len(_MANY_ONES) else np.ones(count, np.int64)
+
+
 def _plain(key: Any) -> type[Any] | None:
     """The type of a single key that may wait; None for all others."""
     kind = type(key)
     return kind if kind in (int, str, bytes) else None
 
 
-def _is_key(keys: tuple[Any, ...]) -> bool:
-    """Whether a tuple is one key, and not columns of keys."""
-    return all(isinstance(part, (str, bytes, int, np.integer)) for part in keys)
+def _is_key(keys: Any) -> bool:
+    """Whether it is one key, and not columns of keys."""
+    if isinstance(keys, tuple):
+        return all(map(_is_key, keys))
+    return isinstance(keys, (str, bytes)) or not hasattr(keys, "__len__")

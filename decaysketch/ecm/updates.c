@@ -64,24 +64,38 @@ DS_ECM_INLINE void histogram_one(
     }
 }
 
+/* A block of them, whose cells are known; the depth may be a constant. */
+DS_ECM_INLINE void count_block(
+    const ds_ecm_cells *c, bool wide, bool histogram, int64_t depth, const uint32_t *cells,
+    const int64_t *times, int64_t n
+) {
+    const ds_ecm_cells own = *c; /* no store can change it */
+    const uint64_t reciprocal = ds_ecm_reciprocal(own.slots);
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t stored = times[k] - own.base;
+        for (int64_t r = 0; r < depth; r++) {
+            const int64_t cell = cells[r * DS_ECM_BLOCK + k];
+            if (histogram)
+                histogram_one(&own, wide, reciprocal, cell, stored);
+            else
+                wave_one(&own, wide, reciprocal, cell, stored);
+        }
+    }
+}
+
 DS_ECM_INLINE void count_ones(
     const ds_ecm_cells *c, bool wide, bool histogram, const ds_ecm_layer *layer,
     const uint64_t *words, const int64_t *times, int64_t n
 ) {
     uint32_t cells[DS_ECM_MOST_ROWS * DS_ECM_BLOCK];
-    const uint64_t reciprocal = ds_ecm_reciprocal(c->slots);
     for (int64_t start = 0; start < n; start += DS_ECM_BLOCK) {
         const int64_t rows = least(DS_ECM_BLOCK, n - start);
         ds_ecm_columns_of(layer, words + start, rows, layer->width, cells, DS_ECM_BLOCK);
-        for (int64_t k = 0; k < rows; k++) {
-            const int64_t stored = times[start + k] - c->base;
-            for (int64_t r = 0; r < layer->depth; r++) {
-                const int64_t cell = cells[r * DS_ECM_BLOCK + k];
-                if (histogram)
-                    histogram_one(c, wide, reciprocal, cell, stored);
-                else
-                    wave_one(c, wide, reciprocal, cell, stored);
-            }
+        switch (layer->depth) {
+        case 2: count_block(c, wide, histogram, 2, cells, times + start, rows); break;
+        case 3: count_block(c, wide, histogram, 3, cells, times + start, rows); break;
+        case 4: count_block(c, wide, histogram, 4, cells, times + start, rows); break;
+        default: count_block(c, wide, histogram, layer->depth, cells, times + start, rows);
         }
     }
 }
@@ -153,40 +167,53 @@ DS_ECM_INLINE void count_run(
     c->n[cell] = after;
 }
 
-/* Order the events of a chunk by cell. */
+/* Order the events of a chunk by cell; the depth may be a constant. */
+DS_ECM_INLINE void group_rows(
+    const ds_ecm_layer *layer, int64_t depth, const uint64_t *words, const int64_t *weights,
+    int64_t n, int64_t cells, const ds_ecm_groups *g
+) {
+    const ds_ecm_groups own = *g; /* no store can change it */
+    memset(own.starts, 0, (size_t)(cells + 1) * sizeof *own.starts);
+    for (int64_t start = 0; start < n; start += DS_ECM_BLOCK) {
+        const int64_t stop = least(n, start + DS_ECM_BLOCK);
+        ds_ecm_columns_of(layer, words + start, stop - start, layer->width, own.cells + start, n);
+        for (int64_t k = start; k < stop; k++)
+            for (int64_t r = 0; r < depth; r++) own.starts[own.cells[r * n + k]]++;
+    }
+    int64_t end = 0;
+    for (int64_t cell = 0; cell <= cells; cell++) {
+        const int64_t count = own.starts[cell];
+        own.starts[cell] = end;
+        end += count;
+    }
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t r = 0; r < depth; r++) {
+            const int64_t at = own.starts[own.cells[r * n + k]]++;
+            own.events[at] = (uint16_t)k;
+            if (weights) own.sums[at] = weights[k];
+        }
+}
+
 static void group(
     const ds_ecm_layer *layer, const uint64_t *words, const int64_t *weights, int64_t n,
     int64_t cells, const ds_ecm_groups *g
 ) {
-    int64_t *starts = g->starts;
-    memset(starts, 0, (size_t)(cells + 1) * sizeof *starts);
-    for (int64_t start = 0; start < n; start += DS_ECM_BLOCK) {
-        const int64_t rows = least(DS_ECM_BLOCK, n - start);
-        ds_ecm_columns_of(layer, words + start, rows, layer->width, g->cells + start, n);
-        for (int64_t k = start; k < start + rows; k++)
-            for (int64_t r = 0; r < layer->depth; r++) starts[g->cells[r * n + k]]++;
+    switch (layer->depth) {
+    case 2: group_rows(layer, 2, words, weights, n, cells, g); break;
+    case 3: group_rows(layer, 3, words, weights, n, cells, g); break;
+    case 4: group_rows(layer, 4, words, weights, n, cells, g); break;
+    default: group_rows(layer, layer->depth, words, weights, n, cells, g);
     }
-    int64_t end = 0;
-    for (int64_t cell = 0; cell <= cells; cell++) {
-        const int64_t count = starts[cell];
-        starts[cell] = end;
-        end += count;
-    }
-    for (int64_t k = 0; k < n; k++)
-        for (int64_t r = 0; r < layer->depth; r++) {
-            const int64_t at = starts[g->cells[r * n + k]]++;
-            g->events[at] = (uint16_t)k;
-            if (weights) g->sums[at] = weights[k];
-        }
 }
 
 DS_ECM_INLINE void count_runs(
     const ds_ecm_cells *c, bool wide, bool histogram, const int64_t *times, bool weighted,
     const ds_ecm_groups *g
 ) {
-    const uint64_t reciprocal = ds_ecm_reciprocal(c->slots);
+    const ds_ecm_cells own = *c;
+    const uint64_t reciprocal = ds_ecm_reciprocal(own.slots);
     int64_t start = 0;
-    for (int64_t cell = 0; cell < c->cells; cell++) {
+    for (int64_t cell = 0; cell < own.cells; cell++) {
         const int64_t stop = g->starts[cell], count = stop - start; /* they are ends by now */
         if (count) {
             int64_t *sums = weighted ? g->sums + start : NULL, ones = count;
@@ -195,7 +222,7 @@ DS_ECM_INLINE void count_runs(
                 ones = sums[count - 1];
             }
             const run of = {times, g->events + start, sums, count};
-            count_run(c, wide, histogram, reciprocal, cell, &of, ones);
+            count_run(&own, wide, histogram, reciprocal, cell, &of, ones);
         }
         start = stop;
     }

@@ -11,14 +11,14 @@ before it (see :mod:`decaysketch.ecm.state`). Columns of numbers are packed as
 What decoding promises
     Whatever the bytes are, :func:`decode` returns a state whose bytes they are, or raises
     :class:`~decaysketch.errors.CorruptSketchError`; in time proportional to their length, and in
-    memory of about 64 times it: how long a column is follows from what was read before, and is
+    memory of at most 300 times it: how long a column is follows from what was read before, and is
     compared with what is left before anything is allocated. Cells are not built before a question
     is asked; bytes that stand for more than 64 MB of them, and 512 times themselves, are refused.
 
     * *Counted.* ``n < 2^62``; those of every row of every layer sum up to what the lane saw.
-    * *In order.* Times of a cell do not rise with age, none is before the first of its lane or after
-      its clock, and in every row the newest is that clock. Clocks of lanes fall, held events lie
-      within ``hold`` of the clock and lanes before that.
+    * *In order.* Times of a cell fall from rank to rank, none is before the first of its lane or
+      after its clock, and in every row the newest is that clock. Clocks of lanes fall, held events
+      lie within ``hold`` of the clock and lanes before that.
     * *Canonical.* What was decoded is encoded again and must give the same bytes.
 
 What remains possible is a state that counts what never was. Nobody can see that: authenticate the
@@ -244,8 +244,8 @@ def decode(
         room -= _cells_bytes(state)
         if room < 0:
             refuse(
-                f"{len(blob)} bytes stand for more than {most} of cells; expected at most 64 MB, or "
-                f"{_CELLS_PER_BYTE} times the bytes"
+                f"{len(blob)} bytes stand for more than {most} of cells; expected at most 64 MB, "
+                f"or {_CELLS_PER_BYTE} times the bytes"
             )
     fields.skip_optional_sections(blob, opening.optional_flags, reader.at)
     check_horizon(params, states)
@@ -296,6 +296,8 @@ def _read_header(opening: fields.Opening, ours: ECMParams | None) -> ECMHeader:
     if entries > found.capacity:
         refuse(f"{entries} entries; the capacity is {found.capacity}")
     left = len(reader.body) - reader.at
+    if found.clock == "arrivals" and entries > 1:
+        refuse(f"{entries} entries that count arrivals; expected one, as they are never added")
     if entries * 10 > left:
         refuse(f"{entries} entries in {left} bytes; an entry takes 10 at the least")
     return ECMHeader(found, entries)
@@ -419,9 +421,7 @@ def _check_counts(name: str, counts: npt.NDArray[np.uint64], least: int = 0) -> 
         refuse(f"{name} sum up to more than 2^62")
 
 
-def _read_lane(
-    reader: Reader, params: ECMParams, before: int, edge: int | None
-) -> LaneColumns:
+def _read_lane(reader: Reader, params: ECMParams, before: int, edge: int | None) -> LaneColumns:
     clock = before - reader.varint("clock of a lane")
     first = clock - reader.varint("first time of a lane")
     fields.check_time(first, "first time of a lane")
@@ -453,9 +453,7 @@ def _read_lane(
     return LaneColumns(first, clock, tuple(layers))
 
 
-def _read_old(
-    reader: Reader, params: ECMParams, layer: Layer, n: Int64Array
-) -> Int64Array:
+def _read_old(reader: Reader, params: ECMParams, layer: Layer, n: Int64Array) -> Int64Array:
     """Of each cell the newest rank before the horizon."""
     old = np.zeros(len(n), np.int64)
     if params.horizon is None:
@@ -463,7 +461,9 @@ def _read_old(
     after = read_numbers(reader, len(n), "ranks before the horizon")
     if (after > n.view(np.uint64)).any():
         cell = int((after > n.view(np.uint64)).argmax())
-        refuse(f"cell {cell} has {int(n[cell])} ones; {int(after[cell]) - 1} are said to be younger")
+        refuse(
+            f"cell {cell} has {int(n[cell])} ones; {int(after[cell]) - 1} are said to be younger"
+        )
     some = after > 0
     old[some] = n[some] - after[some].view(np.int64) + 1
     before = np.where(some, old - 1, 0)
@@ -483,9 +483,7 @@ def _check_edge(columns: CellColumns, offsets: Int64Array, young: Int64Array, ed
         refuse(f"times are on another side of {edge}, clock less horizon, than their ranks")
 
 
-def _times_of(
-    steps: npt.NDArray[np.uint64], offsets: Int64Array, clock: int
-) -> Int64Array:
+def _times_of(steps: npt.NDArray[np.uint64], offsets: Int64Array, clock: int) -> Int64Array:
     """Inverse of :func:`_steps`."""
     counts = np.diff(offsets)
     some = offsets[:-1][counts > 0]
@@ -520,7 +518,9 @@ def _check_times(
     latest = newest.reshape(n.shape).max(axis=1)
     if (latest != clock).any():
         row = int((latest != clock).argmax())
-        refuse(f"the newest time of a row is {int(latest[row])}; expected the lane's clock, {clock}")
+        refuse(
+            f"the newest time of a row is {int(latest[row])}; expected the lane's clock, {clock}"
+        )
     if layer.shift == 64:
         ranks, _ = kept_ranks(params.kind, layer.slots, n.ravel())
         ranks = ranks[(ranks > old) | chained(ranks, np.repeat(old, len(ranks)))]

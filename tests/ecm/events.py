@@ -78,9 +78,7 @@ def params() -> st.SearchStrategy[ECMParams]:
     )  # fmt: skip
 
 
-def batches(
-    events: Sequence[Event], sizes: Sequence[int]
-) -> list[Sequence[Event]]:
+def batches(events: Sequence[Event], sizes: Sequence[int]) -> list[Sequence[Event]]:
     """Cut into batches of these sizes, over and over."""
     cut, at, turn = [], 0, 0
     while at < len(events):

@@ -15,6 +15,7 @@ from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch
 from decaysketch.errors import ConflictingSketchError
 
 SIZES = st.lists(st.sampled_from([1, 2, 5, 17]), min_size=1, max_size=4)
+EVENTS = st.builds(Event, st.integers(0, 5), st.integers(0, 30), st.just(1))
 SHUFFLES = st.randoms(use_true_random=False)
 FEW = settings(max_examples=40, deadline=None)
 
@@ -74,8 +75,7 @@ class TestState:
         assert sketch.to_bytes() == whole.to_bytes()
 
     @FEW
-    @given(params(), st.lists(st.builds(Event, st.integers(0, 5), st.integers(0, 30), st.just(1)), max_size=40),
-           st.sampled_from([0, 4]), SIZES)  # fmt: skip
+    @given(params(), st.lists(EVENTS, max_size=40), st.sampled_from([0, 4]), SIZES)
     def test_is_not_changed_by_reading(
         self, params: ECMParams, events: list[Event], hold: int, sizes: list[int]
     ) -> None:
@@ -104,9 +104,7 @@ class TestState:
         assert restored.to_bytes() == built(params, events).to_bytes()
 
 
-def states_of(
-    events: list[Event], params: ECMParams, shuffle: random.Random
-) -> list[ECMSketch]:
+def states_of(events: list[Event], params: ECMParams, shuffle: random.Random) -> list[ECMSketch]:
     """Of three sources, each at several of its moments, and one of them begun anew."""
     found = []
     names = [("north", 1), ("south", 1), (17, 2), ("south", 3)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ecm import wire_reference
 from ecm.events import SMALL, Event, built, events_in_order, feed, params
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +21,10 @@ from decaysketch.codec.fields import Reader
 from decaysketch.codec.numbers import pack_numbers, read_numbers
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, wire
 from decaysketch.ecm.cells import Cells
+from decaysketch.ecm.hashing import columns_of
 from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.ranks import kept_after, kept_counts, kept_ranks
+from decaysketch.ecm.state import ECMState
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -116,6 +119,57 @@ class TestGolden:
         assert read.digest() == written["digest"]
         assert read.params.to_dict() == written["params"]
 
+    @pytest.mark.parametrize(("name", "make"), CASES, ids=[name for name, _ in CASES])
+    def test_files_are_what_the_document_says(
+        self, name: str, make: Callable[[], ECMCollection]
+    ) -> None:
+        """Read by section 10 of the wire format in plain Python."""
+        collection = make()
+        params = collection.params
+        found = wire_reference.read(collection.to_bytes())
+        assert found["fingerprint"] == params.fingerprint
+        assert wire_reference.fingerprint_of(found["params"]) == params.fingerprint
+        for field in ("width", "depth", "slots", "seed", "time_unit", "lanes", "hold", "capacity"):
+            assert found["params"][field] == getattr(params, field)
+        for entry, state in zip(found["entries"], collection.entries.values(), strict=True):
+            assert (entry["source"], entry["epoch"]) == state.identity
+            assert (entry["clock"], entry["merges"], entry["slack"]) == (
+                state.clock, state.merges, state.slack,
+            )  # fmt: skip
+            held = state.held
+            columns = (held.times.tolist(), held.words.tolist(), held.weights.tolist())
+            assert entry["held"] == list(zip(*columns, strict=True))
+            for lane, ours in zip(entry["lanes"], state.lanes, strict=True):
+                assert (lane["clock"], lane["first"]) == (ours.clock, ours.columns.first)
+                for layer, cells in zip(lane["layers"], ours.cells, strict=True):
+                    ranks, times, offsets = (column.tolist() for column in cells.kept())
+                    assert [n for n, _ in layer] == cells.n.ravel().tolist()
+                    for k, (_, by_rank) in enumerate(layer):
+                        part = slice(offsets[k], offsets[k + 1])
+                        kept = dict(zip(ranks[part], times[part], strict=True))
+                        assert by_rank.items() <= kept.items()
+                        if params.horizon is None:
+                            assert by_rank == kept
+                        assert {r for r, t in kept.items() if in_reach(params, state, t)} <= set(
+                            by_rank
+                        )
+
+
+def test_columns_are_what_the_document_says() -> None:
+    words = np.array([0, 1, 12345, (1 << 64) - 1, 1 << 63], np.uint64)
+    for layer in replace(SMALL, key_bits=64, fanout_bits=16, depth=3).layers[1:]:
+        columns = columns_of(words, layer, SMALL.seed).tolist()
+        for row, found in enumerate(columns):
+            assert found == [
+                wire_reference.column(word, layer.shift, row, layer.width, SMALL.seed)
+                for word in words.tolist()
+            ]
+
+
+def in_reach(params: ECMParams, state: ECMState, time: int) -> bool:
+    assert state.clock is not None
+    return params.horizon is None or time >= state.clock - params.horizon
+
 
 EVENTS = [Event(k * k % 11, 5 * k // 3, 1 + k % 4) for k in range(40)]
 ARRIVALS = replace(SMALL, clock="arrivals", time_unit="arrivals")
@@ -199,7 +253,9 @@ class TestHostile:
             (lambda states: [states[0], states[0]], "by source and epoch"),
         ],
     )
-    def test_entries_stand_in_order(self, change: Callable[..., list[object]], message: str) -> None:
+    def test_entries_stand_in_order(
+        self, change: Callable[..., list[object]], message: str
+    ) -> None:
         collection = _collection(SMALL)
         entries = list(collection.entries.values())
         blob = _written(SMALL, change(entries))

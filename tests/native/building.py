@@ -11,7 +11,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LIBRARY = ROOT / "decaysketch"
-TABLES = ("asyncwindow", "minhit")  # each has its adapters in a C file, and its recorded calls
+TABLES = (
+    "asyncwindow",
+    "ecm",
+    "minhit",
+)  # each has its adapters in a C file, and its recorded calls
 
 
 def meaning() -> list[str]:

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const adapter *const tables[] = {minhit_adapters, asyncwindow_adapters};
+static const adapter *const tables[] = {minhit_adapters, asyncwindow_adapters, ecm_adapters};
 
 static void *blocks[64];
 static int block_count;

@@ -27,7 +27,7 @@ typedef struct {
 } adapter;
 
 /* The adapters of a table, up to one without a name. */
-extern const adapter minhit_adapters[], asyncwindow_adapters[];
+extern const adapter minhit_adapters[], asyncwindow_adapters[], ecm_adapters[];
 
 /* Memory for a number of objects, all zero; given back when the call is done. */
 void *room(int64_t count, size_t size);

@@ -12,11 +12,18 @@ import random
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise, product
 from pathlib import Path
+from typing import get_args
 
+import numpy as np
 from native import building
 
 from decaysketch.core.params import SketchParams
+from decaysketch.ecm.cells import LIMIT, Cells
+from decaysketch.ecm.hashing import rows_of
+from decaysketch.ecm.layers import Layer
+from decaysketch.ecm.sizing import Kind
 from decaysketch.minhit import HashPlan, plan, plan_for
 from scripts import compiler
 
@@ -142,6 +149,52 @@ def asyncwindow() -> Iterator[Call]:
                 yield "asyncwindow.arrange", [*few, [canonical, int(weighted)]]
 
 
+# ------------------------------------------------------------------------------------- ECM cells
+
+
+def ecm_layer(rng: random.Random, layer: Layer) -> list[list[int]]:
+    a, b = rows_of(layer, rng.randrange(1 << 32))
+    shape = [layer.width, layer.shift, int(layer.hashed)]
+    return [shape, a.view(np.int64).tolist(), b.view(np.int64).tolist()]
+
+
+def ecm() -> Iterator[Call]:
+    rng = random.Random(3)
+    layers = [Layer(0, 5, 3, 4, True), Layer(40, 65_535, 2, 2, True), Layer(64, 1, 1, 7, False),
+              Layer(60, 16, 1, 3, False), Layer(3, 2, 16, 2, True)]  # fmt: skip
+    for layer in layers:
+        if layer.cells < 100:
+            grid = [rng.randrange(-9, 1 << 50) for _ in range(layer.cells)]
+            yield "ecm.columns", [*ecm_layer(rng, layer), words(rng, 37), grid]
+    for layer, histogram in product(layers, (0, 1)):
+        if layer.cells > 100:
+            continue
+        for span, weight in ((2, 1), (2, 900), (1 << 50, 3), (9, LIMIT // 50)):
+            if weight > 1_000 and layer.cells > 5:
+                continue  # lists are long
+            n = rng.choice([1, 41, 50])
+            weights = [rng.randint(1, weight) for _ in range(n)] if weight > 1 else []
+            times = sorted(rng.randint(-3, span) for _ in range(n))
+            wide = int(times[-1] - times[0] >= 1 << 32)
+            cells = [63, layer.slots, 0 if wide else times[0] - 1, wide, histogram]
+            of = [rng.randrange(2), rng.choice([7, 64]), times[0], times[-1] + rng.randrange(2)]
+            starts = [rng.randint(times[0] + (times[0] < times[-1]), times[-1]) for _ in range(9)]
+            of_layer = ecm_layer(rng, layer)
+            yield "ecm.update", [*of_layer, cells, words(rng, n), times, weights, of, starts]
+    for kind, slots, steps in product(get_args(Kind), (2, 5), (0, 1, 8)):
+        n = np.array([0, rng.randrange(90), rng.randrange(LIMIT // 4) >> rng.choice([0, 30, 50])])
+        count = int(Cells.kept_counts(Layer(0, 3, 1, slots, True), kind, n).sum())
+        span, wide = rng.choice([(50, 0), (1 << 61, 1)])
+        ends = np.cumsum(Cells.kept_counts(Layer(0, 3, 1, slots, True), kind, n)).tolist()
+        times = [rng.randint(0, span) for _ in range(count)]
+        for start, stop in pairwise([0, *ends]):
+            times[start:stop] = sorted(times[start:stop], reverse=True)
+        cells = [63, slots, 0 if wide else -1, wide, int(kind == "eh")]
+        whole = [63, 3, *cells[2:]]
+        yield "ecm.compact", [cells, n.tolist(), times, [0, span, steps], whole]
+        yield "ecm.compact", [cells, n.tolist(), times, [0, min(times), steps], whole]
+
+
 def main() -> None:
     """Write the files."""
     with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +202,11 @@ def main() -> None:
         level = "v2" if compiler.machine() == "x86_64" else "base"
         options = [compiler.march(cc, level)] if level != "base" else []
         driver = building.build(cc, level, options, Path(folder))
-        for table, calls in {"minhit": minhit(), "asyncwindow": asyncwindow()}.items():
+        for table, calls in {
+            "minhit": minhit(),
+            "asyncwindow": asyncwindow(),
+            "ecm": ecm(),
+        }.items():
             lines = []
             for kernel, inputs in calls:
                 lines.append(f"! {kernel}")
