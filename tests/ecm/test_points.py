@@ -247,8 +247,8 @@ def test_slack_of_what_was_merged_widens_the_ends() -> None:
     stream = Stream([0] * 30 + [1] * 60, range(90))
     source = counters(stream, LAYERS, 1, exact=True)
     grid = read([source._replace(slack=0.5), source], LAYERS, 1, decay.none(), 90)
-    assert grid.leaf.lo[0].tolist() == [30 / 1.5 + 30, 60 / 1.5 + 60, 0, 0]
-    assert grid.leaf.hi[0].tolist() == [30 / 0.5 + 30, 60 / 0.5 + 60, 0, 0]
+    assert grid.leaf.lo[0].tolist() == pytest.approx([30 / 1.5 + 30, 60 / 1.5 + 60, 0, 0])
+    assert grid.leaf.hi[0].tolist() == pytest.approx([30 / 0.5 + 30, 60 / 0.5 + 60, 0, 0])
     assert grid.leaf.value[0].tolist() == [60, 120, 0, 0]
     nothing_known = read([source._replace(slack=1.0)], LAYERS, 1, decay.none(), 90)
     assert nothing_known.leaf.hi[0].tolist() == [math.inf, math.inf, 0, 0]
