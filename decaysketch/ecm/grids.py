@@ -42,7 +42,18 @@ from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.sizing import cell_error
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 
-__all__ = ["Counters", "Estimator", "Grid", "Held", "LayerGrid", "add", "check_estimator", "read"]
+__all__ = [
+    "Counters",
+    "Estimator",
+    "Grid",
+    "Held",
+    "LayerGrid",
+    "add",
+    "check_alike",
+    "check_estimator",
+    "is_exact",
+    "read",
+]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -229,6 +240,11 @@ class Grid:
         if share >= 1.0 or not self.most < math.inf:
             return np.zeros_like(self.leaf.lo)
         return np.maximum((self.leaf.lo - share * self.most) / (1.0 - share), 0.0)
+
+
+def is_exact(lower: Any, upper: Any) -> Any:
+    """Whether sure ends, numbers or arrays, are one but for rounding."""
+    return upper * (1.0 - 4.0 * _ROUNDING) <= lower
 
 
 def check_estimator(estimator: Estimator) -> None:
