@@ -35,24 +35,29 @@ UInt64Array = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Columns of equal length, of what a sketch was given: words uint64[n], times int64[n] and
-    weights int64[n]."""
+    """Columns of equal length, of what a sketch was given.
+
+    Attributes:
+        words: uint64[n]. times, weights: int64[n].
+        unit: whether all weights are known to be 1.
+    """
 
     words: UInt64Array
     times: Int64Array
     weights: Int64Array
+    unit: bool = False
 
     def __len__(self) -> int:
         return len(self.times)
 
     def part(self, rows: slice | npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Events:
         """Some of the rows."""
-        return Events(self.words[rows], self.times[rows], self.weights[rows])
+        return Events(self.words[rows], self.times[rows], self.weights[rows], self.unit)
 
     @property
     def weight(self) -> int:
         """All weights together, which is below 2^62."""
-        return int(self.weights.sum())
+        return len(self) if self.unit else int(self.weights.sum())
 
     def by_time(self) -> Events:
         """In order of time; those of one time as they came."""
@@ -80,6 +85,7 @@ class Events:
             np.concatenate([part.words for part in parts]),
             np.concatenate([part.times for part in parts]),
             np.concatenate([part.weights for part in parts]),
+            all(part.unit for part in parts),
         )
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -280,7 +280,7 @@ class ECMSketch(AskedOfCells, Summarized):
         self._take(self._validated(keys, times, weights), "refuse")
 
     def _validated(self, keys: Any, timestamps: Any, weights: Any) -> Events:
-        """Columns of events, none of weight 0."""
+        """Columns of events in order of time, none of weight 0."""
         arrivals = self._params.clock == "arrivals"
         if arrivals is not (timestamps is None):
             raise ParameterError(
@@ -309,13 +309,15 @@ class ECMSketch(AskedOfCells, Summarized):
                     f"{len(words)}",
                     column=name,
                 )
-        check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
-        events = Events(words, times, each)
+        events = Events(words, times, each, unit).by_time()
+        ends = events.times[:: max(len(times) - 1, 1)]
+        if not -TIME_LIMIT <= ends.min(initial=0) <= ends.max(initial=0) <= TIME_LIMIT:
+            check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
         if not unit:
             most = 1 if arrivals else _MAX_SEEN
             check_range("weights", each, 1 if arrivals else 0, most, "2^62 - 1")
             if len(each) and not each.min():
-                events = events.part(each > 0)
+                events = events.part(events.weights > 0)
         self._check_sum(events.weights, 1 if unit else int(each.max(initial=0)))
         return events
 
@@ -332,22 +334,20 @@ class ECMSketch(AskedOfCells, Summarized):
     # --------------------------------------------------------------------------- holding, and lanes
 
     def _take(self, events: Events, late: Late) -> None:
-        """Hold back or count events; see :mod:`decaysketch.ecm.late`."""
+        """Hold back or count events in order of time; see :mod:`decaysketch.ecm.late`."""
         hold, before = self._params.hold, self._clock
-        newest = int(events.times.max())
+        newest = int(events.times[-1])
         self._clock = newest if before is None else max(before, newest)
         self._seen += events.weight
         self._touched()
         if not hold:
-            self._place(events.by_time(), late)
+            self._place(events, late)
             return
-        if before is not None:
-            edge = before - hold
-            overdue = events.times < edge
-            if overdue.any():
-                self._settle(edge)
-                self._place(events.part(overdue).by_time(), late)
-                events = events.part(~overdue)
+        if before is not None and events.times[0] < before - hold:
+            overdue = int(np.searchsorted(events.times, before - hold))
+            self._settle(before - hold)
+            self._place(events.part(slice(overdue)), late)
+            events = events.part(slice(overdue, None))
         self._held.append(events)
         self._young += len(events)
         if self._young >= max(_SETTLE, self._waiting):
@@ -387,15 +387,15 @@ class ECMSketch(AskedOfCells, Summarized):
         else:
             self._moved += rest.weight
             at = np.full(len(rest), _time_of(self._lanes[-1]), np.int64)
-            self._feed(self._lanes[-1], Events(rest.words, at, rest.weights))
+            self._feed(self._lanes[-1], replace(rest, times=at))
 
     @staticmethod
     def _feed(lane: tuple[Cells, ...], events: Events) -> None:
         if not len(events):
             return
-        ones = int(events.weights.max()) == 1
+        weights = None if events.unit or events.weights.max() == 1 else events.weights
         for cells in lane:
-            cells.update(events.words, events.times, None if ones else events.weights)
+            cells.update(events.words, events.times, weights)
 
     def advance(self, now: int) -> None:
         """Tell the time: what is older than ``hold`` by it is put in order. It never falls.

@@ -41,6 +41,7 @@ from decaysketch.codec import fields
 from decaysketch.codec.fields import Reader, refuse
 from decaysketch.codec.numbers import pack_numbers, read_numbers
 from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.late import NOTHING, Events
 from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.params import Clock, ECMParams
@@ -168,6 +169,8 @@ def _put_lane(
 
 def _counts(params: ECMParams, layer: Layer, n: Int64Array, old: Int64Array) -> Int64Array:
     """How many times of each cell there are: of its ranks after the old one, and of its chain."""
+    if params.horizon is None:
+        return Cells.kept_counts(layer, params.kind, n)
     return kept_after(params.kind, layer.slots, n, old) + digits(old)
 
 

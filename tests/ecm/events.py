@@ -43,11 +43,6 @@ def one_by_one(params: ECMParams, events: Sequence[Event]) -> ECMSketch:
     return sketch
 
 
-def true_count(events: Sequence[Event], key: int, start: int, now: int) -> int:
-    """Weight of a key in the window [start, now]."""
-    return sum(e.weight for e in events if e.key == key and start <= e.time <= now)
-
-
 def events_in_order(most: int = 60, keys: int = 6) -> st.SearchStrategy[list[Event]]:
     """In order of time, with ties, heavy weights and long pauses."""
     gaps = st.sampled_from([0, 0, 0, 1, 1, 2, 7, 1000])

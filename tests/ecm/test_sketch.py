@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 from delivery_logs import real_log
-from ecm.events import SMALL, Event, built, feed, true_count
+from ecm.events import SMALL, Event, built, feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -216,14 +216,24 @@ class TestUpdate:
         sketch = ECMSketch(replace(SMALL, lanes=2, hold=hold), source=0, epoch=0)
         for event in events:
             feed(sketch, [event])
-        decay = ds.decay.window(width)
-        true = sum(e.weight for e in events if now - width <= e.time <= now)
-        total = sketch.total(decay, now=now)
-        assert total.lower <= true <= total.upper
-        for key in range(6):
-            count = sketch.count(key, decay, now=now)
-            assert count.sure_upper is not None
-            assert true_count(events, key, now - width, now) <= count.sure_upper
+        for decay in (ds.decay.window(width), ds.decay.exponential(half_life=width + 1), EVER):
+            weight = decayed(events, decay, now)
+            total = sketch.total(decay, now=now)
+            assert total.lower <= sum(weight.values()) * (1 + 1e-12)
+            assert sum(weight.values()) <= total.upper * (1 + 1e-12)
+            for key in range(6):
+                upper = sketch.count(key, decay, now=now).sure_upper
+                assert upper is not None
+                assert weight[key] <= upper * (1 + 1e-12)
+
+
+def decayed(events: list[Event], decay: ds.Decay, now: int) -> dict[int, float]:
+    """True decayed counts of keys 0 to 5."""
+    found = dict.fromkeys(range(6), 0.0)
+    for key, time, weight in events:
+        if time <= now:
+            found[key] += weight * float(decay(np.array([now - time]))[0])
+    return found
 
 
 class TestLateEvents:

@@ -23,7 +23,7 @@ from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, wire
 from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.hashing import columns_of
 from decaysketch.ecm.layers import Layer
-from decaysketch.ecm.ranks import kept_after, kept_counts, kept_ranks
+from decaysketch.ecm.ranks import kept_after, kept_ranks
 from decaysketch.ecm.state import ECMState
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError
 
@@ -75,7 +75,6 @@ class TestRanks:
     ) -> None:
         n = np.array(counts, np.int64)
         ranks, offsets = kept_ranks(kind, slots, n)  # type: ignore[arg-type]
-        assert (kept_counts(kind, slots, n) == np.diff(offsets)).all()  # type: ignore[arg-type]
         after = np.array([data.draw(st.integers(0, count)) for count in counts])
         newer = [
             int((ranks[a:b] > rank).sum())
@@ -197,7 +196,7 @@ class TestHostile:
         rng = random.Random(11)
         accepted = refused = 0
         for blob in self.blobs():
-            for _ in range(400):
+            for _ in range(120):
                 body = bytearray(blob[:-4])
                 for _ in range(rng.choice([1, 1, 2, 5])):
                     at = rng.randrange(16, len(body))
@@ -222,7 +221,7 @@ class TestHostile:
                     assert found.to_bytes() == mutated
                     for state in found.entries.values():  # cells that take what was accepted
                         ECMSketch.from_state(state)
-        assert refused > 1000
+        assert refused > 500
         assert accepted > 20
 
     def test_no_byte_may_be_missing(self) -> None:
