@@ -35,7 +35,7 @@ import numpy.typing as npt
 from decaysketch.answers.ensemble import median_deviation
 from decaysketch.answers.estimate import Estimate, check_confidence
 from decaysketch.core.special import ndtri
-from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_estimator
+from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_estimator, is_exact
 from decaysketch.ecm.joins import moment_of
 from decaysketch.ecm.points import Counts, check_word, counts, share_of, total
 from decaysketch.errors import ParameterError, UnanswerableQueryError
@@ -308,7 +308,7 @@ class _Sum(NamedTuple):
             upper=max(min(value + reach + grid.refused, most), least),
             stderr=self.deviation,
             confidence=confidence,
-            exact=least >= most,
+            exact=is_exact(least, most),
             rows=grid.leaf.layer.depth,
             collision_bias=0.0,
             caveats=grid.caveats,

@@ -38,8 +38,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(sites.produce_figure_7, "__defaults__", ((2, 5),))
         patch.setattr(promises.produce, "__defaults__", ((0.15,),))
         status = main(
-            ["all", "--windows", "5000", "--seeds", "2", "--logs", "small", "absent", "--out",
-             str(folder)]
+            ["all", "--windows", "5000", "--trees", "60", "--seeds", "2", "--logs", "small",
+             "absent", "--out", str(folder)]
         )  # fmt: skip
     assert status in (0, 1)  # two seeds prove nothing
     return folder
@@ -47,7 +47,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["ecm-cells", "ecm-figure-5-small", "ecm-figure-6-small", "ecm-figure-7-small", "ecm-promises"],
+    [
+        "ecm-cells",
+        "ecm-heavy-hitters",
+        "ecm-figure-5-small",
+        "ecm-figure-6-small",
+        "ecm-figure-7-small",
+        "ecm-promises",
+    ],
 )
 def test_study_is_written(name: str, written: Path) -> None:
     assert (written / f"{name}.png").read_bytes().startswith(b"\x89PNG")
