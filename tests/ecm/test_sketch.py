@@ -151,8 +151,29 @@ class TestKeys:
                 sketch.update([key], [4])
         assert sketch.seen == 3
 
+    @pytest.mark.parametrize("key", ["x" * 1025, "\u20ac" * 342, 1.5, None, [1, 2]])
+    def test_that_are_none_are_refused_one_by_one(self, key: Any) -> None:
+        """At once, and what waits to be counted is not lost."""
+        sketch = ECMSketch(SMALL, source=0, epoch=0)
+        sketch.update("a", 10)
+        with pytest.raises(ObservationError):
+            sketch.update(key, 10)
+        assert sketch.seen == 1
+
     def test_one_by_one_are_those_of_a_batch(self) -> None:
-        keys = ["a", "b", 7, b"c", "a", ("a", 1), "x" * 900]
+        keys = [
+            "a",
+            "b",
+            7,
+            b"c",
+            "a",
+            ("a", 1),
+            "x" * 900,
+            "\u20ac",
+            np.int64(7),
+            1 << 64,
+            "\ud800",
+        ]
         single, batches = (ECMSketch(SMALL, source=0, epoch=0) for _ in range(2))
         for time, key in enumerate(keys):
             single.update(key, time)
