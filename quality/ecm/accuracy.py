@@ -1,10 +1,11 @@
 """Figure 5: errors against memory at one site, of points and self-joins, as in section 7.2.
 
-Windows are powers of ten back from the last event. Of each, one point query is asked for every key
-in it, and one self-join. Errors are those of the paper: ``|f^ - f| / ||a||`` and
-``|F2^ - F2| / ||a||^2``; their mean over keys and windows, and the largest. Sizes are by theorems 1
-and 2 as they are printed, delta = 0.15; ECM-RW's by theorem 3 with as large a sample as makes its
-errors as rare (see :class:`~decaysketch.ecm.randomized.RandomizedParams`).
+Windows are powers of ten back from the last event that hold 100 events or more. Of each, one point
+query is asked for every key in it, and one self-join. Errors are those of the paper:
+``|f^ - f| / ||a||`` and ``|F2^ - F2| / ||a||^2``; their mean over keys and windows, and the
+largest. Sizes are by theorems 1 and 2 as they are printed, delta = 0.15; ECM-RW's by theorem 3 with
+as large a sample as makes its errors as rare (see
+:class:`~decaysketch.ecm.randomized.RandomizedParams`).
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def _page(log: Log, trials: list[Measured], seeds: int, folder: Path) -> Report:
     name = f"ecm-figure-5-{log.name}"
     setting = (
         f"{log.title}, {len(log.keys):,} events, {len(np.unique(log.keys)):,} keys; windows of "
-        f"10^2 to {log.window:,} {log.unit}; delta = {DELTA}; {seeds} hash seeds"
+        f"{log.windows[0]:,} to {log.window:,} {log.unit}; delta = {DELTA}; {seeds} hash seeds"
     )
     title = "Figure 5: errors against memory at one site"
     _draw(folder / f"{name}.png", title, setting, measured)

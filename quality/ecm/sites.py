@@ -184,8 +184,8 @@ def _of(measured: list[Measured], **fields: object) -> list[Measured]:
 
 def _setting(log: Log, seeds: int) -> str:
     return (
-        f"{log.title}, {len(log.keys):,} events to sites at random; windows of 10^2 to "
-        f"{log.window:,} {log.unit}; delta = {DELTA}; {seeds} seeds"
+        f"{log.title}, {len(log.keys):,} events to sites at random; windows of "
+        f"{log.windows[0]:,} to {log.window:,} {log.unit}; delta = {DELTA}; {seeds} seeds"
     )
 
 
