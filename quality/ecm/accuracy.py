@@ -1,19 +1,21 @@
 """Figure 5: errors against memory at one site, of points and self-joins, as in section 7.2.
 
-Windows are powers of ten back from the last event. Of each, one point query is asked for every key
-in it, and one self-join. Errors are those of the paper: ``|f^ - f| / ||a||`` and
-``|F2^ - F2| / ||a||^2``; their mean over keys and windows, and the largest. Sizes are by theorems 1
-and 2 as they are printed, delta = 0.15; ECM-RW's by theorem 3 with as large a sample as makes its
-errors as rare (see :class:`~decaysketch.ecm.randomized.RandomizedParams`).
+Windows are powers of ten back from the last event that hold 100 events or more. Of each, one point
+query is asked for every key in it, and one self-join. Errors are those of the paper:
+``|f^ - f| / ||a||`` and ``|F2^ - F2| / ||a||^2``; their mean over keys and windows, and the
+largest. Sizes are by theorems 1 and 2 as they are printed, delta = 0.15; ECM-RW's by theorem 3 with
+as large a sample as makes its errors as rare (see
+:class:`~decaysketch.ecm.randomized.RandomizedParams`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 import decaysketch as ds
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, RandomizedSketch, sizing
@@ -36,6 +38,7 @@ __all__ = [
     "params_of",
     "point_errors",
     "produce",
+    "set_logarithmic",
 ]
 
 EPSILONS: Final = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
@@ -185,7 +188,7 @@ def _page(log: Log, trials: list[Measured], seeds: int, folder: Path) -> Report:
     name = f"ecm-figure-5-{log.name}"
     setting = (
         f"{log.title}, {len(log.keys):,} events, {len(np.unique(log.keys)):,} keys; windows of "
-        f"10^2 to {log.window:,} {log.unit}; delta = {DELTA}; {seeds} hash seeds"
+        f"{log.windows[0]:,} to {log.window:,} {log.unit}; delta = {DELTA}; {seeds} hash seeds"
     )
     title = "Figure 5: errors against memory at one site"
     _draw(folder / f"{name}.png", title, setting, measured)
@@ -270,6 +273,16 @@ def _sum(measured: list[Measured]) -> float:
     return sum(m.errors.mean for m in measured)
 
 
+def set_logarithmic(axes: Any) -> None:
+    """Both axes on a log scale, with plain numbers at 1, 2 and 5 of each power of ten."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.minorticks_off()
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,g}"))
+
+
 _LINES: Final[tuple[tuple[str, Estimator, str], ...]] = (
     ("eh", "minimum", "histogram, minimum (the paper's)"),
     ("wave", "minimum", "wave, minimum (the paper's)"),
@@ -304,8 +317,7 @@ def _draw(path: Path, title: str, setting: str, measured: list[Measured]) -> Non
                             f"{m.epsilon}", (x, m.errors.mean), textcoords="offset points",
                             xytext=(0, 6), ha="center", fontsize=7.5, color=INK,
                         )  # fmt: skip
-            axes.set_xscale("log")
-            axes.set_yscale("log")
+            set_logarithmic(axes)
             axes.set_xlabel("memory, KB (numbers at points: epsilon)")
         all_axes[0].set_ylabel("error / events of the window")
         all_axes[1].set_ylabel("error / their square")

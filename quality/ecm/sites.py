@@ -30,6 +30,7 @@ from quality.ecm.accuracy import (
     join_errors,
     params_of,
     point_errors,
+    set_logarithmic,
 )
 from quality.ecm.logs import Log
 from quality.figures import pool
@@ -184,8 +185,8 @@ def _of(measured: list[Measured], **fields: object) -> list[Measured]:
 
 def _setting(log: Log, seeds: int) -> str:
     return (
-        f"{log.title}, {len(log.keys):,} events to sites at random; windows of 10^2 to "
-        f"{log.window:,} {log.unit}; delta = {DELTA}; {seeds} seeds"
+        f"{log.title}, {len(log.keys):,} events to sites at random; windows of "
+        f"{log.windows[0]:,} to {log.window:,} {log.unit}; delta = {DELTA}; {seeds} seeds"
     )
 
 
@@ -297,8 +298,7 @@ def _draw_6(path: Path, title: str, setting: str, measured: list[Measured]) -> N
                                 f"{epsilon}", (at, height), textcoords="offset points",
                                 xytext=(6, 4), fontsize=7.5, color=INK,
                             )  # fmt: skip
-            axes.set_xscale("log")
-            axes.set_yscale("log")
+            set_logarithmic(axes)
             axes.set_xlabel("sent in all, KB (numbers at points: epsilon)")
         all_axes[0].set_ylabel("mean error / events of the window")
         all_axes[1].set_ylabel("mean error / their square")
