@@ -428,6 +428,26 @@ class TestQuestions:
         with pytest.raises(ParameterError, match="key_bits"):
             ECMSketch(SMALL).heavy_hitters(EVER, phi=0.1)
 
+    def test_of_prefixes_that_counted_nothing_are_answered(self) -> None:
+        """However many there are: none of them is looked at."""
+        sketch = ECMSketch(replace(SMALL, key_bits=32))
+        assert sketch.range_count(0, 1 << 31, EVER).value == 0
+        assert len(sketch.heavy_hitters(EVER, phi=0.1)) == 0
+
+    def test_of_prefixes_whose_total_may_be_nothing_are_answered(self) -> None:
+        """A moment long ago, of which is only known how much came around it."""
+        sketch = ECMSketch(replace(SMALL, key_bits=8))
+        keys, times = np.arange(5000) % 250, np.arange(5000) // 2
+        sketch.update(keys, times)
+        unknown = 0
+        for now in range(0, 1200, 37):
+            decay = ds.decay.window(0)
+            total = sketch.total(decay, now=now)
+            unknown += total.lower == 0 < total.upper
+            found = sketch.heavy_hitters(decay, phi=0.5, now=now)
+            assert set(keys[times == now].tolist()) <= set(found.keys.tolist())
+        assert unknown > 10
+
 
 class TestObject:
     def test_copies_are_equal_and_apart(self) -> None:
