@@ -15,6 +15,7 @@ from rich.console import Console
 
 from benchmarks import (
     asyncwindow,
+    ecm,
     error,
     exact,
     finished,
@@ -29,7 +30,8 @@ from benchmarks.report import Section, document, show
 from benchmarks.streams import web_log
 
 SECTIONS = (
-    "updates", "finished", "integral", "asyncwindow", "start", "paper", "exact", "rivals", "error",
+    "updates", "finished", "integral", "asyncwindow", "ecm", "start", "paper", "exact", "rivals",
+    "error",
 )  # fmt: skip
 
 
@@ -68,6 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
         "finished": lambda: finished.measure(stream, repetitions),
         "integral": lambda: integral.measure(stream, repetitions),
         "asyncwindow": lambda: asyncwindow.measure(stream, repetitions),
+        "ecm": lambda: ecm.measure(repetitions),
         "start": lambda: start.measure(repetitions),
         "paper": lambda: paper.measure(stream, repetitions),
         "exact": lambda: exact.measure(options.exact_rows, repetitions),

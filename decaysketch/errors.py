@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
+    "ConflictingSketchError",
     "CorruptSketchError",
     "DecaySketchError",
     "IncompatibleSketchError",
@@ -66,6 +67,26 @@ class IncompatibleSketchError(DecaySketchError, ValueError):
 
 class CorruptSketchError(DecaySketchError, ValueError):
     """Bytes are not a sketch that an honest builder could have written."""
+
+
+class ConflictingSketchError(DecaySketchError, ValueError):
+    """Two states carry one name, and neither can have become the other: a fork.
+
+    Attributes:
+        name: (source, epoch) of both.
+        ours, theirs: what they have seen, and their digests.
+    """
+
+    def __init__(self, name: tuple[object, ...], ours: str, theirs: str) -> None:
+        super().__init__(
+            f"two states are of {name!r}, and neither goes on from the other: {ours}; {theirs}"
+        )
+        self.name = name
+        self.ours = ours
+        self.theirs = theirs
+
+    def __reduce__(self) -> tuple[type[ConflictingSketchError], tuple[Any, ...]]:
+        return type(self), (self.name, self.ours, self.theirs)
 
 
 class UnanswerableQueryError(DecaySketchError, ValueError):

@@ -31,8 +31,8 @@ __all__ = ["main"]
 
 _OTHERS: Final = (
     "Studies with commands of their own: python -m quality.intervals, quality.sizing, "
-    "quality.asyncwindow, quality.deltas, quality.gateway, quality.hostile, quality.kill, "
-    "quality.simulation, quality.streaming"
+    "quality.asyncwindow, quality.deltas, quality.ecm, quality.gateway, quality.hostile, "
+    "quality.kill, quality.simulation, quality.streaming"
 )
 
 

@@ -34,6 +34,17 @@ def test_the_readme_snippet_prints_what_it_says(capsys: pytest.CaptureFixture[st
     assert printed[1].startswith("Estimate(")
 
 
+def test_the_snippet_about_counts_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "ecm.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    exec(compile(snippet, "docs/ecm.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    said = re.findall(r"print\(.*\)  # (?:about )?([^:\n]+)", snippet)
+    assert len(said) == len(printed) == 4
+    assert printed[:3] == said[:3]
+    assert float(printed[3]) == pytest.approx(float(said[3]), rel=0.1)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name: str) -> None:
     if name.endswith("__main__"):

@@ -29,7 +29,12 @@ LAYERS = [
     ["decaysketch.codec", "decaysketch.minhit"],
     ["decaysketch.answers"],
     ["decaysketch.contract"],
-    ["decaysketch.querytime", "decaysketch.integral", "decaysketch.asyncwindow"],
+    [
+        "decaysketch.querytime",
+        "decaysketch.integral",
+        "decaysketch.asyncwindow",
+        "decaysketch.ecm",
+    ],
     ["decaysketch.families"],
     ["decaysketch.batch", "decaysketch.client"],
     ["decaysketch"],

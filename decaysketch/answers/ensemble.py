@@ -202,6 +202,7 @@ def median_estimate(answers: Sequence[Estimate]) -> Estimate:
         rows=sum(answer.rows for answer in answers),
         collision_bias=max(answer.collision_bias for answer in answers),
         caveats=tuple(sorted({caveat for answer in answers for caveat in answer.caveats})),
+        sure_upper=min((a.sure_upper for a in answers if a.sure_upper is not None), default=None),
     )
 
 

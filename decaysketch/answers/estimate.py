@@ -80,6 +80,8 @@ class Estimate:
             numbers of their own lose none.
         caveats: names of reasons to trust the interval less than it says, or for an end without a
             bound, in order; :data:`CAVEATS` tells what they mean. Most answers have none.
+        sure_upper: the answer is no larger, whatever was drawn: no probability is in it. Counters
+            have such an end, samples have none (None).
     """
 
     value: float
@@ -91,6 +93,7 @@ class Estimate:
     rows: int
     collision_bias: float
     caveats: tuple[str, ...] = ()
+    sure_upper: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.caveats, tuple):  # as JSON gives them
@@ -103,19 +106,22 @@ class Estimate:
         caveats = f", but {', '.join(self.caveats)}" if self.caveats else ""
         if self.exact:
             return f"Estimate({self.value:.6g}, exact, {self.rows} rows{caveats})"
+        surely = "" if self.sure_upper is None else f", surely at most {self.sure_upper:.6g}"
         return (
             f"Estimate({self.value:.6g}, {100 * self.confidence:.4g} % in "
-            f"[{self.lower:.6g}, {self.upper:.6g}], {self.rows} rows{caveats})"
+            f"[{self.lower:.6g}, {self.upper:.6g}]{surely}, {self.rows} rows{caveats})"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form; what is not finite is None, and ``caveats`` is there where there are
-        any."""
+        """JSON-ready form; what is not finite is None, and ``caveats`` and ``sure_upper`` are there
+        where there are any."""
         fields = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
         }
         del fields["caveats"]
+        if self.sure_upper is None:
+            del fields["sure_upper"]
         return fields | {"caveats": list(self.caveats)} if self.caveats else fields
 
     def over(self, magnitude: int) -> Estimate:
@@ -130,8 +136,11 @@ class Estimate:
             end != 0.0 and abs(found) < sys.float_info.min
             for end, found in zip(ends, (value, lower, upper, stderr), strict=True)
         )
+        surely = self._most_over(magnitude)
         if not lost:
-            return replace(self, value=value, lower=lower, upper=upper, stderr=stderr)
+            return replace(
+                self, value=value, lower=lower, upper=upper, stderr=stderr, sure_upper=surely
+            )
         least = 0.0 if self.lower >= 0.0 else -math.inf
         most = 0.0 if self.upper <= 0.0 else math.inf
         return replace(
@@ -142,7 +151,17 @@ class Estimate:
             stderr=math.nextafter(stderr, math.inf),
             exact=False,
             caveats=(*self.caveats, "faded"),
+            sure_upper=surely,
         )
+
+    def _most_over(self, magnitude: int) -> float | None:
+        """The sure upper end times ``2^magnitude``, no less where that is not a normal float64."""
+        if self.sure_upper is None:
+            return None
+        with np.errstate(over="ignore"):
+            most = float(np.ldexp(self.sure_upper, magnitude))
+        lost = self.sure_upper > 0.0 and most < sys.float_info.min
+        return math.nextafter(most, math.inf) if lost else most
 
 
 class Interval(NamedTuple):

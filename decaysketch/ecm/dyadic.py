@@ -1,0 +1,494 @@
+"""Heavy hitters, ranges, ranks and quantiles of integer keys, from counters of their prefixes.
+
+A sketch with ``key_bits`` counts the prefixes of keys, layer below layer, as nodes of a tree
+(Cormode and Muthukrishnan 2005, section 4.2, which Papapetrou, Garofalakis and Deligiannakis 2015
+cite for it).
+
+*Heavy hitters.* A node counts at least what any key below it does, and the upper end of a node is
+sure. So the descent through all nodes whose sure upper end reaches the threshold passes every key
+that reaches it: **none is ever missed**, whatever the hash functions do. What it finds beyond them
+is found with its interval, and is ``certain`` where the lower end reaches the threshold too.
+
+*Ranges* are sums of nodes. Taking the least row of each would add what all their cells are shared
+with, as often as there are nodes; here each row sums ``(w a_i - ||a||) / (w - 1)``, which errs to
+neither side, over the nodes of a layer, and the median of rows is taken. For ``m`` nodes that hold
+``A`` together its variance is at most ``(m F2 + A^2) / (w - 1)``, ``F2`` the self-join of the
+layer: it grows with the number of nodes and not, as the bias of the least row, with its square.
+Layers are independent. A range has at most ``2 (F - 1)`` nodes of a layer, ``F`` the fan-out: small
+fan-outs answer ranges and quantiles well, large ones heavy hitters fast.
+
+What a few heavy nodes do to all others is taken off before: their own estimates are subtracted from
+their cells, and the sum is of the rest of each cell, which errs to neither side either, and where
+``F2`` is that of the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.ensemble import median_deviation
+from decaysketch.answers.estimate import Estimate, check_confidence
+from decaysketch.core.special import ndtri
+from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_estimator, is_exact
+from decaysketch.ecm.joins import moment_of
+from decaysketch.ecm.points import Counts, check_word, counts, share_of, total
+from decaysketch.errors import ParameterError, UnanswerableQueryError
+
+__all__ = ["HeavyKey", "HeavyKeys", "heavy_hitters", "quantile", "range_count", "rank"]
+
+BoolArray = npt.NDArray[np.bool_]
+Float64Array = npt.NDArray[np.float64]
+UInt64Array = npt.NDArray[np.uint64]
+
+MOST_KEYS = 1 << 16
+_MOST_NODES = 1 << 22  # of a range in one layer
+_MOST_HEAVY = 512  # nodes of a layer that are taken off
+_CHUNK = 1 << 18  # children looked at together
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyKey:
+    """A key whose count may reach a threshold.
+
+    Attributes:
+        key: the integer.
+        count: its decayed count.
+        certain: its lower end reaches the threshold, too.
+    """
+
+    key: int
+    count: Estimate
+    certain: bool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeavyKeys:
+    """Every key whose count may reach a threshold, largest estimate first.
+
+    Attributes:
+        threshold: decayed count.
+        keys: uint64[m].
+        counts: of these keys.
+        certain: bool[m].
+    """
+
+    threshold: float
+    keys: UInt64Array
+    counts: Counts
+    certain: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[HeavyKey]:
+        return map(HeavyKey, self.keys.tolist(), self.counts, self.certain.tolist())
+
+    def __repr__(self) -> str:
+        found = f"{len(self)} keys, {np.count_nonzero(self.certain)} of them certain"
+        return f"HeavyKeys({found}, threshold={self.threshold:.6g})"
+
+
+def heavy_hitters(
+    grid: Grid,
+    phi: float | None = None,
+    *,
+    threshold: float | None = None,
+    confidence: float = 0.95,
+    estimator: Estimator = "debiased",
+    most: int = MOST_KEYS,
+) -> HeavyKeys:
+    """Every key that may have a share of ``phi`` in the total, or a count of ``threshold``.
+
+    Args:
+        grid: of one decay and time, of a sketch with ``key_bits``.
+        phi: share of the decayed count of all events, above 0 and at most 1; give this or
+            ``threshold``.
+        threshold: decayed count, above 0.
+        confidence: of each interval.
+        estimator: of the counts; see :func:`~decaysketch.ecm.points.counts`.
+        most: so many nodes of a layer are looked below, at most.
+
+    Returns:
+        All keys whose sure upper end reaches the threshold, under ``phi`` its least possible one:
+        no key that has reached it is missing. O(F / phi) nodes a layer, and those that collide with
+        heavy ones.
+
+    Raises:
+        ParameterError: the sketch has no ``key_bits``; both or none of ``phi`` and ``threshold``,
+            or one outside of its domain; as :func:`~decaysketch.ecm.points.counts`.
+        UnanswerableQueryError: more nodes than ``most`` may reach the threshold, or any key may by
+            what was refused as too late.
+    """
+    confidence = check_confidence(confidence)
+    check_estimator(estimator)
+    bits = _key_bits(grid, "heavy hitters")
+    all_ = total(grid)
+    low, high = _thresholds(phi, threshold, all_)
+    if grid.refused > 0.0 and grid.refused >= low:
+        raise UnanswerableQueryError(
+            f"threshold is {low:.6g}, and {grid.refused:.6g} came too late to be counted: any key "
+            "may reach it"
+        )
+    keys = np.zeros(0, np.uint64)
+    if all_.upper >= low and all_.upper > 0.0:
+        for nodes in _reaching(grid, bits, low - grid.refused, most):
+            keys = nodes
+    found = counts(grid, keys, confidence=confidence, estimator=estimator)
+    order = np.lexsort((keys, -found.value))
+    found = found[order]
+    return HeavyKeys(low, keys[order], found, found.lower >= high)
+
+
+def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> tuple[float, float]:
+    """The least and the largest count that the threshold may be."""
+    if (phi is None) == (threshold is None):
+        raise ParameterError(f"phi is {phi!r} and threshold is {threshold!r}; expected one of them")
+    if phi is not None:
+        share = _number("phi", phi)
+        if not 0.0 < share <= 1.0:
+            raise ParameterError(f"phi is {phi!r}; expected a number above 0, at most 1")
+        # The product may be rounded up.
+        return math.nextafter(share * all_.lower, 0.0), share * all_.upper
+    least = _number("threshold", threshold)
+    if not 0.0 < least < math.inf:
+        raise ParameterError(f"threshold is {threshold!r}; expected a finite number above 0")
+    return least, least
+
+
+def _reaching(grid: Grid, bits: int, threshold: float, most: int) -> Iterator[UInt64Array]:
+    """For each layer below the root, all nodes that may reach a threshold, as those above do; what
+    has counted nothing reaches none."""
+    nodes, above = np.zeros(1, np.uint64), bits
+    threshold = max(threshold, math.ulp(0.0))
+    for layer in grid.layers[1:]:
+        shift = layer.layer.shift
+        _check_nodes(1 << (above - shift))
+        step = max(1, _CHUNK >> (above - shift))
+        kept: list[UInt64Array] = []
+        count = 0
+        for start in range(0, len(nodes), step):
+            for children in _children(nodes[start : start + step], above - shift):
+                ends = layer.least(layer.hi, children << np.uint64(shift))
+                kept.append(children[ends >= threshold])
+                count += len(kept[-1])
+            if count > most:
+                raise UnanswerableQueryError(
+                    f"more than {most} nodes may reach a threshold of {threshold:.6g}; ask for a "
+                    "higher one"
+                )
+        nodes, above = np.concatenate(kept) if kept else nodes[:0], shift
+        yield nodes
+
+
+def _children(nodes: UInt64Array, fan: int) -> Iterator[UInt64Array]:
+    """All children of nodes, some at a time."""
+    for start in range(0, 1 << fan, _CHUNK):
+        branches = np.arange(start, min(start + _CHUNK, 1 << fan), dtype=np.uint64)
+        yield ((nodes[:, None] << np.uint64(fan)) | branches).ravel()
+
+
+# ------------------------------------------------------------------------------------------- ranges
+
+
+def range_count(grid: Grid, low: int, high: int, *, confidence: float = 0.95) -> Estimate:
+    """The decayed count of the keys from ``low`` to ``high``, both of them inclusive.
+
+    Args:
+        grid: of one decay and time, of a sketch with ``key_bits``.
+        low, high: integers, ``0 <= low <= high < 2^key_bits``.
+        confidence: of the interval.
+
+    Returns:
+        An estimate; its sure upper end is the sum of those of its nodes. O(depth F) for each layer.
+
+    Raises:
+        ParameterError: the sketch has no ``key_bits``, or the keys are outside of their domain.
+        UnanswerableQueryError: the range has more than 2^22 nodes of one layer.
+    """
+    confidence = check_confidence(confidence)
+    bits = _key_bits(grid, "a range")
+    first, last = _check_key("low", low, bits), _check_key("high", high, bits)
+    if first > last:
+        raise ParameterError(f"low is {low} and high is {high}; expected low <= high")
+    return _range(_rests(grid, bits), bits, first, last).estimate(grid, confidence)
+
+
+def rank(grid: Grid, key: int, *, confidence: float = 0.95) -> Estimate:
+    """The relative rank of a key: the share of the decayed count of keys up to it, itself included.
+
+    NaN where there is nothing. Errors as :func:`range_count`.
+    """
+    confidence = check_confidence(confidence)
+    bits = _key_bits(grid, "a rank")
+    found = _range(_rests(grid, bits), bits, 0, _check_key("key", key, bits))
+    return share_of(found.estimate(grid, confidence), total(grid))
+
+
+def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
+    """The least key whose relative rank is ``q`` or more, about.
+
+    Args:
+        grid: of one decay and time, of a sketch with ``key_bits``.
+        q: of 0..1.
+        confidence: of the interval.
+
+    Returns:
+        An estimate whose value and ends are keys as float64, so rounded above 2^53. The interval is
+        that of the ranks that the quantile may have, read as keys; it has no sure end. NaN where
+        there is nothing. O(depth F) for each layer.
+
+    Raises:
+        ParameterError: the sketch has no ``key_bits``, or another ``q``.
+        UnanswerableQueryError: nodes have more than 2^22 children.
+    """
+    confidence = check_confidence(confidence)
+    bits = _key_bits(grid, "a quantile")
+    share = _number("q", q)
+    if not 0.0 <= share <= 1.0:
+        raise ParameterError(f"q is {q!r}; expected a number of 0..1")
+    all_ = total(grid)
+    depth = grid.leaf.layer.depth
+    if not all_.value > 0.0:
+        return Estimate(
+            math.nan, 0.0, float((1 << bits) - 1), math.nan, confidence, all_.exact, depth, 0.0,
+            grid.caveats,
+        )  # fmt: skip
+    rests = _rests(grid, bits)
+    key = _key_of(rests, bits, share * all_.value)
+    deviation = _deviation(rests, bits, key)
+    reach = ndtri(0.5 + 0.5 * confidence) * deviation
+    lower = _key_of(rests, bits, share * all_.lower - grid.refused - reach)
+    upper = _key_of(rests, bits, share * all_.upper + grid.moved + reach)
+    exact = deviation == 0.0 and all_.exact and lower == upper
+    ends = (float(lower), float(upper))
+    return Estimate(
+        value=float(key),
+        lower=ends[0],
+        upper=ends[1],
+        stderr=(ends[1] - ends[0]) / (2.0 * ndtri(0.5 + 0.5 * confidence)),
+        confidence=confidence,
+        exact=exact,
+        rows=depth,
+        collision_bias=0.0,
+        caveats=grid.caveats,
+    )
+
+
+class _Sum(NamedTuple):
+    """What nodes count together."""
+
+    value: float
+    variance: float
+    least: float  # surely
+    most: float  # surely
+
+    def __add__(self, other: object) -> Self:
+        assert isinstance(other, _Sum)
+        return type(self)(*map(sum, zip(self, other, strict=True)))
+
+    @property
+    def deviation(self) -> float:
+        """Standard error."""
+        return math.sqrt(self.variance)
+
+    def estimate(self, grid: Grid, confidence: float) -> Estimate:
+        """With its interval, between its sure ends."""
+        least = max(self.least - grid.moved, 0.0)
+        counted = min(self.most, grid.most)
+        most = counted + grid.refused
+        value = min(max(self.value, self.least), counted)
+        reach = ndtri(0.5 + 0.5 * confidence) * self.deviation
+        return Estimate(
+            value=value,
+            lower=min(max(value - reach - grid.moved, least), most),
+            upper=max(min(value + reach + grid.refused, most), least),
+            stderr=self.deviation,
+            confidence=confidence,
+            exact=is_exact(least, most),
+            rows=grid.leaf.layer.depth,
+            collision_bias=0.0,
+            caveats=grid.caveats,
+            sure_upper=most,
+        )
+
+
+class _Rest(NamedTuple):
+    """A layer, heavy nodes taken off its cells."""
+
+    grid: LayerGrid
+    cells: Float64Array  # float64[depth, width], less what heavy nodes count
+    heavy: UInt64Array  # their numbers, rising
+    counted: Float64Array  # float64[h], what they count
+    moment: float  # self-join of the rest
+
+    @classmethod
+    def of(cls, grid: LayerGrid, nodes: UInt64Array) -> Self:
+        words = nodes << np.uint64(grid.layer.shift)
+        counted = grid.least(grid.debiased, words)
+        some = counted > 0.0
+        nodes, words, counted = nodes[some], words[some], counted[some]
+        cells = grid.value.copy()
+        for row, columns in zip(cells, grid.columns(words), strict=True):
+            np.subtract.at(row, columns, counted)
+        return cls(grid, cells, nodes, counted, moment_of(cells))
+
+    def between(self, first: int, end: int) -> slice:
+        """Which heavy nodes are from ``first`` to ``end - 1``."""
+        start = int(self.heavy.searchsorted(np.uint64(first)))
+        return slice(start, int(self.heavy.searchsorted(np.uint64(end - 1), side="right")))
+
+    def sums(self, cells: Float64Array) -> Float64Array:
+        """Unbiased counts of nodes in each row, from their cells of the rest: float64[depth, m]."""
+        width = self.grid.layer.width
+        rows = self.cells.sum(axis=1, keepdims=True)
+        unbiased: Float64Array = (width * cells - rows) / max(width - 1, 1)
+        return unbiased
+
+
+def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
+    """All layers, root first; the direct ones as they are."""
+    width = max(grid.leaf.layer.width, 2)
+    # The noise of a node is that of its cell: about 1 / w of all, and what is heavier than others.
+    threshold = grid.most * max(2.0 / width, 1.0 / _MOST_HEAVY)
+    rests: list[_Rest | LayerGrid] = [grid.root]
+    reaching = _reaching(grid, bits, threshold, _MOST_NODES)
+    for layer, nodes in zip(grid.layers[1:], reaching, strict=True):
+        rests.append(_Rest.of(layer, nodes) if layer.layer.hashed else layer)
+    return rests
+
+
+def _range(rests: list[_Rest | LayerGrid], bits: int, low: int, high: int) -> _Sum:
+    """Keys from low to high: as few nodes as there can be, the coarsest first."""
+    pieces = [(low, high)]
+    found = _Sum(0.0, 0.0, 0.0, 0.0)
+    for rest in rests:
+        shift = min((rest.grid if isinstance(rest, _Rest) else rest).layer.shift, bits)
+        left = []
+        for start, stop in pieces:
+            first, end = -(-start >> shift), (stop + 1) >> shift
+            if first >= end:
+                left.append((start, stop))
+                continue
+            found = found + _nodes(rest, first, end)
+            if start < first << shift:
+                left.append((start, (first << shift) - 1))
+            if end << shift <= stop:
+                left.append((end << shift, stop))
+        pieces = left
+    return found
+
+
+def _nodes(rest: _Rest | LayerGrid, first: int, end: int) -> _Sum:
+    """The nodes ``first`` to ``end - 1`` of a layer."""
+    if isinstance(rest, LayerGrid):
+        part = slice(first, end)
+        lo, hi, value = (float(cells[0, part].sum()) for cells in (rest.lo, rest.hi, rest.value))
+        return _Sum(value, float((rest.gap_deviation[0, part] ** 2).sum()), lo, hi)
+    grid, nodes = rest.grid, end - first
+    depth, width = grid.layer.depth, grid.layer.width
+    words = _words(grid.layer.shift, first, end)
+    hits = np.array([np.bincount(row, minlength=width) for row in grid.columns(words)])
+    others = max(width - 1, 1)
+    summed = (hits * rest.cells).sum(axis=1)
+    light = float(np.median((width * summed - nodes * rest.cells.sum(axis=1)) / others))
+    inside = rest.between(first, end)
+    shared = (nodes * rest.moment + light * light) / others
+    by_cell = (hits * width - nodes) / others * grid.gap_deviation
+    return _Sum(
+        float(rest.counted[inside].sum()) + light,
+        median_deviation(depth) ** 2 * shared + float((by_cell * by_cell).sum(axis=1).mean()),
+        0.0,
+        float(grid.least(grid.hi, words).sum()),
+    )
+
+
+def _key_of(rests: list[_Rest | LayerGrid], bits: int, target: float) -> int:
+    """The least key up to which keys count so much: down the tree, by cumulated children."""
+    node, above = 0, bits
+    for rest in rests[1:]:
+        shift = (rest.grid if isinstance(rest, _Rest) else rest).layer.shift
+        fan = above - shift
+        cumulated = _cumulated(rest, node << fan, (node + 1) << fan)
+        child = int(cumulated.searchsorted(max(target, math.ulp(0.0)), side="left"))
+        if child == len(cumulated):  # all that there is, and less than is asked for
+            child = int(cumulated.searchsorted(cumulated[-1], side="left"))
+        target -= float(cumulated[child - 1]) if child else 0.0
+        node, above = (node << fan) | child, shift
+    return node
+
+
+def _deviation(rests: list[_Rest | LayerGrid], bits: int, key: int) -> float:
+    """Standard error of the count up to a key and keys around it: of each layer at least half of
+    the children of a node."""
+    above, variance = bits, 0.0
+    for rest in rests[1:]:
+        shift = (rest.grid if isinstance(rest, _Rest) else rest).layer.shift
+        children = 1 << (above - shift)
+        first = key >> above << (above - shift)
+        nodes = max((key >> shift) - first, children >> 1)
+        variance += _nodes(rest, first, first + nodes).variance
+        above = shift
+    return math.sqrt(variance)
+
+
+def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
+    """Counts of the nodes ``first`` to each of the following, up to ``end - 1``: not falling."""
+    if isinstance(rest, LayerGrid):
+        return np.cumsum(rest.value[0, first:end])
+    columns = rest.grid.columns(_words(rest.grid.layer.shift, first, end)).astype(np.intp)
+    each = rest.sums(np.take_along_axis(rest.cells, columns, axis=1))
+    inside = rest.between(first, end)
+    each[:, (rest.heavy[inside] - np.uint64(first)).astype(np.intp)] += rest.counted[inside]
+    cumulated = np.median(np.cumsum(each, axis=1), axis=0)
+    # Neither of these falls, and noise lifts the one as it lowers the other.
+    above = np.maximum.accumulate(cumulated)
+    below = np.minimum.accumulate(cumulated[::-1])[::-1]
+    return np.maximum(0.5 * (above + below), 0.0)
+
+
+def _words(shift: int, first: int, end: int) -> UInt64Array:
+    """The first keys of nodes."""
+    _check_nodes(end - first)
+    offsets = np.arange(end - first, dtype=np.uint64)
+    return (np.uint64(first) + offsets) << np.uint64(shift)
+
+
+# ----------------------------------------------------------------------------------------- checking
+
+
+def _check_nodes(nodes: int) -> None:
+    if nodes > _MOST_NODES:
+        raise UnanswerableQueryError(
+            f"{nodes} nodes of one layer would have to be looked at together; expected at most "
+            f"{_MOST_NODES}: a sketch with fewer fanout_bits answers it"
+        )
+
+
+def _key_bits(grid: Grid, asked: str) -> int:
+    if grid.key_bits is None:
+        raise ParameterError(
+            f"key_bits is None; {asked} needs a sketch of integer keys, built with key_bits"
+        )
+    return grid.key_bits
+
+
+def _check_key(name: str, key: object, bits: int) -> int:
+    if isinstance(key, (int, np.integer)) and not isinstance(key, bool) and key >> bits:
+        raise ParameterError(
+            f"{name} is {key}; expected an integer of 0 to 2^{bits} - 1, as key_bits says"
+        )
+    return check_word(name, key)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(
+        value, (int, float, np.integer, np.floating)
+    ):
+        raise ParameterError(f"{name} is {value!r}; expected a number")
+    return float(value)

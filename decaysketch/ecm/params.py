@@ -1,0 +1,342 @@
+"""What every builder of one stream shares: the frozen parameters of an ECM-sketch.
+
+A sketch is a Count-Min whose counters know time: ``depth`` rows of ``width`` cells each, where a
+cell keeps the times of ``slots`` ones of each level (Papapetrou, Garofalakis and Deligiannakis,
+"Sketching distributed sliding-window data streams", VLDB Journal 24, 2015, section 4). With
+probability ``1 - delta`` a count is off by less than ``epsilon`` times the total of the window,
+where (Lemma 3, Theorem 1)
+
+    width >= e (1 + eps_cell) / epsilon,   depth >= ln(1 / delta),   eps_cell <= epsilon,
+
+and a cell's error is ``1 / (2 slots)`` for waves and ``1 / (2 slots - 1)`` for exponential
+histograms, both tighter than the paper has them. ``for_accuracy`` searches whole numbers.
+
+The counters of a sketch are *layers* over prefixes of the key: the root, one cell of 64 slots,
+counts everything; the leaf is the paper's sketch. With ``key_bits`` keys are integers and there are
+layers of prefixes between, ``fanout_bits`` apart, for heavy hitters, ranges and quantiles. A layer
+of no more prefixes than cells is direct: a cell for each, and no error of a hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core import hashing
+from decaysketch.core.observations import TIME_LIMIT, integer_column
+from decaysketch.core.params import BuildParams, Option, check_integer, check_time_unit
+from decaysketch.ecm import sizing
+from decaysketch.ecm.layers import ROOT, Layer
+from decaysketch.ecm.sizing import MAX_DEPTH, MAX_SLOTS, MAX_WIDTH, MIN_SLOTS, Kind, Query
+from decaysketch.errors import ObservationError, ParameterError
+
+__all__ = [
+    "MAX_CELLS",
+    "MAX_ENTRIES",
+    "MAX_LANES",
+    "OPTIONS",
+    "Clock",
+    "ECMParams",
+]
+
+Clock = Literal["time", "arrivals"]
+UInt64Array = npt.NDArray[np.uint64]
+
+MAX_CELLS = 1 << 22  # depth * width * slots: what a layer takes stays some hundred megabytes
+MAX_LANES = 64
+MAX_ENTRIES = 1 << 20
+
+
+@dataclass(frozen=True)
+class ECMParams(BuildParams):
+    """Build parameters of an :class:`~decaysketch.ecm.ECMSketch`; a stream's sources share them.
+
+    Args:
+        width: cells of a row, at most 65,535. Noise falls as 1/width; intervals gain from
+            ``2 depth / (1 - confidence)`` or more.
+        depth: rows, at most 16, each with a hash of its own.
+        slots: times kept of each level of a cell, 2 to 16,384; ``depth * width * slots`` is 2^22 at
+            the most.
+        kind: "wave" (default), deterministic waves, or "eh", exponential histograms.
+        clock: "time" (default): windows of time. "arrivals": windows of the last arrivals, whose
+            sketches are never added or merged.
+        seed: ``0 <= seed < 2^64``; fixes the hash of keys and those of the rows.
+        time_unit: label of the unit of every timestamp and age, 1 to 8 lower-case letters.
+        horizon: how far back any question reaches, in time units, up to 2^62; bytes leave out what
+            only older windows need. None: any window.
+        lanes: in how many orders events may come interleaved, 1 to 64; see
+            :mod:`decaysketch.ecm.late`.
+        hold: for so many time units events are held back and put in order, exactly counted
+            meanwhile; 0 to 2^62.
+        key_bits: keys are integers below ``2^key_bits``, 1 to 64, which ranges are asked of. None:
+            keys are integers, text, bytes or tuples of these, hashed to 64 bits.
+        fanout_bits: by how many bits prefixes of neighbouring layers differ, 1 to 16. Wide (8) for
+            heavy hitters, narrow (1 or 2) for ranges and quantiles.
+        capacity: entries (sources and their epochs) of a collection at most, up to 2^20.
+
+    Raises:
+        ParameterError: a field is outside its domain; the message names it and the value.
+    """
+
+    value_type: ClassVar[Literal["int64"]] = "int64"
+    copies: ClassVar[int] = 1
+
+    width: int  # w
+    depth: int  # d
+    slots: int  # q of a wave, B of an exponential histogram
+    kind: Kind = "wave"
+    clock: Clock = "time"
+    seed: int = 0
+    time_unit: str = "s"
+    horizon: int | None = None
+    lanes: int = 4
+    hold: int = 0
+    key_bits: int | None = None
+    fanout_bits: int = 8
+    capacity: int = 4096
+
+    def __post_init__(self) -> None:
+        check_integer("width", self.width, 1, MAX_WIDTH)
+        check_integer("depth", self.depth, 1, MAX_DEPTH)
+        check_integer("slots", self.slots, MIN_SLOTS, MAX_SLOTS)
+        if self.width * self.depth * self.slots > MAX_CELLS:
+            raise ParameterError(
+                f"width * depth * slots is {self.width * self.depth * self.slots}; expected at "
+                f"most 2^22 = {MAX_CELLS}"
+            )
+        for name, choices in (("kind", get_args(Kind)), ("clock", get_args(Clock))):
+            if (value := getattr(self, name)) not in choices:
+                raise ParameterError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
+        check_integer("seed", self.seed, 0, (1 << 64) - 1)
+        check_time_unit(self.time_unit)
+        if self.horizon is not None:
+            check_integer("horizon", self.horizon, 0, TIME_LIMIT)
+        check_integer("lanes", self.lanes, 1, MAX_LANES)
+        check_integer("hold", self.hold, 0, TIME_LIMIT)
+        if self.clock == "arrivals" and self.hold:
+            raise ParameterError(
+                f"hold is {self.hold} and clock is 'arrivals'; expected 0: arrivals are in order"
+            )
+        if self.key_bits is not None:
+            check_integer("key_bits", self.key_bits, 1, 64)
+        check_integer("fanout_bits", self.fanout_bits, 1, 16)
+        check_integer("capacity", self.capacity, 1, MAX_ENTRIES)
+
+    @classmethod
+    def for_accuracy(
+        cls,
+        epsilon: float,
+        delta: float,
+        *,
+        query: Query = "point",
+        height: int = 0,
+        keys: int = 1,
+        kind: Kind = "wave",
+        clock: Clock = "time",
+        seed: int = 0,
+        time_unit: str = "s",
+        horizon: int | None = None,
+        lanes: int = 4,
+        hold: int = 0,
+        key_bits: int | None = None,
+        fanout_bits: int = 8,
+        capacity: int = 4096,
+    ) -> Self:
+        """Parameters of the smallest sketch that answers with a wanted accuracy.
+
+        With probability ``1 - delta`` over the choice of the hashes, the paper's estimate of a
+        count is off by less than ``epsilon`` times the total under the same decay ("point", Lemma
+        3), or that of an inner product by less than ``epsilon`` times the product of both totals
+        ("inner", Lemma 4). What is answered by default is closer than that, by 2 to 24 times.
+
+        Args:
+            epsilon: accuracy, between 0 and 1.
+            delta: probability of a larger error, between 0 and 1.
+            query: "point" or "inner".
+            height: levels of sites that compact what they have and send it upstream; 0 where
+                sketches are only added, which costs no accuracy.
+            keys: for how many keys at once ``delta`` is to hold.
+            kind, clock, seed, time_unit, horizon, lanes, hold, key_bits, fanout_bits, capacity: see
+                the class.
+
+        Raises:
+            ParameterError: an argument outside its domain, or no sketch within the limits is large
+                enough.
+        """
+        size = sizing.size_for(epsilon, delta, kind=kind, query=query, height=height, keys=keys)
+        return cls(
+            width=size.width, depth=size.depth, slots=size.slots, kind=kind, clock=clock, seed=seed,
+            time_unit=time_unit, horizon=horizon, lanes=lanes, hold=hold, key_bits=key_bits,
+            fanout_bits=fanout_bits, capacity=capacity,
+        )  # fmt: skip
+
+    # --------------------------------------------------------------------------- derived: the cells
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """Layers of counters, root first, leaf last; prefixes grow longer."""
+        if self.key_bits is None:
+            return (ROOT, Layer(0, self.width, self.depth, self.slots, hashed=True))
+        highest = (self.key_bits - 1) // self.fanout_bits * self.fanout_bits
+        shifts = range(highest, -1, -self.fanout_bits)
+        return (ROOT, *(self._layer(shift, self.key_bits - shift) for shift in shifts))
+
+    def _layer(self, shift: int, bits: int) -> Layer:
+        """Of the prefixes of so many bits: direct where there are no more of them than cells."""
+        nodes = 1 << bits
+        if nodes <= min(self.width * self.depth, MAX_WIDTH):
+            return Layer(shift, nodes, 1, self.slots, hashed=False)
+        return Layer(shift, self.width, self.depth, self.slots, hashed=True)
+
+    # ---------------------------------------------------------------------------- derived: the keys
+
+    def key_word(self, index: int) -> int:
+        """The ``index``-th 64-bit word of the stream that keys are hashed under."""
+        return hashing.derive(self.seed, hashing.PURPOSE_KEY, index)
+
+    def words_of(self, keys: Any) -> UInt64Array:
+        """The 64-bit words that keys are counted by: with ``key_bits`` themselves, else hashes.
+
+        Args:
+            keys: a column of integers, text or bytes (a list or an array of them); a list of
+                tuples of these, all of one length; or the same as a tuple of columns.
+
+        Returns:
+            uint64[n], the same on every platform.
+
+        Raises:
+            ObservationError: keys of another type, of several types in a column or of more than
+                1,024 bytes, columns of unequal length, or integers outside of ``key_bits``.
+        """
+        if self.key_bits is not None:
+            return self._integer_words(keys)
+        if isinstance(keys, tuple) and not isinstance(keys, hashing.RepeatedKeys):
+            columns: Any = keys
+        elif isinstance(keys, list) and keys and isinstance(keys[0], tuple):
+            columns = _columns_of(keys)
+        else:
+            columns = [keys]
+        return hashing.hash_keys(columns, self.key_word)
+
+    def _integer_words(self, keys: Any) -> UInt64Array:
+        assert self.key_bits is not None
+        array = np.asarray(keys)
+        if array.dtype == np.uint64 and array.ndim <= 1:
+            words: UInt64Array = np.ascontiguousarray(np.atleast_1d(array))
+        elif self.key_bits == 64 and isinstance(keys, list) and keys:
+            words = _wide_words(keys)
+        else:
+            integers = integer_column("keys", keys)
+            if integers.size and int(integers.min()) < 0:
+                _refuse_key(int((integers < 0).argmax()), int(integers.min()), self.key_bits)
+            words = integers.view(np.uint64)
+        if words.size and int(words.max()) >> self.key_bits:
+            row = int(words.argmax())
+            _refuse_key(row, int(words[row]), self.key_bits)
+        return words
+
+    # ---------------------------------------------------------------------- identity and exchange
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """8 bytes that agree exactly when two sketches may stand together (capacity is not in
+        it)."""
+        form = self.to_dict()
+        del form["capacity"]
+        text = "\0".join("none" if value is None else str(value) for value in form.values())
+        digest = hashlib.blake2b(text.encode("ascii"), digest_size=8, person=b"ds-ecm-1")
+        return digest.digest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, form: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_dict`.
+
+        Raises:
+            ParameterError: an unknown field, a missing one, or one outside its domain.
+        """
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(form) - set(known)):
+            raise ParameterError(f"unknown parameter {unknown[0]!r}; known are {sorted(known)}")
+        if missing := [name for name in ("width", "depth", "slots") if name not in form]:
+            raise ParameterError(f"{missing[0]} is missing")
+        return cls(**form)
+
+
+def _columns_of(rows: list[Any]) -> list[list[Any]]:
+    """Columns of keys that are tuples, all of one length."""
+    length = len(rows[0])
+    for row, key in enumerate(rows):
+        if not isinstance(key, tuple) or len(key) != length or not length:
+            raise ObservationError(
+                f"keys[{row}] is {key!r}; expected a tuple of {max(length, 1)}, as the keys of one "
+                "batch are all of one form",
+                column="keys", row=row, value=key,
+            )  # fmt: skip
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _wide_words(keys: list[Any]) -> UInt64Array:
+    """Integers up to 2^64 - 1, of which some have no place in an int64."""
+    for row, key in enumerate(keys):
+        if (
+            isinstance(key, bool)
+            or not isinstance(key, (int, np.integer))
+            or not 0 <= key < 1 << 64
+        ):
+            _refuse_key(row, key, 64)
+    return np.array(keys, dtype=np.uint64)
+
+
+def _refuse_key(row: int, key: Any, key_bits: int) -> None:
+    raise ObservationError(
+        f"keys[{row}] is {key!r}; expected an integer from 0 to 2^{key_bits} - 1",
+        column="keys", row=row, value=key,
+    )  # fmt: skip
+
+
+#: The parameters, one by one.
+OPTIONS = (
+    Option(name="width", type=int, doc="Cells of a row.", example=60),
+    Option(name="depth", type=int, doc="Rows, each with its hash.", example=3),
+    Option(name="slots", type=int, doc="Times kept of each level of a cell.", example=10),
+    Option(
+        name="kind", type=str, default="wave", choices=get_args(Kind), doc="How cells keep times."
+    ),
+    Option(
+        name="clock",
+        type=str,
+        default="time",
+        choices=get_args(Clock),
+        doc="Whether windows are of time or of arrivals.",
+    ),
+    Option(name="seed", type=int, default=0, doc="Fixes the hashes; up to 64 bits."),
+    Option(name="time_unit", type=str, default="s", doc="Unit of times and ages."),
+    Option(
+        name="horizon",
+        type=int,
+        default=None,
+        optional=True,
+        doc="How far back questions reach; null for any.",
+    ),
+    Option(name="lanes", type=int, default=4, doc="Orders in which events come interleaved."),
+    Option(name="hold", type=int, default=0, doc="For how long events are put in order."),
+    Option(
+        name="key_bits",
+        type=int,
+        default=None,
+        optional=True,
+        doc="Keys are integers of so many bits; null: keys of any kind.",
+    ),
+    Option(name="fanout_bits", type=int, default=8, doc="Bits between layers of prefixes."),
+    Option(name="capacity", type=int, default=4096, doc="Entries of a collection at most."),
+)

@@ -1,0 +1,440 @@
+"""The paper's third sketch: Count-Min whose cells are randomized waves, keyed by ids.
+
+Kept here because the paper has it (ECM-RW: Papapetrou, Garofalakis and Deligiannakis, "Sketching
+distributed sliding-window data streams", VLDB Journal 24, 2015, sections 4.2 and 5.2), and because
+what it promises no cell that counts can: events may come in any order, again and again, in any
+parts, and sketches merge without loss. **For work take a** :class:`~decaysketch.DecaySketch`: it
+promises the same, answers every key from *one* sample where this keeps ``depth * width`` of them,
+and is smaller by two orders of magnitude at the same error.
+
+*State*. An event is a key, an id and a time; of copies, equal in key and id, the latest counts.
+Each row gives an event a cell by its key, and each copy of a row a *level* by its identity: l or
+more with probability 2^-l. Of each cell and level l a copy keeps the ``capacity`` latest events of
+level l or more, ties broken by identity, and a *mark*: the latest time that was dropped. So the
+state is a function of the set of events: shuffled, duplicated, split and merged streams have the
+state of the whole, exactly.
+
+*Answer*. The events of a window in a cell are ``2^l`` times those kept of level l or more, l the
+lowest level whose mark is before the window: exact at level 0. The median of copies, then the
+minimum over rows. With probability ``1 - delta`` it is within ``epsilon ||a||`` (theorem 3, with
+``delta / (2 depth)`` for each cell, as the minimum is low where any row is). There is no such
+promise for self-joins, and no sure end.
+
+Departures: identities are hashed, not positions; levels are as many as 64 bits toss; an event that
+was dropped takes all of its time with it, so a window is answered from complete levels only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core import hashing
+from decaysketch.core.hashing import derive, hash_keys
+from decaysketch.core.observations import TIME_LIMIT, check_range, check_time, integer_column
+from decaysketch.core.params import check_integer, check_time_unit
+from decaysketch.core.special import ndtri
+from decaysketch.core.view import Summarized
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.decay import Window
+from decaysketch.ecm import sizing
+from decaysketch.errors import (
+    IncompatibleSketchError,
+    ObservationError,
+    ParameterError,
+    UnanswerableQueryError,
+)
+
+__all__ = ["LEVELS", "RandomizedParams", "RandomizedSketch"]
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+
+Mode = Literal["practical", "proven"]
+
+LEVELS = 48
+MAX_CAPACITY = 1 << 20
+MAX_COPIES = 1023
+
+# Stream of derived words, beside those of ``core.hashing``, of the samplers and of the layers of
+# cells: never reuse one. Words 4 r and 4 r + 1 of it are multiplier and offset of row r, word
+# 4 s + 2 is the key of the levels of sheet s.
+PURPOSE_RANDOMIZED = 30
+
+_C = 36  # of Gibbons and Tirthapura: capacity c / epsilon^2, copies c ln(1 / delta)
+_MUL_1 = np.uint64(0x3C79AC492BA7B653)
+_MUL_2 = np.uint64(0x1C69B3F74AC4AE35)
+_HALF = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class RandomizedParams:
+    """Build parameters of a :class:`RandomizedSketch`; sketches merge where they agree.
+
+    Args:
+        width: cells of a row, 1 to 65,535.
+        depth: rows, 1 to 16.
+        capacity: events kept of each cell and level, 1 to 2^20.
+        copies: of every row, whose median is taken; odd, 1 to 1,023.
+        seed: of hashes, 64 bits.
+        time_unit: label of the unit of all times, 1 to 8 lower-case letters.
+
+    Raises:
+        ParameterError: a field is outside its domain.
+    """
+
+    kind: ClassVar[str] = "rw"
+
+    width: int  # w
+    depth: int  # d
+    capacity: int  # tau
+    copies: int = 1
+    seed: int = 0
+    time_unit: str = "s"
+
+    def __post_init__(self) -> None:
+        check_integer("width", self.width, 1, sizing.MAX_WIDTH)
+        check_integer("depth", self.depth, 1, sizing.MAX_DEPTH)
+        check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
+        check_integer("copies", self.copies, 1, MAX_COPIES)
+        if self.copies % 2 == 0:
+            raise ParameterError(f"copies is {self.copies}; expected an odd number, for a median")
+        check_integer("seed", self.seed, 0, (1 << 64) - 1)
+        check_time_unit(self.time_unit)
+
+    @classmethod
+    def for_accuracy(
+        cls,
+        epsilon: float,
+        delta: float,
+        *,
+        mode: Mode = "practical",
+        seed: int = 0,
+        time_unit: str = "s",
+    ) -> Self:
+        """Parameters of theorem 3: counts within ``epsilon ||a||`` with probability 1 - delta.
+
+        Args:
+            epsilon, delta: between 0 and 1.
+            mode: "proven": capacity ``36 / epsilon^2`` and ``36 ln(1 / delta_sw)`` copies, with
+                ``delta_sw = delta / (2 depth)``, by Chernoff's bound. "practical": one copy, of
+                the capacity ``2 z^2 / epsilon^2`` at which errors that are about normal are as
+                rare (a level that is read holds half a capacity or more).
+            seed, time_unit: as the class.
+
+        Raises:
+            ParameterError: an argument outside its domain, or too large a sketch.
+        """
+        if mode not in get_args(Mode):
+            raise ParameterError(f"mode is {mode!r}; expected one of {', '.join(get_args(Mode))}")
+        size = sizing.theorem_size(epsilon, delta)  # refuses what is no share
+        depth = math.ceil(-math.log(delta / 2.0) * (1.0 - 1e-9))
+        low = delta / (2.0 * depth)
+        copies = 1
+        if mode == "proven":
+            factor, copies = float(_C), math.ceil(_C * -math.log(low)) | 1
+        else:
+            factor = 2.0 * ndtri(1.0 - 0.5 * low) ** 2
+        return cls(
+            width=size.width,
+            depth=depth,
+            capacity=math.ceil(factor / epsilon**2 * (1.0 - 1e-9)),
+            copies=copies,
+            seed=seed,
+            time_unit=time_unit,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {"kind": self.kind} | asdict(self)
+
+    @cached_property
+    def sheets(self) -> int:
+        """Sheets: copy c of row r is number ``c depth + r``."""
+        return self.copies * self.depth
+
+    def columns(self, row: int, words: UInt64Array) -> npt.NDArray[np.intp]:
+        """Cells of key words in a row: intp[m] below ``width``. Multiply-add-shift of a mix."""
+        a = np.uint64(derive(self.seed, PURPOSE_RANDOMIZED, 4 * row) | 1)
+        b = np.uint64(derive(self.seed, PURPOSE_RANDOMIZED, 4 * row + 1))
+        high = (_mix64(words) * a + b) >> _HALF
+        return ((high * np.uint64(self.width)) >> _HALF).astype(np.intp)
+
+    def levels(self, sheet: int, identities: UInt64Array) -> npt.NDArray[np.int8]:
+        """Top level of events in a sheet: int8[m], the zeros that mixed identities end with."""
+        key = np.uint64(derive(self.seed, PURPOSE_RANDOMIZED, 4 * sheet + 2))
+        mixed = _mix64(identities ^ key)
+        lowest = (mixed & (~mixed + np.uint64(1))).astype(np.float64)  # a power of 2, or 0
+        level = np.where(lowest > 0.0, np.log2(np.maximum(lowest, 1.0)), 64.0)
+        return np.minimum(level, LEVELS - 1).astype(np.int8)
+
+    def key_word(self, index: int) -> int:
+        """The ``index``-th word of those that keys and ids are hashed under."""
+        return derive(self.seed, hashing.PURPOSE_KEY, index)
+
+
+class _Sheet(NamedTuple):
+    """What one copy of a row keeps: events by cell, then latest first; and marks.
+
+    Attributes:
+        cells: intp[n].
+        times: int64[n].
+        identities: uint64[n].
+        levels: int8[n], top level of each.
+        marks: int64[width, LEVELS], the latest time that was dropped of a level; ``NO_WATERMARK``
+            where none was.
+    """
+
+    cells: npt.NDArray[np.intp]
+    times: Int64Array
+    identities: UInt64Array
+    levels: npt.NDArray[np.int8]
+    marks: Int64Array
+
+    @classmethod
+    def empty(cls, width: int) -> _Sheet:
+        return cls(
+            np.empty(0, np.intp),
+            np.empty(0, np.int64),
+            np.empty(0, np.uint64),
+            np.empty(0, np.int8),
+            np.full((width, LEVELS), NO_WATERMARK),
+        )
+
+    def joined(self, other: _Sheet, capacity: int) -> _Sheet:
+        """What is kept of both. O(n log n) of the sum of their rows."""
+        cells = np.concatenate([self.cells, other.cells])
+        times = np.concatenate([self.times, other.times])
+        identities = np.concatenate([self.identities, other.identities])
+        levels = np.concatenate([self.levels, other.levels])
+        # Copies: an identity is of one key, so of one cell; the latest of its rows stays.
+        order = np.lexsort((-times, identities))
+        first = np.ones(len(order), bool)
+        first[1:] = identities[order[1:]] != identities[order[:-1]]
+        order = order[first]
+        order = order[np.lexsort((~identities[order], -times[order], cells[order]))]
+        cells, times = cells[order], times[order]
+        identities, levels = identities[order], levels[order]
+        marks = np.maximum(self.marks, other.marks)
+        kept = np.zeros(len(order), bool)
+        rows = np.arange(len(order))  # of level l or more, by cell, latest first
+        for level in range(LEVELS):
+            if not len(rows):
+                break
+            starts = np.searchsorted(cells[rows], cells[rows])
+            rank = np.arange(len(rows)) - starts
+            kept[rows] |= (rank < capacity) & (levels[rows] == level)
+            over = rows[rank == capacity]  # the latest that this level has no room for
+            marks[cells[over], level] = np.maximum(marks[cells[over], level], times[over])
+            rows = rows[levels[rows] > level]
+        return _Sheet(cells[kept], times[kept], identities[kept], levels[kept], marks)
+
+    def equals(self, other: _Sheet) -> bool:
+        """Whether all columns agree; what else tuples compare is no answer for arrays."""
+        columns = (self.cells, self.times, self.identities, self.marks)
+        others = (other.cells, other.times, other.identities, other.marks)
+        return all(map(np.array_equal, columns, others))
+
+    def counts(self, start: int, now: int) -> Float64Array:
+        """Events of each cell from ``start`` to ``now``: float64[width]; NaN where no level is
+        complete."""
+        complete = self.marks < start
+        lowest = complete.argmax(axis=1)
+        inside = (self.times >= start) & (self.times <= now) & (self.levels >= lowest[self.cells])
+        found = np.bincount(self.cells[inside], minlength=len(lowest))
+        counts: Float64Array = np.ldexp(found.astype(np.float64), lowest)
+        counts[~complete.any(axis=1)] = np.nan
+        return counts
+
+
+class RandomizedSketch(Summarized):
+    """Counts of keys over windows, of events that may come in any order and more than once.
+
+    See the module for what it is, and why a :class:`~decaysketch.DecaySketch` is nearly always the
+    better choice. Merging is idempotent, commutative and associative.
+
+    Attributes:
+        params: the build parameters.
+        clock: the latest time that it saw, None where there is none.
+
+    Example:
+        >>> from decaysketch.ecm.randomized import RandomizedParams, RandomizedSketch
+        >>> sketch = RandomizedSketch(RandomizedParams(width=30, depth=3, capacity=100))
+        >>> sketch.update(["ann", "bob", "ann"], [10, 11, 12], ids=[1, 1, 2])
+        >>> sketch.update(["ann", "bob"], [12, 11], ids=[2, 1])  # again: nothing changes
+        >>> sketch.counts(["ann", "bob", "eve"], 5).tolist()
+        [2.0, 1.0, 0.0]
+    """
+
+    def __init__(self, params: RandomizedParams) -> None:
+        self.params = params
+        self.clock: int | None = None
+        self._sheets = [_Sheet.empty(params.width) for _ in range(params.sheets)]
+
+    def update(self, keys: Any, timestamps: npt.ArrayLike, ids: Any) -> None:
+        """Take events, in any order; copies of known ones change nothing.
+
+        Args:
+            keys: integers, text or bytes, one for each event; or a tuple of such columns.
+            timestamps: integers in the stream's time unit, at most 2^62 in magnitude.
+            ids: integers, text or bytes, which tell the events of a key apart.
+
+        Raises:
+            ObservationError: columns of unequal length, or of other types; nothing was taken.
+
+        Complexity: O(n log n) in the rows that are held and those that come, for each sheet: give
+        it large batches.
+        """
+        columns = keys if isinstance(keys, tuple) else (keys,)
+        words = hash_keys(columns, self.params.key_word)
+        identities = hash_keys((*columns, ids), self.params.key_word)
+        times = integer_column("timestamps", timestamps)
+        if len(times) != len(words):
+            raise ObservationError(
+                f"columns have unequal lengths: timestamps has {len(times)} rows, keys has "
+                f"{len(words)}",
+                column="timestamps",
+            )
+        check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        if not len(times):
+            return
+        for s, sheet in enumerate(self._sheets):
+            fresh = _Sheet.empty(self.params.width)._replace(
+                cells=self.params.columns(s % self.params.depth, words),
+                times=times,
+                identities=identities,
+                levels=self.params.levels(s, identities),
+            )
+            self._sheets[s] = sheet.joined(fresh, self.params.capacity)
+        self._see(int(times.max()))
+
+    def merge(self, *others: RandomizedSketch) -> None:
+        """Fold in all that others saw, without loss: the state is that of one sketch of it all.
+
+        Raises:
+            IncompatibleSketchError: parameters differ; this sketch is unchanged.
+
+        Complexity: O(n log n) in the rows of both, for each sheet.
+        """
+        for other in others:
+            if other.params != self.params:
+                differences = {
+                    field.name: (ours, theirs)
+                    for field in fields(self.params)
+                    if (ours := getattr(self.params, field.name))
+                    != (theirs := getattr(other.params, field.name))
+                }
+                raise IncompatibleSketchError(differences)
+        for other in others:
+            self._sheets = [
+                mine.joined(theirs, self.params.capacity)
+                for mine, theirs in zip(self._sheets, other._sheets, strict=True)
+            ]
+            if other.clock is not None:
+                self._see(other.clock)
+
+    def grid(self, window: float | Window, *, now: int | None = None) -> Float64Array:
+        """Events of each cell at ages of 0 to ``window``, inclusive: float64[depth, width].
+
+        Args:
+            window: its length in time units, or a decay that is a window.
+            now: the time of the question; by default the latest that was seen.
+
+        Raises:
+            ParameterError: no window, or a ``now`` that is none.
+            UnanswerableQueryError: nothing was seen yet and ``now`` is not given, or a cell has
+                dropped events of the window at every level.
+
+        Complexity: O(rows).
+        """
+        width = window.width if isinstance(window, Window) else window
+        if isinstance(width, bool) or not isinstance(width, (int, float)) or not width >= 0:
+            raise ParameterError(
+                f"window is {window!r}; expected a window, of 0 or more: other decays are answered "
+                "by a DecaySketch"
+            )
+        if now is None and self.clock is None:
+            raise UnanswerableQueryError("now is None and nothing was seen yet; expected a time")
+        at = check_time("now", self.clock if now is None else now)
+        start = max(-TIME_LIMIT, at - math.floor(min(width, 2 * TIME_LIMIT)))
+        sheets = np.array([sheet.counts(start, at) for sheet in self._sheets])
+        if np.isnan(sheets).any():
+            raise UnanswerableQueryError(
+                f"window is {window!r}, of which a cell has dropped events at each of its {LEVELS} "
+                f"levels; expected a shorter one, or a capacity above {self.params.capacity}"
+            )
+        shape = (self.params.copies, self.params.depth, self.params.width)
+        medians: Float64Array = np.median(sheets.reshape(shape), axis=0)
+        return medians
+
+    def counts(self, keys: Any, window: float | Window, *, now: int | None = None) -> Float64Array:
+        """Events of each key at ages of 0 to ``window``: float64[m]; the minimum over rows.
+
+        Arguments and errors as :meth:`grid`, and ``keys`` as :meth:`update`. O(rows + m depth).
+        """
+        columns = keys if isinstance(keys, tuple) else (keys,)
+        words = hash_keys(columns, self.params.key_word)
+        grid = self.grid(window, now=now)
+        per_row = [row[self.params.columns(r, words)] for r, row in enumerate(grid)]
+        least: Float64Array = np.min(per_row, axis=0)
+        return least
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        return sum(column.nbytes for sheet in self._sheets for column in sheet)
+
+    def __len__(self) -> int:
+        """Events that are held, each as often as sheets hold it."""
+        return sum(len(sheet.times) for sheet in self._sheets)
+
+    def copy(self) -> RandomizedSketch:
+        """An independent sketch with the same state; arrays are shared, for none is written to."""
+        twin = RandomizedSketch(self.params)
+        twin.clock, twin._sheets = self.clock, list(self._sheets)
+        return twin
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same state under the same parameters."""
+        if not isinstance(other, RandomizedSketch):
+            return NotImplemented
+        return (
+            self.params == other.params
+            and self.clock == other.clock
+            and all(
+                mine.equals(theirs)
+                for mine, theirs in zip(self._sheets, other._sheets, strict=True)
+            )
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def _see(self, time: int) -> None:
+        self.clock = time if self.clock is None else max(self.clock, time)
+
+    def _summary(self) -> dict[str, Any]:
+        p = self.params
+        return {
+            "width": p.width,
+            "depth": p.depth,
+            "capacity": p.capacity,
+            "copies": p.copies,
+            "rows": len(self),
+            "clock": self.clock,
+        }
+
+
+def _mix64(words: UInt64Array) -> UInt64Array:
+    """:func:`decaysketch.core.hashing.mix64` of a column."""
+    word = words ^ (words >> np.uint64(27))
+    word = word * _MUL_1
+    word ^= word >> np.uint64(33)
+    word = word * _MUL_2
+    mixed: UInt64Array = word ^ (word >> np.uint64(27))
+    return mixed

@@ -1,0 +1,571 @@
+"""ECMSketch: how often each key came lately, from one source, under any decay asked for.
+
+What it keeps
+    For each of its lanes (:mod:`decaysketch.ecm.late`) and layers (``params.layers``) a Count-Min
+    of cells that know time: how many ones each cell saw, and the times of some of them. See
+    ``state.py``.
+What it promises
+    A count is never above its ``sure_upper``, in no case at all; and with probability ``1 - delta``
+    over the choice of the hashes the paper's estimate is off by less than ``epsilon`` of the total
+    (Lemma 3), for every window, and for every decay that does not rise with the age. Intervals hold
+    what they say by the spread of other cells; see ``docs/ecm.md``. Events in order, or within
+    ``hold`` of it, give a state that is a function of their multiset; whatever comes later changes
+    no other answer.
+Duplicates
+    None is recognised: feeding an event twice counts it twice. Posting a *state* twice is harmless
+    (:mod:`decaysketch.ecm.collection`).
+Paper
+    Papapetrou, Garofalakis and Deligiannakis, "Sketching distributed sliding-window data streams",
+    VLDB Journal 24, 2015. Departures: cells whose lists follow from counts, decays besides windows,
+    other estimates than the minimum, disorder; each is stated where it is made.
+Limits
+    A sketch is not safe to use from two threads at once; its snapshots are.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.hashing import MAX_KEY_BYTES
+from decaysketch.core.observations import TIME_LIMIT, check_range, check_time, integer_column
+from decaysketch.core.params import check_integer
+from decaysketch.core.plausible_times import told
+from decaysketch.core.view import Summarized
+from decaysketch.ecm import wire
+from decaysketch.ecm.cells import Cells
+from decaysketch.ecm.late import Events, lane_bounds
+from decaysketch.ecm.params import ECMParams
+from decaysketch.ecm.questions import AskedOfCells
+from decaysketch.ecm.snapshot import ECMSnapshot
+from decaysketch.ecm.state import ECMState, Lane, Source
+from decaysketch.errors import CorruptSketchError, ObservationError, ParameterError
+
+__all__ = ["ECMSketch", "ECMStats", "Late", "check_identity", "new_epoch"]
+
+Late = Literal["refuse", "now"]
+Int64Array = npt.NDArray[np.int64]
+
+_MAX_SEEN = wire.MAX_COUNT
+_ENOUGH = 512  # single events, folded in together
+_SETTLE = 1 << 14  # events that come to be held back before they are put in order
+_MANY_ONES = np.ones(1 << 14, np.int64)
+_MANY_ONES.setflags(write=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ECMStats:
+    """What a sketch took in and what it holds.
+
+    Attributes:
+        seen: weight of all events that were counted.
+        too_late: weight of those that were older than every lane, and refused.
+        moved: of ``seen``, weight of those that were counted at the time of a lane instead.
+        held: events that are held back.
+        lanes: for each, the time of its last event and the weight that it saw.
+        clock: the latest time seen or told, or None.
+        nbytes: bytes of memory.
+    """
+
+    seen: int
+    too_late: int
+    moved: int
+    held: int
+    lanes: tuple[tuple[int, int], ...]
+    clock: int | None
+    nbytes: int
+
+
+class ECMSketch(AskedOfCells, Summarized):
+    """Decayed counts, joins and heavy hitters of the keys that one source sees.
+
+    Args:
+        params: build parameters; all sources of a stream share them.
+        source: name of the source, a text of up to 255 bytes or a number below 2^64.
+        epoch: 64 bits that are new whenever a source starts without its state; by default the
+            seconds since 1970 in the upper 40 bits, the others random. State it where the same
+            input shall give the same bytes: in tests, and in jobs that may run again.
+
+    Raises:
+        ParameterError: another kind of parameters, or no such name or epoch.
+
+    Example:
+        >>> import decaysketch as ds
+        >>> from decaysketch.ecm import ECMParams, ECMSketch
+        >>> sketch = ECMSketch(ECMParams(width=55, depth=3, slots=10), source="tap-1", epoch=1)
+        >>> sketch.update(["ada", "bob", "ada"], [100, 160, 190])
+        >>> sketch.count("ada", ds.decay.window(60)).sure_upper
+        1.0
+        >>> sketch.total(ds.decay.window(100))
+        Estimate(3, exact, 1 rows)
+    """
+
+    def __init__(self, params: ECMParams, *, source: Source = 0, epoch: int | None = None) -> None:
+        super().__init__()
+        if not isinstance(params, ECMParams):
+            raise ParameterError(f"params are {params!r}; an ECMSketch takes ECMParams")
+        epoch = new_epoch() if epoch is None else epoch
+        check_identity(source, epoch)
+        self._params = params
+        self._source = source
+        self._epoch = epoch
+        self._clock: int | None = None
+        self._lanes: list[tuple[Cells, ...]] = []
+        self._seen = self._too_late = self._moved = 0
+        self._merges, self._slack = 0, 0.0
+        self._held: list[Events] = []  # in the order in which they came
+        self._young = 0  # of them, those that came since they were put in order
+        self._waiting = 0  # the others
+        self._single_keys: list[Any] = []
+        self._single_times: list[int] = []
+        self._single_weights: list[int] = []
+        self._snapshot: ECMSnapshot[ECMSketch] | None = None
+
+    # ----------------------------------------------------------------------------------- what it is
+
+    @property
+    def params(self) -> ECMParams:
+        return self._params
+
+    @property
+    def source(self) -> Source:
+        """Whose events it counts."""
+        return self._source
+
+    @property
+    def epoch(self) -> int:
+        """Which of the source's beginnings."""
+        return self._epoch
+
+    @property
+    def clock(self) -> int | None:
+        self._flush()
+        return self._clock
+
+    @property
+    def seen(self) -> int:
+        """Weight of all events that were counted, those that are held back included."""
+        self._flush()
+        return self._seen
+
+    @property
+    def too_late(self) -> int:
+        """Weight of the events that were older than every lane, and refused."""
+        self._flush()
+        return self._too_late
+
+    @property
+    def moved(self) -> int:
+        """Weight of the events that were counted at the time of a lane instead of their own."""
+        self._flush()
+        return self._moved
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of cells and of what is held back; a snapshot comes on top."""
+        cells = sum(each.nbytes for lane in self._lanes for each in lane)
+        return cells + sum(24 * len(events) for events in self._held)
+
+    def stats(self) -> ECMStats:
+        """What was taken in and what is held. O(lanes)."""
+        self._flush()
+        lanes = tuple((_time_of(lane), lane[0].seen) for lane in self._lanes)
+        return ECMStats(
+            seen=self._seen, too_late=self._too_late, moved=self._moved,
+            held=sum(map(len, self._held)), lanes=lanes, clock=self._clock, nbytes=self.nbytes,
+        )  # fmt: skip
+
+    def _summary(self) -> dict[str, Any]:
+        stats, params = self.stats(), self._params
+        fields: dict[str, Any] = {"source": self._source, "seen": f"{stats.seen:,}"}
+        if stats.too_late:
+            fields["too_late"] = f"{stats.too_late:,}"
+        fields["cells"] = f"{params.depth} x {params.width}"
+        fields["slots"] = params.slots
+        fields["kind"] = params.kind
+        fields["lanes"] = len(stats.lanes)
+        if stats.clock is not None:
+            fields["clock"] = told(params.time_unit, stats.clock)
+        fields["seed"] = params.seed
+        return fields
+
+    # --------------------------------------------------------------------------------------- update
+
+    def update(
+        self,
+        keys: Any,
+        timestamps: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike = 1,
+        *,
+        late: Late = "refuse",
+    ) -> None:
+        """Count events: columns, or one event as a key and a plain time.
+
+        Columns are taken as if they came in order of time. What came late, and how late that may
+        be: :mod:`decaysketch.ecm.late`.
+
+        Args:
+            keys: one key (an integer, a text, bytes, or a tuple of these), or a list or an array of
+                keys of one type, or a tuple of such columns. With ``key_bits`` integers below
+                ``2^key_bits``.
+            timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude. With
+                ``clock="arrivals"`` None: events are numbered as they come.
+            weights: integers >= 0, so many ones each; a weight of 0 is no event. One number serves
+                all events. With ``clock="arrivals"`` 1.
+            late: what becomes of events that are older than every lane: "refuse" (default) counts
+                them in ``too_late``, which widens upper ends; "now" counts them at the time of the
+                oldest lane, and their weight, in ``moved``, widens lower ends.
+
+        Raises:
+            ObservationError: the first row that is out of bounds, or columns of unequal length or
+                of a wrong type, or weights that sum up to 2^62. Nothing of the batch was taken.
+            ParameterError: another ``late``, or times where arrivals are counted.
+
+        Complexity: O(depth) for each event and layer, whatever the weight.
+        """
+        if late not in get_args(Late):
+            raise ParameterError(f"late is {late!r}; expected one of {', '.join(get_args(Late))}")
+        if self._gather(keys, timestamps, weights, late):
+            return
+        self._flush()
+        events = self._validated(keys, timestamps, weights)
+        if len(events):
+            self._take(events, late)
+
+    def _gather(self, keys: Any, time: Any, weight: Any, late: Late) -> bool:
+        """Let a single plain event wait that is in order; False, with nothing taken, for others.
+
+        A run of events in order is the same one by one as in a batch.
+        """
+        times = self._single_times
+        if (
+            type(time) is not int
+            or type(weight) is not int
+            or late != "refuse"
+            or self._params.clock != "time"
+            or type(keys) is not (type(self._single_keys[0]) if times else _plain(keys))
+            or not -TIME_LIMIT <= time <= TIME_LIMIT
+            or not (0 < weight < 1 << 32 and self._seen < 1 << 61)
+            or (times and time < times[-1])
+            or not self._fits(keys)
+        ):
+            return False
+        self._single_keys.append(keys)
+        times.append(time)
+        self._single_weights.append(weight)
+        if len(times) >= _ENOUGH:
+            self._flush()
+        self._touched()
+        return True
+
+    def _fits(self, key: Any) -> bool:
+        """Whether a single key of a plain type is one that can be counted."""
+        bits = self._params.key_bits
+        if type(key) is int:
+            return -(1 << 63) <= key < 1 << 63 if bits is None else 0 <= key < 1 << min(bits, 63)
+        return bits is None and len(key) <= MAX_KEY_BYTES // 4  # a character has 4 bytes at most
+
+    def _flush(self) -> None:
+        """Count the single events gathered so far; each was validated when it came."""
+        if not self._single_times:
+            return
+        events = self._validated(self._single_keys, self._single_times, self._single_weights)
+        self._single_keys, self._single_times, self._single_weights = [], [], []
+        self._take(events, "refuse")
+
+    def _validated(self, keys: Any, timestamps: Any, weights: Any) -> Events:
+        """Columns of events in order of time, none of weight 0."""
+        arrivals = self._params.clock == "arrivals"
+        if arrivals is not (timestamps is None):
+            raise ParameterError(
+                f"timestamps are {'given' if arrivals else 'None'} and clock is "
+                f"{self._params.clock!r}; expected {'none' if arrivals else 'one for each key'}"
+            )
+        words = self._params.words_of([keys] if _is_key(keys) else keys)
+        if timestamps is None:
+            times = np.arange(self._seen + 1, self._seen + 1 + len(words), dtype=np.int64)
+        else:
+            times = integer_column("timestamps", timestamps)
+        unit = type(weights) is int and weights == 1
+        each = _ones(len(words)) if unit else integer_column("weights", weights)
+        if each.shape == (1,) and len(words) != 1 and np.ndim(weights) == 0:
+            each = np.full(len(words), each[0], np.int64)
+        for name, column in (("timestamps", times), ("weights", each)):
+            if len(column) != len(words):
+                raise ObservationError(
+                    f"columns have unequal lengths: {name} has {len(column)} rows, keys has "
+                    f"{len(words)}",
+                    column=name,
+                )
+        events = Events(words, times, each, unit).by_time()
+        ends = events.times[:: max(len(times) - 1, 1)]
+        if not -TIME_LIMIT <= ends.min(initial=0) <= ends.max(initial=0) <= TIME_LIMIT:
+            check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        if not unit:
+            most = 1 if arrivals else _MAX_SEEN
+            check_range("weights", each, 1 if arrivals else 0, most, "2^62 - 1")
+            if len(each) and not each.min():
+                events = events.part(events.weights > 0)
+        self._check_sum(events.weights, 1 if unit else int(each.max(initial=0)))
+        return events
+
+    def _check_sum(self, weights: Int64Array, largest: int) -> None:
+        """Refuse weights with which the sketch would have seen 2^62."""
+        if self._seen + self._too_late + largest * len(weights) <= _MAX_SEEN:
+            return
+        total = self._seen + self._too_late + sum(weights.tolist())
+        if total > _MAX_SEEN:
+            raise ObservationError(
+                f"weights sum up to {total}; expected less than 2^62", column="weights"
+            )
+
+    # --------------------------------------------------------------------------- holding, and lanes
+
+    def _take(self, events: Events, late: Late) -> None:
+        """Hold back or count events in order of time; see :mod:`decaysketch.ecm.late`."""
+        hold, before = self._params.hold, self._clock
+        newest = int(events.times[-1])
+        self._clock = newest if before is None else max(before, newest)
+        self._seen += events.weight
+        self._touched()
+        if not hold:
+            self._place(events, late)
+            return
+        if before is not None and events.times[0] < before - hold:
+            overdue = int(np.searchsorted(events.times, before - hold))
+            self._settle(before - hold)
+            self._place(events.part(slice(overdue)), late)
+            events = events.part(slice(overdue, None))
+        self._held.append(events)
+        self._young += len(events)
+        if self._young >= max(_SETTLE, self._waiting):
+            self._settle(self._clock - hold)
+
+    def _settle(self, edge: int) -> None:
+        """Put what is held back in order, and count what is before ``edge``."""
+        held = Events.joined(self._held)
+        if self._young:
+            held = held.canonical()
+        ready = int(np.searchsorted(held.times, edge))
+        self._held = [held.part(slice(ready, None))] if ready < len(held) else []
+        self._young, self._waiting = 0, len(held) - ready
+        if ready:
+            self._place(held.part(slice(ready)), "refuse")
+
+    def _place(self, events: Events, late: Late) -> None:
+        """Count events in order of time, each in its lane."""
+        stop = len(events)
+        for lane, start in zip(
+            self._lanes, lane_bounds(events.times, list(map(_time_of, self._lanes))), strict=True
+        ):
+            self._feed(lane, events.part(slice(start, stop)))
+            stop = start
+        if not stop:
+            return
+        rest = events.part(slice(stop))
+        if len(self._lanes) < self._params.lanes:
+            params = self._params
+            self._lanes.append(
+                tuple(Cells(layer, params.kind, params.seed) for layer in params.layers)
+            )
+            self._feed(self._lanes[-1], rest)
+        elif late == "refuse":
+            self._seen -= rest.weight
+            self._too_late += rest.weight
+        else:
+            self._moved += rest.weight
+            at = np.full(len(rest), _time_of(self._lanes[-1]), np.int64)
+            self._feed(self._lanes[-1], replace(rest, times=at))
+
+    @staticmethod
+    def _feed(lane: tuple[Cells, ...], events: Events) -> None:
+        if not len(events):
+            return
+        weights = None if events.unit or events.weights.max() == 1 else events.weights
+        for cells in lane:
+            cells.update(events.words, events.times, weights)
+
+    def advance(self, now: int) -> None:
+        """Tell the time: what is older than ``hold`` by it is put in order. It never falls.
+
+        Raises:
+            ParameterError: no time, or one where arrivals are counted.
+        """
+        now = check_time("now", now)
+        if self._params.clock == "arrivals":
+            raise ParameterError(f"now is {now} and clock is 'arrivals'; only events advance that")
+        self._flush()
+        if self._clock is None or now > self._clock:
+            self._clock = now
+            self._touched()
+
+    # ------------------------------------------------------------------------------ state and bytes
+
+    def _touched(self) -> None:
+        self._snapshot = None
+        self._changed()
+
+    def _states(self) -> Sequence[ECMState]:
+        return self.snapshot()._states()
+
+    def snapshot(self) -> ECMSnapshot[ECMSketch]:
+        """What is held now, immutable, to be read from any thread. O(cells) after a change, else
+        O(1)."""
+        self._flush()
+        if self._snapshot is None:
+            self._snapshot = ECMSnapshot(self._params, [self._freeze()], _thaw)
+        return self._snapshot
+
+    def state(self) -> ECMState:
+        """What is held now, in the words of :mod:`decaysketch.ecm.state`."""
+        (state,) = self.snapshot().entries.values()
+        return state
+
+    def _freeze(self) -> ECMState:
+        params, clock = self._params, self._clock
+        if self._held and clock is not None:
+            self._settle(clock - params.hold)
+        edge = None
+        if params.horizon is not None and clock is not None:
+            edge = max(clock - params.horizon, -TIME_LIMIT)
+        return ECMState(
+            params=params,
+            source=self._source,
+            epoch=self._epoch,
+            clock=clock,
+            lanes=tuple(
+                Lane(params, edge, cells=tuple(cells.copy() for cells in lane))
+                for lane in self._lanes
+            ),
+            held=Events.joined(self._held),
+            too_late=self._too_late,
+            moved=self._moved,
+            merges=self._merges,
+            slack=self._slack,
+        )
+
+    @classmethod
+    def from_state(cls, state: ECMState) -> Self:
+        """A sketch that goes on from a state. O(times)."""
+        sketch = cls(state.params, source=state.source, epoch=state.epoch)
+        sketch._clock = state.clock
+        sketch._lanes = [tuple(cells.copy() for cells in lane.cells) for lane in state.lanes]
+        sketch._seen, sketch._too_late, sketch._moved = state.seen, state.too_late, state.moved
+        sketch._merges, sketch._slack = state.merges, state.slack
+        sketch._held, sketch._waiting = ([state.held] if len(state.held) else []), len(state.held)
+        return sketch
+
+    def to_bytes(self) -> bytes:
+        """Canonical bytes, of a collection of one entry: equal states give equal bytes on every
+        platform. O(times)."""
+        return self.snapshot().to_bytes()
+
+    @classmethod
+    def from_bytes(
+        cls, blob: bytes | bytearray | memoryview, *, params: ECMParams | None = None
+    ) -> Self:
+        """A sketch that goes on from the bytes of one.
+
+        Raises:
+            CorruptSketchError, IncompatibleSketchError: see :func:`decaysketch.ecm.wire.decode`;
+                also where the bytes hold another number of entries than one.
+        """
+        _, states = wire.decode(blob, params=params)
+        if len(states) != 1:
+            raise CorruptSketchError(
+                f"{len(states)} entries; a sketch is one of them, ECMCollection reads several"
+            )
+        return cls.from_state(states[0])
+
+    def digest(self) -> str:
+        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
+        return self.snapshot().digest
+
+    def copy(self) -> Self:
+        """An independent sketch of the same source and epoch with the same state.
+
+        Only one of them may go on: what both count under one name is a fork, which collections
+        refuse.
+        """
+        return type(self).from_state(self.state())
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[ECMParams, bytes]]:
+        return type(self)._unpickled, (self._params, self.to_bytes())
+
+    @classmethod
+    def _unpickled(cls, params: ECMParams, blob: bytes) -> Self:
+        return cls.from_bytes(blob, params=params)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same state of the same source and epoch, with equal parameters."""
+        if not isinstance(other, ECMSketch):
+            return NotImplemented
+        return self.params == other.params and self.digest() == other.digest()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+
+def new_epoch() -> int:
+    """64 bits: the seconds since 1970 in the upper 40, the others random."""
+    return (int(time.time()) & (1 << 40) - 1) << 24 | secrets.randbits(24)
+
+
+def check_identity(source: object, epoch: object) -> None:
+    """Refuse what names no source, or none of its beginnings.
+
+    Raises:
+        ParameterError: naming it.
+    """
+    if isinstance(source, str):
+        if not 1 <= len(source.encode("utf-8", "surrogatepass")) <= wire.MAX_SOURCE_BYTES:
+            raise ParameterError(
+                f"source is {source!r}; expected 1 to {wire.MAX_SOURCE_BYTES} bytes of text"
+            )
+        try:
+            source.encode()
+        except UnicodeEncodeError:
+            raise ParameterError(f"source is {source!r}; expected text that has UTF-8") from None
+    elif isinstance(source, bool) or not isinstance(source, int) or not 0 <= source < 1 << 64:
+        raise ParameterError(f"source is {source!r}; expected a text, or a number below 2^64")
+    check_integer("epoch", epoch, 0, (1 << 64) - 1)
+
+
+def _thaw(snapshot: ECMSnapshot[ECMSketch]) -> ECMSketch:
+    (state,) = snapshot.entries.values()
+    return ECMSketch.from_state(state)
+
+
+def _time_of(lane: tuple[Cells, ...]) -> int:
+    """Of its last event."""
+    clock = lane[0].clock
+    assert clock is not None, "a lane has seen something"
+    return clock
+
+
+def _ones(count: int) -> Int64Array:
+    """Weights of 1, read-only."""
+    return _MANY_ONES[:count] if count <= len(_MANY_ONES) else np.ones(count, np.int64)
+
+
+def _plain(key: Any) -> type[Any] | None:
+    """The type of a single key that may wait; None for all others."""
+    kind = type(key)
+    return kind if kind in (int, str, bytes) else None
+
+
+def _is_key(keys: Any) -> bool:
+    """Whether it is one key, and not columns of keys."""
+    if isinstance(keys, tuple):
+        return all(map(_is_key, keys))
+    return isinstance(keys, (str, bytes)) or not hasattr(keys, "__len__")

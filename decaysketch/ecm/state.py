@@ -1,0 +1,303 @@
+"""The state of one source: what it counted, what it holds back, and what it could not place.
+
+A *lane* is a stream in order of time: the first and the last of its times, how much it saw, and for
+every layer of cells the number ``n`` of ones of each cell and the times of the ranks that a cell of
+``n`` ones keeps, which is a function of ``n`` alone. So a lane is a function of the multiset of its
+events, and the state of a source whose events are no later than ``hold`` is one of all its events;
+of others it depends on which came late, and by how much.
+
+``horizon``. Where questions reach back no further than ``horizon``, times before the *edge*,
+``clock - horizon``, are only needed to tell that they are before it, and to draw a line to the time
+after. Of those that a cell keeps the state has, for every ``l``, the newest of a rank that ``2^l``
+divides (:mod:`decaysketch.ecm.ranks`); the others read as the next newer one that it has. Nothing
+later depends on more of them: as a cell fills up, an old rank is forgotten no later than any older
+one that a lower power of two divides, so the newest one before an edge yet to come is among these.
+What a cell goes on to be is the same with or without the others.
+
+*Versions*. A source only moves on: a state of it is a prefix of each later one, in which nothing
+that it counts (the clock, what was seen, what was refused or moved) is less. Of two states of one
+source and epoch the one of the later clock, and of one clock the one that saw more, is the newer,
+and where neither is a prefix of the other there are two of that name: a *fork*, which is refused.
+What is merged of several sources falls in number when one of them leaves; there the clock decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.ecm.cells import Cells
+from decaysketch.ecm.grids import Counters, Held
+from decaysketch.ecm.late import NOTHING, Events
+from decaysketch.ecm.layers import Layer
+from decaysketch.ecm.params import ECMParams
+from decaysketch.ecm.ranks import chained, kept_ranks
+
+__all__ = ["CellColumns", "ECMState", "Lane", "LaneColumns", "Source", "name_of"]
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+T = TypeVar("T")
+
+Source = str | int
+"""Name of a source: text, or a number below 2^64."""
+
+
+class CellColumns(NamedTuple):
+    """Cells of a layer as columns.
+
+    Attributes:
+        n: int64[depth, width], ones of each cell.
+        old: int64[cells], newest kept rank of each cell that lies before the horizon, 0 where none
+            does.
+        times: int64[m], cell by cell, newest first: those of kept ranks after ``old``, and of the
+            ranks that are left of ``old`` without its lowest ones.
+    """
+
+    n: Int64Array
+    old: Int64Array
+    times: Int64Array
+
+    @classmethod
+    def of(cls, cells: Cells, edge: int | None) -> CellColumns:
+        """Of cells; times before ``edge`` are old, none where it is None. O(kept)."""
+        ranks, times, offsets = cells.kept()
+        counts = np.diff(offsets)
+        old = np.zeros(len(counts), np.int64)
+        if edge is not None:
+            young = np.zeros(len(times) + 1, np.int64)
+            np.cumsum(times >= edge, out=young[1:])
+            first_old = offsets[:-1] + np.diff(young[offsets])
+            some = first_old < offsets[1:]
+            old[some] = ranks[first_old[some]]
+            times = times[_has(ranks, np.repeat(old, counts))]
+        columns = cls(cells.n.copy(), old, times)
+        for column in columns:
+            column.setflags(write=False)
+        return columns
+
+    def restored(self, layer: Layer, params: ECMParams, first: int, clock: int) -> Cells:
+        """Inverse of :meth:`of`, but for times that no question reaches. O(kept log kept)."""
+        times = self.times
+        if self.old.any():
+            ranks, offsets = kept_ranks(params.kind, layer.slots, self.n.ravel())
+            has = _has(ranks, np.repeat(self.old, np.diff(offsets)))
+            times = times[np.cumsum(has) - 1]
+        return Cells.restore(layer, params.kind, params.seed, self.n, times, first, clock)
+
+
+def _has(ranks: Int64Array, old: Int64Array) -> BoolArray:
+    """Of which kept ranks the state has the time."""
+    return (ranks > old) | chained(ranks, old)
+
+
+class LaneColumns(NamedTuple):
+    """A lane as columns.
+
+    Attributes:
+        first, clock: times of its first and of its last event.
+        layers: root first.
+    """
+
+    first: int
+    clock: int
+    layers: tuple[CellColumns, ...]
+
+
+class Lane:
+    """A lane, immutable: as cells, which questions read, and as columns, which bytes are made of.
+
+    Either is made of the other when it is first asked for; from any thread.
+
+    Args:
+        params: of the stream.
+        edge: the first time that is no older than the horizon; None where there is none.
+        cells: of every layer, root first, not to be changed by anyone; or
+        columns: the same as columns.
+    """
+
+    def __init__(
+        self,
+        params: ECMParams,
+        edge: int | None,
+        *,
+        cells: tuple[Cells, ...] | None = None,
+        columns: LaneColumns | None = None,
+    ) -> None:
+        assert (cells is None) != (columns is None)
+        self._params = params
+        self._edge = edge
+        self._cells = cells
+        self._columns = columns
+        self._lock = threading.Lock()
+
+    @property
+    def cells(self) -> tuple[Cells, ...]:
+        """Of every layer, root first; not to be changed."""
+        with self._lock:
+            if self._cells is None:
+                self._cells = self._restored()
+            return self._cells
+
+    @property
+    def columns(self) -> LaneColumns:
+        """The same as columns. O(times)."""
+        with self._lock:
+            if self._columns is None:
+                self._columns = self._listed()
+            return self._columns
+
+    @property
+    def clock(self) -> int:
+        """Time of the last event."""
+        if self._columns is not None:
+            return self._columns.clock
+        assert self._cells is not None
+        return _known(self._cells[0].clock)
+
+    @property
+    def seen(self) -> int:
+        """Weight of its events."""
+        if self._columns is not None:
+            return int(self._columns.layers[0].n[0, 0])
+        assert self._cells is not None
+        return self._cells[0].seen
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes now."""
+        held = 0 if self._cells is None else sum(each.nbytes for each in self._cells)
+        listed = () if self._columns is None else self._columns.layers
+        return held + sum(column.nbytes for layer in listed for column in layer)
+
+    def _restored(self) -> tuple[Cells, ...]:
+        columns, params = self._columns, self._params
+        assert columns is not None
+        return tuple(
+            each.restored(layer, params, columns.first, columns.clock)
+            for layer, each in zip(params.layers, columns.layers, strict=True)
+        )
+
+    def _listed(self) -> LaneColumns:
+        assert self._cells is not None
+        root = self._cells[0]
+        layers = tuple(CellColumns.of(cells, self._edge) for cells in self._cells)
+        return LaneColumns(_known(root.first), _known(root.clock), layers)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ECMState:
+    """One source at one moment; immutable, to be read from any thread.
+
+    Attributes:
+        params: of the stream.
+        source: whose counters these are; a text, or a number below 2^64.
+        epoch: 64 bits, new whenever a source starts without its state.
+        clock: the latest time that was seen or told; None before the first.
+        lanes: by falling clock.
+        held: what is held back, by time and word.
+        too_late: weight of what was older than every lane, and refused.
+        moved: weight of what was, and was counted at the time of a lane instead.
+        merges: levels of compaction that the counters went through; 0 for a source of its own.
+        slack: relative error that these put into a count.
+    """
+
+    params: ECMParams
+    source: Source
+    epoch: int
+    clock: int | None = None
+    lanes: tuple[Lane, ...] = ()
+    held: Events = field(default=NOTHING)
+    too_late: int = 0
+    moved: int = 0
+    merges: int = 0
+    slack: float = 0.0
+
+    @property
+    def identity(self) -> tuple[Source, int]:
+        """(source, epoch): what a newer state replaces."""
+        return self.source, self.epoch
+
+    @cached_property
+    def seen(self) -> int:
+        """Weight of all that was counted or is held back."""
+        return sum(lane.seen for lane in self.lanes) + self.held.weight
+
+    @property
+    def newest(self) -> int | None:
+        """The latest time of an event; None where there is none."""
+        if len(self.held):
+            return int(self.held.times[-1])
+        return self.lanes[0].clock if self.lanes else None
+
+    @property
+    def counters(self) -> Counters:
+        """What questions read."""
+        held = self.held
+        return Counters(
+            [lane.cells for lane in self.lanes],
+            self.slack,
+            Held(held.words, held.times, held.weights) if len(held) else None,
+            self.too_late,
+            self.moved,
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes now."""
+        return sum(lane.nbytes for lane in self.lanes) + 24 * len(self.held)
+
+    # ------------------------------------------------------------------------------------ versions
+
+    @property
+    def version(self) -> tuple[int, int, int, int]:
+        """What the newer of two states of one source and epoch has more of, first things first."""
+        clock = -(1 << 63) if self.clock is None else self.clock
+        return clock, self.seen, self.too_late, self.moved
+
+    def forked_from(self, other: ECMState) -> bool:
+        """Whether two states of one source and epoch cannot be of one history."""
+        if self.version == other.version:
+            return self.digest != other.digest
+        if self.merges and other.merges:
+            return False
+        pairs = list(zip(self.version, other.version, strict=True))
+        return any(a < b for a, b in pairs) and any(a > b for a, b in pairs)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that is here, in hex: equal for equal states. O(times), once."""
+        digest = hashlib.sha256(self.params.fingerprint)
+        told = () if self.clock is None else (self.clock,)
+        digest.update(repr((name_of(self.source), self.epoch, told)).encode("ascii"))
+        digest.update(repr((self.too_late, self.moved, self.merges, self.slack)).encode("ascii"))
+        for lane in self.lanes:
+            columns = lane.columns
+            digest.update(repr((columns.first, columns.clock)).encode("ascii"))
+            for layer in columns.layers:
+                for column in layer:
+                    digest.update(column.astype("<i8", copy=False).tobytes())
+        held = self.held
+        digest.update(b"held")
+        digest.update(held.words.astype("<u8", copy=False).tobytes())
+        for column in (held.times, held.weights):
+            digest.update(column.astype("<i8", copy=False).tobytes())
+        return digest.hexdigest()
+
+
+def name_of(source: Source) -> tuple[int, bytes]:
+    """By which sources are ordered: numbers first, by size, then texts by their UTF-8."""
+    if isinstance(source, int):
+        return 0, source.to_bytes(8, "big")
+    return 1, source.encode()
+
+
+def _known(value: T | None) -> T:
+    assert value is not None, "a lane has seen something"
+    return value
