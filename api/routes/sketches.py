@@ -56,7 +56,11 @@ class _Route(APIRoute):
 
 router = APIRouter(route_class=_Route)
 
-_PLAIN_QUERY = re.compile(rb"source=([A-Za-z0-9._~-]{1,200})")
+_PLAIN = rb"[A-Za-z0-9._~-]"  # stand for themselves
+# Parameters that nobody knows are disregarded, by FastAPI as well.
+_PLAIN_QUERY = re.compile(
+    rb"source=(%b{1,200})(?:&(?!source=|first=|next=)[a-z]+=%b*)*" % (_PLAIN, _PLAIN)
+)
 _STREAM = re.compile(schemas.STREAM)
 
 SKETCH = "application/octet-stream"
@@ -64,8 +68,9 @@ SKETCHES = "application/vnd.decaysketch.sketches"
 
 _LENGTH_BYTES = 4
 _MOST_SKETCHES = 10_000
-_SMALL_BYTES = 16 * 1024  # decoded by who commits them: to hand them to a thread takes as long
-_FEW_ROWS = 10_000  # of them at the most
+# Decoded by who commits them: to hand them to another thread first costs more than is gained.
+_SMALL_BYTES = 256 * 1024
+_FEW_ROWS = 1 << 15
 
 
 @router.post(
