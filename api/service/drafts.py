@@ -2,8 +2,8 @@
 
 Every hand-over to a thread and back waits for the interpreter's lock, for longer than most bodies
 take to be decoded. So a body is left to the thread that commits it, which decodes, checks and
-digests all that it commits together; only a large one is decoded by another thread before. What must be known before is how many rows there are, which
-the header tells.
+digests all that it commits together; only a large one is decoded by another thread before. What
+must be known at once is how many rows there are, which the header tells.
 """
 
 from __future__ import annotations
