@@ -38,7 +38,6 @@ __all__ = ["application", "commands", "main"]
 _log = logging.getLogger("api")
 
 _NOT_STARTED = 3  # the status with which uvicorn ends where the application does not start
-_MAX_HEAD_BYTES = 256 * 1024  # a query in a URL has 16,000 characters of up to 12 bytes each
 _LEAVING_S = 30.0  # to close the database and what else there is, after two times the drain
 
 commands = typer.Typer(
@@ -102,7 +101,6 @@ def serve(
         "log_config": None,
         "server_header": False,
         "http": TimedProtocol,
-        "h11_max_incomplete_event_size": _MAX_HEAD_BYTES,
         "timeout_graceful_shutdown": math.ceil(settings.drain_s),
     }
     if settings.workers == 1:

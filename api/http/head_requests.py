@@ -32,13 +32,20 @@ class HeadRequests:
             return
         told = False
 
+        async def send_as_head(message: Message) -> None:
+            scope["method"] = "HEAD"  # which the server looks at
+            try:
+                await send(message)
+            finally:
+                scope["method"] = "GET"
+
         async def send_head(message: Message) -> None:
             nonlocal told
             if message["type"] == "http.response.start":
-                await send(message)
+                await send_as_head(message)
             elif message["type"] == "http.response.body" and not told:
                 told = True
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await send_as_head({"type": "http.response.body", "body": b"", "more_body": False})
             if message.get("more_body"):
                 raise _ToldError
 

@@ -1,8 +1,9 @@
-"""HTTP/1.1 with a time limit for the head of a request, which uvicorn has none of.
+"""HTTP/1.1 with limits for the head of a request, of which uvicorn has none: a time and a length.
 
 A client that connects and says nothing, or sends its headers a byte at a time, would hold a
-connection for ever. The body has its own limit, in ``middleware``; between two requests of a
-connection ``timeout_keep_alive`` of uvicorn holds.
+connection for ever; one that sends headers without an end would fill the memory. The body has its
+own limits, in ``middleware``; between two requests of a connection ``timeout_keep_alive`` of
+uvicorn holds.
 """
 
 from __future__ import annotations
@@ -10,30 +11,60 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["HEAD_TIMEOUT_S", "TimedProtocol"]
+__all__ = ["HEAD_TIMEOUT_S", "MAX_HEAD_BYTES", "TimedProtocol"]
 
 HEAD_TIMEOUT_S = 10.0
+MAX_HEAD_BYTES = 256 * 1024
+"""From here on no more of a head is read. A query in a URL has 16,000 characters of up to 12 bytes
+each."""
+
+_LONGEST_PARSED = (1 << 16) - 1  # of an address, by httptools
 
 
-class TimedProtocol(H11Protocol):
+class TimedProtocol(HttpToolsProtocol):
     """Closes a connection whose request head is not complete ``HEAD_TIMEOUT_S`` after it could have
-    begun."""
+    begun, or after ``MAX_HEAD_BYTES`` and what was read with them."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _awaits_head = True  # of the first request, or the next one
+    _head_begun = _request_ended = False
+    _head_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
+        self._request_ended = False
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._stop_timer()
-        elif self._head_timer is None:
-            self._start_timer()
+        # Empty lines, of which no head begins, are waiting for one as well.
+        if self._awaits_head and (self._head_begun or not self._request_ended):
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response(f"The head of a request has at most {MAX_HEAD_BYTES} bytes.")
+            elif self._head_timer is None:
+                self._start_timer()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_begun = True
+
+    def on_headers_complete(self) -> None:
+        query = b""
+        if len(self.url) > _LONGEST_PARSED:
+            self.url, _, query = self.url.partition(b"?")
+        super().on_headers_complete()
+        if query:
+            self.scope["query_string"] = query
+        self._awaits_head = self._head_begun = False
+        self._head_bytes = 0
+        self._stop_timer()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._awaits_head = self._request_ended = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -48,9 +79,11 @@ class TimedProtocol(H11Protocol):
             self._head_timer = None
 
     def _close_if_no_head(self) -> None:
-        self._head_timer = None
-        if self.conn.their_state is h11.IDLE and self._is_idle:
+        if self._is_idle:
+            self._head_timer = None
             self.transport.close()
+        else:  # the answer to a request before is under way
+            self._start_timer()
 
     @property
     def _is_idle(self) -> bool:

@@ -16,6 +16,7 @@ from api.ingest.columns import Batch, Columns, Form, Raw, check
 from api.ingest.json_rows import read_json, read_lines
 from api.service.drafts import Incoming
 from api.service.streams import Stream
+from decaysketch import Snapshot
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
 
@@ -91,9 +92,8 @@ def _feed(method: Callable[..., Any], stream: Stream, source: str, columns: Colu
     return method(values, *weighed, times, ids, source=source)
 
 
-def _before(stream: Stream, source: str) -> Sketch:
+def _before(stream: Stream, source: str) -> Snapshot:
     try:
-        held: Sketch = stream.snapshot([source]).thaw()
+        return stream.snapshot([source])
     except UnknownSourceError:
-        return stream.recipe.empty()
-    return held
+        return stream.recipe.empty().snapshot()

@@ -14,6 +14,7 @@ Of rows that are refused no more is kept than somebody is told of.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from api.ingest.columns import (
     fault_of_key,
 )
 from api.ingest.json_weight import parts
-from api.ingest.plain_rows import plain_reader
+from api.ingest.plain_rows import Plain, plain_reader
 
 __all__ = ["MAX_LINE_BYTES", "MAX_LINE_PARTS", "read_json", "read_lines"]
 
@@ -40,6 +41,7 @@ MAX_LINE_BYTES = 1 << 16
 MAX_LINE_PARTS = 64
 """Brackets and commas of a line; an observation has 8 at most."""
 
+_LINES_TOGETHER = 512
 _LONGEST_INTEGER = 20  # characters; longer ones are beyond 64 bits
 _ABSENT = object()
 _NAMES = frozenset(FIELDS)
@@ -129,18 +131,40 @@ def read_lines(body: bytes, form: Form) -> Raw:
     lines = body.count(b"\n") + (not body.endswith(b"\n"))
     if lines > form.max_rows:
         raise TooManyRowsError(lines, form.max_rows)
-    read, read_plain = _Reader(form), plain_reader(form)
-    for line in body.split(b"\n"):
-        if len(line) > MAX_LINE_BYTES:
-            too_long = f"a line of {len(line)} bytes; at most {MAX_LINE_BYTES} are read"
-            read.take(_Unreadable(too_long))
-        elif line := line.strip():
-            plain = read_plain(line)
-            if plain is not None:
-                read.add(*plain)
-            else:
-                read.take(_of_line(line))
+    read = _Reader(form)
+    read_plain = plain_reader(form)
+    every = body.split(b"\n")
+    for begin in range(0, len(every), _LINES_TOGETHER):
+        some = every[begin : begin + _LINES_TOGETHER]
+        if max(map(len, some)) <= MAX_LINE_BYTES:
+            some = list(map(bytes.strip, some))
+        _read_some([line for line in some if line], read, read_plain)
     return read.raw()
+
+
+def _read_some(
+    lines: list[bytes], read: _Reader, read_plain: Callable[[Sequence[bytes]], Plain | None]
+) -> None:
+    """Those beside one that is not plain by halves."""
+    if not lines:
+        return
+    plain = read_plain(lines) if max(map(len, lines)) <= MAX_LINE_BYTES else None
+    if plain is not None:
+        read.extend(plain)
+    elif len(lines) == 1:
+        _read_one(lines[0], read)
+    else:
+        half = len(lines) // 2
+        _read_some(lines[:half], read, read_plain)
+        _read_some(lines[half:], read, read_plain)
+
+
+def _read_one(line: bytes, read: _Reader) -> None:
+    if len(line) > MAX_LINE_BYTES:
+        too_long = f"a line of {len(line)} bytes; at most {MAX_LINE_BYTES} are read"
+        read.take(_Unreadable(too_long))
+    elif line := line.strip():
+        read.take(_of_line(line))
 
 
 def _of_line(line: bytes) -> Any:
@@ -170,6 +194,17 @@ class _Reader:
         self._keys: dict[int, Key] = {}
         self._refusals: list[Refusal] = []
 
+    def extend(self, rows: Plain) -> None:
+        """Append rows that are known to be good."""
+        begin, count = len(self._ids), len(rows.ids)
+        self._keys.update((begin + place, key) for place, key in rows.keys.items())
+        self._positions.extend(range(self._rows, self._rows + count))
+        self._values += rows.values
+        self._weights += rows.weights
+        self._times += rows.times
+        self._ids += rows.ids
+        self._rows += count
+
     def add(self, value: int | float | None, weight: int, time: int, id_: int | Key) -> None:
         """Append a row that is known to be good."""
         if isinstance(id_, tuple):
@@ -192,14 +227,16 @@ class _Reader:
 
     def raw(self) -> Raw:
         """The rows as columns."""
-        missing = np.array([value is None for value in self._values], dtype=bool)
+        kind = np.int64 if self._integers else np.float64
+        missing = np.zeros(len(self._values), dtype=bool)
+        values: list[Any] = self._values
+        if None in values:
+            missing[:] = [value is None for value in values]
+            values = [0 if value is None else value for value in values]
         return Raw(
             self._rows,
             np.array(self._positions, dtype=np.int64),
-            np.array(
-                [0 if value is None else value for value in self._values],
-                dtype=np.int64 if self._integers else np.float64,
-            ),
+            np.array(values, dtype=kind),
             missing,
             np.array(self._weights, dtype=np.int64),
             np.array(self._times, dtype=np.int64),

@@ -1,16 +1,17 @@
-"""Lines that are observations beyond doubt, read by msgspec: in a tenth of the time.
+"""Lines that are observations beyond doubt, read by msgspec many at a time: in a tenth of the time.
 
 msgspec reads JSON into the fields and types that are named here and refuses all else. It takes less
 than :mod:`api.ingest.json_rows` does, such as no half of a surrogate pair; what it takes has the
 same values there, but for two things, which are looked for: a name that an object has twice, which
-shows in the number of quotes, and an integer that is no float64. A line that is not plain is left
-to be read with care.
+shows in the number of quotes, and an integer that is no float64. Quotes are counted of all lines
+together, since none has fewer than its fields need. Lines of which one is not plain are left to the
+caller, to be read apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -19,8 +20,16 @@ from api.ingest.columns import EXACT_IN_FLOAT, INT64_LIMIT, MAX_KEY_PARTS, Form,
 
 __all__ = ["Plain", "plain_reader"]
 
-#: Value, weight, time, and id or key.
-Plain = tuple[int | float | None, int, int, int | Key]
+
+class Plain(NamedTuple):
+    """Columns of rows that are known to be good."""
+
+    values: list[int | float | None]
+    weights: list[int]
+    times: list[int]
+    ids: list[int]
+    keys: dict[int, Key]  # by place in the columns, of those whose id is a key
+
 
 _Int64 = Annotated[int, Meta(ge=-INT64_LIMIT, le=INT64_LIMIT - 1)]
 _Parts = Annotated[list[_Int64 | str], Meta(min_length=1, max_length=MAX_KEY_PARTS)]
@@ -44,35 +53,57 @@ _KINDS: dict[tuple[bool, bool], Any] = {
 }
 
 
-def plain_reader(form: Form) -> Callable[[bytes], Plain | None]:
-    """What reads a line without its end; None of one that is not plain. O(length)."""
+def plain_reader(form: Form) -> Callable[[Sequence[bytes]], Plain | None]:
+    """What reads lines without their ends, none of them empty; None unless all of them are plain.
+    O(length)."""
     kind: type[_Row[Any, Any]] = _KINDS[form.integers, form.takes_keys]
-    decode = msgspec.json.Decoder(kind).decode
+    decode = msgspec.json.Decoder(kind).decode_lines
 
-    def read(line: bytes) -> Plain | None:
+    def read(lines: Sequence[bytes]) -> Plain | None:
+        text = b"\n".join(lines)  # in which no string goes on: it would hold a control character
         try:
-            row = decode(line)
+            rows = decode(text)
         except ValueError:  # of msgspec, or bytes that are no text
             return None
-        value, weight, id_ = row.value, row.weight, row.id
-        quotes = 4
-        if value is UNSET:
-            value = None
-        else:
-            quotes += 2
-            if type(value) is float and not -EXACT_IN_FLOAT < value < EXACT_IN_FLOAT:
-                return None  # it may have been an integer
-        if weight is UNSET:
-            weight = 1
-        else:
-            quotes += 2
-        if type(id_) is not int:
-            id_ = (id_,) if type(id_) is str else tuple(id_)
-            quotes += 2 * sum(type(part) is str for part in id_)
-            if fault_of_key(id_):
-                return None
-        if line.count(b'"') != quotes:  # a name comes twice, or a quote stands in a text
+        # Each line ends where an object does, so has one at the least, and none has two.
+        if text.count(b"}\n") != len(lines) - 1 or len(rows) != len(lines):
             return None
-        return value, weight, row.time, id_
+        values, given_values = _given([row.value for row in rows], None)
+        weights, given_weights = _given([row.weight for row in rows], 1)
+        if not form.integers and not _are_exact(values):
+            return None
+        ids, keys = _identities([row.id for row in rows])
+        if any(map(fault_of_key, keys.values())):
+            return None
+        texts = sum(type(part) is str for key in keys.values() for part in key)
+        if text.count(b'"') != 2 * (2 * len(rows) + given_values + given_weights + texts):
+            return None  # a name comes twice, or a quote stands in a text
+        return Plain(values, weights, [row.time for row in rows], ids, keys)
 
     return read
+
+
+def _given(column: list[Any], otherwise: Any) -> tuple[list[Any], int]:
+    """A column with what stands for a field that is not there, and how many are there."""
+    if UnsetType not in set(map(type, column)):
+        return column, len(column)
+    given = [otherwise if each is UNSET else each for each in column]
+    return given, sum(each is not UNSET for each in column)
+
+
+def _are_exact(values: list[float | None]) -> bool:
+    """Whether none of them may have been an integer that no float64 is."""
+    given = [each for each in values if each is not None]
+    return not given or (min(given) > -EXACT_IN_FLOAT and max(given) < EXACT_IN_FLOAT)
+
+
+def _identities(ids: list[Any]) -> tuple[list[int], dict[int, Key]]:
+    """Integers, and the keys of the others."""
+    if set(map(type, ids)) == {int}:
+        return ids, {}
+    keys: dict[int, Key] = {
+        place: (each,) if type(each) is str else tuple(each)
+        for place, each in enumerate(ids)
+        if type(each) is not int
+    }
+    return [0 if place in keys else each for place, each in enumerate(ids)], keys

@@ -34,6 +34,7 @@ Outcome = Journaled | IntervalConflictError
 _log = logging.getLogger(__name__)
 
 _TRANSACTION_BYTES = 16 * 1024 * 1024
+_DECODED_ROWS = 1 << 18  # before a transaction, which others wait for; or one request
 _BULK_POSTS, _BULK_BYTES = 16, 1 << 20  # of a request that waits beside the others
 _CATALOG_TRIES = 8
 
@@ -230,10 +231,13 @@ class Committer:
 
     def _next_batch(self) -> list[Submission]:
         batch = [self._queue.popleft()]
-        size = batch[0].draft.size
-        while self._queue and size + self._queue[0].draft.size <= _TRANSACTION_BYTES:
+        size, rows = batch[0].draft.size, batch[0].draft.unread_rows
+        while self._queue:
+            size += self._queue[0].draft.size
+            rows += self._queue[0].draft.unread_rows
+            if size > _TRANSACTION_BYTES or rows > _DECODED_ROWS:
+                break
             batch.append(self._queue.popleft())
-            size += batch[-1].draft.size
         return batch
 
     async def _commit(self, batch: list[Submission]) -> None:

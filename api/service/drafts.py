@@ -1,9 +1,9 @@
 """What a request brings: sketches that may not be decoded yet.
 
-A small body is decoded sooner than it is handed to a thread and back, and every hand-over waits for
-the interpreter's lock. So it is left to the thread that commits it, which decodes, checks and
-digests all that it commits together. What must be known before is how many rows there are, which
-the header tells.
+Every hand-over to a thread and back waits for the interpreter's lock, for longer than most bodies
+take to be decoded. So a body is left to the thread that commits it, which decodes, checks and
+digests all that it commits together; only a large one is decoded by another thread before. What
+must be known at once is how many rows there are, which the header tells.
 """
 
 from __future__ import annotations
@@ -56,7 +56,14 @@ class Draft:
         """Of sketches that are decoded."""
         rows = sum(len(each.sketch) for each in sketches)
         size = sum(len(each.body) for each in sketches)
-        return cls(lambda: sketches, posts=len(sketches), rows=rows, size=size)
+        draft = cls(lambda: sketches, posts=len(sketches), rows=rows, size=size)
+        draft.sketches()
+        return draft
+
+    @property
+    def unread_rows(self) -> int:
+        """Rows that are still to be decoded."""
+        return self.rows if self._sketches is None else 0
 
     def sketches(self) -> Sequence[Incoming]:
         """They, decoded; at once from the second time on."""

@@ -93,11 +93,11 @@ class Stream:
             IncompatibleSketchError: of another family, or built with other parameters.
             CapacityTooSmallError: coarser than this stream.
         """
-        sketch = self.recipe.decode(body)
+        sketch = self.recipe.decode_snapshot(body)
         ours, theirs = self.recipe.params.capacity, sketch.params.capacity
         if theirs < ours:
             raise CapacityTooSmallError(self.name, ours, theirs)
-        return sketch.snapshot()
+        return sketch
 
     def decode_post(self, body: bytes) -> Snapshot:
         """The same, for a body that comes from outside.

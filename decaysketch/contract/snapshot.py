@@ -163,6 +163,11 @@ class Snapshot(ABC):
         """A sketch of its own with this state."""
         return self._thaw(self.held)
 
+    def verdicts(self, *columns: Any, **options: Any) -> npt.NDArray[np.int8]:
+        """What ``update`` of a sketch with this state would do with each row of a batch; see
+        ``verdicts`` of the sketch."""
+        return self.thaw().verdicts(*columns, **options)
+
     def bags(self) -> Sequence[Any]:
         """What the bags of a sketch absorb, one for each hash function; not to be changed. None
         where the family keeps no bags."""

@@ -12,6 +12,7 @@ from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import rows, wire
 from decaysketch.querytime.sketch import DecaySketch
+from decaysketch.querytime.snapshot import QueryTimeSnapshot
 from decaysketch.querytime.together import many_keys
 
 __all__ = ["FAMILY", "DecayRecipe"]
@@ -38,6 +39,10 @@ class DecayRecipe(Recipe):
     ) -> DecaySketch:
         refuse_decay(decay)
         return DecaySketch.from_bytes(blob, params=params, id_key=id_key)
+
+    def decode_snapshot(self, blob: Blob) -> QueryTimeSnapshot:
+        self._check_family(blob)
+        return QueryTimeSnapshot(wire.decode(blob, params=self.params), DecaySketch.from_state)
 
     @classmethod
     def parse(cls, form: Form, *, id_key: bytes | None, table: IntegralDecay | None) -> Self:

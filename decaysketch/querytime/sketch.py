@@ -46,7 +46,6 @@ from decaysketch.querytime import wire
 from decaysketch.querytime.rows import RetainedRows
 from decaysketch.querytime.snapshot import Estimator, QueryTimeSnapshot
 from decaysketch.querytime.state import SketchState, params_of_copies
-from decaysketch.querytime.verdicts import verdicts_of
 
 __all__ = ["DecaySketch", "SketchStats"]
 
@@ -189,7 +188,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
         Complexity: O(rows held + rows of the batch).
         """
-        return verdicts_of(self.states(), prepare(self.params, values, weights, timestamps, ids))
+        return self.snapshot().verdicts(values, weights, timestamps, ids)
 
     # --------------------------------------------------------------------------- state and bytes
 

@@ -14,17 +14,20 @@ from itertools import repeat
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from decaysketch.answers.bands import Bands
 from decaysketch.answers.questions import View
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.contract.snapshot import Fed, Snapshot, marks_of
+from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import cohen_strauss, stratified, wire
 from decaysketch.querytime.state import SketchState, digest_of
+from decaysketch.querytime.verdicts import verdicts_of
 
 __all__ = ["Estimator", "QueryTimeSnapshot"]
 
@@ -130,6 +133,17 @@ class QueryTimeSnapshot(Snapshot):
     def identified(self) -> Identified:
         state = self.states[0]
         return Identified(state.ids, state.weights, state.times, state.value_keys)
+
+    def verdicts(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+    ) -> npt.NDArray[np.int8]:
+        """See :meth:`DecaySketch.verdicts`; nothing is copied."""
+        batch = prepare(self.params, values, weights, timestamps, ids)
+        return verdicts_of(self.states, batch)
 
     def bags(self) -> Sequence[SketchState]:
         return self.states

@@ -74,8 +74,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         port=0,
         log_config=None,
         access_log=False,
-        # a request as a parameter, percent-encoded: by default uvicorn cuts off longer heads itself
-        h11_max_incomplete_event_size=1 << 19,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

@@ -96,6 +96,7 @@ def test_verdicts_are_what_the_states_before_and_after_say(case: Case, data: Any
     before, digest = states_of(sketch), sketch.digest()
     given_, named = case.columns(batch)
     verdicts = sketch.verdicts(*given_, **named)
+    np.testing.assert_array_equal(sketch.snapshot().verdicts(*given_, **named), verdicts)
     assert sketch.copy().digest() == sketch.digest() == digest
     sketch.update(*given_, **named)
     states = list(map(held, before)), list(map(held, states_of(sketch)))

@@ -236,6 +236,9 @@ class TestEveryVariant:
         blob = kind(sketch.to_bytes())
         assert families.family_of(blob) == recipe.family
         assert recipe.decode(blob) == families.decode(blob, params=recipe.params) == sketch
+        held = recipe.decode_snapshot(blob)
+        assert (held.digest, held.to_bytes()) == (sketch.digest(), sketch.to_bytes())
+        assert held.thaw() == sketch
 
     def test_a_refused_batch_or_time_changes_nothing(
         self, example: Example, recipe: Recipe
@@ -292,6 +295,7 @@ class TestEveryVariant:
             lambda: one | two,
             lambda: ds.merge([one, two]),
             lambda: recipe.decode(two.to_bytes()),
+            lambda: recipe.decode_snapshot(two.to_bytes()),
             lambda: families.decode(two.to_bytes(), params=recipe.params),
         ):
             with pytest.raises(ds.IncompatibleSketchError, match=f"seed: {seeds[0]} != {seeds[1]}"):
@@ -311,6 +315,9 @@ class TestEveryVariant:
             assert recipe.differences(theirs.recipe) == differ
             with pytest.raises(ds.IncompatibleSketchError) as caught:
                 recipe.decode(other.to_bytes())
+            assert caught.value.fields == differ
+            with pytest.raises(ds.IncompatibleSketchError) as caught:
+                recipe.decode_snapshot(other.to_bytes())
             assert caught.value.fields == differ
             with pytest.raises(ds.IncompatibleSketchError) as caught:
                 ds.merge([sketch, other])

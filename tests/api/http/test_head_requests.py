@@ -123,7 +123,9 @@ def test_over_a_connection_that_goes_on(
                 connection.sendall(request.encode())
                 received = b""
                 while b"\r\n\r\n" not in received:
-                    received += connection.recv(65536)
+                    more = connection.recv(65536)
+                    assert more, "the connection was closed"
+                    received += more
                 head, _, rest = received.partition(b"\r\n\r\n")
                 assert head.startswith(b"HTTP/1.1 ")
                 assert b"content-length: 0" not in head.lower()

@@ -13,7 +13,7 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -566,12 +566,16 @@ def test_the_body_of_a_stranger_is_not_awaited(
         assert stranger.recv(65536).startswith(b"HTTP/1.1 401")
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHost: loc"])
+@pytest.mark.parametrize(
+    ("begun", "drop"),
+    [(b"", b""), (b"GET /healthz HTTP/1.1\r\nHost: loc", b"x"), (b"\r\n", b"\r\n")],
+)
 @pytest.mark.parametrize("served", [0, 1])
 def test_a_head_that_drips_is_cut_off(
     serving: Callable[..., AbstractContextManager[int]],
     monkeypatch: pytest.MonkeyPatch,
     begun: bytes,
+    drop: bytes,
     served: int,
 ) -> None:
     monkeypatch.setattr(head_timeout, "HEAD_TIMEOUT_S", 0.5)
@@ -585,8 +589,7 @@ def test_a_head_that_drips_is_cut_off(
         slow.sendall(begun)
         while True:
             try:
-                if begun:
-                    slow.sendall(b"x")
+                slow.sendall(drop)
                 slow.settimeout(0.1)
                 if slow.recv(65536) == b"":
                     break
@@ -597,6 +600,39 @@ def test_a_head_that_drips_is_cut_off(
         # a connection that was served and is silent has the time that uvicorn gives it
         limit_s = 5 if served and not begun else 0.5
         assert time.monotonic() - began >= limit_s - 0.1
+
+
+def test_a_head_without_an_end_is_cut_off(
+    serving: Callable[..., AbstractContextManager[int]],
+) -> None:
+    fields = "".join(f"X-{number}: {'x' * 1000}\r\n" for number in range(1000)).encode()
+    with serving() as port, socket.create_connection(("127.0.0.1", port)) as long:
+        with suppress(ConnectionError):  # it may be closed by then
+            long.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + fields)
+        with suppress(ConnectionError):
+            assert _read_until_closed(long).startswith(b"HTTP/1.1 400")
+
+
+def test_a_long_head_is_read(serving: Callable[..., AbstractContextManager[int]]) -> None:
+    heading = f"GET /healthz?{'x' * 200_000} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    with serving() as port, socket.create_connection(("127.0.0.1", port)) as long:
+        for at in range(0, len(heading), 10_000):
+            long.sendall(heading[at : at + 10_000].encode())
+            time.sleep(0.001)
+        long.sendall(b"\r\n")
+        assert _read_until_closed(long).startswith(b"HTTP/1.1 200")
+
+
+def test_requests_in_one_piece_are_answered_in_turn(
+    serving: Callable[..., AbstractContextManager[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_timeout, "HEAD_TIMEOUT_S", 0.5)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving() as port, socket.create_connection(("127.0.0.1", port)) as both:
+        both.sendall(whole * 3 + whole[:20])
+        began = time.monotonic()
+        assert _read_until_closed(both).count(b"HTTP/1.1 200") == 3
+        assert time.monotonic() - began >= 0.4, "the fourth had its time"
 
 
 def test_a_long_answer_is_not_cut_off_by_the_limit_of_the_head(

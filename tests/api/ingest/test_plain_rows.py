@@ -11,7 +11,7 @@ import pytest
 
 from api.ingest import json_rows
 from api.ingest.columns import Form, Raw, check
-from api.ingest.json_rows import read_lines
+from api.ingest.json_rows import MAX_LINE_BYTES, read_lines
 from api.ingest.plain_rows import plain_reader
 from decaysketch import SketchParams
 from decaysketch.asyncwindow import MedianParams, SumParams
@@ -89,13 +89,13 @@ def lines_of(draw: random.Random) -> Iterator[str]:
 
 def as_with_care(body: bytes, form: Form) -> Raw:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_rows, "plain_reader", lambda _form: lambda _line: None)
+        patch.setattr(json_rows, "plain_reader", lambda _form: lambda _lines: None)
         return read_lines(body, form)
 
 
 def plain(lines: Sequence[bytes], form: Form) -> int:
     read = plain_reader(form)
-    return sum(read(line) is not None for line in lines)
+    return sum(read([line]) is not None for line in lines)
 
 
 def assert_read_alike(body: bytes, form: Form) -> None:
@@ -164,13 +164,37 @@ def test_every_kind_of_value_in_every_place(form: Form) -> None:
     ],
 )
 def test_a_line_that_may_mean_something_else_is_not_plain(line: str) -> None:
-    assert plain_reader(FORMS[0])(line.encode()) is None
+    assert plain_reader(FORMS[0])([line.encode()]) is None
     assert_read_alike(line.encode(), FORMS[0])
 
 
 def test_an_object_over_two_lines_is_two_rows_at_fault() -> None:
     raw = read_lines(b'{"time": 1,\n"id": 7}\n', FORMS[0])
     assert (raw.rows, len(raw.refusals)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"time": 1,\n"id": 7} {"time": 2, "id": 8}',
+        b'{"time": 1, "id": 7} {"time": 2,\n"id": 8}',
+        b'{"time": 1, "id": "}\n"} {"time": 2, "id": 8}',
+        b'{"time": 1, "id": ["a"\n, 1]}\n{"time": 2, "id": 8} {"time": 3, "id": 9}',
+        b'{"time": 1, "id": 7, "id": 7}\n{"time": 1}',
+        b'{"time": 1, "id": "a\\"b"}\n{"time": 1, "id": 7, "value": 2, "weight": 3}',
+    ],
+)
+def test_as_many_objects_as_lines_are_not_one_a_line(body: bytes) -> None:
+    assert plain_reader(FORMS[0])(body.split(b"\n")) is None
+    assert_read_alike(body, FORMS[0])
+
+
+def test_lines_beside_one_that_is_not_plain_are_read_as_they_are() -> None:
+    sound = [b'{"time": %d, "id": "t-%d", "value": 1.5}' % (each, each) for each in range(1500)]
+    for odd in (b"", b" ", b"[]", b'{"time": 1}', b" " * MAX_LINE_BYTES + b" {}"):
+        for place in (0, 511, 512, 1499):
+            lines = [*sound[:place], odd, *sound[place:]]
+            assert_read_alike(b"\n".join(lines), FORMS[0])
 
 
 def test_lines_as_clients_write_them_are_plain() -> None:

@@ -62,6 +62,38 @@ def test_a_post_is_folded_in(stream: TestClient) -> None:
     assert stream.get("/v1/streams/s/sketch").content == blob
 
 
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("source=a", 200),
+        ("source=%61", 200),
+        ("source=a&odd=1", 200),
+        ("odd=1&source=a", 200),
+        ("source=a&first=1&next=9", 200),
+        ("source=a&%66irst=1&next=9", 200),
+        ("source=a&first=1", 422),
+        ("source=a&next=x", 422),
+        ("source=a&source=", 422),
+        ("source=", 422),
+        ("odd=a", 422),
+    ],
+)
+def test_parameters_mean_the_same_however_they_are_written(
+    stream: TestClient, query: str, status: int
+) -> None:
+    """What is plain goes another way than what has to be looked at."""
+    media = {"content-type": "application/octet-stream"}
+    url = "/v1/streams/s/sketches"
+    answer = stream.post(f"{url}?{query}", content=build(1).to_bytes(), headers=media)
+    assert answer.status_code == status, answer.text
+    if status == 200:
+        interval = {"first": 1, "next": 9} if "next" in query else None
+        assert answer.json()["source"] == "a"
+        assert answer.json()["sketches"][0]["interval"] == interval
+    url = "/v1/streams/-/sketches"  # no name of a stream
+    assert stream.post(f"{url}?{query}", content=b"", headers=media).status_code == 422
+
+
 def test_the_same_bytes_again_change_nothing(stream: TestClient) -> None:
     blob = build(1).to_bytes()
     post(stream, blob)

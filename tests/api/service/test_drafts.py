@@ -16,6 +16,7 @@ from api.errors import NoRoomError, RevokedSourceError
 from api.journal import log
 from api.journal.model import StorageError
 from api.journal.sql import SqlStorage
+from api.service import committer
 from api.service.admission import RowLimits
 from api.service.aggregator import Aggregator, Limits
 from api.service.drafts import Draft, Incoming
@@ -106,6 +107,21 @@ async def test_who_brings_what_cannot_be_decoded_is_told_and_the_others_are_comm
     assert stream.totals().posts == 4
     names = {name for each in sent for name in each.threads}
     assert threading.main_thread().name not in names
+    assert all(len(each.threads) == 1 for each in sent)
+
+
+async def test_not_too_much_is_decoded_before_a_transaction(
+    aggregate: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = await aggregate()
+    stream, _ = await here.create("s", FORM)
+    monkeypatch.setattr(committer, "_DECODED_ROWS", 700)
+    sent = [Sent(stream, build(seed).to_bytes()) for seed in range(5)]
+    drafts = [each.draft for each in sent]
+    drafts[3].sketches(), drafts[4].sketches()  # what was decoded before does not count
+    await asyncio.gather(*(here.post(stream, "a", draft) for draft in drafts))
+    assert isinstance(here.observer, Transactions)
+    assert here.observer.posts == [2, 3]
     assert all(len(each.threads) == 1 for each in sent)
 
 
