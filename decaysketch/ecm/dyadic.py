@@ -153,8 +153,9 @@ def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> t
         share = _number("phi", phi)
         if not 0.0 < share <= 1.0:
             raise ParameterError(f"phi is {phi!r}; expected a number above 0, at most 1")
-        # The product may be rounded up.
-        return math.nextafter(share * all_.lower, 0.0), share * all_.upper
+        # The product may be rounded up; where all that is sure is that there may be something, any
+        # key of which there may be something may reach the share.
+        return max(math.nextafter(share * all_.lower, 0.0), math.ulp(0.0)), share * all_.upper
     least = _number("threshold", threshold)
     if not 0.0 < least < math.inf:
         raise ParameterError(f"threshold is {threshold!r}; expected a finite number above 0")
