@@ -252,22 +252,22 @@ def _page_6(log: Log, measured: list[Measured], seeds: int, folder: Path) -> Rep
         headings = ["sketch", *_WAYS, *(f"{way} : one" for way in _WAYS[1:]), "KB, sum or flat",
                     "KB, tree"]  # fmt: skip
         tables.append(Table(_NAMES[query], headings, rows))
-    tables.append(_cell_table(measured, epsilons))
+    tables.append(_cell_table(measured, "epsilon", epsilons))
     _draw_6(folder / f"ecm-figure-6-{log.name}.png", title, setting, measured)
     return _report(
         "ecm-figure-6", title, log, setting, tables, _claims_6(measured), measured, folder
     )
 
 
-def _cell_table(measured: list[Measured], epsilons: list[float]) -> Table:
+def _cell_table(measured: list[Measured], name: str, values: Sequence[float]) -> Table:
     rows = []
     for kind in KINDS:
-        for epsilon in epsilons:
-            part = _of(measured, kind=kind, epsilon=epsilon, query="point")
+        for value in values:
+            part = _of(measured, kind=kind, query="point", **{name: value})
             by = {way: _mean(_of(part, way=way), "cells") for way in _WAYS}
             rows.append(
                 [
-                    f"{kind}, epsilon {epsilon}",
+                    f"{kind}, {name} {value}",
                     *(f"{by[way]:.5f}" for way in _WAYS),
                     *(f"{by[way] / by['one site']:.3f}" for way in _WAYS[1:]),
                 ]
@@ -302,9 +302,16 @@ def _claims_6(measured: list[Measured]) -> list[Claim]:
                 "at most",
             )
         )
-    claims += [
+    return claims + _own_claims(measured, "16")
+
+
+def _own_claims(measured: list[Measured], sites: str) -> list[Claim]:
+    """Of cells. The paper's estimate is no measure of merging: cells that err low hide collisions,
+    so trees come out better by it than one site, and sums, which err least, worse by half a percent
+    where collisions are all of the error."""
+    claims = [
         Claim(
-            f"{way} of 16, {_KINDS[kind]}: error of cells over that of one site (ours)",
+            f"{way} of {sites}, {_KINDS[kind]}: error of cells over that of one site (ours)",
             _ratio(measured, way, "cells", kind=kind, query="point"),
             bound,
             "at most",
@@ -314,13 +321,13 @@ def _claims_6(measured: list[Measured]) -> list[Claim]:
     ]
     claims += [
         Claim(
-            f"{way} of 16, {_NAMES[query]}, waves: error over that of one site (ours)",
-            _ratio(measured, way, kind="wave", query=query),
-            bound,
+            f"flat of {sites}, {_NAMES[query]}, {_KINDS[kind]}: error over that of one site (ours)",
+            _ratio(measured, "flat", kind=kind, query=query),
+            _OURS[1][1],
             "at most",
         )
-        for way, bound in _OURS
         for query in _QUERIES
+        for kind in KINDS
     ]
     return claims
 
@@ -382,18 +389,8 @@ def _page_7(log: Log, measured: list[Measured], seeds: int, folder: Path) -> Rep
         headings = ["sketch", *_WAYS, *(f"{way} : one" for way in _WAYS[1:]), "KB, sum or flat",
                     "KB, tree", "slack, tree"]  # fmt: skip
         tables.append(Table(_NAMES[query], headings, rows))
-    claims = [
-        Claim(
-            f"{way} of {sites[0]} to {sites[-1]}, {_NAMES[query]}, {_KINDS[kind]}: error over that "
-            "of one site (ours)",
-            _ratio(measured, way, kind=kind, query=query),
-            bound,
-            "at most",
-        )
-        for way, bound in _OURS
-        for query in _QUERIES
-        for kind in KINDS
-    ]
+    tables.append(_cell_table(measured, "sites", sites))
+    claims = _own_claims(measured, f"{sites[0]} to {sites[-1]}")
     _draw_7(
         folder / f"ecm-figure-7-{log.name}.png",
         f"{title}; waves solid, histograms dashed",
