@@ -223,7 +223,7 @@ def range_count(grid: Grid, low: int, high: int, *, confidence: float = 0.95) ->
 def rank(grid: Grid, key: int, *, confidence: float = 0.95) -> Estimate:
     """The relative rank of a key: the share of the decayed count of keys up to it, itself included.
 
-    NaN where there is nothing. Errors as :func:`range_count`.
+    NaN where the total is 0. Errors as :func:`range_count`.
     """
     confidence = check_confidence(confidence)
     bits = _key_bits(grid, "a rank")
@@ -242,7 +242,7 @@ def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
     Returns:
         An estimate whose value and ends are keys as float64, so rounded above 2^53. The interval is
         that of the ranks that the quantile may have, read as keys; it has no sure end. NaN where
-        there is nothing, as far as the total tells. O(depth F) for each layer.
+        the total is 0. O(depth F) for each layer.
 
     Raises:
         ParameterError: the sketch has no ``key_bits``, or another ``q``.
