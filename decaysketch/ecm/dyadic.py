@@ -242,7 +242,7 @@ def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
     Returns:
         An estimate whose value and ends are keys as float64, so rounded above 2^53. The interval is
         that of the ranks that the quantile may have, read as keys; it has no sure end. NaN where
-        there is nothing. O(depth F) for each layer.
+        there is nothing, as far as the total tells. O(depth F) for each layer.
 
     Raises:
         ParameterError: the sketch has no ``key_bits``, or another ``q``.

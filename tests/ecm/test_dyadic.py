@@ -198,7 +198,9 @@ def test_no_key_and_no_range_is_larger_than_its_sure_end(
     middle = dyadic.quantile(grid, 0.5)
     if truth.sum() > 0.0:
         assert 0.0 <= rank.lower <= rank.value <= rank.upper <= 1.0
-        assert 0.0 <= middle.lower <= middle.value <= middle.upper <= 255.0
+        known = points.total(grid).value > 0.0  # before the clock it may be taken for nothing
+        assert 0.0 <= middle.lower <= middle.upper <= 255.0
+        assert middle.lower <= middle.value <= middle.upper or not known
 
 
 def test_no_heavy_hitter_is_missed_in_random_trees() -> None:
