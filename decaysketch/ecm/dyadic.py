@@ -153,8 +153,9 @@ def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> t
         share = _number("phi", phi)
         if not 0.0 < share <= 1.0:
             raise ParameterError(f"phi is {phi!r}; expected a number above 0, at most 1")
-        # The product may be rounded up.
-        return math.nextafter(share * all_.lower, 0.0), share * all_.upper
+        # The product may be rounded up; where all that is sure is that there may be something, any
+        # key of which there may be something may reach the share.
+        return max(math.nextafter(share * all_.lower, 0.0), math.ulp(0.0)), share * all_.upper
     least = _number("threshold", threshold)
     if not 0.0 < least < math.inf:
         raise ParameterError(f"threshold is {threshold!r}; expected a finite number above 0")
@@ -222,7 +223,7 @@ def range_count(grid: Grid, low: int, high: int, *, confidence: float = 0.95) ->
 def rank(grid: Grid, key: int, *, confidence: float = 0.95) -> Estimate:
     """The relative rank of a key: the share of the decayed count of keys up to it, itself included.
 
-    NaN where there is nothing. Errors as :func:`range_count`.
+    NaN where the total is 0. Errors as :func:`range_count`.
     """
     confidence = check_confidence(confidence)
     bits = _key_bits(grid, "a rank")
@@ -241,7 +242,7 @@ def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
     Returns:
         An estimate whose value and ends are keys as float64, so rounded above 2^53. The interval is
         that of the ranks that the quantile may have, read as keys; it has no sure end. NaN where
-        there is nothing. O(depth F) for each layer.
+        the total is 0. O(depth F) for each layer.
 
     Raises:
         ParameterError: the sketch has no ``key_bits``, or another ``q``.

@@ -496,8 +496,10 @@ def _window(cells: Cells, fading: _Fading) -> tuple[Float64Array, Float64Array, 
 
 def _decayed(cells: Cells, fading: _Fading) -> tuple[Float64Array, Float64Array, Float64Array]:
     """Decayed counts. The value is the middle, where that is no further from either end than the
-    relative error of a cell allows."""
+    relative error of a cell allows; before the clock, nothing bounds that error."""
     lo, hi = cells.decayed(fading.weigh, fading.now)
+    if cells.clock is not None and cells.clock > fading.now:
+        return lo, hi, 0.5 * (lo + hi)
     error = cell_error(cells.kind, cells.layer.slots)
     value = np.minimum(np.maximum(0.5 * (lo + hi), (1.0 - error) * hi), (1.0 + error) * lo)
     return lo, hi, value

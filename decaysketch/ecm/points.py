@@ -200,7 +200,7 @@ def total(grid: Grid, *, confidence: float = 0.95) -> Estimate:
 def share(
     grid: Grid, word: int, *, confidence: float = 0.95, estimator: Estimator = "debiased"
 ) -> Estimate:
-    """The share of one key in the decayed count of all events; NaN where there are none.
+    """The share of one key in the decayed count of all events; NaN where the total is 0.
 
     The ends are those of its count over the sure ends of the total. Arguments and errors as
     :func:`counts`.
@@ -220,7 +220,9 @@ def share_of(part: Estimate, whole: Estimate) -> Estimate:
     assert part.sure_upper is not None
     upper = _ratio(part.upper, whole.lower)
     lower = part.lower / whole.upper
-    value = min(max(_ratio(part.value, whole.value), lower), upper)
+    value = math.nan
+    if whole.value > 0.0:
+        value = min(max(_ratio(part.value, whole.value), lower), upper)
     return Estimate(
         value=value,
         lower=lower,

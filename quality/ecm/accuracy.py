@@ -191,11 +191,12 @@ def _page(log: Log, trials: list[Measured], seeds: int, folder: Path) -> Report:
         f"{log.windows[0]:,} to {log.window:,} {log.unit}; delta = {DELTA}; {seeds} hash seeds"
     )
     title = "Figure 5: errors against memory at one site"
+    tried = ", one of ECM-RW" if any(m.kind == "rw" for m in measured) else ""
     _draw(folder / f"{name}.png", title, setting, measured)
     report = Report(
         name,
         f"{title}: {log.name}",
-        f"{setting}, one of ECM-RW; sizes by theorems 1 to 3. Errors are relative to all events of "
+        f"{setting}{tried}; sizes by theorems 1 to 3. Errors are relative to all events of "
         "the window (self-joins: to its square); mean and largest over windows and, for points, "
         "keys, each averaged over seeds. 'minimum' is the paper's estimator. Memory is what is "
         "allocated, the total's own cell included.",
@@ -303,6 +304,8 @@ def _draw(path: Path, title: str, setting: str, measured: list[Measured]) -> Non
                     for m in measured
                     if (m.kind, m.estimator, m.query) == (kind, estimator, query)
                 ]
+                if not part:
+                    continue
                 part.sort(key=lambda m: m.epsilon)
                 memory = [m.memory / 1024 for m in part]
                 for number, style in enumerate(("-", "--")):

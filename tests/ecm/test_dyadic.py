@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from decaysketch import decay, errors
 from decaysketch.ecm import dyadic, points
-from decaysketch.ecm.grids import Grid, read
+from decaysketch.ecm.grids import Grid, LayerGrid, read
 from quality.ecm import trees
 from tests.ecm.exact import Stream, counters, flat, read_exactly, tree
 from tests.ecm.test_points import DECAYS, streams
@@ -47,6 +48,19 @@ def test_heavy_hitters_of_counted_nodes() -> None:
     assert len(dyadic.heavy_hitters(grid, threshold=5)) == 0
     assert [each.key for each in dyadic.heavy_hitters(grid, 0.1)] == [1, 5, 15, 6, 9]
     assert len(dyadic.heavy_hitters(direct(Stream([], [])), 0.1)) == 0
+
+
+def test_a_share_of_a_total_that_may_be_nothing_is_reached_by_all_that_may_be_there() -> None:
+    """As of few events before the clock, or of weights near the smallest float64."""
+    stream = Stream(KEYS, range(10))
+    layers = tree(4, 2, 4, 2, 2)
+    grid = read([counters(stream, layers, 1)], layers, 1, decay.window(0), 1, key_bits=4)
+    nothing = LayerGrid(grid.root.layer, 1, grid.root.lo * 0.0, grid.root.hi, grid.root.value)
+    grid = replace(grid, layers=(nothing, *grid.layers[1:]))
+    found = dyadic.heavy_hitters(grid, 0.5)
+    assert 1 in found.keys.tolist()
+    assert (found.counts.sure_upper > 0.0).all()
+    assert not len(dyadic.heavy_hitters(direct(Stream([], [])), 0.5))
 
 
 def test_ranges_ranks_and_quantiles_of_counted_nodes() -> None:
@@ -182,9 +196,11 @@ def test_no_key_and_no_range_is_larger_than_its_sure_end(
     assert 0.0 <= answer.lower <= answer.value <= answer.upper <= answer.sure_upper
     rank = dyadic.rank(grid, low)
     middle = dyadic.quantile(grid, 0.5)
-    if truth.sum() > 0.0:
-        assert 0.0 <= rank.lower <= rank.value <= rank.upper <= 1.0
-        assert 0.0 <= middle.lower <= middle.value <= middle.upper <= 255.0
+    for found, end in ((rank, 1.0), (middle, 255.0)):
+        assert 0.0 <= found.lower <= found.upper <= end
+        # Before the clock the total may be taken to be 0 though there is something.
+        assert math.isnan(found.value) == (points.total(grid).value == 0.0)
+        assert math.isnan(found.value) or found.lower <= found.value <= found.upper
 
 
 def test_no_heavy_hitter_is_missed_in_random_trees() -> None:

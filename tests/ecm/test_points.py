@@ -398,7 +398,9 @@ def ends_hold(grid: Grid, stream: Stream, keys: int = 12) -> None:
         if truth.sum() > 0.0:
             assert part.sure_upper is not None
             assert truth[word] / truth.sum() <= part.sure_upper * (1 + 1e-12)
-            assert 0.0 <= part.lower <= part.value <= part.upper <= part.sure_upper <= 1.0
+            assert 0.0 <= part.lower <= part.upper <= part.sure_upper <= 1.0
+            assert math.isnan(part.value) == (whole.value == 0.0)
+            assert math.isnan(part.value) or part.lower <= part.value <= part.upper
 
 
 @settings(deadline=None, max_examples=150)
