@@ -21,7 +21,7 @@ from typing import Final
 from rich.console import Console
 
 import decaysketch as ds
-from quality.ecm import accuracy, cells, promises, rates, sites
+from quality.ecm import accuracy, cells, choice, promises, rates, sites
 from quality.ecm.logs import FOLDER, LOGS, Log, load
 from quality.figures.report import Report
 
@@ -34,9 +34,15 @@ STUDIES: Final = {
     "figure-6": "errors against network of 16 sites, and table 4",
     "figure-7": "errors and network of 2 to 256 sites",
     "promises": "accuracy, intervals, sure ends and debiased answers over seeds",
+    "which-sketch": "counts of keys, per byte, beside a DecaySketch",
 }
 _WINDOWS: Final = 100_000
-_SEEDS: Final = {"figure-5": (3, 20), "figure-6": (3, 20), "figure-7": (2, 10)}
+_SEEDS: Final = {
+    "figure-5": (3, 20),
+    "figure-6": (3, 20),
+    "figure-7": (2, 10),
+    "which-sketch": (3, 20),
+}
 _PROMISES: Final = (100, 500)
 
 
@@ -65,8 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"--{name} is {given}; expected {least} or more")
     if not options.names:
         for name, text in STUDIES.items():
-            print(f"{name:<9} {text}")
-        print(f"{'all':<9} all of these")
+            print(f"{name:<12} {text}")
+        print(f"{'all':<12} all of these")
         return 0
 
     names = [name for name in STUDIES if "all" in options.names or name in options.names]
@@ -108,6 +114,8 @@ def _run(name: str, logs: list[Log], options: argparse.Namespace) -> list[Report
     seeds = options.seeds or _SEEDS[name][options.full]
     if name == "figure-5":
         return accuracy.produce(logs, seeds, jobs, folder)
+    if name == "which-sketch":
+        return [choice.produce(logs, seeds, jobs, folder)]
     if name == "figure-6":
         return sites.produce_figure_6(logs, seeds, jobs, folder)
     return sites.produce_figure_7(logs, seeds, jobs, folder)

@@ -47,7 +47,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["ecm-cells", "ecm-figure-5-small", "ecm-figure-6-small", "ecm-figure-7-small", "ecm-promises"],
+    [
+        "ecm-cells",
+        "ecm-figure-5-small",
+        "ecm-figure-6-small",
+        "ecm-figure-7-small",
+        "ecm-promises",
+        "ecm-which-sketch",
+    ],
 )
 def test_study_is_written(name: str, written: Path) -> None:
     assert (written / f"{name}.png").read_bytes().startswith(b"\x89PNG")
