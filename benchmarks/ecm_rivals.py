@@ -57,9 +57,10 @@ class Events(NamedTuple):
     window: int
 
     def head(self, count: int) -> Events:
-        """The first so many, with the window cut to half of their span."""
+        """The first so many, with the window cut to half of their span where it is longer."""
         times = self.times[:count]
-        return Events(self.words[:count], times, int(times[-1] - times[0]) // 2)
+        window = min(self.window, int(times[-1] - times[0]) // 2)
+        return Events(self.words[:count], times, window)
 
     def exact(self, window: int | None) -> tuple[npt.NDArray[np.uint64], Float64Array]:
         """Keys of a window, or of all time, and how often each came."""
@@ -320,8 +321,8 @@ def _errors(found: dict[_Rival, _Measured]) -> Table:
         ],
         labels=2,
         notes=[
-            f"ECM-sketches have epsilon {EPSILON}, delta {DELTA}; count-min and probstructs have as "
-            f"many rows and columns; frequent items 2^{LG_ITEMS} places."
+            f"ECM-sketches have epsilon {EPSILON}, delta {DELTA}; count-min and probstructs as many"
+            f" rows and columns; frequent items 2^{LG_ITEMS} places."
         ],
     )  # fmt: skip
 
