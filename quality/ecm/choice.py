@@ -4,8 +4,9 @@ Both are asked for the decayed count of every key of a log, under a window, an e
 polynomial decay, when the log ends. Errors are relative to the decayed count of all events: their
 mean over all keys that have a count, and over the 20 heaviest. Bytes are those that are sent. A
 ``DecaySketch`` samples the events, each named by an id of 36 bits, and groups the sample by key; it
-is told an event once, though it need not be. The log itself is in the table, too: every event of
-the window, 12 bytes each, without an error.
+is told an event once, though it need not be. Two rows more are in the table: the log itself, every
+event of the window, 12 bytes each; and what answers 0 for every key has as an error, which says how
+much of a mean over all keys there is to be known.
 
 Rates are of one process: batches of 10,000 events, and all keys with their intervals, just after an
 update and again. The fastest slice is given, and its ratio to ``numpy.sort``.
@@ -244,13 +245,12 @@ def produce(logs: Sequence[Log], seeds: int, jobs: int, folder: Path) -> Report:
 
 def _table(log: Log, trials: Sequence[Trial]) -> Table:
     window = log.exact(log.window)
-    rows = [
-        [
-            "every event of the window",
-            f"{window.sum() * _EVENT_BYTES:,}",
-            *["0"] * (2 * len(DECAYS)),
-        ]
-    ]
+    rows = [["every event", f"{window.sum() * _EVENT_BYTES:,}", *["0"] * (2 * len(DECAYS))]]
+    silence = ["0 for every key", "0"]
+    for exact in (_exact(log, decay) for decay in _decays(log).values()):
+        counts = exact[exact > 0.0]
+        silence += [f"{error:.5f}" for error in _errors(np.zeros_like(counts), counts)]
+    rows.append(silence)
     mine = [trial for trial in trials if trial.log == log.name]
     for sketch, estimator in dict.fromkeys((t.sketch, t.estimator) for t in mine):
         part = [t for t in mine if (t.sketch, t.estimator) == (sketch, estimator)]
@@ -258,14 +258,7 @@ def _table(log: Log, trials: Sequence[Trial]) -> Table:
         row.append(f"{np.mean([t.sent for t in part]):,.0f}")
         for decay in DECAYS:
             some = [t for t in part if t.decay == decay]
-            row += (
-                [
-                    f"{np.mean([getattr(t, name) for t in some]):.5f}"
-                    for name in ("mean", "heaviest")
-                ]
-                if some
-                else ["-", "-"]
-            )
+            row += [_mean_of([t.mean for t in some]), _mean_of([t.heaviest for t in some])]
         rows.append(row)
     headings = ["sketch", "bytes"]
     for decay in DECAYS:
@@ -274,6 +267,10 @@ def _table(log: Log, trials: Sequence[Trial]) -> Table:
         f"{log.title}: {len(log.keys):,} events, {np.count_nonzero(window):,} keys in the window"
     )
     return Table(title, headings, rows)
+
+
+def _mean_of(errors: list[float]) -> str:
+    return f"{np.mean(errors):.5f}" if errors else "-"
 
 
 def _rates_table(log: Log) -> Table:
