@@ -208,7 +208,7 @@ def measure(repetitions: int) -> Section:
         for kind in get_args(Kind)
     ]  # fmt: skip
     section = Section(
-        "Cells of the ECM-sketch",
+        "The ECM-sketch",
         f"Three rows of cells as wide as epsilon takes, which have counted {EVENTS:,} events of a "
         f"Zipf stream (exponent 1.2). Weights are from 1 to {MOST_WEIGHT:,}. One window: the "
         "values of all cells are there, and each key takes the least of its rows. A window a key: "
