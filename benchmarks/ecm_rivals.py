@@ -1,7 +1,8 @@
 """Counts of keys by others: exactly, without time, and by another ECM-sketch, in one run with ours.
 
 All count the stream of ``ecm.py`` and are asked how often each key came in the last half of it, or
-ever where they know no time; so is ours, beside those. Those that take one event at a time get plain Python numbers.
+ever where they know no time; so is ours, beside those. Those that take one event at a time get
+plain Python numbers.
 
 * *a deque for each key*: its times in the window, in a dictionary; exact, for one window that was
   chosen beforehand.
@@ -260,6 +261,8 @@ class _Measured(NamedTuple):
 
 
 def _measure(rival: _Rival, events: Events, repetitions: int) -> _Measured:
+    warm = events.head(1_000)  # imports, and what is compiled or started once
+    rival.ask(rival.feed(rival.make(warm), warm), warm, warm.exact(None)[0])
     asked = events.exact(events.window if rival.window else None)
     update = question = float("inf")
     for _ in range(repetitions):
