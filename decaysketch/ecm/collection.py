@@ -324,8 +324,12 @@ class ECMCollection(AskedOfCells, Summarized):
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self.copy()
 
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[bytes]]:
-        return type(self).from_bytes, (self.to_bytes(),)
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[ECMParams, bytes]]:
+        return type(self)._unpickled, (self._params, self.to_bytes())
+
+    @classmethod
+    def _unpickled(cls, params: ECMParams, blob: bytes) -> Self:
+        return cls.from_bytes(blob, params=params)
 
     def __eq__(self, other: object) -> bool:
         """Whether both hold the same states, with equal parameters."""

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from decaysketch.answers.ensemble import median_deviation
 from decaysketch.answers.estimate import Estimate, check_confidence
 from decaysketch.core.special import ndtri
-from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_estimator
+from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_estimator, is_exact
 from decaysketch.ecm.joins import moment_of
 from decaysketch.ecm.points import Counts, check_word, counts, share_of, total
 from decaysketch.errors import ParameterError, UnanswerableQueryError
@@ -130,7 +130,7 @@ def heavy_hitters(
     bits = _key_bits(grid, "heavy hitters")
     all_ = total(grid)
     low, high = _thresholds(phi, threshold, all_)
-    if all_.upper > 0.0 and grid.refused >= low:
+    if grid.refused > 0.0 and grid.refused >= low:
         raise UnanswerableQueryError(
             f"threshold is {low:.6g}, and {grid.refused:.6g} came too late to be counted: any key "
             "may reach it"
@@ -153,8 +153,9 @@ def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> t
         share = _number("phi", phi)
         if not 0.0 < share <= 1.0:
             raise ParameterError(f"phi is {phi!r}; expected a number above 0, at most 1")
-        # The product may be rounded up.
-        return math.nextafter(share * all_.lower, 0.0), share * all_.upper
+        # The product may be rounded up; where all that is sure is that there may be something, any
+        # key of which there may be something may reach the share.
+        return max(math.nextafter(share * all_.lower, 0.0), math.ulp(0.0)), share * all_.upper
     least = _number("threshold", threshold)
     if not 0.0 < least < math.inf:
         raise ParameterError(f"threshold is {threshold!r}; expected a finite number above 0")
@@ -162,8 +163,10 @@ def _thresholds(phi: float | None, threshold: float | None, all_: Estimate) -> t
 
 
 def _reaching(grid: Grid, bits: int, threshold: float, most: int) -> Iterator[UInt64Array]:
-    """For each layer below the root, all nodes that reach a threshold surely, as those above do."""
+    """For each layer below the root, all nodes that may reach a threshold, as those above do; what
+    has counted nothing reaches none."""
     nodes, above = np.zeros(1, np.uint64), bits
+    threshold = max(threshold, math.ulp(0.0))
     for layer in grid.layers[1:]:
         shift = layer.layer.shift
         _check_nodes(1 << (above - shift))
@@ -308,7 +311,7 @@ class _Sum(NamedTuple):
             upper=max(min(value + reach + grid.refused, most), least),
             stderr=self.deviation,
             confidence=confidence,
-            exact=least >= most,
+            exact=is_exact(least, most),
             rows=grid.leaf.layer.depth,
             collision_bias=0.0,
             caveats=grid.caveats,

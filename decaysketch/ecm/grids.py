@@ -6,8 +6,8 @@ back. So a :class:`Grid` is the same thing whether it was read from one sketch o
 collection of a thousand sites, and adding cells keeps the relative error of the sites' cells, where
 merging them would add to it (Papapetrou, Garofalakis and Deligiannakis 2015, theorem 4, does that).
 
-Windows count whole ones. Every other decay reads times, and there the ends are widened by more than
-the rounding of sums of float64 can be: they stay sure.
+Windows count whole ones. Every other decay reads times, and what was merged is divided; there the
+ends are widened by more than the rounding of sums of float64 can be: they stay sure.
 
 What a source did not count where it belongs widens answers, not cells, for it is noise of no key:
 ``refused`` may be missing from any answer, ``moved`` may be counted too much (see
@@ -42,7 +42,18 @@ from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.sizing import cell_error
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 
-__all__ = ["Counters", "Estimator", "Grid", "Held", "LayerGrid", "add", "check_estimator", "read"]
+__all__ = [
+    "Counters",
+    "Estimator",
+    "Grid",
+    "Held",
+    "LayerGrid",
+    "add",
+    "check_alike",
+    "check_estimator",
+    "is_exact",
+    "read",
+]
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -231,6 +242,11 @@ class Grid:
         return np.maximum((self.leaf.lo - share * self.most) / (1.0 - share), 0.0)
 
 
+def is_exact(lower: Any, upper: Any) -> Any:
+    """Whether sure ends, numbers or arrays, are one but for rounding."""
+    return upper * (1.0 - 4.0 * _ROUNDING) <= lower
+
+
 def check_estimator(estimator: Estimator) -> None:
     """Refuse another estimator.
 
@@ -294,10 +310,10 @@ def read(
     fading.check_heavy(seen + refused + moved)
     # What was counted too late, after now, is missing.
     missing = refused + moved if early else refused
-    root = sums[0].grid(seed, fading, math.inf)
+    root = sums[0].grid(seed, math.inf)
     most = float(root.hi[0, 0])
     return Grid(
-        (root, *(each.grid(seed, fading, most) for each in sums[1:])),
+        (root, *(each.grid(seed, most) for each in sums[1:])),
         decay,
         fading.now,
         key_bits,
@@ -427,12 +443,14 @@ class _Sum:
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
         self._lo, self._hi, self._value = np.zeros((3, layer.depth, layer.width))
+        self._rounded = False
 
     def take(self, cells: Cells, fading: _Fading, slack: float) -> None:
         """Add cells that may be off by so much."""
         if cells.clock is None:
             return
         lo, hi, value = _decayed(cells, fading) if fading.start is None else _window(cells, fading)
+        self._rounded |= slack > 0.0 or fading.start is None
         self._lo += lo / (1.0 + slack)
         if slack < 1.0:
             self._hi += hi / (1.0 - slack)
@@ -442,6 +460,7 @@ class _Sum:
 
     def count(self, held: Held, fading: _Fading, seed: int) -> None:
         """Add events, exactly."""
+        self._rounded |= fading.start is None
         counted = held.weights * fading.weigh_events(held.times)
         width = self._layer.width
         for row, columns in enumerate(columns_of(held.words, self._layer, seed)):
@@ -450,10 +469,10 @@ class _Sum:
             self._hi[row] += summed
             self._value[row] += summed
 
-    def grid(self, seed: int, fading: _Fading, most: float) -> LayerGrid:
+    def grid(self, seed: int, most: float) -> LayerGrid:
         """The sums, with ends that stay sure. No cell holds more than all."""
         lo, hi = self._lo, self._hi
-        if fading.start is None or float(hi.max(initial=0.0)) >= _EXACT:
+        if self._rounded or float(hi.max(initial=0.0)) >= _EXACT:
             lo, hi = lo * (1.0 - _ROUNDING), hi * (1.0 + _ROUNDING)
         hi = np.minimum(hi, most)
         value = np.minimum(np.maximum(self._value, lo), hi)

@@ -30,7 +30,7 @@ from decaysketch.answers.ensemble import median_deviation
 from decaysketch.answers.estimate import Estimate, check_confidence
 from decaysketch.core.special import ndtri
 from decaysketch.ecm import noise
-from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_alike, check_estimator
+from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_alike, check_estimator, is_exact
 
 __all__ = ["inner", "moment_of", "self_join"]
 
@@ -264,7 +264,7 @@ def _estimate(
         upper=upper,
         stderr=answer.deviation,
         confidence=confidence,
-        exact=lower >= surely,
+        exact=is_exact(lower, surely),
         rows=grid.leaf.layer.depth,
         collision_bias=0.0,
         caveats=caveats,

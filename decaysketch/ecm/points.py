@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from decaysketch.answers.estimate import Estimate, check_confidence
 from decaysketch.ecm import noise
-from decaysketch.ecm.grids import Estimator, Grid, check_estimator
+from decaysketch.ecm.grids import Estimator, Grid, check_estimator, is_exact
 from decaysketch.errors import ParameterError
 
 __all__ = ["Counts", "check_words", "count", "counts", "share", "total"]
@@ -91,7 +91,8 @@ class Counts:
     @cached_property
     def exact(self) -> BoolArray:
         """bool[m]: the sure ends are one."""
-        return self.sure_upper <= self.sure_lower
+        exact: BoolArray = is_exact(self.sure_lower, self.sure_upper)
+        return exact
 
     def _least(self, cells: Float64Array) -> Float64Array:
         return self._grid.leaf.least(cells, self._words)
@@ -188,7 +189,7 @@ def total(grid: Grid, *, confidence: float = 0.95) -> Estimate:
         upper=upper,
         stderr=(upper - lower) / _UNIFORM,
         confidence=confidence,
-        exact=lower >= upper,
+        exact=is_exact(lower, upper),
         rows=1,
         collision_bias=0.0,
         caveats=grid.caveats,

@@ -20,27 +20,18 @@ import numpy.typing as npt
 
 from decaysketch.ecm.sizing import Kind
 
-__all__ = ["chained", "digits", "kept_after", "kept_counts", "kept_ranks"]
+__all__ = ["chained", "digits", "kept_after", "kept_ranks"]
 
 Int64Array = npt.NDArray[np.int64]
-
-
-def kept_counts(kind: Kind, slots: int, n: Int64Array) -> Int64Array:
-    """How many ranks each cell keeps. O(cells log n).
-
-    Args:
-        kind: of the cells.
-        slots: q or B.
-        n: int64[cells], ones of each, below 2^62.
-    """
-    return kept_after(kind, slots, n, np.zeros(len(n), np.int64))
 
 
 def kept_after(kind: Kind, slots: int, n: Int64Array, rank: Int64Array) -> Int64Array:
     """How many ranks above a given one each cell keeps. O(cells log n).
 
     Args:
-        kind, slots, n: as :func:`kept_counts`.
+        kind: of the cells.
+        slots: q or B.
+        n: int64[cells], ones of each, below 2^62.
         rank: int64[cells], 0 to ``n``.
     """
     counts = np.zeros(len(n), np.int64)
@@ -73,7 +64,7 @@ def kept_ranks(kind: Kind, slots: int, n: Int64Array) -> tuple[Int64Array, Int64
     """The ranks that each cell keeps, newest first.
 
     Args:
-        kind, slots, n: as :func:`kept_counts`.
+        kind, slots, n: as :func:`kept_after`.
 
     Returns:
         (ranks int64[kept], offsets int64[cells + 1]). O(kept log kept).

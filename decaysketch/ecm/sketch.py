@@ -33,6 +33,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT, check_range, check_time, integer_column
 from decaysketch.core.params import check_integer
 from decaysketch.core.plausible_times import told
@@ -268,16 +269,15 @@ class ECMSketch(AskedOfCells, Summarized):
         bits = self._params.key_bits
         if type(key) is int:
             return -(1 << 63) <= key < 1 << 63 if bits is None else 0 <= key < 1 << min(bits, 63)
-        return bits is None and len(key) <= 256  # of text, up to 1,024 bytes
+        return bits is None and len(key) <= MAX_KEY_BYTES // 4  # a character has 4 bytes at most
 
     def _flush(self) -> None:
         """Count the single events gathered so far; each was validated when it came."""
         if not self._single_times:
             return
-        keys, self._single_keys = self._single_keys, []
-        times, self._single_times = self._single_times, []
-        weights, self._single_weights = self._single_weights, []
-        self._take(self._validated(keys, times, weights), "refuse")
+        events = self._validated(self._single_keys, self._single_times, self._single_weights)
+        self._single_keys, self._single_times, self._single_weights = [], [], []
+        self._take(events, "refuse")
 
     def _validated(self, keys: Any, timestamps: Any, weights: Any) -> Events:
         """Columns of events in order of time, none of weight 0."""
@@ -287,13 +287,7 @@ class ECMSketch(AskedOfCells, Summarized):
                 f"timestamps are {'given' if arrivals else 'None'} and clock is "
                 f"{self._params.clock!r}; expected {'none' if arrivals else 'one for each key'}"
             )
-        if (
-            (not isinstance(keys, (list, tuple, np.ndarray)) and not hasattr(keys, "__len__"))
-            or isinstance(keys, (str, bytes))
-            or (isinstance(keys, tuple) and _is_key(keys))
-        ):
-            keys = [keys]
-        words = self._params.words_of(keys)
+        words = self._params.words_of([keys] if _is_key(keys) else keys)
         if timestamps is None:
             times = np.arange(self._seen + 1, self._seen + 1 + len(words), dtype=np.int64)
         else:
@@ -506,8 +500,12 @@ class ECMSketch(AskedOfCells, Summarized):
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self.copy()
 
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[bytes]]:
-        return type(self).from_bytes, (self.to_bytes(),)
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[ECMParams, bytes]]:
+        return type(self)._unpickled, (self._params, self.to_bytes())
+
+    @classmethod
+    def _unpickled(cls, params: ECMParams, blob: bytes) -> Self:
+        return cls.from_bytes(blob, params=params)
 
     def __eq__(self, other: object) -> bool:
         """Whether both hold the same state of the same source and epoch, with equal parameters."""

@@ -13,7 +13,9 @@ What decoding promises
     :class:`~decaysketch.errors.CorruptSketchError`; in time proportional to their length, and in
     memory of at most 300 times it: how long a column is follows from what was read before, and is
     compared with what is left before anything is allocated. Cells are not built before a question
-    is asked; bytes that stand for more than 64 MB of them, and 512 times themselves, are refused.
+    is asked. What they take follows from the parameters; bytes that bring parameters of their own,
+    and stand for more than 64 MB of cells and 512 times themselves, are refused to a reader who
+    does not give them.
 
     * *Counted.* ``n < 2^62``; those of every row of every layer sum up to what the lane saw.
     * *In order.* Times of a cell fall from rank to rank, none is before the first of its lane or
@@ -41,6 +43,7 @@ from decaysketch.codec import fields
 from decaysketch.codec.fields import Reader, refuse
 from decaysketch.codec.numbers import pack_numbers, read_numbers
 from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.late import NOTHING, Events
 from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.params import Clock, ECMParams
@@ -168,6 +171,8 @@ def _put_lane(
 
 def _counts(params: ECMParams, layer: Layer, n: Int64Array, old: Int64Array) -> Int64Array:
     """How many times of each cell there are: of its ranks after the old one, and of its chain."""
+    if params.horizon is None:
+        return Cells.kept_counts(layer, params.kind, n)
     return kept_after(params.kind, layer.slots, n, old) + digits(old)
 
 
@@ -218,16 +223,17 @@ def decode(
     Raises:
         CorruptSketchError: the bytes are not ones that :func:`encode` could have written. The
             message names what was found and what was expected.
-        IncompatibleSketchError: the bytes are of a stream with other parameters than ``params``.
+        IncompatibleSketchError: the bytes are of a stream with other parameters than ``params``, or
+            of one whose cells would take very much, and ``params`` are not given.
         TypeError: not bytes at all.
     """
     blob = fields.as_bytes(blob)
     opening = fields.open_blob(blob, FAMILY)
     reader = opening.reader
     header = _read_header(opening, params)
-    params = header.params
+    theirs, params = params is None, header.params
     states: list[ECMState] = []
-    most = room = max(_CELLS_BYTES, _CELLS_PER_BYTE * len(blob))
+    taken = 0
     for _ in range(header.entries):
         at = reader.at
         state = _read_state(reader, params)
@@ -241,11 +247,15 @@ def decode(
         if again != reader.body[at : reader.at]:
             refuse(f"not canonical: entry {state.identity} at byte {at} would be written otherwise")
         states.append(state)
-        room -= _cells_bytes(state)
-        if room < 0:
-            refuse(
-                f"{len(blob)} bytes stand for more than {most} of cells; expected at most 64 MB, "
-                f"or {_CELLS_PER_BYTE} times the bytes"
+        taken += _cells_bytes(state)
+        if theirs and taken > max(_CELLS_BYTES, _CELLS_PER_BYTE * len(blob)):
+            raise IncompatibleSketchError(
+                {
+                    "params": (
+                        "not given",
+                        f"needed: {taken} bytes of cells and more are to be built",
+                    )
+                }
             )
     fields.skip_optional_sections(blob, opening.optional_flags, reader.at)
     check_horizon(params, states)

@@ -21,7 +21,7 @@ from typing import Final
 from rich.console import Console
 
 import decaysketch as ds
-from quality.ecm import accuracy, cells, choice, promises, rates, sites
+from quality.ecm import accuracy, cells, choice, promises, rates, sites, trees
 from quality.ecm.logs import FOLDER, LOGS, Log, load
 from quality.figures.report import Report
 
@@ -33,10 +33,12 @@ STUDIES: Final = {
     "figure-5": "errors against memory at one site",
     "figure-6": "errors against network of 16 sites, and table 4",
     "figure-7": "errors and network of 2 to 256 sites",
+    "heavy-hitters": "random trees and logs: none is missed",
     "promises": "accuracy, intervals, sure ends and debiased answers over seeds",
     "which-sketch": "counts of keys, per byte, beside a DecaySketch",
 }
 _WINDOWS: Final = 100_000
+_TREES: Final = 10_000
 _SEEDS: Final = {
     "figure-5": (3, 20),
     "figure-6": (3, 20),
@@ -56,6 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--full", action="store_true", help="more seeds, some hours")
     parser.add_argument("--windows", type=int, default=_WINDOWS, help="of cells (%(default)s)")
+    parser.add_argument("--trees", type=int, default=_TREES, help="random ones (%(default)s)")
     parser.add_argument("--seeds", type=int, help="hash seeds of each study")
     parser.add_argument("--logs", nargs="+", choices=list(LOGS), default=list(LOGS))
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the real logs")
@@ -65,14 +68,14 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = sorted(set(options.names) - {"all", *STUDIES})
     if unknown:
         parser.error(f"{unknown[0]!r} is not one of: all, {', '.join(STUDIES)}")
-    for name, least in (("windows", 5_000), ("seeds", 2), ("jobs", 1)):
+    for name, least in (("windows", 5_000), ("trees", 10), ("seeds", 2), ("jobs", 1)):
         given = getattr(options, name)
         if given is not None and given < least:
             parser.error(f"--{name} is {given}; expected {least} or more")
     if not options.names:
         for name, text in STUDIES.items():
-            print(f"{name:<12} {text}")
-        print(f"{'all':<12} all of these")
+            print(f"{name:<13} {text}")
+        print(f"{'all':<13} all of these")
         return 0
 
     names = [name for name in STUDIES if "all" in options.names or name in options.names]
@@ -105,6 +108,8 @@ def _run(name: str, logs: list[Log], options: argparse.Namespace) -> list[Report
     jobs, folder = options.jobs, options.out
     if name == "cells":
         return [cells.produce(options.windows, jobs, folder)]
+    if name == "heavy-hitters":
+        return [trees.produce(options.trees, logs, jobs, folder)]
     if not logs:
         return []
     if name == "table-3":

@@ -1,19 +1,21 @@
 """Figure 5: errors against memory at one site, of points and self-joins, as in section 7.2.
 
-Windows are powers of ten back from the last event. Of each, one point query is asked for every key
-in it, and one self-join. Errors are those of the paper: ``|f^ - f| / ||a||`` and
-``|F2^ - F2| / ||a||^2``; their mean over keys and windows, and the largest. Sizes are by theorems 1
-and 2 as they are printed, delta = 0.15; ECM-RW's by theorem 3 with as large a sample as makes its
-errors as rare (see :class:`~decaysketch.ecm.randomized.RandomizedParams`).
+Windows are powers of ten back from the last event that hold 100 events or more. Of each, one point
+query is asked for every key in it, and one self-join. Errors are those of the paper:
+``|f^ - f| / ||a||`` and ``|F2^ - F2| / ||a||^2``; their mean over keys and windows, and the
+largest. Sizes are by theorems 1 and 2 as they are printed, delta = 0.15; ECM-RW's by theorem 3 with
+as large a sample as makes its errors as rare (see
+:class:`~decaysketch.ecm.randomized.RandomizedParams`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 import decaysketch as ds
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, RandomizedSketch, sizing
@@ -36,6 +38,7 @@ __all__ = [
     "params_of",
     "point_errors",
     "produce",
+    "set_logarithmic",
 ]
 
 EPSILONS: Final = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
@@ -185,14 +188,15 @@ def _page(log: Log, trials: list[Measured], seeds: int, folder: Path) -> Report:
     name = f"ecm-figure-5-{log.name}"
     setting = (
         f"{log.title}, {len(log.keys):,} events, {len(np.unique(log.keys)):,} keys; windows of "
-        f"10^2 to {log.window:,} {log.unit}; delta = {DELTA}; {seeds} hash seeds"
+        f"{log.windows[0]:,} to {log.window:,} {log.unit}; delta = {DELTA}; {seeds} hash seeds"
     )
     title = "Figure 5: errors against memory at one site"
+    tried = ", one of ECM-RW" if any(m.kind == "rw" for m in measured) else ""
     _draw(folder / f"{name}.png", title, setting, measured)
     report = Report(
         name,
         f"{title}: {log.name}",
-        f"{setting}, one of ECM-RW; sizes by theorems 1 to 3. Errors are relative to all events of "
+        f"{setting}{tried}; sizes by theorems 1 to 3. Errors are relative to all events of "
         "the window (self-joins: to its square); mean and largest over windows and, for points, "
         "keys, each averaged over seeds. 'minimum' is the paper's estimator. Memory is what is "
         "allocated, the total's own cell included.",
@@ -270,6 +274,16 @@ def _sum(measured: list[Measured]) -> float:
     return sum(m.errors.mean for m in measured)
 
 
+def set_logarithmic(axes: Any) -> None:
+    """Both axes on a log scale, with plain numbers at 1, 2 and 5 of each power of ten."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.minorticks_off()
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,g}"))
+
+
 _LINES: Final[tuple[tuple[str, Estimator, str], ...]] = (
     ("eh", "minimum", "histogram, minimum (the paper's)"),
     ("wave", "minimum", "wave, minimum (the paper's)"),
@@ -290,6 +304,8 @@ def _draw(path: Path, title: str, setting: str, measured: list[Measured]) -> Non
                     for m in measured
                     if (m.kind, m.estimator, m.query) == (kind, estimator, query)
                 ]
+                if not part:
+                    continue
                 part.sort(key=lambda m: m.epsilon)
                 memory = [m.memory / 1024 for m in part]
                 for number, style in enumerate(("-", "--")):
@@ -304,8 +320,7 @@ def _draw(path: Path, title: str, setting: str, measured: list[Measured]) -> Non
                             f"{m.epsilon}", (x, m.errors.mean), textcoords="offset points",
                             xytext=(0, 6), ha="center", fontsize=7.5, color=INK,
                         )  # fmt: skip
-            axes.set_xscale("log")
-            axes.set_yscale("log")
+            set_logarithmic(axes)
             axes.set_xlabel("memory, KB (numbers at points: epsilon)")
         all_axes[0].set_ylabel("error / events of the window")
         all_axes[1].set_ylabel("error / their square")

@@ -15,17 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FOLDER", "LOGS", "Log", "load"]
+__all__ = ["FEWEST", "FOLDER", "LOGS", "Log", "load"]
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 Int64Array = npt.NDArray[np.int64]
+
+FEWEST: Final = 100  # events of a window
 
 _DAY: Final = 86_400
 _DAYS: Final = 92
@@ -58,11 +61,13 @@ class Log:
         """Time of the last event, when questions are asked."""
         return int(self.times[-1])
 
-    @property
+    @cached_property
     def windows(self) -> tuple[int, ...]:
-        """Powers of ten from 100 on, and the longest: section 7.1 of the paper."""
+        """Powers of ten, and the longest: section 7.1 of the paper. Those that hold less than 100
+        events are left out: where a log falls quiet, one event more or less is all there is."""
+        ages = self.now - self.times[-FEWEST:]
         powers = (10**i for i in range(2, 19))
-        return (*(width for width in powers if width < self.window), self.window)
+        return (*(width for width in powers if ages[0] <= width < self.window), self.window)
 
     def exact(self, window: int) -> Int64Array:
         """Events of each key at ages of 0 to ``window``: int64[keys]."""

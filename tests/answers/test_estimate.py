@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import chdtri, ndtri
 
 import decaysketch as ds
+from decaysketch.answers.ensemble import median_estimate
 from decaysketch.answers.estimate import (
     Interval,
     check_confidence,
@@ -43,6 +45,23 @@ def test_an_estimate_is_a_number_a_text_and_a_dictionary() -> None:
     assert repr(exact) == "Estimate(10, exact, 42 rows)"
     with pytest.raises(AttributeError):
         ESTIMATE.value = 3.0  # type: ignore[misc]
+
+
+def test_a_sure_upper_end_is_there_where_there_is_one() -> None:
+    assert ESTIMATE.sure_upper is None
+    assert "sure_upper" not in ESTIMATE.to_dict()
+    surely = replace(ESTIMATE, sure_upper=20.0)
+    fields = json.loads(json.dumps(surely.to_dict()))
+    assert fields["sure_upper"] == 20.0
+    assert ds.Estimate(**fields) == surely
+    assert repr(surely) == "Estimate(10, 95 % in [8, 13], surely at most 20, 42 rows)"
+    assert surely.over(3).sure_upper == 160.0
+    faint = surely.over(-1080)
+    assert faint.sure_upper is not None
+    assert faint.sure_upper >= 5e-324  # rounded up where it is no normal float64
+    assert "faded" in faint.caveats
+    assert ESTIMATE.over(3).sure_upper is None
+    assert median_estimate([surely, replace(surely, sure_upper=15.0), ESTIMATE]).sure_upper == 15.0
 
 
 def test_what_is_not_finite_is_none_in_the_dictionary() -> None:

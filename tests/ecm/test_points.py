@@ -243,12 +243,23 @@ def test_ages_of_what_is_held_back_may_be_as_long_as_times_allow() -> None:
     assert direct_counts(grid) == [0, 0, 0, 0]
 
 
+def test_few_events_are_known_under_any_decay() -> None:
+    stream = Stream([0, 1, 1], [10, 20, 30])
+    for each in DECAYS:
+        grid = read([counters(stream, LAYERS, 1)], LAYERS, 1, each, 35)
+        found = points.count(grid, 1)
+        truth = stream.counts(each, 35)[1][1]
+        assert found.exact
+        assert points.total(grid).exact
+        assert found.value == pytest.approx(truth)
+
+
 def test_slack_of_what_was_merged_widens_the_ends() -> None:
     stream = Stream([0] * 30 + [1] * 60, range(90))
     source = counters(stream, LAYERS, 1, exact=True)
     grid = read([source._replace(slack=0.5), source], LAYERS, 1, decay.none(), 90)
-    assert grid.leaf.lo[0].tolist() == [30 / 1.5 + 30, 60 / 1.5 + 60, 0, 0]
-    assert grid.leaf.hi[0].tolist() == [30 / 0.5 + 30, 60 / 0.5 + 60, 0, 0]
+    assert grid.leaf.lo[0].tolist() == pytest.approx([30 / 1.5 + 30, 60 / 1.5 + 60, 0, 0])
+    assert grid.leaf.hi[0].tolist() == pytest.approx([30 / 0.5 + 30, 60 / 0.5 + 60, 0, 0])
     assert grid.leaf.value[0].tolist() == [60, 120, 0, 0]
     nothing_known = read([source._replace(slack=1.0)], LAYERS, 1, decay.none(), 90)
     assert nothing_known.leaf.hi[0].tolist() == [math.inf, math.inf, 0, 0]
@@ -378,6 +389,8 @@ def ends_hold(grid: Grid, stream: Stream, keys: int = 12) -> None:
         assert (found.value <= found.upper).all()
         assert (found.upper <= found.sure_upper).all()
     whole = points.total(grid)
+    if whole.exact:
+        assert whole.value == pytest.approx(truth.sum(), rel=1e-11)
     assert whole.lower <= truth.sum() * (1 + 1e-12)
     assert truth.sum() * (1 - 1e-12) <= whole.upper
     for word in (0, 5):

@@ -151,8 +151,29 @@ class TestKeys:
                 sketch.update([key], [4])
         assert sketch.seen == 3
 
+    @pytest.mark.parametrize("key", ["x" * 1025, "\u20ac" * 342, 1.5, None, [1, 2]])
+    def test_that_are_none_are_refused_one_by_one(self, key: Any) -> None:
+        """At once, and what waits to be counted is not lost."""
+        sketch = ECMSketch(SMALL, source=0, epoch=0)
+        sketch.update("a", 10)
+        with pytest.raises(ObservationError):
+            sketch.update(key, 10)
+        assert sketch.seen == 1
+
     def test_one_by_one_are_those_of_a_batch(self) -> None:
-        keys = ["a", "b", 7, b"c", "a", ("a", 1), "x" * 900]
+        keys = [
+            "a",
+            "b",
+            7,
+            b"c",
+            "a",
+            ("a", 1),
+            "x" * 900,
+            "\u20ac",
+            np.int64(7),
+            1 << 64,
+            "\ud800",
+        ]
         single, batches = (ECMSketch(SMALL, source=0, epoch=0) for _ in range(2))
         for time, key in enumerate(keys):
             single.update(key, time)
@@ -406,6 +427,26 @@ class TestQuestions:
         assert sketch.rank(4095, EVER).value == pytest.approx(1, abs=0.05)
         with pytest.raises(ParameterError, match="key_bits"):
             ECMSketch(SMALL).heavy_hitters(EVER, phi=0.1)
+
+    def test_of_prefixes_that_counted_nothing_are_answered(self) -> None:
+        """However many there are: none of them is looked at."""
+        sketch = ECMSketch(replace(SMALL, key_bits=32))
+        assert sketch.range_count(0, 1 << 31, EVER).value == 0
+        assert len(sketch.heavy_hitters(EVER, phi=0.1)) == 0
+
+    def test_of_prefixes_whose_total_may_be_nothing_are_answered(self) -> None:
+        """A moment long ago, of which is only known how much came around it."""
+        sketch = ECMSketch(replace(SMALL, key_bits=8))
+        keys, times = np.arange(5000) % 250, np.arange(5000) // 2
+        sketch.update(keys, times)
+        unknown = 0
+        for now in range(0, 1200, 37):
+            decay = ds.decay.window(0)
+            total = sketch.total(decay, now=now)
+            unknown += total.lower == 0 < total.upper
+            found = sketch.heavy_hitters(decay, phi=0.5, now=now)
+            assert set(keys[times == now].tolist()) <= set(found.keys.tolist())
+        assert unknown > 10
 
 
 class TestObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import tracemalloc
 import zlib
@@ -23,7 +24,7 @@ from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, wire
 from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.hashing import columns_of
 from decaysketch.ecm.layers import Layer
-from decaysketch.ecm.ranks import kept_after, kept_counts, kept_ranks
+from decaysketch.ecm.ranks import kept_after, kept_ranks
 from decaysketch.ecm.state import ECMState
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError
 
@@ -75,7 +76,6 @@ class TestRanks:
     ) -> None:
         n = np.array(counts, np.int64)
         ranks, offsets = kept_ranks(kind, slots, n)  # type: ignore[arg-type]
-        assert (kept_counts(kind, slots, n) == np.diff(offsets)).all()  # type: ignore[arg-type]
         after = np.array([data.draw(st.integers(0, count)) for count in counts])
         newer = [
             int((ranks[a:b] > rank).sum())
@@ -197,7 +197,7 @@ class TestHostile:
         rng = random.Random(11)
         accepted = refused = 0
         for blob in self.blobs():
-            for _ in range(400):
+            for _ in range(120):
                 body = bytearray(blob[:-4])
                 for _ in range(rng.choice([1, 1, 2, 5])):
                     at = rng.randrange(16, len(body))
@@ -222,7 +222,7 @@ class TestHostile:
                     assert found.to_bytes() == mutated
                     for state in found.entries.values():  # cells that take what was accepted
                         ECMSketch.from_state(state)
-        assert refused > 1000
+        assert refused > 500
         assert accepted > 20
 
     def test_no_byte_may_be_missing(self) -> None:
@@ -232,19 +232,23 @@ class TestHostile:
                     ECMCollection.from_bytes(sealed(blob[:length]))
 
     def test_little_bytes_take_little_memory(self) -> None:
-        """Parameters of the largest cells, and as many entries as can be."""
-        huge = ECMParams(width=255, depth=1, slots=1 << 14)
-        sketch = ECMSketch(huge, source=0, epoch=0)
+        """Of large cells, one of which counted very much."""
+        large = ECMParams(width=63, depth=1, slots=1 << 12)
+        sketch = ECMSketch(large, source=0, epoch=0)
         sketch.update(1, 10, (1 << 61) - 1)
-        body = bytearray(sketch.to_bytes()[:-4])
-        claimed = bytes(body)
+        blob = sketch.to_bytes()
+        with pytest.raises(IncompatibleSketchError, match="params: 'not given' != 'needed"):
+            ECMCollection.from_bytes(blob)
         tracemalloc.start()
-        for blob in (claimed, claimed[:-100], claimed + bytes(3000)):
+        for cut in (blob[:-104], blob[:-4] + bytes(3000), blob[:40]):
             with pytest.raises(CorruptSketchError):
-                ECMCollection.from_bytes(sealed(blob))
+                ECMCollection.from_bytes(sealed(cut), params=large)
+        collection = ECMCollection.from_bytes(blob, params=large)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert peak < 200 * len(claimed) + (1 << 22)
+        assert peak < 300 * len(blob)
+        assert collection.digest() == ECMCollection(large, [sketch]).digest()
+        assert pickle.loads(pickle.dumps(sketch)) == sketch
 
     @pytest.mark.parametrize(
         ("change", "message"),
