@@ -3,8 +3,8 @@
 Layers have the width, depth and slots of the paper's split (theorem 1) for an error epsilon, with
 three rows. They have counted a Zipf stream before the clock starts. Times are in processor time;
 the ratio to ``numpy.sort`` of 10,000 float64 is taken inside each repetition, so that a change of
-the machine's speed cancels. What the paper's Java programs did on their machine
-is in its table 3.
+the machine's speed cancels. What the paper's Java programs did on their machine is in its table 3.
+Other ways to count keys are in ``ecm_rivals.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import ecm_rivals
+from benchmarks.ecm_rivals import Events
 from benchmarks.report import Comparison, Section, Table
 from benchmarks.timing import processor_seconds_of
 from benchmarks.updates import rate_and_ratio
@@ -205,8 +207,8 @@ def measure(repetitions: int) -> Section:
         for epsilon in EPSILONS
         for kind in get_args(Kind)
     ]  # fmt: skip
-    return Section(
-        "Cells of the ECM-sketch",
+    section = Section(
+        "The ECM-sketch",
         f"Three rows of cells as wide as epsilon takes, which have counted {EVENTS:,} events of a "
         f"Zipf stream (exponent 1.2). Weights are from 1 to {MOST_WEIGHT:,}. One window: the "
         "values of all cells are there, and each key takes the least of its rows. A window a key: "
@@ -231,3 +233,5 @@ def measure(repetitions: int) -> Section:
         ],
         comparisons,
     )  # fmt: skip
+    ecm_rivals.add(section, Events(stream.words, stream.times, WINDOW), repetitions)
+    return section

@@ -21,7 +21,7 @@ __all__ = [
     "watch_memory",
 ]  # fmt: skip
 
-PACKAGES = ("numpy", "scipy", "polars", "duckdb", "datasketches")
+PACKAGES = ("numpy", "scipy", "polars", "duckdb", "datasketches", "probstructs")
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 

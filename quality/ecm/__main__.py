@@ -21,7 +21,7 @@ from typing import Final
 from rich.console import Console
 
 import decaysketch as ds
-from quality.ecm import accuracy, cells, promises, rates, sites, trees
+from quality.ecm import accuracy, cells, choice, promises, rates, sites, trees
 from quality.ecm.logs import FOLDER, LOGS, Log, load
 from quality.figures.report import Report
 
@@ -35,10 +35,16 @@ STUDIES: Final = {
     "figure-7": "errors and network of 2 to 256 sites",
     "heavy-hitters": "random trees and logs: none is missed",
     "promises": "accuracy, intervals, sure ends and debiased answers over seeds",
+    "which-sketch": "counts of keys, per byte, beside a DecaySketch",
 }
 _WINDOWS: Final = 100_000
 _TREES: Final = 10_000
-_SEEDS: Final = {"figure-5": (3, 20), "figure-6": (3, 20), "figure-7": (2, 10)}
+_SEEDS: Final = {
+    "figure-5": (3, 20),
+    "figure-6": (3, 20),
+    "figure-7": (2, 10),
+    "which-sketch": (3, 20),
+}
 _PROMISES: Final = (100, 500)
 
 
@@ -113,6 +119,8 @@ def _run(name: str, logs: list[Log], options: argparse.Namespace) -> list[Report
     seeds = options.seeds or _SEEDS[name][options.full]
     if name == "figure-5":
         return accuracy.produce(logs, seeds, jobs, folder)
+    if name == "which-sketch":
+        return [choice.produce(logs, seeds, jobs, folder)]
     if name == "figure-6":
         return sites.produce_figure_6(logs, seeds, jobs, folder)
     return sites.produce_figure_7(logs, seeds, jobs, folder)

@@ -33,7 +33,7 @@ from quality.figures.claims import Claim, Figure, mean
 from quality.figures.draw import COLOURS, INK, MARKERS, Page
 from quality.figures.report import Report, Table, percent
 
-__all__ = ["EPSILONS", "produce"]
+__all__ = ["DECAYS", "EPSILONS", "produce"]
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -43,7 +43,7 @@ EPSILONS: Final = (0.05, 0.15)
 _EVENTS: Final = 200_000
 _HEAVY: Final = 50
 _TOP: Final = 20
-_DECAYS: Final[dict[str, Callable[[int], Decay]]] = {
+DECAYS: Final[dict[str, Callable[[int], Decay]]] = {
     "window": ds.decay.window,
     "exponential": lambda width: ds.decay.exponential(half_life=width / 8),
     "polynomial": lambda width: ds.decay.polynomial(1.0, scale=width / 100),
@@ -101,7 +101,7 @@ def measure(log: Log, epsilon: float, seed: int) -> Measured:
     wide = _params(epsilon, "inner", seed)
     whole, even, odd = (_fed(log, wide, part) for part in _PARTS)
     found = Measured([], {})
-    for name, make in _DECAYS.items():
+    for name, make in DECAYS.items():
         decay = make(log.window)
         exact, left, right = _exact(log, name)
         keys = np.flatnonzero(exact > 0.0)
@@ -160,10 +160,10 @@ def _fed(log: Log, params: ECMParams, part: slice) -> ECMSketch:
     return sketch
 
 
-@lru_cache(maxsize=len(_DECAYS))
+@lru_cache(maxsize=len(DECAYS))
 def _exact(log: Log, decay: str) -> list[Float64Array]:
     """Decayed counts of each key, of all events and of those of even and odd number."""
-    weights = _DECAYS[decay](log.window)(log.now - log.times)
+    weights = DECAYS[decay](log.window)(log.now - log.times)
     most = int(log.keys.max()) + 1
     return [
         np.bincount(log.keys[part], weights[part], minlength=most).astype(np.float64)

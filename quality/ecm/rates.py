@@ -22,7 +22,7 @@ from quality.ecm.accuracy import DELTA, params_of
 from quality.ecm.logs import Log
 from quality.figures.report import Report, Table
 
-__all__ = ["produce"]
+__all__ = ["best", "produce", "sort_rate"]
 
 EPSILON: Final = 0.1
 _BATCH: Final = 10_000
@@ -46,7 +46,7 @@ def produce(logs: Sequence[Log], folder: Path) -> Report:
     rows, raw = [], []
     for log in logs:
         part = log.head(_EVENTS)
-        sort = _sort_rate()
+        sort = sort_rate()
         for kind in _PAPER:
             update, query = _randomized(part) if kind == "rw" else _counted(part, kind)
             paper = _PAPER[kind]
@@ -83,28 +83,28 @@ def produce(logs: Sequence[Log], folder: Path) -> Report:
 
 def _counted(log: Log, kind: str) -> tuple[float, float]:
     sketch = ECMSketch(params_of(EPSILON, "eh" if kind == "eh" else "wave"), source=0, epoch=1)
-    update = _best(
+    update = best(
         partial(sketch.update, log.keys[at : at + _BATCH], log.times[at : at + _BATCH])
         for at in range(0, len(log.keys) - _BATCH + 1, _BATCH)
     )
     keys, decay = np.flatnonzero(log.exact(log.window)), ds.decay.window(log.window)
-    query = _best((lambda: sketch.counts(keys, decay).value) for _ in range(50))
+    query = best((lambda: sketch.counts(keys, decay).value) for _ in range(50))
     return _BATCH / update, len(keys) / query
 
 
 def _randomized(log: Log) -> tuple[float, float]:
     sketch = RandomizedSketch(RandomizedParams.for_accuracy(EPSILON, DELTA))
     ids, size = np.arange(len(log.keys)), min(_RANDOMIZED_BATCH, len(log.keys))
-    update = _best(
+    update = best(
         partial(sketch.update, *(column[at : at + size] for column in (log.keys, log.times, ids)))
         for at in range(0, min(len(ids), 3 * size) - size + 1, size)
     )
     keys = np.flatnonzero(log.exact(log.window))
-    query = _best((lambda: sketch.counts(keys, log.window)) for _ in range(5))
+    query = best((lambda: sketch.counts(keys, log.window)) for _ in range(5))
     return size / update, len(keys) / query
 
 
-def _best(calls: Iterable[Callable[[], object]]) -> float:
+def best(calls: Iterable[Callable[[], object]]) -> float:
     """Seconds of the fastest of these."""
     fastest = float("inf")
     for call in calls:
@@ -114,7 +114,7 @@ def _best(calls: Iterable[Callable[[], object]]) -> float:
     return fastest
 
 
-def _sort_rate() -> float:
+def sort_rate() -> float:
     rng = np.random.default_rng(0)
     columns = [rng.random(_BATCH) for _ in range(50)]
-    return _BATCH / _best(partial(np.sort, column) for column in columns)
+    return _BATCH / best(partial(np.sort, column) for column in columns)

@@ -54,6 +54,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "ecm-figure-6-small",
         "ecm-figure-7-small",
         "ecm-promises",
+        "ecm-which-sketch",
     ],
 )
 def test_study_is_written(name: str, written: Path) -> None:
