@@ -8,7 +8,7 @@ static const ds_ecm_update_kernels *counting = &TABLE(ds_ecm_updates, DS_LEVEL);
 static const ds_ecm_window_kernels *asking = &TABLE(ds_ecm_windows, DS_LEVEL);
 static const ds_ecm_merge_kernels *merging = &TABLE(ds_ecm_merges, DS_LEVEL);
 
-enum { LEVELS = 63, LAYER_COLUMNS = 3, LIST_COLUMNS = 3 }; /* levels for any number of ones */
+enum { LEVELS = 63, LAYER_COLUMNS = 3, LIST_COLUMNS = 3 }; /* levels are for any number of ones */
 
 /* ----------------------------------------------------------------------------------------- columns */
 
@@ -88,28 +88,28 @@ static void total(call *c) {
     give(c, &sum, 1);
 }
 
-/* Inputs: layer, words, times, weights (or none), cells, (grouped, events of a batch). Results: the
+/* Inputs: layer, words, times, weights (or none), cells, whether each batch is grouped. Results: the
    heaviest cell after each batch, ones of each cell, lists. */
 static void update(call *c) {
     const ds_ecm_layer layer = layer_of(c->in);
     const ds_ecm_cells cells = cells_room(&c->in[6], layer.depth * layer.width);
     const uint64_t *words = (uint64_t *)c->in[3].numbers;
-    const int64_t n = c->in[3].count, *times = c->in[4].numbers, *of = c->in[7].numbers;
+    const int64_t n = c->in[3].count, batches = c->in[7].count, *times = c->in[4].numbers;
     const int64_t *weights = c->in[5].count ? c->in[5].numbers : NULL;
-    int64_t *added = room(cells.cells, 8), *heaviest = room(n, 8), batches = 0;
+    int64_t *added = room(cells.cells, 8), *heaviest = room(batches, 8);
     const ds_ecm_groups groups = {
         .cells = room(n * layer.depth, 4),
         .events = room(n * layer.depth, 2),
         .sums = room(n * layer.depth, 8),
         .starts = room(cells.cells + 1, 8),
     };
-    for (int64_t start = 0; start < n; start += of[1]) {
-        const int64_t rows = n - start < of[1] ? n - start : of[1];
+    for (int64_t k = 0; k < batches; k++) {
+        const int64_t start = n * k / batches, rows = n * (k + 1) / batches - start;
         const int64_t *each = weights ? weights + start : NULL;
-        heaviest[batches++] =
-            counting->heaviest(&layer, &cells, words + start, each, rows, added);
+        heaviest[k] = counting->heaviest(&layer, &cells, words + start, each, rows, added);
         counting->update(
-            &layer, &cells, words + start, times + start, each, rows, of[0] ? &groups : NULL
+            &layer, &cells, words + start, times + start, each, rows,
+            c->in[7].numbers[k] ? &groups : NULL
         );
     }
     give(c, heaviest, batches);
@@ -166,16 +166,17 @@ static void grid(call *c) {
     give(c, oldest, size);
 }
 
-/* Inputs: layer, words, n, lists, starts, (first). */
+/* Inputs: lists, n, layer, words, starts, (first). */
 static void each(call *c) {
-    const ds_ecm_layer layer = layer_of(c->in);
-    const column *n = &c->in[LAYER_COLUMNS + 1], *starts = n + 1 + LIST_COLUMNS;
-    const ds_ecm_lists lists = lists_of(n + 1);
-    const int64_t count = starts->count;
+    enum { LAYER = LIST_COLUMNS + 1, WORDS = LAYER + LAYER_COLUMNS };
+    const ds_ecm_lists lists = lists_of(c->in);
+    const ds_ecm_layer layer = layer_of(c->in + LAYER);
+    const column *words = &c->in[WORDS], *starts = &c->in[WORDS + 1];
+    const int64_t count = words->count, first = *c->in[WORDS + 2].numbers;
     int64_t *lo = room(count, 8), *hi = room(count, 8);
     asking->each(
-        &layer, n->numbers, &lists, (uint64_t *)c->in[LAYER_COLUMNS].numbers, starts->numbers,
-        count, *starts[1].numbers, lo, hi
+        &layer, c->in[LIST_COLUMNS].numbers, &lists, (uint64_t *)words->numbers, starts->numbers,
+        count, first, lo, hi
     );
     give(c, lo, count);
     give(c, hi, count);

@@ -41,7 +41,7 @@ FLOATS = [0.0, -0.0, 5e-324, -0.1, 1e308, float("inf"), 2.0**60]
 class Stream(NamedTuple):
     """Events in order of time."""
 
-    words: list[int]
+    words: Any  # uint64
     times: list[int]
     weights: list[int]
 
@@ -50,16 +50,14 @@ class Stream(NamedTuple):
         return self.weights or [1] * len(self.times)
 
 
-def stream_of(
-    rng: random.Random, n: int, span: int, weight: int, prefixes: int = 9, shift: int = 0
-) -> Stream:
+def stream_of(rng: random.Random, n: int, span: int, weight: int, shift: int = 0) -> Stream:
     """Times from end to end of a span, with ties; weights are often the ends of their range."""
-    first = {TIME_LIMIT: -TIME_LIMIT, NARROW: TIME_LIMIT - NARROW}.get(span, -5)
+    first = {TIME_LIMIT: -TIME_LIMIT, NARROW: 1 << 40}.get(span, -5)
     last = TIME_LIMIT if span == TIME_LIMIT else first + span
     times = [first, last, *(rng.randint(first, last) for _ in range(n // 2))]
     times = sorted((times + rng.choices(times, k=n))[:n])
     weights = [rng.choice([1, weight, rng.randint(1, weight)]) for _ in range(n)]
-    keys = [rng.randrange(prefixes) << shift for _ in range(n)]
+    keys = unsigned(rng.randrange(9) << shift for _ in range(n))
     return Stream(keys, times, weights if weight > 1 else [])
 
 
@@ -83,7 +81,7 @@ def cells_of(layer: Layer, kind: Kind) -> list[Cell]:
 
 
 def count(cells: Sequence[Cell], layer: Layer, of: Stream, part: slice = slice(None)) -> None:
-    rows = hashing.columns_of(unsigned(of.words[part]), layer, SEED).tolist()
+    rows = hashing.columns_of(of.words[part], layer, SEED).tolist()
     for row, places in enumerate(rows):
         for place, *event in zip(places, of.times[part], of.ones[part], strict=True):
             cells[row * layer.width + place].add(*event)
@@ -142,29 +140,29 @@ def totals() -> Iterator[Call]:
 
 def updates(rng: random.Random) -> Iterator[Call]:
     one, prefixes = Layer(64, 1, 1, 5, False), Layer(60, 16, 1, 2, False)
-    most = LIMIT // 12
-    for layer, n, span, weight, batch, ways in (
-        (one, 50, NARROW, 1, 13, (0, 1)), (one, 40, TIME_LIMIT, 900, 40, (1,)),
-        (one._replace(slots=2), 10, 2, most, 3, (0, 1)),
-        (prefixes, 41, 2, 1, 9, (0, 1)),
-        (Layer(0, 3, 2, 3, True), 40, TIME_LIMIT, 1, 9, (0, 1)),
-        (Layer(0, 2, 2, 4, True), 40, NARROW, 50, 9, (0, 1)),
-        (Layer(0, 2, 2, 2, True), 9, TIME_LIMIT, most, 2, (0, 1)),
-        (Layer(0, 5, 3, 2, True), 520, 2, 1, 519, (0, 1)),
-        (Layer(0, 5, 3, 2, True), 520, 2, 9, 519, (0, 1)),
-        (Layer(0, 2, 4, 2, True), 30, 2, 1, 30, (0, 1)),
-        (Layer(3, 1, 16, 2, True), 20, 2, 1, 7, (0, 1)),
+    for layer, n, span, weight, batches in (
+        (one, 50, NARROW, 1, [1, 0, 1]), (one, 20, TIME_LIMIT, 900, [0, 1, 1, 0]),
+        (one._replace(slots=2), 12, 2, LIMIT // 12, [1, 0, 1, 1]),
+        (Layer(0, 2, 1, 2, True), 7, 2, LIMIT // 7, [1, 1]),
+        (prefixes, 41, 2, 1, [0, 1, 0, 1]), (prefixes, 10, 2, 90, [1, 0]),
+        (Layer(0, 2, 2, 3, True), 40, NARROW, 1, [0, 0, 1, 1]),
+        (Layer(0, 2, 2, 3, True), 12, TIME_LIMIT, 9, [1, 0, 1]),
+        (Layer(0, 2, 2, 2, True), 12, TIME_LIMIT, 1, [0, 1]),
+        (Layer(0, 3, 3, 2, True), 516, 2, 1, [0]), (Layer(0, 3, 3, 2, True), 516, 2, 1, [1]),
+        (Layer(0, 2, 2, 2, True), 516, 2, 9, [0]), (Layer(0, 2, 2, 2, True), 516, 2, 9, [1]),
+        (Layer(0, 2, 4, 2, True), 30, 2, 1, [1, 0, 1, 0, 0]),
+        (Layer(3, 1, 16, 2, True), 20, 2, 1, [0, 1, 0]),
     ):  # fmt: skip
-        of = stream_of(rng, n, span, weight, 9, layer.shift % 64)
+        of = stream_of(rng, n, span, weight, layer.shift % 64)
+        ends = [n * k // len(batches) for k in range(len(batches) + 1)]
         for kind in KINDS:
             cells, heaviest = cells_of(layer, kind), []
-            for start in range(0, n, batch):
-                count(cells, layer, of, slice(start, start + batch))
+            for part in pairwise(ends):
+                count(cells, layer, of, slice(*part))
                 heaviest.append(max(n_of(cells)))
             shape = fields(kind, layer.slots, of.times[0], of.times[-1])
-            for grouped in ways:
-                given = [*layer_of(layer), *of, shape, [grouped, batch]]
-                yield Call("update", given, [heaviest, n_of(cells), *lists_of(cells)])
+            given = [*layer_of(layer), *of, shape, batches]
+            yield Call("update", given, [heaviest, n_of(cells), *lists_of(cells)])
 
 
 # ----------------------------------------------------------------------------------------- windows
@@ -183,7 +181,7 @@ def windows(rng: random.Random) -> Iterator[Call]:
     for layer, n, span, weight in (
         (Layer(0, 3, 1, 2, True), 30, 6, 1), (Layer(0, 3, 1, 3, True), 20, NARROW, 9),
         (Layer(0, 2, 1, 2, True), 15, TIME_LIMIT, 1), (Layer(64, 1, 1, 5, False), 30, 9, 900),
-        (Layer(64, 1, 1, 2, False), 9, TIME_LIMIT, LIMIT // 12),
+        (Layer(64, 1, 1, 2, False), 9, 9, LIMIT // 12),
     ):  # fmt: skip
         of = stream_of(rng, n, span, weight)
         first, last = of.times[0], of.times[-1]
@@ -197,12 +195,21 @@ def windows(rng: random.Random) -> Iterator[Call]:
             yield grid(cells, given, starts, cell_error(kind, layer.slots))
 
 
+def restored(
+    shape: list[int], n: list[int], times: Int64Array, ends: list[int]
+) -> tuple[_native.Counters, bool]:
+    """Cells that keep these times, and whether they are in order."""
+    slots, base, wide, histogram = shape
+    stored = np.zeros((LEVELS, len(n), slots), np.int64 if wide else np.uint32)
+    counters = _native.Counters(column(n), stored, base, bool(histogram))
+    return counters, _native.restore(counters, times, room(len(n)), *ends)
+
+
 def grid(cells: Sequence[Cell], given: list[Any], starts: list[int], error: float) -> Call:
     """Bounds are the reference's; values, which are rounded, those of the layer."""
-    (slots, base, wide, histogram), n, times, (first, last) = given
-    stored = np.zeros((LEVELS, len(cells), slots), np.int64 if wide else np.uint32)
-    counters = _native.Counters(column(n), stored, base, histogram)
-    assert _native.restore(counters, times, room(len(n)), first, last)
+    counters, good = restored(*given)
+    first = given[3][0]
+    assert good
     values = np.zeros((len(starts), len(cells)))
     for start, out in zip(starts, values, strict=True):
         _native.values(counters, start, first, error, out)
@@ -227,35 +234,27 @@ def refused() -> Iterator[Call]:
             (0, 8), (1, 7), (offsets[1] - 1, 0), (offsets[1], 8), (offsets[1] + 1, 9), (-1, 0),
             (0, LAST), (-1, -TIME_LIMIT),
         ):  # fmt: skip
-            faulty: Int64Array = times.copy()
+            faulty = times.copy()
             faulty[place] = time
-            bounds = [offsets[:2], offsets[1:3], offsets[2:]]
-            good = all(
-                pairwise_fall([7, *faulty[start:stop].tolist(), 1]) for start, stop in bounds
-            )
             given = [fields(kind, 2, 1, 7), n_of(cells), faulty, [1, 7]]
-            assert not good
+            assert not restored(*given)[1]
             yield Call("restore", given, [[0]])
-
-
-def pairwise_fall(numbers: Iterable[int]) -> bool:
-    return all(x >= y for x, y in pairwise(numbers))
 
 
 def questions(rng: random.Random) -> Iterator[Call]:
     """Of lists: of each word in a window of its own, and of decayed counts."""
     for layer, n, span, weight, asked in (
-        (Layer(0, 3, 2, 2, True), 40, 9, 1, 15), (Layer(60, 16, 1, 2, False), 30, NARROW, 9, 15),
-        (Layer(64, 1, 1, 3, False), 12, 1, LIMIT // 12, 3),
-        (Layer(0, 2, 4, 3, True), 20, TIME_LIMIT, 2, 7), (Layer(0, 2, 1, 2, True), 9, 3, 2, 514),
+        (Layer(0, 3, 2, 2, True), 40, 9, 1, 15), (Layer(60, 16, 1, 2, False), 20, NARROW, 9, 9),
+        (Layer(64, 1, 1, 2, False), 12, 1, LIMIT // 12, 3),
+        (Layer(0, 2, 4, 3, True), 7, TIME_LIMIT, 1, 7), (Layer(0, 2, 1, 2, True), 9, 3, 2, 514),
     ):  # fmt: skip
-        of = stream_of(rng, n, span, weight, 9, layer.shift % 64)
+        of = stream_of(rng, n, span, weight, layer.shift % 64)
         first, last = of.times[0], of.times[-1]
-        keys = rng.choices(of.words, k=asked)
+        keys = unsigned(rng.choices(of.words.tolist(), k=asked))
         starts = [rng.choice([rng.choice(of.times), rng.randint(first, last)]) for _ in keys]
         if asked > 512:
-            keys, starts = sorted(keys), sorted(starts)
-        places = hashing.columns_of(unsigned(keys), layer, SEED)
+            keys, starts = np.sort(keys), sorted(starts)
+        places = hashing.columns_of(keys, layer, SEED)
         for kind in KINDS:
             cells = counted(layer, kind, of)
             lists = lists_of(cells)
@@ -264,7 +263,7 @@ def questions(rng: random.Random) -> Iterator[Call]:
                 own = [cells[r * layer.width + at] for r, at in enumerate(columns_of_key)]
                 lo = min(cell.n if start <= first else cell.lo_hi(start)[0] for cell in own)
                 bounds.append((lo, min(cell.lo_hi(start)[1] for cell in own)))
-            given = [*layer_of(layer), keys, n_of(cells), *lists, starts, [first]]
+            given = [*lists, n_of(cells), *layer_of(layer), keys, starts, [first]]
             yield Call("each", given, columns(bounds, 2))
             for now in (last + 1, of.times[n // 2]):
                 yield decayed(lists, now, first)
@@ -284,12 +283,14 @@ def decayed(lists: list[Any], now: int, first: int) -> Call:
 
 
 def compactions(rng: random.Random) -> Iterator[Call]:
-    for width, slots, span, weight, sizes in (
-        (3, (2,), 9, 1, [30]), (2, (5, 2), NARROW, 9, [9, 12]), (1, (2, 3, 2), 4, 900, [9, 7, 5]),
-        (1, (4, 4), TIME_LIMIT, 50, [12, 1]), (1, (2, 2), TIME_LIMIT, LIMIT // 14, [5, 6]),
-        (5, (2, 3), 4, 2, [3, 2]),
+    for width, slots, span, events, steps_of in (
+        (3, (2,), 9, [(30, 1)], (0, 1, 8)), (2, (5, 2), NARROW, [(9, 9), (12, 2)], (0, 8)),
+        (1, (2, 3, 2), 4, [(9, 900), (7, 1), (5, 3)], (0, 1, 8)),
+        (1, (4, 2), TIME_LIMIT, [(9, 20), (1, 1)], (0, 8)),
+        (1, (2, 2), 9, [(9, LIMIT // 10), (3, 2)], (8,)),
+        (5, (2, 3), 4, [(3, 2), (2, 2)], (1, 8)),
     ):  # fmt: skip
-        streams = [stream_of(rng, n, span, weight) for n in sizes]
+        streams = [stream_of(rng, n, span, weight) for n, weight in events]
         firsts = [of.times[0] for of in streams]
         last = max(of.times[-1] for of in streams)
         for kind in KINDS:
@@ -298,13 +299,13 @@ def compactions(rng: random.Random) -> Iterator[Call]:
                 for each, of in zip(slots, streams, strict=True)
             ]
             inaccuracies = [int(1 / cells[0].merge_error) for cells in sources]
-            for steps in (0, 1, 8):
-                given: list[Column] = [fields(kind, 3, min(firsts), last), [steps]]
+            for steps in steps_of:
+                given: list[Column] = [fields(kind, 2, min(firsts), last), [steps]]
                 given += [firsts, inaccuracies]
                 for cells in sources:
                     given += [n_of(cells), *lists_of(cells)]
                 parts = zip(*sources, strict=True)
-                yield Call("compact", given, lists_of(merged(p, 3, firsts, steps) for p in parts))
+                yield Call("compact", given, lists_of(merged(p, 2, firsts, steps) for p in parts))
 
 
 def calls() -> Iterator[Call]:
