@@ -8,9 +8,9 @@ static const ds_ecm_update_kernels *counting = &TABLE(ds_ecm_updates, DS_LEVEL);
 static const ds_ecm_window_kernels *asking = &TABLE(ds_ecm_windows, DS_LEVEL);
 static const ds_ecm_merge_kernels *merging = &TABLE(ds_ecm_merges, DS_LEVEL);
 
-enum { LEVELS = 63, LAYER_COLUMNS = 3, LIST_COLUMNS = 3 }; /* levels are for any number of ones */
+enum { LAYER_COLUMNS = 3, LIST_COLUMNS = 3, LEVELS = 63 }; /* for any number of ones */
 
-/* ----------------------------------------------------------------------------------------- columns */
+/* ---------------------------------------------------------------------------------------- columns */
 
 /* (width, shift, hashed), a and b of its rows. */
 static ds_ecm_layer layer_of(const column *from) {
@@ -49,7 +49,7 @@ static void minimum(call *c) {
     give(c, values, n);
 }
 
-/* ------------------------------------------------------------------------------------------- cells */
+/* ------------------------------------------------------------------------------------------ cells */
 
 /* So many cells of no ones: (slots, base, wide, histogram). */
 static ds_ecm_cells cells_room(const column *from, int64_t cells) {
@@ -117,7 +117,7 @@ static void update(call *c) {
     give_lists(c, &cells);
 }
 
-/* ----------------------------------------------------------------------------------------- windows */
+/* ---------------------------------------------------------------------------------------- windows */
 
 /* Inputs: n, (slots, histogram). */
 static void kept(call *c) {
@@ -195,7 +195,7 @@ static void decayed(call *c) {
     give(c, hi, cells);
 }
 
-/* ------------------------------------------------------------------------------------------ merging */
+/* ---------------------------------------------------------------------------------------- merging */
 
 /* Inputs: cells of the result, (steps), firsts and inaccuracies of sources; n and lists of each. */
 static void compact(call *c) {

@@ -35,7 +35,7 @@ LEVELS = 63  # for any number of ones
 NARROW = (1 << 32) - 2  # the longest span of times of 32 bits
 SEED = 7
 
-PREFIXES = Layer(60, 16, 1, 2, False)  # cells of a prefix each
+PREFIXES = Layer(60, 16, 1, 2, False)  # a cell for each prefix of four bits
 
 FLOATS = [0.0, -0.0, 5e-324, -0.1, 1e308, float("inf"), 2.0**60]
 
@@ -247,11 +247,12 @@ def refused() -> Iterator[Call]:
 
 def questions(rng: random.Random) -> Iterator[Call]:
     """Of lists: of each word in a window of its own, and of decayed counts."""
+    wave, eh = KINDS
     for kind, layer, n, span, weight, asked in (
-        ("wave", Layer(0, 3, 2, 2, True), 30, 9, 1, 9), ("eh", PREFIXES, 14, NARROW, 9, 9),
-        ("eh", Layer(64, 1, 1, 2, False), 12, 1, LIMIT // 12, 3),
-        ("eh", Layer(0, 2, 4, 3, True), 7, TIME_LIMIT, 1, 7),
-        ("wave", Layer(0, 2, 1, 2, True), 9, 3, 2, 514),
+        (wave, Layer(0, 3, 2, 2, True), 30, 9, 1, 9), (eh, PREFIXES, 14, NARROW, 9, 9),
+        (eh, Layer(64, 1, 1, 2, False), 12, 1, LIMIT // 12, 3),
+        (eh, Layer(0, 2, 4, 3, True), 7, TIME_LIMIT, 1, 7),
+        (wave, Layer(0, 2, 1, 2, True), 9, 3, 2, 514),
     ):  # fmt: skip
         of = stream_of(rng, n, span, weight, layer)
         first, last = of.times[0], of.times[-1]
