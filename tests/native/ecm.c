@@ -10,7 +10,7 @@ static const ds_ecm_merge_kernels *merging = &TABLE(ds_ecm_merges, DS_LEVEL);
 
 enum { LAYER_COLUMNS = 3, LIST_COLUMNS = 3, LEVELS = 63 }; /* for any number of ones */
 
-/* ---------------------------------------------------------------------------------------- columns */
+/* -------------------------------------------------------------------------------------- columns */
 
 /* (width, shift, hashed), a and b of its rows. */
 static ds_ecm_layer layer_of(const column *from) {
@@ -49,7 +49,7 @@ static void minimum(call *c) {
     give(c, values, n);
 }
 
-/* ------------------------------------------------------------------------------------------ cells */
+/* ---------------------------------------------------------------------------------------- cells */
 
 /* So many cells of no ones: (slots, base, wide, histogram). */
 static ds_ecm_cells cells_room(const column *from, int64_t cells) {
@@ -88,8 +88,8 @@ static void total(call *c) {
     give(c, &sum, 1);
 }
 
-/* Inputs: layer, words, times, weights (or none), cells, whether each batch is grouped. Results: the
-   heaviest cell after each batch, ones of each cell, lists. */
+/* Inputs: layer, words, times, weights (or none), cells, whether each batch is grouped. Results:
+   ones of the heaviest cell after each batch, and of each cell at the end, lists. */
 static void update(call *c) {
     const ds_ecm_layer layer = layer_of(c->in);
     const ds_ecm_cells cells = cells_room(&c->in[6], layer.depth * layer.width);
@@ -117,7 +117,7 @@ static void update(call *c) {
     give_lists(c, &cells);
 }
 
-/* ---------------------------------------------------------------------------------------- windows */
+/* -------------------------------------------------------------------------------------- windows */
 
 /* Inputs: n, (slots, histogram). */
 static void kept(call *c) {
@@ -195,7 +195,7 @@ static void decayed(call *c) {
     give(c, hi, cells);
 }
 
-/* ---------------------------------------------------------------------------------------- merging */
+/* -------------------------------------------------------------------------------------- merging */
 
 /* Inputs: cells of the result, (steps), firsts and inaccuracies of sources; n and lists of each. */
 static void compact(call *c) {
