@@ -288,8 +288,8 @@ def decayed(lists: list[Any], now: int, first: int) -> Call:
 
 def compactions(rng: random.Random) -> Iterator[Call]:
     for width, slots, span, events, steps_of in (
-        (3, (2,), 9, [(30, 1)], (0, 1, 8)), (2, (5, 2), NARROW, [(9, 9), (12, 2)], (0, 8)),
-        (1, (2, 3, 2), 4, [(9, 900), (7, 1), (5, 3)], (0, 1, 8)),
+        (1, (2,), 99, [(60, 1)], (0, 1, 8)), (2, (5, 2), NARROW, [(9, 9), (12, 2)], (0, 8)),
+        (1, (2, 3, 2), 4, [(9, 900), (7, 1), (5, 3)], (0, 8)),
         (1, (4, 2), TIME_LIMIT, [(9, 20), (1, 1)], (0, 8)),
         (1, (2, 2), 9, [(9, LIMIT // 10), (3, 2)], (8,)),
         (5, (2, 3), 4, [(3, 2), (2, 2)], (1, 8)),
@@ -303,13 +303,15 @@ def compactions(rng: random.Random) -> Iterator[Call]:
                 for each, of in zip(slots, streams, strict=True)
             ]
             inaccuracies = [int(1 / cells[0].merge_error) for cells in sources]
+            into = 2 if sources[0][0].n > 1_000 else 9  # or lists are long
             for steps in steps_of:
-                given: list[Column] = [fields(kind, 2, min(firsts), last), [steps]]
+                given: list[Column] = [fields(kind, into, min(firsts), last), [steps]]
                 given += [firsts, inaccuracies]
                 for cells in sources:
                     given += [n_of(cells), *lists_of(cells)]
                 parts = zip(*sources, strict=True)
-                yield Call("compact", given, lists_of(merged(p, 2, firsts, steps) for p in parts))
+                whole = [merged(part, into, firsts, steps) for part in parts]
+                yield Call("compact", given, lists_of(whole))
 
 
 def calls() -> Iterator[Call]:
