@@ -1,6 +1,6 @@
 /* Rows that are read from bytes and found flawless; rows.c says how. */
-#ifndef DS_ROWS_H
-#define DS_ROWS_H
+#ifndef DS_CODEC_ROWS_H
+#define DS_CODEC_ROWS_H
 
 #include "codec/bitpack.h"
 

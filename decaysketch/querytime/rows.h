@@ -1,6 +1,6 @@
 /* Kernels of the rows that a sketch holds; rows.c says how they work. */
-#ifndef DS_ROWS_H
-#define DS_ROWS_H
+#ifndef DS_QUERYTIME_ROWS_H
+#define DS_QUERYTIME_ROWS_H
 
 #include "core/levels.h"
 #include "core/marks.h"
