@@ -16,7 +16,7 @@
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 UV := PYTHONPATH=.boot $(PYTHON) -m uv
-PYTEST_PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 SANITIZED_TESTS := --ignore tests/minhit/test_readme.py tests/minhit tests/integral tests/asyncwindow \
 	tests/ecm tests/querytime tests/wire tests/laws tests/golden tests/core tests/batch
 SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests scripts

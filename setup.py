@@ -31,7 +31,7 @@ from setuptools.command.build_py import build_py
 from scripts import compiler
 
 LIBRARY = Path("decaysketch")
-BUILD = Path(os.environ.get("DECAYSKETCH_BUILD", "build"))
+BUILD = Path(os.environ.get("DECAYSKETCH_BUILD", "build")).resolve()  # objects go by full names
 
 # A fused multiply-add rounds once where kernels rely on two roundings; signed sums may wrap around.
 MEANING = ["-std=gnu17", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-fno-trapping-math"]
@@ -92,8 +92,8 @@ class Build(build_ext):
     def build_extensions(self) -> None:
         cc = compiler.command()
         # The package's compiler keeps what it has made of the C library: here, with the rest.
-        os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(BUILD.resolve() / "zig"))
-        os.environ.setdefault("ZIG_LOCAL_CACHE_DIR", str(BUILD.resolve() / "zig"))
+        os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(BUILD / "zig"))
+        os.environ.setdefault("ZIG_LOCAL_CACHE_DIR", str(BUILD / "zig"))
         flags = [*MEANING, *OPTIONS, *compiler.target(), *shlex.split(os.environ.get("CFLAGS", ""))]
         flags.append(f"-I{LIBRARY}")
         made_by = hashlib.sha256(shlex.join([*cc, *flags]).encode()).hexdigest()[:8]

@@ -1,9 +1,10 @@
-"""Which files begin first where several processes run the suite, what is no garbage, whose logs."""
+"""How many processes run the suite and which files begin first, what is no garbage, whose logs."""
 
 from __future__ import annotations
 
 import gc
 import logging
+import os
 from collections.abc import Generator
 
 import pytest
@@ -26,6 +27,15 @@ _FIRST = (
     "tests/quality/",
     "tests/spark/",
 )
+
+
+_PROCESS_BYTES = 2e9  # with the servers, Java and the browser that it starts
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Of ``-n auto``: two thirds of the time a test waits for a process that it has started."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(3 * (os.cpu_count() or 1), int(memory / _PROCESS_BYTES)))
 
 
 @pytest.hookimpl(wrapper=True)
