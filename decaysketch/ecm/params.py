@@ -33,11 +33,18 @@ from decaysketch.core.observations import TIME_LIMIT, integer_column
 from decaysketch.core.params import BuildParams, Option, check_integer, check_time_unit
 from decaysketch.ecm import sizing
 from decaysketch.ecm.layers import ROOT, Layer
-from decaysketch.ecm.sizing import MAX_DEPTH, MAX_SLOTS, MAX_WIDTH, MIN_SLOTS, Kind, Query
+from decaysketch.ecm.sizing import (
+    MAX_CELLS,
+    MAX_DEPTH,
+    MAX_SLOTS,
+    MAX_WIDTH,
+    MIN_SLOTS,
+    Kind,
+    Query,
+)
 from decaysketch.errors import ObservationError, ParameterError
 
 __all__ = [
-    "MAX_CELLS",
     "MAX_ENTRIES",
     "MAX_LANES",
     "OPTIONS",
@@ -48,7 +55,6 @@ __all__ = [
 Clock = Literal["time", "arrivals"]
 UInt64Array = npt.NDArray[np.uint64]
 
-MAX_CELLS = 1 << 22  # depth * width * slots: what a layer takes stays some hundred megabytes
 MAX_LANES = 64
 MAX_ENTRIES = 1 << 20
 
