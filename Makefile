@@ -35,9 +35,11 @@ demo: setup
 	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)") $(ARGS)
 
 test: setup
+	@$(VENV_PYTHON) -m spark_jobs.archive
 	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL)
 
 coverage: setup
+	@$(VENV_PYTHON) -m spark_jobs.archive
 	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest --cov --cov-report=term $(PYTEST_PARALLEL)
 
 lint: setup
