@@ -21,6 +21,10 @@ SANITIZED_TESTS := --ignore tests/minhit/test_readme.py tests/minhit tests/integ
 	tests/ecm tests/querytime tests/wire tests/laws tests/golden tests/core tests/batch
 SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests scripts
 
+# Every process of the suite, and every program that one starts, reads the same modules: where the
+# environment says that no bytecode is to be kept, each of them compiles all of them.
+KEEPING_BYTECODE := PYTHONDONTWRITEBYTECODE=
+
 .PHONY: setup demo test coverage lint notebooks bench quality serve \
 	wheel sanitize pins clean
 
@@ -31,10 +35,12 @@ demo: setup
 	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)") $(ARGS)
 
 test: setup
-	$(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL)
+	@$(VENV_PYTHON) -m spark_jobs.archive
+	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL)
 
 coverage: setup
-	$(VENV_PYTHON) -m pytest --cov --cov-report=term $(PYTEST_PARALLEL)
+	@$(VENV_PYTHON) -m spark_jobs.archive
+	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest --cov --cov-report=term $(PYTEST_PARALLEL)
 
 lint: setup
 	$(VENV_PYTHON) -m ruff check $(wildcard $(SOURCES))

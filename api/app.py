@@ -74,7 +74,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 aggregator.stop()
 
             with told_to_stop(stop):
-                yield
+                async with routes.ROUTER.lifespan_context(app):
+                    yield
             stop()
             try:
                 async with asyncio.timeout(chosen.drain_s):
@@ -93,13 +94,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # to an address made of what the client calls this server
-        generate_unique_id_function=lambda route: route.name,
+        routes=routes.ROUTER.routes,
         lifespan=lifespan,
     )
     app.state.settings = chosen
     app.state.metrics = Metrics()
-    for router in routes.ROUTERS:
-        app.include_router(router)
     middleware.install(app, chosen)
     request_log.install(app)
     app.add_middleware(Starting)

@@ -23,6 +23,7 @@ from rich.progress import (
 
 from decaysketch.cli.output import report
 from decaysketch.spark.settings import session_settings
+from spark_jobs.archive import archive_options
 from spark_jobs.java import PROJECT_ROOT, ensure_java
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def spark_session(name: str, master: str = DEFAULT_MASTER) -> Iterator[SparkSess
     java_options = [shlex.quote(f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION}")]
     if local:
         # The JVM only hands rows on: its quick compiler will do, and saves seconds at the start.
-        java_options.append("-XX:TieredStopAtLevel=1")
+        java_options += ["-XX:TieredStopAtLevel=1", *map(shlex.quote, archive_options())]
     with tempfile.TemporaryDirectory(prefix="decaysketch-spark-") as scratch:
         settings = session_settings() | {
             "spark.driver.extraJavaOptions": " ".join(java_options),

@@ -1,4 +1,5 @@
-"""How many processes run the suite and which files begin first, what is no garbage, whose logs."""
+"""How many processes run the suite, which files begin first and which share a process; what is no
+garbage, whose logs."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import os
 from collections.abc import Generator
 
 import pytest
+from xdist import remote
+from xdist.scheduler import LoadFileScheduling
 
 # First what starts processes of its own, the longest first and in turns what starts Java and what
 # does not, so that no long file is left for the end, when the other processes have nothing to do.
@@ -16,18 +19,28 @@ _FIRST = (
     "tests/api/test_kill.py",
     "tests/spark/test_rebuild.py",
     "tests/client/test_delivery_under_faults.py",
-    "tests/spark/test_streaming.py",
     "tests/demo/test_walkthrough.py",
+    "tests/api/test_schemathesis.py",
+    "tests/quality/test_siege.py",
     "tests/spark/test_cluster.py",
     "tests/page/",
     "tests/toy/",
-    "tests/spark/test_build.py",
     "tests/test_notebooks.py",
-    "tests/spark/test_source.py",
     "tests/quality/",
     "tests/spark/",
 )
 
+# What needs the session of tests/spark: all of it is run by two of the processes, since a JVM that
+# has run some queries runs the next ones in less time, and every other one would start another.
+_SESSIONS = (
+    ("engine", "streaming", "source", "functions", "tables", "recorded_answers"),
+    ("rebuild", "build", "programs", "publish", "sql_session"),
+)
+_SESSION_OF = {
+    f"tests/spark/test_{name}.py": f"the Spark session of {names[0]}"
+    for names in _SESSIONS
+    for name in names
+}
 
 _PROCESS_BYTES = 2e9  # with the servers, Java and the browser that it starts
 
@@ -36,6 +49,21 @@ def pytest_xdist_auto_num_workers() -> int:
     """Of ``-n auto``: two thirds of the time a test waits for a process that it has started."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(3 * (os.cpu_count() or 1), int(memory / _PROCESS_BYTES)))
+
+
+class _Scheduler(LoadFileScheduling):
+    """A file is run by one process, and so are all those that share a Spark session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return _SESSION_OF.get(file, file)
+
+
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: remote.Producer
+) -> LoadFileScheduling | None:
+    """Of ``--dist loadfile``."""
+    return _Scheduler(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -158,8 +158,8 @@ def prepare(connection: sa.Connection, migrate: Callable[[sa.Connection], None])
 
 
 def create(connection: sa.Connection) -> None:
-    """The tables, with a head that has written nothing."""
-    metadata.create_all(connection)
+    """The tables, none of which may be there, with a head that has written nothing."""
+    metadata.create_all(connection, checkfirst=False)
     if connection.dialect.name == "postgresql":
         for table in (journal, snapshots):  # sketches are packed: compressing them gains nothing
             connection.execute(

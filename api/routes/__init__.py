@@ -23,7 +23,7 @@ from api.routes.decays import CurveRequest
 from api.routes.keys import KeyCreation, KeyRotation
 from api.schemas import StreamCreation
 
-__all__ = ["REQUESTS", "ROUTERS", "TAGS"]
+__all__ = ["REQUESTS", "ROUTER", "ROUTERS", "TAGS"]
 
 TAGS = [
     {"name": "streams", "description": "Parameters that the sketches of a stream share."},
@@ -50,6 +50,11 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         reference,
     )
 ]
+
+# All of them, included once: what each route takes is worked out anew for every inclusion.
+ROUTER = APIRouter(generate_unique_id_function=lambda route: route.name)
+for _router in ROUTERS:
+    ROUTER.include_router(_router)
 
 REQUESTS: list[type[BaseModel]] = [  # which routes read out of bodies: in no route's signature
     QueryRequest,

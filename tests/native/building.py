@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
+import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,17 +42,30 @@ def sources() -> Iterator[Path]:
 def build(compiler: list[str], level: str, options: list[str], folder: Path) -> Path:
     """The driver with the kernels of one level of instruction set, as an executable file.
 
+    It is kept with what else is compiled, and used until anything that it is made from changes.
+
     Raises:
         RuntimeError: what the compiler says, if it refuses.
     """
-    driver = folder / f"driver-{level}"
+    made = folder / f"driver-{level}"
     command = [*compiler, *meaning(), "-O3", "-Wno-psabi", *options, f"-DDS_LEVEL={level}"]
-    command += [f"-I{LIBRARY}", f"-I{HERE}", "-o", str(driver), *map(str, sources())]
+    command += [f"-I{LIBRARY}", f"-I{HERE}", "-o", str(made)]
+    files = [*sources(), *sorted(HERE.rglob("*.h")), *sorted(LIBRARY.rglob("*.h"))]
+    version = subprocess.run([*compiler, "--version"], capture_output=True, check=True).stdout
+    of = hashlib.sha256(version + os.fsencode(shlex.join([*command[:-1], *map(str, files)])))
+    for file in files:
+        of.update(file.read_bytes())
+    driver = ROOT / "build" / "drivers" / of.hexdigest()[:16]
+    if driver.exists():
+        return driver
     cache = str(ROOT / "build" / "zig")  # where the package's compiler keeps its C library
     caches = {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
-    made = subprocess.run(
+    command += map(str, sources())
+    ran = subprocess.run(
         command, env={**caches, **os.environ}, capture_output=True, text=True, check=False
     )
-    if made.returncode:
-        raise RuntimeError(made.stderr)
+    if ran.returncode:
+        raise RuntimeError(ran.stderr)
+    driver.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(made, driver)
     return driver

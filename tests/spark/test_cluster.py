@@ -8,6 +8,7 @@ folder. What comes back has the bytes of a build in this process.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -33,6 +34,7 @@ MAPPING = ColumnMapping(
 SECONDS_TO_START = 1800.0
 
 JOB = """
+    import os
     import sys
 
     from pyspark.sql import SparkSession
@@ -49,6 +51,8 @@ JOB = """
         "spark.executorEnv.PYTHONPATH": executors_path,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": os.environ["JVM"],
+        "spark.executor.extraJavaOptions": os.environ["JVM"],
         "spark.executor.memory": "512m",
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
@@ -127,6 +131,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "JAVA_HOME": str(java_home),
         "PATH": os.environ["PATH"],
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_JAVA_OPTS": _java_options(),
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -177,6 +182,7 @@ def test_executors_need_the_wheel_and_nothing_else(
     environment = {
         **os.environ,
         "JAVA_HOME": str(_java_home()),
+        "JVM": _java_options(),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(PROJECT),  # of the driver alone
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -202,3 +208,10 @@ def _java_home() -> Path:
     from spark_jobs.java import find_java_home
 
     return find_java_home()
+
+
+def _java_options() -> str:
+    """Of all four JVMs, each of which does little: the quick compiler, classes that are kept."""
+    from spark_jobs.archive import archive_options
+
+    return shlex.join(["-XX:TieredStopAtLevel=1", *archive_options()])
