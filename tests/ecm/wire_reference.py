@@ -126,9 +126,17 @@ def read(blob: bytes) -> dict[str, Any]:
     params["slots"], params["horizon"] = fields.varint(), fields.varint() - 1
     params["lanes"], params["hold"] = fields.byte(), fields.varint()
     params["key_bits"], params["fanout_bits"] = fields.byte(), fields.byte()
-    entries = [read_entry(fields, params) for _ in range(fields.varint())]
+    count, kept = fields.varint(), fields.varint()
+    entries = [read_entry(fields, params) for _ in range(count)]
     assert not fields.rest
-    return {"fingerprint": fingerprint, "params": params, "entries": entries}
+    assert kept == sum(map(times_of, entries))
+    return {"fingerprint": fingerprint, "params": params, "entries": entries, "kept": kept}
+
+
+def times_of(entry: dict[str, Any]) -> int:
+    """How many are written, of cells and of events that are held back."""
+    layers = (layer for lane in entry["lanes"] for layer in lane["layers"])
+    return len(entry["held"]) + sum(len(times) for layer in layers for _, times in layer)
 
 
 def read_entry(fields: Bytes, params: dict[str, Any]) -> dict[str, Any]:
