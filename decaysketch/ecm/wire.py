@@ -1,6 +1,8 @@
 """Family 5: ECM-sketches, one entry for each source and epoch.
 
-Behind the shared head stand the parameters, always in full, and the entries, by source and epoch.
+Behind the shared head stand the parameters, always in full, how many entries there are and how many
+times they keep, the clock that the collection was told beside them, and the entries, by source and
+epoch.
 An entry is its clock and counts, what it holds back, and its lanes; a lane is its first and its
 last time and, for every layer of cells, the number of ones of each cell and how long before the
 lane's clock, or before the next newer one of the cell, each kept time lies. Which ranks these are
@@ -34,7 +36,6 @@ refuses clocks that are ahead (:func:`peek` tells), since a stream with a horizo
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, get_args
@@ -46,6 +47,7 @@ from decaysketch.codec import fields
 from decaysketch.codec.fields import Reader, refuse
 from decaysketch.codec.numbers import pack_numbers, read_numbers
 from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.ecm import _native
 from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.late import NOTHING, Events
@@ -53,7 +55,15 @@ from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.params import Clock, ECMParams
 from decaysketch.ecm.ranks import chained, digits, kept_after, kept_ranks
 from decaysketch.ecm.sizing import Kind
-from decaysketch.ecm.state import CellColumns, ECMState, Lane, LaneColumns, Source, name_of
+from decaysketch.ecm.state import (
+    CellColumns,
+    CollectionState,
+    ECMState,
+    Lane,
+    LaneColumns,
+    Source,
+    name_of,
+)
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 
 __all__ = ["FAMILY", "MAX_SOURCE_BYTES", "ECMHeader", "decode", "encode", "peek"]
@@ -80,33 +90,31 @@ class ECMHeader:
     Attributes:
         params: of the stream.
         entries: how many sources and epochs there are.
-        kept: how many times they have, those of events that are held back included.
+        kept: how many times they keep, and events they hold back.
+        told: the clock that was told beside them, or None.
     """
 
     params: ECMParams
     entries: int
     kept: int
+    told: int | None
 
 
 # ----------------------------------------------------------------------------------------- encoding
 
 
-def encode(params: ECMParams, states: Iterable[ECMState]) -> bytes:
+def encode(state: CollectionState) -> bytes:
     """Bytes of the states of sources of one stream; equal sets of states have equal bytes.
-
-    Args:
-        params: of the stream.
-        states: of different sources or epochs, in any order.
 
     Returns:
         Version 1 bytes. O(times), about 0.2 us each.
     """
-    body = fields.begin(FAMILY, params, embed_params=False)  # type: ignore[arg-type]
-    _put_params(body, params)
-    ordered = sorted(states, key=lambda state: (name_of(state.source), state.epoch))
-    fields.put_varint(body, len(ordered))
-    fields.put_varint(body, sum(state.kept for state in ordered))
-    return fields.seal(body, *map(_written, ordered))
+    body = fields.begin(FAMILY, state.params, embed_params=False)  # type: ignore[arg-type]
+    _put_params(body, state.params)
+    fields.put_varint(body, len(state.entries))
+    fields.put_varint(body, state.kept)
+    fields.put_clock(body, NO_WATERMARK if state.told is None else state.told)
+    return fields.seal(body, *map(_written, state.entries))
 
 
 def _written(state: ECMState) -> bytes:
@@ -225,15 +233,15 @@ def peek(blob: bytes | bytearray | memoryview, *, params: ECMParams | None = Non
 
 def decode(
     blob: bytes | bytearray | memoryview, *, params: ECMParams | None = None
-) -> tuple[ECMParams, list[ECMState]]:
-    """The parameters and states that :func:`encode` was given.
+) -> CollectionState:
+    """What :func:`encode` was given.
 
     Args:
         blob: the bytes. Nothing in them is trusted.
         params: what the bytes are expected to carry, or None. The capacity is taken from the bytes.
 
     Returns:
-        States by source and epoch. O(bytes).
+        The state, whose capacity is that of the bytes. O(bytes).
 
     Raises:
         CorruptSketchError: the bytes are not ones that :func:`encode` could have written. The
@@ -270,20 +278,23 @@ def decode(
     if parts.left:
         refuse(f"{header.kept} times, of which {header.kept - parts.left} are there")
     fields.skip_optional_sections(blob, opening.optional_flags, reader.at)
-    check_horizon(params, states)
-    return params, states
+    found = CollectionState.of(params, states, header.told)
+    if found.told != header.told:
+        refuse(f"clock is {header.told}; expected one after those of all entries, {found.clock}")
+    check_horizon(found)
+    return found
 
 
-def check_horizon(params: ECMParams, states: Sequence[ECMState]) -> None:
+def check_horizon(found: CollectionState) -> None:
     """Refuse an entry that no set of entries has: one whose clock is past the horizon."""
-    if params.horizon is None:
+    newest, horizon = found.clock, found.params.horizon
+    if horizon is None or newest is None:
         return
-    newest = max((state.clock for state in states if state.clock is not None), default=None)
-    for state in states:
-        if newest is not None and state.clock is not None and state.clock < newest - params.horizon:
+    for state in found.entries:
+        if state.clock is not None and state.clock < newest - horizon:
             refuse(
                 f"entry {state.identity} has clock {state.clock}; expected at least {newest} less "
-                f"the horizon, {params.horizon}"
+                f"the horizon, {horizon}"
             )
 
 
@@ -306,15 +317,18 @@ def _read_header(opening: fields.Opening, ours: ECMParams | None) -> ECMHeader:
     entries = reader.varint("entries")
     if entries > found.capacity:
         refuse(f"{entries} entries; the capacity is {found.capacity}")
+    kept = reader.varint("times kept")
+    told = reader.clock()
+    if told is not None and found.clock == "arrivals":
+        refuse(f"clock is {told} beside entries that count arrivals; only events advance that")
     left = len(reader.body) - reader.at
     if found.clock == "arrivals" and entries > 1:
         refuse(f"{entries} entries that count arrivals; expected one, as they are never added")
     if entries * 10 > left:
         refuse(f"{entries} entries in {left} bytes; an entry takes 10 at the least")
-    kept = reader.varint("times")
     if kept > 4 * left:
         refuse(f"{kept} times in {left} bytes; a time takes 2 bits at the least")
-    return ECMHeader(found, entries, kept)
+    return ECMHeader(found, entries, kept, told)
 
 
 def _read_params(reader: Reader, capacity: int) -> ECMParams:

@@ -24,12 +24,13 @@ from hypothesis import strategies as st
 from decaysketch.codec import fields
 from decaysketch.codec.fields import Reader
 from decaysketch.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, _native, wire
 from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.hashing import columns_of
 from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.ranks import kept_after, kept_ranks
-from decaysketch.ecm.state import ECMState
+from decaysketch.ecm.state import CollectionState, ECMState
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -310,7 +311,8 @@ class TestTheKernel:
             found = ECMCollection.from_bytes(blob, params=params)
         with without(_native, "measure_lane"), without(_native, "read_column", -1):
             assert ECMCollection.from_bytes(blob, params=params) == found
-        assert wire.encode(params, map(replace, found.entries.values())) == blob
+        states = [replace(state) for state in found.entries.values()]
+        assert wire.encode(CollectionState.of(params, states)) == blob
 
     @pytest.mark.parametrize("number", range(len(TestGolden.CASES)))
     def test_takes_and_refuses_the_same(self, number: int) -> None:
@@ -394,7 +396,7 @@ class TestManyTinyEntries:
         parts = max(1, len(sketch.state().lanes)) * len(params.layers)
         entries = range(2 * self.ENTRIES // parts)
         states = [replace(sketch.state(), source=number) for number in entries]
-        blob = wire.encode(params, states)
+        blob = wire.encode(CollectionState.of(params, states))
         steps = 0
 
         def count(*_: object) -> None:
@@ -403,12 +405,12 @@ class TestManyTinyEntries:
 
         sys.setprofile(count)  # calls and returns, of functions in Python and in C
         try:
-            _, found = wire.decode(blob, params=params)
+            found = wire.decode(blob, params=params).entries
         finally:
             sys.setprofile(None)
         assert steps < 10 * len(blob), steps / len(blob)
         tracemalloc.start()
-        _, found = wire.decode(blob, params=params)
+        found = wire.decode(blob, params=params).entries
         memory = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert memory < 100 * len(blob), memory / len(blob)
@@ -417,7 +419,7 @@ class TestManyTinyEntries:
     def test_one_that_is_false_is_read_with_care_once(self) -> None:
         sketch = built(self.TINY, [Event(1, 10)])
         states = [replace(sketch.state(), source=number) for number in range(self.ENTRIES)]
-        body = bytearray(wire.encode(self.TINY, states)[:-4])
+        body = bytearray(wire.encode(CollectionState.of(self.TINY, states))[:-4])
         body[-1] ^= 1  # of the last entry
         with_care, calls = wire._EntryReader._read_with_care, []
 
@@ -439,13 +441,25 @@ class TestHeader:
             header = wire.peek(collection.to_bytes())
             assert header.params == collection.params
             assert header.entries == len(collection.entries)
-            states = collection.entries.values()
-            assert header.kept == sum(state.kept for state in states)
+            assert header.kept == len(collection)
+            assert header.told is None
+
+    def test_says_which_clock_was_told(self) -> None:
+        collection = _collection(SMALL)
+        before = collection.to_bytes()
+        assert collection.clock is not None
+        collection.advance(collection.clock)
+        assert collection.to_bytes() == before
+        later = collection.clock + 5
+        collection.advance(later)
+        assert wire.peek(collection.to_bytes()).told == later
+        assert wire_reference.read(collection.to_bytes())["told"] == later
+        assert ECMCollection.from_bytes(collection.to_bytes()) == collection
 
     @pytest.mark.parametrize("more", [-1, 1])
     def test_says_how_many_times_there_are(self, more: int) -> None:
         states = list(_collection(SMALL).entries.values())
-        kept = sum(state.kept for state in states)
+        kept = sum(map(len, states))
         _written(SMALL, states)
         with pytest.raises(
             CorruptSketchError, match=f"{kept + 1} times, of which {kept} are|leaves"
@@ -458,7 +472,7 @@ class TestHeader:
             wire.peek(_written(SMALL, [], kept=1 << 40))
         params = replace(SMALL, hold=12)
         states = [built(params, EVENTS).state()]
-        assert states[0].held
+        assert len(states[0].held)
         with pytest.raises(CorruptSketchError, match="the header leaves 0"):
             ECMCollection.from_bytes(_written(params, states, kept=0))
 
@@ -468,7 +482,8 @@ def _written(params: ECMParams, states: list[Any], kept: int | None = None) -> b
     body = fields.begin(wire.FAMILY, params, embed_params=False)  # type: ignore[arg-type]
     wire._put_params(body, params)
     fields.put_varint(body, len(states))
-    fields.put_varint(body, sum(each.kept for each in states) if kept is None else kept)
+    fields.put_varint(body, sum(map(len, states)) if kept is None else kept)
+    fields.put_clock(body, NO_WATERMARK)
     for state in states:
         wire._put_state(body, state)
     return fields.seal(body)

@@ -127,10 +127,13 @@ def read(blob: bytes) -> dict[str, Any]:
     params["lanes"], params["hold"] = fields.byte(), fields.varint()
     params["key_bits"], params["fanout_bits"] = fields.byte(), fields.byte()
     count, kept = fields.varint(), fields.varint()
+    told = fields.signed() if fields.byte() else None
     entries = [read_entry(fields, params) for _ in range(count)]
     assert not fields.rest
     assert kept == sum(map(times_of, entries))
-    return {"fingerprint": fingerprint, "params": params, "entries": entries, "kept": kept}
+    assert told is None or all(told > entry["clock"] for entry in entries if entry["clock"])
+    held = {"kept": kept, "told": told, "entries": entries}
+    return {"fingerprint": fingerprint, "params": params, **held}
 
 
 def times_of(entry: dict[str, Any]) -> int:
