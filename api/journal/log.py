@@ -11,6 +11,7 @@ from api.journal.model import (
     Head,
     Interval,
     NewPost,
+    OvertakenError,
     Revocation,
     Row,
     SnapshotRow,
@@ -34,7 +35,11 @@ class Journaled:
 
 
 async def append(
-    tx: Writer, posts: Sequence[NewPost], catalog: int, now_us: int
+    tx: Writer,
+    posts: Sequence[NewPost],
+    catalog: int,
+    now_us: int,
+    last: int | None = None,
 ) -> list[Journaled | IntervalConflictError]:
     """Append posts, each at most once, in their order.
 
@@ -46,16 +51,21 @@ async def append(
         posts: checked against the catalog of that number.
         catalog: number of the catalog.
         now_us: time of receipt.
+        last: number of the row up to which the journal is known to whoever found that the posts can
+            be joined with it; None: they can be with any.
 
     Returns:
         For each post what became of it; those refused for their interval stand beside the others.
 
     Raises:
         CatalogChangedError: the catalog is another one; the posts are to be checked again.
+        OvertakenError: the journal has another row since.
     """
     head = await tx.lock_head()
     if head.catalog != catalog:
         raise CatalogChangedError
+    if last not in (None, head.last):
+        raise OvertakenError
     known = await tx.known({post.key for post in posts})
     results: list[Journaled | IntervalConflictError] = []
     rows: list[Row] = []

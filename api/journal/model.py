@@ -13,6 +13,7 @@ __all__ = [
     "Head",
     "Interval",
     "NewPost",
+    "OvertakenError",
     "PostKey",
     "ReplayError",
     "Revocation",
@@ -36,6 +37,10 @@ class StorageError(RuntimeError):
 
 class CatalogChangedError(Exception):
     """Streams or revocations are others than the writer knows of. Nothing was written."""
+
+
+class OvertakenError(Exception):
+    """Others have written since, what must be looked at first. Nothing was written."""
 
 
 class ReplayError(RuntimeError):

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import EllipsisType
 from typing import Any, Self, TypeVar
@@ -34,6 +34,7 @@ from api.errors import (
 from api.journal import log
 from api.journal.model import Interval, ReplayError, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
+from api.service.accepted import Trial
 from api.service.admission import Admission, RowLimits, Scoped
 from api.service.background import Background, pause_s
 from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, give_back
@@ -173,6 +174,7 @@ class Aggregator:
             queue_posts=self._limits.queue_posts,
             queue_bytes=self._limits.queue_bytes,
             observer=self.observer,
+            trial=self._trial,
         )
         self._admission = Admission(
             self._limits.rows,
@@ -446,6 +448,8 @@ class Aggregator:
             RevokedSourceError: the source is refused.
             TooManySourcesError, NoRoomError: there is no room in memory for what they hold.
             IntervalConflictError: numbers of its interval came before otherwise.
+            ConflictingSketchError: it contradicts what the stream holds.
+            CapacityError: with it the stream would hold more entries than it may.
             BusyError, ClosingError: not now.
             StorageError: they may or may not have been written; sending them again is right.
             AnotherDatabaseError: the database is not the one that was read.
@@ -486,6 +490,16 @@ class Aggregator:
         ]
         if rows:
             self._follower.committed(rows, submission.catalog)
+
+    def _trial(self, submissions: Sequence[Submission]) -> Trial | None:
+        """Of what these are to be joined with, where that may fail; as of this moment."""
+        streams = {each.stream_id: self._streams.by_id(each.stream_id) for each in submissions}
+        accepted = {
+            stream_id: stream.accepted
+            for stream_id, stream in streams.items()
+            if stream is not None and stream.accepted is not None
+        }
+        return Trial(accepted, self._follower.cursor) if accepted else None
 
     async def _refresh(self) -> int:
         await self._follower.catch_up()

@@ -85,11 +85,15 @@ class Promises:
             sketch must be delivered exactly once, which nobody here promises.
         canonical: equal sets of observations give equal bytes.
         lossless: a merge holds what a single sketch of all would hold.
+        conflicts: two sketches of one stream may contradict each other, or be too many: their merge
+            raises ``ConflictingSketchError`` or ``CapacityError`` and changes nothing. Who promises
+            to keep a sketch must try the join before he does.
     """
 
     idempotent: bool
     canonical: bool
     lossless: bool
+    conflicts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

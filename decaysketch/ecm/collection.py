@@ -37,7 +37,12 @@ from decaysketch.ecm.questions import AskedOfCells
 from decaysketch.ecm.sketch import ECMSketch, check_identity
 from decaysketch.ecm.snapshot import ECMSnapshot
 from decaysketch.ecm.state import ECMState, Lane, Source
-from decaysketch.errors import ConflictingSketchError, IncompatibleSketchError, ParameterError
+from decaysketch.errors import (
+    CapacityError,
+    ConflictingSketchError,
+    IncompatibleSketchError,
+    ParameterError,
+)
 
 __all__ = ["ECMCollection"]
 
@@ -151,8 +156,8 @@ class ECMCollection(AskedOfCells, Summarized):
         Raises:
             IncompatibleSketchError: naming all parameters that differ.
             ConflictingSketchError: two states of one source and epoch that are a fork.
-            ParameterError: more entries than the capacity, or count-based sketches of several
-                sources.
+            CapacityError: more entries than the capacity.
+            ParameterError: count-based sketches of several sources.
             TypeError: one of them is nothing of an ECM-sketch.
             In any case this collection is as it was.
 
@@ -169,7 +174,7 @@ class ECMCollection(AskedOfCells, Summarized):
                 _join(entries, state)
         entries = _within(entries, self._params.horizon)
         if len(entries) > capacity:
-            raise ParameterError(f"{len(entries)} entries; the capacity is {capacity}")
+            raise CapacityError(len(entries), capacity)
         if self._params.clock == "arrivals" and len(entries) > 1:
             names = list(entries)[:2]
             raise ParameterError(
