@@ -89,6 +89,8 @@ _TYPES: dict[str, Any] = {
     "float": float,
     "time": int,
     "integer": int,
+    "key": int | str,
+    "flag": bool,
 }
 
 
@@ -107,7 +109,9 @@ def _fields(columns: Iterable[Column]) -> dict[str, Any]:
 
 def _model(shape: Shape) -> type[PointAnswer]:
     """Of the answers of one shape, whatever they are to."""
-    names = tuple(name for name, each in QUESTIONS.items() if each.shape.name == shape.name)
+    names = tuple(
+        name for name, each in QUESTIONS.items() if each.shape.name == shape.name and each.travels
+    )
     fields: dict[str, Any] = {"aggregate": (Literal[names], ...)}
     if shape.rows is not None:
         row: Any = create_model(

@@ -15,7 +15,11 @@ __all__ = ["questions_table"]
 def questions_table() -> str:
     """Every question with its arguments and its answer, as a Markdown table."""
     head = "| `aggregate` | argument | what it is | in the answer | not of family |\n"
-    return head + "| --- | --- | --- | --- | --- |\n" + "".join(map(_line, QUESTIONS.values()))
+    return (
+        head
+        + "| --- | --- | --- | --- | --- |\n"
+        + "".join(_line(each) for each in QUESTIONS.values() if each.travels)
+    )
 
 
 def _line(question: Question[Any]) -> str:

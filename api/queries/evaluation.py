@@ -26,8 +26,6 @@ __all__ = ["MAX_WORK_S", "Evaluation"]
 MAX_WORK_S = 5.0
 """Processor time that one request gets, in seconds of one core of a usual machine."""
 
-_DRAW_S, _DRAW_ROW_S = 1e-4, 10e-9
-
 _Place = tuple[int, int]  # which query, and which of its times
 
 
@@ -100,7 +98,7 @@ class Evaluation:
             except ParameterError as error:
                 fault = Fault(field=f"queries[{first}].decay", reason=str(error))
                 raise refusal([fault]) from None
-            self._spend(len(view.samples) * _DRAW_S + view.rows * _DRAW_ROW_S)
+            self._spend(view.drawn_s)
             yield from self._read(view, places)
 
     def _read(self, view: View, places: list[_Place]) -> Iterator[int]:

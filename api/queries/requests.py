@@ -27,6 +27,7 @@ from api.schemas import RequestModel, SourceText
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.questions import QUESTIONS, View
 from decaysketch.answers.shapes import REQUIRED, SCALAR, Argument, Question
+from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT
 
 __all__ = [
@@ -130,7 +131,7 @@ class Query(RequestModel):
     def _one_is_a_list(cls, fields: Any) -> Any:
         if isinstance(fields, dict) and (name := fields.get("aggregate")) in QUESTIONS:
             for each in QUESTIONS[name].arguments:
-                if each.many == "either" and isinstance(fields.get(each.json), (int, float)):
+                if each.many == "either" and isinstance(fields.get(each.json), (int, float, str)):
                     fields = fields | {each.json: [fields[each.json]]}
         return fields
 
@@ -179,11 +180,18 @@ class Query(RequestModel):
         return answer
 
 
+_AnyKey = (
+    Annotated[int, Field(strict=True, ge=-(1 << 63), lt=1 << 64)]
+    | Annotated[str, Field(max_length=MAX_KEY_BYTES)]
+)
+
+
 def _field(argument: Argument) -> Any:
     """Of a request: type, domain and default of an argument."""
     bounds = {"ge": argument.least, "le": argument.most, "lt": argument.below}
     kinds: dict[str, Any] = {
-        "number": AnyNumber, "share": float, "integer": int, "predicate": str
+        "number": AnyNumber, "share": float, "integer": int, "predicate": str, "keys": _AnyKey,
+        "flag": bool,
     }  # fmt: skip
     bounded: dict[str, Any] = {name: each for name, each in bounds.items() if each is not None}
     kind: Any = kinds[argument.kind]
@@ -219,12 +227,12 @@ def _models() -> Iterator[Any]:
     plain = {
         name: each.doc
         for name, each in QUESTIONS.items()
-        if each.shape is SCALAR and not each.travelling
+        if each.shape is SCALAR and not each.travelling and each.travels
     }
     doc = "\n\n".join(f"`{name}`: {text}" for name, text in plain.items())
     yield _model("Scalar", doc, tuple(plain), ())
     for name, each in QUESTIONS.items():
-        if name not in plain:
+        if name not in plain and each.travels:
             camel = name.title().replace("_", "")
             yield _model(camel, each.doc, (name,), each.travelling)
 

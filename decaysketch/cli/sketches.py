@@ -37,6 +37,10 @@ __all__ = ["inspect", "merge", "query"]
 _SHOWN = 20  # rows of a table, where as many are found as there are values
 
 
+def _travels(question: Question[Any]) -> bool:
+    return question.travels
+
+
 def _example(question: Question[Any]) -> str:
     """How it is asked."""
     leading = question.leading
@@ -151,7 +155,7 @@ def query(
     sketch: Annotated[Path, typer.Argument(help="A sketch file.")],
     aggregates: Annotated[
         list[str],
-        typer.Argument(help=f"{', '.join(map(_example, QUESTIONS.values()))}."),
+        typer.Argument(help=f"{', '.join(map(_example, filter(_travels, QUESTIONS.values())))}."),
     ],
     decay: Annotated[
         list[str] | None,
@@ -243,8 +247,9 @@ Answers = list[tuple[str, dict[str, Any], Estimate | None]]
 def _read(sketch: Sketch, aggregate: str) -> Asked:
     """What a text asks of a sketch."""
     name, _, text = aggregate.partition(":")
-    if name not in sketch.questions:
-        listed = ", ".join(each for each in QUESTIONS if each in sketch.questions)
+    offered = [each for each in QUESTIONS if each in sketch.questions and QUESTIONS[each].travels]
+    if name not in offered:
+        listed = ", ".join(offered)
         raise CommandError(
             f"aggregate is {name!r}; expected one of {listed} for a {type(sketch).__name__}"
         )

@@ -27,7 +27,7 @@ from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import IncompatibleSketchError
 
-__all__ = ["Sketch", "Stats"]
+__all__ = ["Held", "Sketch", "Stats"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,80 @@ class Stats:
     complete_since: tuple[int | None, ...]
 
 
-class Sketch(Views, Summarized):
-    """A mergeable summary of the observations of a stream. Not safe to use from two threads.
+class Held(Views, Summarized):
+    """What is read from a snapshot, which is kept until something changes: bytes, digests, copies.
 
-    Equal sketches hold the same state under the same parameters. Copies and pickles hold the state
+    Equal ones hold the same state under the same parameters. Copies and pickles hold the state
     alone: what was fed is counted anew.
     """
+
+    _snapshot: Snapshot | None = None  # of what is held, once asked for
+
+    @property
+    @abstractmethod
+    def params(self) -> BuildParams:
+        """Build parameters; ``params.capacity`` is the capacity in force."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: State) -> Self:
+        """One that holds a state, which must be one that such a one had."""
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Fold in the single rows gathered so far; they were validated one by one."""
+
+    @abstractmethod
+    def _freeze(self) -> Snapshot:
+        """A snapshot of what is held."""
+
+    @abstractmethod
+    def _is_like(self, other: object) -> bool:
+        """Whether it may be equal."""
+
+    def _changed(self) -> None:
+        """What is held is another than that of the snapshot."""
+        self._snapshot = None
+
+    def snapshot(self) -> Snapshot:
+        """What is held now, immutable, to be read from any thread. O(rows) after a change, else
+        O(1)."""
+        self._flush()
+        if self._snapshot is None:
+            self._snapshot = self._freeze()
+        return self._snapshot
+
+    def to_bytes(self) -> bytes:
+        """Canonical bytes: equal states give equal bytes on every platform."""
+        return self.snapshot().to_bytes()
+
+    def digest(self) -> str:
+        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
+        return self.snapshot().digest
+
+    def copy(self) -> Self:
+        """An independent sketch with the same state."""
+        return type(self).from_state(self.snapshot().held)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Callable[[State], Self], tuple[State]]:
+        return type(self).from_state, (self.snapshot().held,)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same state under the same parameters."""
+        if not (isinstance(other, Held) and self._is_like(other)):
+            return NotImplemented
+        return bool(self.params == other.params) and self.digest() == other.digest()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+
+class Sketch(Held):
+    """A mergeable summary of the observations of a stream. Not safe to use from two threads."""
 
     #: Class of the snapshots. Sketches of one such class and one class of parameters merge.
     snapshot_type: ClassVar[type[Snapshot]]
@@ -68,7 +136,6 @@ class Sketch(Views, Summarized):
     _bags: Sequence[Retained]  # what holds the rows, one for each hash function
     _pending: Waiting  # rows that were validated one by one
     _fed = _too_late = 0  # rows given to ``update``, and those of them after ``not_after``
-    _snapshot: Snapshot | None = None  # of the rows as they are, once asked for
 
     # --------------------------------------------------------------------- of each family its own
     # Columns and options are those of the family, by its own names and types: so ``Any``.
@@ -89,11 +156,6 @@ class Sketch(Views, Summarized):
     def stats(self) -> Stats:
         """What was fed and what is held. O(rows)."""
 
-    @classmethod
-    @abstractmethod
-    def from_state(cls, state: State) -> Self:
-        """A sketch that holds a state, which must be one that a sketch of this kind had."""
-
     @abstractmethod
     def _empty(self) -> Self:
         """A sketch of the same stream and capacity that has seen nothing."""
@@ -102,20 +164,12 @@ class Sketch(Views, Summarized):
     def _fold(self, *columns: Any) -> None:
         """Put pending rows into the bags."""
 
-    @abstractmethod
-    def _freeze(self) -> Snapshot:
-        """A snapshot of what the bags hold."""
-
     def _differences(self, other: Sketch | Snapshot) -> Differences:
         """All that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
         if other.params.fingerprint == self.params.fingerprint:
             return {}
         differences: Differences = self.params.differences(other.params)
         return differences
-
-    def _changed(self) -> None:
-        """The rows are others than those of the snapshot."""
-        self._snapshot = None
 
     # ---------------------------------------------------------------------------- what is in force
 
@@ -229,44 +283,6 @@ class Sketch(Views, Summarized):
         for bag in self._bags:
             bag.trim()
         self._changed()
-
-    # ----------------------------------------------------------------------------- state and bytes
-
-    def snapshot(self) -> Snapshot:
-        """What is held now, immutable, to be read from any thread. O(rows) after a change, else
-        O(1)."""
-        self._flush()
-        if self._snapshot is None:
-            self._snapshot = self._freeze()
-        return self._snapshot
-
-    def to_bytes(self) -> bytes:
-        """Canonical bytes: equal states give equal bytes on every platform."""
-        return self.snapshot().to_bytes()
-
-    def digest(self) -> str:
-        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
-        return self.snapshot().digest
-
-    def copy(self) -> Self:
-        """An independent sketch with the same state."""
-        return type(self).from_state(self.snapshot().held)
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return self.copy()
-
-    def __reduce__(self) -> tuple[Callable[[State], Self], tuple[State]]:
-        return type(self).from_state, (self.snapshot().held,)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both hold the same state under the same parameters."""
-        if not (isinstance(other, Sketch) and self._is_like(other)):
-            return NotImplemented
-        return bool(self.params == other.params) and self.digest() == other.digest()
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
 
 
 def _bags_of(sketch: Sketch | Snapshot) -> Sequence[Any]:

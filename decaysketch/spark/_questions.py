@@ -75,6 +75,8 @@ class Form(NamedTuple):
 
 def _forms() -> Iterator[tuple[str, Form]]:
     for question in QUESTIONS.values():
+        if not question.travels:
+            continue
         if question.leading is not None and question.leading.many == "either":
             yield question.sql, Form(question, one=True)
             yield f"{question.sql}s", Form(question)
@@ -295,7 +297,10 @@ def _estimate(estimate: Estimate) -> tuple[float | None, float | None, float | N
     return value, lower, upper, estimate.exact
 
 
-_KINDS = {"number": pa.float64(), "float": pa.float64(), "time": pa.int64(), "integer": pa.int64()}
+_KINDS = {
+    "number": pa.float64(), "float": pa.float64(), "time": pa.int64(), "integer": pa.int64(),
+    "key": pa.decimal128(20), "flag": pa.bool_(),
+}  # fmt: skip
 
 
 def _type(form: Form, plain: bool) -> pa.DataType:
