@@ -72,12 +72,11 @@ async def append(
     last = head.last
     for post in posts:
         try:
-            if post.interval is not None:
-                await _enter(tx, post)
+            is_new = post.interval is None or await _enter(tx, post)
         except IntervalConflictError as conflict:
             results.append(conflict)
             continue
-        if post.key in known:
+        if post.key in known or (post.request is not None and not is_new):
             results.append(Journaled(last, None))
             continue
         known.add(post.key)
@@ -91,18 +90,20 @@ async def append(
     return results
 
 
-async def _enter(tx: Writer, post: NewPost) -> None:
-    """Enter the interval of a post into the ledger, unless it is there with the same body."""
+async def _enter(tx: Writer, post: NewPost) -> bool:
+    """Enter the interval of a post into the ledger, unless it is there with the same body; whether
+    it was not."""
     assert post.interval is not None
     overlapping = await tx.overlapping(
         (post.stream_id, post.source), post.interval, _OVERLAPS_NAMED
     )
     if not overlapping:
         await tx.insert_interval(post)
-    elif overlapping != [(post.interval, post.digest)]:
+    elif overlapping != [(post.interval, post.sent)]:
         given = (post.interval.first, post.interval.next)
         found = [(interval.first, interval.next) for interval, _digest in overlapping]
         raise IntervalConflictError(post.source, given, found)
+    return not overlapping
 
 
 async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:

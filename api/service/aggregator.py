@@ -45,6 +45,7 @@ from api.service.follower import Follower
 from api.service.merging import MergeBuffer
 from api.service.observer import Observer
 from api.service.replacements import Replacements
+from api.service.sites import Sites
 from api.service.streams import Stream, Streams, differences, table_rows
 from api.service.threads import Compute
 from api.service.writability import Writability
@@ -149,6 +150,7 @@ class Aggregator:
         self.now_us = now_us
         self.memory = Memory(self._limits.rows.max_inflight_rows, self._limits.rows.max_read_rows)
         self._streams = Streams(self.memory)
+        self.sites = Sites(self.memory)
         self._unfolded: dict[Stream, None] = {}  # an ordered set
         self._unfoldable: dict[MergeBuffer, _Failing] = {}
         self._background = Background(self.observer)
@@ -464,6 +466,7 @@ class Aggregator:
             raise BusyError
         try:
             async with self._admission.admitted(stream, source, draft, caller):
+                draft.check()
                 outcomes = await self._committer.submit(
                     stream.id, source, draft, self._follower.catalog, hold
                 )
@@ -510,6 +513,7 @@ class Aggregator:
         if stream is None:
             raise UnknownStreamError(str(submission.stream_id))
         stream.admit(submission.source)
+        submission.draft.check()
 
     async def reached(self, token: str, among: Collection[str]) -> None:
         """Wait until the post that a token is of was taken here.

@@ -89,7 +89,7 @@ class Submission:
             self.posts = self.posts or [
                 NewPost(
                     self.stream_id, self.source, each.body, len(each.sketch), each.interval,
-                    each.digest,
+                    each.digest, each.request,
                 )
                 for each in self.draft.sketches()
             ]  # fmt: skip

@@ -274,6 +274,11 @@ class Stream:
         if revocation is not None and revocation.active:
             raise RevokedSourceError(self.name, source)
 
+    def revocation(self, source: str) -> int | None:
+        """Number of the last revocation of a source; None: it never was."""
+        revocation = self._revoked.get(source)
+        return None if revocation is None else revocation.number
+
     @property
     def revoked(self) -> list[str]:
         """Names of the sources that are refused, in order."""

@@ -24,6 +24,7 @@ from decaysketch.contract.family import Family, Head, Input, Promises
 from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Fed, Sampled, Snapshot
+from decaysketch.core.hashing import PURPOSE_KEY, HashedKeys, derive, hash_keys
 from decaysketch.core.params import OPTIONS
 from decaysketch.core.verdicts import Identified, Verdict
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -42,6 +43,11 @@ class SitesParams(ToyParams):
 
     number = 79
     family = "sites"
+
+    def words_of(self, keys: Any) -> Any:
+        """Keys as the words that they are counted by."""
+        columns = keys if isinstance(keys, tuple) else (keys,)
+        return hash_keys(columns, lambda index: derive(self.seed, PURPOSE_KEY, index))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +171,7 @@ class SitesSnapshot(Sampled):
         shown = _Columns(self.params, state.times[order])
         fading = check_answerable(shown, decay, now)
         rows, decayed = Aged.of(shown, fading)
-        weights = state.weights[order][rows]
+        weights = state.second[order][rows]
         count = len(decayed)
         seen = Observed(
             np.zeros(count, np.int64), shown.times[rows], order[rows], np.zeros(count, np.int8),
@@ -233,6 +239,7 @@ class SitesSketch(AskedOfWeights, Sketch):
     def update(
         self, keys: Any, timestamps: Any, weights: Any = 1, *, source: str, epoch: int
     ) -> None:
+        keys = keys.words if isinstance(keys, HashedKeys) else keys
         times = np.atleast_1d(np.asarray(timestamps)).tolist()
         given = np.broadcast_to(np.asarray(weights), len(times)).tolist()
         log = self._state.logs.get((source, epoch), ())
