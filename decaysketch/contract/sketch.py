@@ -229,7 +229,7 @@ class Sketch(Held):
             if differences := self._differences(other):
                 raise IncompatibleSketchError(differences)
         self._flush()
-        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
+        capacity = min(each.params.capacity for each in (self, *others))
         self._take(others, capacity)
         self._changed()
 

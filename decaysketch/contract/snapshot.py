@@ -159,6 +159,11 @@ class Snapshot(ABC):
         """A sketch of its own with this state."""
         return self._thaw(self.held)
 
+    def parts(self) -> Sequence[Snapshot]:
+        """What it is the join of, where each may be merged, or refused, without the others; of most
+        families itself alone."""
+        return (self,)
+
     def verdicts(self, *columns: Any, **options: Any) -> npt.NDArray[np.int8]:
         """What ``update`` of a sketch with this state would do with each row of a batch; see
         ``verdicts`` of the sketch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -107,6 +107,14 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
     @cached_property
     def digest(self) -> str:
         return self.state.digest()
+
+    def parts(self) -> Sequence[Snapshot]:
+        """One of each entry, the first of which was also told what clock this was."""
+        if len(self.state.entries) < 2:
+            return (self,)
+        of_entries = [CollectionState.of(self.params, [each]) for each in self.state.entries]
+        of_entries[0] = CollectionState.of(self.params, of_entries[0].entries, self.state.told)
+        return [ECMSnapshot(each, self._thaw) for each in of_entries]
 
     def to_bytes(self) -> bytes:
         """Canonical bytes: equal states give equal bytes on every platform. O(times)."""

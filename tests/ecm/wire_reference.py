@@ -92,8 +92,7 @@ def kept_ranks(kind: int, slots: int, n: int) -> list[int]:
     ranks = []
     if kind == 0:
         for level in range(n.bit_length()):
-            of_level = list(range(1 << level, n + 1, 2 << level))
-            ranks += of_level[-slots:]
+            ranks += range(1 << level, n + 1, 2 << level)[-slots:]
     else:
         buckets, level = n, 0
         while buckets:
