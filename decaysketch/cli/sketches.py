@@ -285,7 +285,9 @@ def _ask(view: View, asked: Asked, confidence: float) -> Answers:
     for row in [] if rows is None else parts[rows.name]:
         assert rows is not None
         named = {
-            each.name: number(row[each.name]) for each in rows.keys if row[each.name] is not None
+            each.name: str(row[each.name]) if each.kind == "key" else number(row[each.name])
+            for each in rows.keys
+            if row[each.name] is not None
         }
         keys = {each.name: row[each.name] for each in rows.keys}
         if not rows.estimates:
