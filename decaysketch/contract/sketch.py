@@ -4,8 +4,8 @@ A family says how rows come in, which bags hold them and what a snapshot of them
 here: rows given one by one wait until somebody reads (:mod:`decaysketch.core.pending`), bags are
 merged, shrunk and trimmed (:mod:`decaysketch.core.bags`), and what is held is read from a snapshot,
 which is kept until something changes. A family that keeps its rows in something else than bags
-overrides what speaks of them: ``params``, ``clock``, ``nbytes``, ``trim``, ``_absorb``,
-``_lower_capacity`` and the length.
+overrides what speaks of them: ``params``, ``clock``, ``nbytes``, ``trim``, ``_take``
+(or ``_absorb``), ``_lower_capacity``, ``_flush`` and the length.
 """
 
 from __future__ import annotations
@@ -222,18 +222,21 @@ class Sketch(Held):
         Complexity: amortised O(rows of the others).
         """
         for other in others:
-            if not self._is_like(other):
+            if not self._takes(other):
                 name = type(self).__name__
                 article = "an" if name[0] in "AEIO" else "a"
                 raise TypeError(f"cannot merge a {type(other).__name__} into {article} {name}")
             if differences := self._differences(other):
                 raise IncompatibleSketchError(differences)
         self._flush()
-        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
+        capacity = min(each.params.capacity for each in (self, *others))
+        self._take(others, capacity)
+        self._changed()
+
+    def _take(self, others: Sequence[Sketch | Snapshot], capacity: int) -> None:
         if capacity < self.params.capacity:
             self._lower_capacity(capacity)
         self._absorb(others)
-        self._changed()
 
     def _absorb(self, others: Sequence[Sketch | Snapshot]) -> None:
         for bag, *theirs in zip(self._bags, *map(_bags_of, others), strict=True):
@@ -241,11 +244,15 @@ class Sketch(Held):
 
     def __or__(self, other: Self) -> Self:
         """A new sketch that holds what both saw; neither is changed."""
-        if not (isinstance(other, Sketch) and self._is_like(other)):
+        if not (isinstance(other, Held) and self._takes(other)):
             return NotImplemented
         merged = self._empty()
         merged.merge(self, other)
         return merged
+
+    def _takes(self, other: object) -> bool:
+        """Whether it can be merged into this one, as far as its kind goes."""
+        return self._is_like(other)
 
     def _is_like(self, other: object) -> bool:
         """Whether it is a sketch of this family, or a snapshot of one."""

@@ -19,15 +19,20 @@ that it counts (the clock, what was seen, what was refused or moved) is less. Of
 source and epoch the one of the later clock, and of one clock the one that saw more, is the newer,
 and where neither is a prefix of the other there are two of that name: a *fork*, which is refused.
 What is merged of several sources falls in number when one of them leaves; there the clock decides.
+
+*Collections*. What a collection holds is a function of the set of states that were joined, and of
+the latest clock that it was told itself: of each source and epoch the newest state, without those
+whose clock is before the latest clock of all less the horizon.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +44,7 @@ from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.params import ECMParams
 from decaysketch.ecm.ranks import chained, kept_ranks
 
-__all__ = ["CellColumns", "ECMState", "Lane", "LaneColumns", "Source", "name_of"]
+__all__ = ["CellColumns", "CollectionState", "ECMState", "Lane", "LaneColumns", "Source", "name_of"]
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -169,6 +174,14 @@ class Lane:
         assert self._cells is not None
         return self._cells[0].seen
 
+    def __reduce__(self) -> tuple[Callable[..., Lane], tuple[Any, ...]]:
+        return _lane_of, (self._params, self._edge, self.columns)
+
+    @property
+    def kept(self) -> int:
+        """Times that it has, of all cells. O(times), once."""
+        return sum(len(layer.times) for layer in self.columns.layers)
+
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes now."""
@@ -189,6 +202,10 @@ class Lane:
         root = self._cells[0]
         layers = tuple(CellColumns.of(cells, self._edge) for cells in self._cells)
         return LaneColumns(_known(root.first), _known(root.clock), layers)
+
+
+def _lane_of(params: ECMParams, edge: int | None, columns: LaneColumns) -> Lane:
+    return Lane(params, edge, columns=columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -235,6 +252,18 @@ class ECMState:
         if len(self.held):
             return int(self.held.times[-1])
         return self.lanes[0].clock if self.lanes else None
+
+    @property
+    def oldest(self) -> int | None:
+        """The earliest time of an event; None where there is none."""
+        times = [lane.columns.first for lane in self.lanes]
+        if len(self.held):
+            times.append(int(self.held.times[0]))
+        return min(times, default=None)
+
+    def __len__(self) -> int:
+        """Times that are kept, and events that are held back. O(times), once."""
+        return sum(lane.kept for lane in self.lanes) + len(self.held)
 
     @property
     def counters(self) -> Counters:
@@ -288,6 +317,57 @@ class ECMState:
         digest.update(held.words.astype("<u8", copy=False).tobytes())
         for column in (held.times, held.weights):
             digest.update(column.astype("<i8", copy=False).tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CollectionState:
+    """The newest states of the sources of a stream; immutable, to be read from any thread.
+
+    Attributes:
+        params: of the stream; the capacity is the one in force.
+        entries: by source and epoch, no two of one name.
+        told: the clock that was told beside them; None where that is no later than the clock of one
+            of them.
+    """
+
+    params: ECMParams
+    entries: tuple[ECMState, ...] = ()
+    told: int | None = None
+
+    @classmethod
+    def of(
+        cls, params: ECMParams, entries: Iterable[ECMState], told: int | None = None
+    ) -> CollectionState:
+        """Of entries in any order, and whatever clock was told."""
+        ordered = tuple(sorted(entries, key=lambda e: (name_of(e.source), e.epoch)))
+        newest = max((e.clock for e in ordered if e.clock is not None), default=None)
+        if told is not None and newest is not None and newest >= told:
+            told = None
+        return cls(params=params, entries=ordered, told=told)
+
+    @cached_property
+    def clock(self) -> int | None:
+        """The latest time that was seen or told."""
+        clocks = [state.clock for state in self.entries if state.clock is not None]
+        return max(clocks, default=None) if self.told is None else self.told
+
+    @cached_property
+    def kept(self) -> int:
+        """Times that are kept, and events that are held back. O(times)."""
+        return sum(map(len, self.entries))
+
+    def __len__(self) -> int:
+        return self.kept
+
+    def digest(self) -> str:
+        """SHA-256 of all that is here, in hex: equal for equal states."""
+        digest = hashlib.sha256(self.params.fingerprint)
+        digest.update(self.params.capacity.to_bytes(8, "little"))
+        if self.told is not None:
+            digest.update(repr((self.told,)).encode("ascii"))
+        for state in self.entries:
+            digest.update(bytes.fromhex(state.digest))
         return digest.hexdigest()
 
 

@@ -41,7 +41,7 @@ class TestJoin:
         collection = ECMCollection(SMALL, [source, again])
         collection.merge(early)
         assert list(collection.entries) == [("a", 1), ("a", 2)]
-        assert (collection.seen, len(collection), collection.sources) == (3, 2, ("a",))
+        assert (collection.seen, len(collection.entries), collection.sources) == (3, 2, ("a",))
         assert collection.entries["a", 1].digest == source.state().digest
 
     def test_takes_a_state_again_without_counting_it_twice(self) -> None:
@@ -82,7 +82,7 @@ class TestJoin:
         assert collection.params == small
         with pytest.raises(ParameterError, match="3 entries; the capacity is 2"):
             collection.merge(built(SMALL, [], source=2))
-        assert len(collection) == 2
+        assert len(collection.entries) == 2
 
     def test_of_arrivals_is_of_one_source(self) -> None:
         """Figure 2: the last N of both depend on how they interleave."""
@@ -93,7 +93,7 @@ class TestJoin:
         first.update([1])
         second.update([3])
         collection = ECMCollection(params, [first, early])
-        assert collection.total(EVER).value == 3
+        assert collection.key_total(EVER).value == 3
         with pytest.raises(ParameterError, match="interleave"):
             collection.merge(second)
         with pytest.raises(ParameterError, match="interleave"):
@@ -104,7 +104,7 @@ class TestJoin:
         assert collection.drop("a") == 1
         assert collection.drop("a") == 0
         assert collection.sources == ("b",)
-        assert collection.total(EVER).value == 1
+        assert collection.key_total(EVER).value == 1
 
     def test_gives_a_source_its_state_back(self) -> None:
         sketch = built(SMALL, [Event(1, 5)], source="a", epoch=9)
@@ -137,22 +137,22 @@ class TestAnswers:
 
     def test_are_those_of_the_sources_that_are_named(self) -> None:
         collection = ECMCollection(PARAMS, sites(4))
-        total = collection.total(EVER).value
-        parts = [collection.total(EVER, sources=[name]).value for name in collection.sources]
+        total = collection.key_total(EVER).value
+        parts = [collection.key_total(EVER, sources=[name]).value for name in collection.sources]
         assert sum(parts) == total == 4000
-        assert collection.total(EVER, sources=[]).value == 0
-        assert collection.total(EVER, sources=collection.sources[:2]).value == sum(parts[:2])
+        assert collection.key_total(EVER, sources=[]).value == 0
+        assert collection.key_total(EVER, sources=collection.sources[:2]).value == sum(parts[:2])
         with pytest.raises(ParameterError, match="'nowhere', which there is none of"):
-            collection.total(EVER, sources=["site-1", "nowhere"])
+            collection.key_total(EVER, sources=["site-1", "nowhere"])
 
     def test_are_those_of_a_snapshot(self) -> None:
         collection = ECMCollection(PARAMS, sites(3))
         snapshot = collection.snapshot()
         collection.drop("site-0")
-        assert snapshot.total(EVER).value == 4000
+        assert snapshot.key_total(EVER).value == 4000
         assert snapshot.clock == snapshot.newest
         assert snapshot.size_bytes == len(snapshot.to_bytes())
-        assert (snapshot.horizon, snapshot.too_late, len(snapshot)) == (None, 0, 3)
+        assert (snapshot.horizon, snapshot.too_late, len(snapshot.entries)) == (None, 0, 3)
 
     def test_are_asked_again_for_nothing(self) -> None:
         collection = ECMCollection(PARAMS, sites(2))

@@ -286,11 +286,13 @@ class TestHostile:
             ECMSketch.from_bytes(_collection(SMALL).to_bytes())
 
 
-def _written(params: ECMParams, states: list[object]) -> bytes:
+def _written(params: ECMParams, states: list[object], kept: int | None = None) -> bytes:
     """In the order that is given."""
     body = wire.fields.begin(wire.FAMILY, params, embed_params=False)  # type: ignore[arg-type]
     wire._put_params(body, params)
     wire.fields.put_varint(body, len(states))
+    wire.fields.put_varint(body, sum(map(len, states)) if kept is None else kept)  # type: ignore[arg-type]
+    body.append(0)
     for state in states:
         wire._put_state(body, state)  # type: ignore[arg-type]
     return wire.fields.seal(body)
@@ -332,3 +334,5 @@ def test_peek_reads_parameters_and_how_many_entries_there_are() -> None:
     header = wire.peek(_collection(SMALL).to_bytes())
     assert header.params == SMALL
     assert header.entries == 2
+    assert header.kept == len(_collection(SMALL))
+    assert header.told is None

@@ -126,9 +126,12 @@ def read(blob: bytes) -> dict[str, Any]:
     params["slots"], params["horizon"] = fields.varint(), fields.varint() - 1
     params["lanes"], params["hold"] = fields.byte(), fields.varint()
     params["key_bits"], params["fanout_bits"] = fields.byte(), fields.byte()
-    entries = [read_entry(fields, params) for _ in range(fields.varint())]
+    count, kept = fields.varint(), fields.varint()
+    told = fields.signed() if fields.byte() else None
+    entries = [read_entry(fields, params) for _ in range(count)]
     assert not fields.rest
-    return {"fingerprint": fingerprint, "params": params, "entries": entries}
+    held = {"kept": kept, "told": told, "entries": entries}
+    return {"fingerprint": fingerprint, "params": params, **held}
 
 
 def read_entry(fields: Bytes, params: dict[str, Any]) -> dict[str, Any]:
