@@ -90,9 +90,5 @@ class ConflictingSketchError(DecaySketchError, ValueError):
         return type(self), (self.name, self.ours, self.theirs)
 
 
-class CapacityError(ParameterError):
-    """A merge, or a smaller capacity, that leaves no room for what is held; nothing was changed."""
-
-
 class UnanswerableQueryError(DecaySketchError, ValueError):
     """The sketch has discarded what the query asks about, at every level."""

@@ -278,7 +278,7 @@ class ECMCollection(Sketch, AskedOfCells):
             clocks[name] = newest if before_ is None else max(before_, newest)
         count = len(_young(clocks, self._told, self._params.horizon))
         if count > self._params.capacity:
-            raise _no_room(count, self._params.capacity)
+            raise CapacityError(count, self._params.capacity)
 
     def _builder(self, name: Name) -> ECMSketch:
         """What counts for a source here, and goes on from what is known of it."""
@@ -398,7 +398,7 @@ class ECMCollection(Sketch, AskedOfCells):
             if not _is_past(state.clock, newest, self._params.horizon):
                 _join(entries, state)
         if len(entries) > capacity:
-            raise _no_room(len(entries), capacity)
+            raise CapacityError(len(entries), capacity)
         self._check_one(list(entries))
         if capacity < self._params.capacity:
             self._params = self._params.with_capacity(capacity)
@@ -425,7 +425,7 @@ class ECMCollection(Sketch, AskedOfCells):
     def _lower_capacity(self, capacity: int) -> None:
         count = len(self.entries)
         if count > capacity:
-            raise _no_room(count, capacity)
+            raise CapacityError(count, capacity)
         self._params = self._params.with_capacity(capacity)
 
     def trim(self) -> None:
@@ -525,7 +525,7 @@ class ECMCollection(Sketch, AskedOfCells):
         newest = _newest(states, self._told)
         young = [state for state in states if not _is_past(state.clock, newest, horizon)]
         if len(young) > self._params.capacity:
-            raise _no_room(len(young), self._params.capacity)
+            raise CapacityError(len(young), self._params.capacity)
         state = CollectionState.of(
             self._params, young, self._told
         )  # fmt: skip
@@ -603,10 +603,6 @@ def _young(
     known = [clock for clock in (*clocks.values(), told) if clock is not None]
     newest = max(known, default=None)
     return [name for name, clock in clocks.items() if not _is_past(clock, newest, horizon)]
-
-
-def _no_room(count: int, capacity: int) -> CapacityError:
-    return CapacityError(f"{count} entries; the capacity is {capacity}")
 
 
 def _edge(params: ECMParams, clock: int | None) -> int | None:

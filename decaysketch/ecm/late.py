@@ -95,7 +95,7 @@ class Events:
         )
 
 
-NOTHING = Events(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
+NOTHING = Events(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64), unit=True)
 
 
 def lane_bounds(times: Int64Array, clocks: list[int]) -> list[int]:

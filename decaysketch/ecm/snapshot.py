@@ -108,15 +108,13 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
     def digest(self) -> str:
         return self.state.digest()
 
-    def parts(self) -> Sequence[ECMSnapshot]:
-        """One for each entry."""
-        state = self.state
-        if self.held is not state or len(state.entries) < 2:
+    def parts(self) -> Sequence[Snapshot]:
+        """One of each entry, the first of which was also told what clock this was."""
+        if len(self.state.entries) < 2:
             return (self,)
-        return [
-            ECMSnapshot(CollectionState.of(state.params, [entry], state.told), self._thaw)
-            for entry in state.entries
-        ]
+        of_entries = [CollectionState.of(self.params, [each]) for each in self.state.entries]
+        of_entries[0] = CollectionState.of(self.params, of_entries[0].entries, self.state.told)
+        return [ECMSnapshot(each, self._thaw) for each in of_entries]
 
     def to_bytes(self) -> bytes:
         """Canonical bytes: equal states give equal bytes on every platform. O(times)."""

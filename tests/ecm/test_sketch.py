@@ -129,7 +129,12 @@ class TestKeys:
         sketch = ECMSketch(replace(SMALL, width=4000), source=0, epoch=0)
         for key in ("1", b"1", 1):
             sketch.update(key, 10)
-        assert [sketch.key_count(key, EVER).value for key in ("1", b"1", 1, ("1", "1"))] == [1, 1, 1, 0]
+        assert [sketch.key_count(key, EVER).value for key in ("1", b"1", 1, ("1", "1"))] == [
+            1,
+            1,
+            1,
+            0,
+        ]
 
     @pytest.mark.parametrize(
         "keys", [[1, "a"], [1.5], [None], [("a",), ("a", "b")], ["x" * 1025], [True]]
@@ -495,7 +500,8 @@ class TestObject:
             for width in range(0, 400, 4):
                 decay = ds.decay.window(width)
                 ours, theirs = (
-                    each.key_count(range_, decay, now=1000) for each in (snapshot, expected.snapshot())
+                    each.key_count(range_, decay, now=1000)
+                    for each in (snapshot, expected.snapshot())
                 )
                 if (ours.value != theirs.value).any() or len(snapshot.to_bytes()) < 100:
                     wrong.append(width)
