@@ -33,6 +33,11 @@ class EstimateModel(BaseModel):
     collision_bias: float | None = Field(
         description="Share of observations lost to collisions, if ids are hashed keys (expected)."
     )
+    sure_upper: float | None = Field(
+        default=None,
+        exclude_if=lambda end: end is None,
+        description="The answer is no larger, with certainty; left out where there is no such end.",
+    )
     caveats: list[str] = Field(
         default_factory=list,
         exclude_if=lambda caveats: not caveats,

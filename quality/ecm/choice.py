@@ -107,7 +107,7 @@ def measure_randomized(log: Log, seed: int) -> list[Trial]:
     sketch.update(log.keys, log.times, np.arange(len(log.keys)))
     exact = log.exact(log.window).astype(np.float64)
     keys = np.flatnonzero(exact)
-    errors = _errors(sketch.key_count(keys, log.window, now=log.now), exact[keys])
+    errors = _errors(sketch.counts(keys, log.window, now=log.now), exact[keys])
     return [Trial(log.name, _RANDOMIZED_NAME, "", "window", seed, sketch.nbytes, *errors)]
 
 

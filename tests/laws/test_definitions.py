@@ -108,7 +108,7 @@ def held_by_a_collection(sketch: Any) -> list[Any]:
         (lane,) = entry.lanes
         layers = []
         for layer, (n, old, times) in zip(
-            entry.params.layers, lane.columns.layers, strict=True
+            entry.params.layers, lane.columns.layers(entry.params), strict=True
         ):  # fmt: skip
             rest, cells = iter(times.tolist()), []
             kind = ("wave", "eh").index(entry.params.kind)
