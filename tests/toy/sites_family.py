@@ -81,7 +81,7 @@ def joined(params: SitesParams, held: Logs, more: Mapping[Name, tuple[Event, ...
             raise ConflictingSketchError(name, f"{len(present)} events", f"{len(log)} events")
         logs[name] = long
     if len(logs) > params.capacity:
-        raise CapacityError(f"{len(logs)} entries; the capacity is {params.capacity}")
+        raise CapacityError(len(logs), params.capacity)
     return dict(sorted(logs.items()))
 
 
