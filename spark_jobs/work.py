@@ -200,6 +200,7 @@ class _Part:
                 )  # fmt: skip
             replace_quarantine(Path(spec.quarantine), self.input.label, refusals)
         known = self._count_copies and counted["known"] == counted["sketches"]
+        known = known and self._recipe.kind.input.named_by != "key"  # whose events have no copies
         return {
             "log_bytes": self.input.size,
             "filtered": self._rows_read() - counted["rows"] - counted["refused"],

@@ -133,7 +133,8 @@ class Query(RequestModel):
     def _one_is_a_list(cls, fields: Any) -> Any:
         if isinstance(fields, dict) and (name := fields.get("aggregate")) in QUESTIONS:
             for each in QUESTIONS[name].arguments:
-                if each.many == "either" and isinstance(fields.get(each.json), (int, float, str)):
+                kinds = (int, str) if each.kind == "keys" else (int, float)
+                if each.many == "either" and isinstance(fields.get(each.json), kinds):
                     fields = fields | {each.json: [fields[each.json]]}
         return fields
 
@@ -254,17 +255,17 @@ def _model(name: str, doc: str, names: tuple[str, ...], arguments: Iterable[Argu
 
 
 def _models() -> Iterator[Any]:
-    """One of all questions without arguments that are answered by one number; and one of each of
-    the others."""
-    plain = {
-        name: each.doc
-        for name, each in QUESTIONS.items()
-        if each.shape is SCALAR and not asked_with(each) and offers(each)
-    }
-    doc = "\n\n".join(f"`{name}`: {text}" for name, text in plain.items())
-    yield _model("Scalar", doc, tuple(plain), ())
+    """One of all questions without arguments that are answered by one number, one of those about
+    keys; and one of each of the others."""
+    plain: dict[str, dict[str, str]] = {"Scalar": {}, "KeyScalar": {}}
     for name, each in QUESTIONS.items():
-        if name not in plain and offers(each):
+        if each.shape is SCALAR and not asked_with(each) and offers(each):
+            plain["KeyScalar" if each.of_keys else "Scalar"][name] = each.doc
+    for model, named in plain.items():
+        doc = "\n\n".join(f"`{name}`: {text}" for name, text in named.items())
+        yield _model(model, doc, tuple(named), ())
+    for name, each in QUESTIONS.items():
+        if offers(each) and not any(name in named for named in plain.values()):
             camel = name.title().replace("_", "")
             yield _model(camel, each.doc, (name,), asked_with(each))
 

@@ -143,17 +143,15 @@ def sketch_table(
 
 
 def _by_site(rows: DataFrame, mapping: ColumnMapping, by: Sequence[str]) -> DataFrame:
-    """All rows of each key and site in one partition, in the order of keys, sites and times. Rows of
-    one time may stand in any order: it makes no difference."""
+    """All rows of each key and site in one partition, in the order of keys, sites and times. Those
+    of one time may stand in any order: it makes no difference."""
     from pyspark.sql import functions as F  # noqa: N812
 
     of_site = list(dict.fromkeys((*by, *(() if mapping.source is None else (mapping.source,)))))
     whole = [_compared_by_bytes(name, rows.schema) for name in of_site]
-    times = [F.col(quoted(name)) for name in (mapping.time, mapping.fallback_time) if name]
-    if (
-        len({rows.schema[name].dataType for name in (mapping.time, mapping.fallback_time) if name})
-        == 1
-    ):
+    timed = [name for name in (mapping.time, mapping.fallback_time) if name is not None]
+    times = [F.col(quoted(name)) for name in timed]
+    if len({rows.schema[name].dataType for name in timed}) == 1:
         times = [F.coalesce(*times)]
     together = rows.repartition(*whole) if whole else rows.repartition(1)
     return together.sortWithinPartitions(*whole, *times)

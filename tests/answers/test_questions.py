@@ -164,6 +164,36 @@ def test_sql_answers_as_the_library_does(sketches: dict[str, Any], family: str, 
             assert numbers(answer) == expected_numbers(parts, called != function, question)
 
 
+def test_sql_and_the_command_join_with_the_bytes_of_another(
+    sketches: dict[str, Any], tmp_path: Path
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from decaysketch.spark import _questions
+
+    case = CASES["ecm"]
+    ours, theirs = sketches["ecm"], case.build(3, 1)
+    found = ours.inner_product(theirs, WINDOW, now=NOW)
+    blobs = [pa.array([sketch.to_bytes()]) for sketch in (ours, theirs)]
+    rest = [pa.array([repr(WINDOW)]), pa.array([NOW])]
+    (answer,) = _questions.answer("inner_product", (), [*blobs, *rest], {}).to_pylist()
+    assert answer == {
+        name: getattr(found, name) for name in ("value", "lower", "upper", "exact", "sure_upper")
+    }
+    for given, message in (
+        (pa.array(["text"]), "other is 'text'; expected the bytes of a sketch"),
+        (pa.array([b"damaged"]), "CorruptSketchError"),
+    ):
+        with pytest.raises(_questions.FunctionError, match=message):
+            _questions.answer("inner_product", (), [blobs[0], given, *rest], {})
+    for name, sketch in (("a", ours), ("b", theirs)):
+        (tmp_path / name).write_bytes(sketch.to_bytes())
+    asked_for = ["query", str(tmp_path / "a"), f"inner_product:{tmp_path / 'b'}"]
+    options = ["--decay", f"window:width={WINDOW.width}", "--now", str(NOW), "--json"]
+    result = CliRunner().invoke(app, [*asked_for, *options])
+    (said,) = json.loads(result.stdout)["answers"]
+    assert (said["value"], said["sure_upper"]) == (found.value, found.sure_upper)
+
+
 def numbers(answer: Any) -> list[Any]:
     """Every number of an answer, in order."""
     if isinstance(answer, dict):
@@ -179,6 +209,8 @@ def expected_numbers(parts: dict[str, Any], alone: bool, question: Question[Any]
 
     def add(estimate: Estimate) -> None:
         ends = [estimate.value, estimate.lower, estimate.upper, estimate.exact]
+        if question.of_keys:
+            ends.append(estimate.sure_upper)
         found.extend(ends[:1] if alone else ends)
 
     if shape.rows is not None:
