@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from api.queries.answers import asked_with, offers
 from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Argument, Column, Question
 from decaysketch.families import FAMILIES
@@ -18,7 +19,7 @@ def questions_table() -> str:
     return (
         head
         + "| --- | --- | --- | --- | --- |\n"
-        + "".join(_line(each) for each in QUESTIONS.values() if each.travels)
+        + "".join(_line(each) for each in QUESTIONS.values() if offers(each))
     )
 
 
@@ -30,7 +31,7 @@ def _line(question: Question[Any]) -> str:
     )
     cells = (
         f"`{question.name}`",
-        "; ".join(map(_argument, question.travelling)),
+        "; ".join(map(_argument, asked_with(question))),
         question.doc,
         ", ".join(_parts(question)),
         ", ".join(without),

@@ -19,7 +19,7 @@ from api.queries.requests import GroupRequest
 from decaysketch.answers.questions import View
 from decaysketch.core.plausible_times import doubts_of_query
 from decaysketch.decay import Decay
-from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.errors import ObservationError, ParameterError, UnanswerableQueryError
 
 __all__ = ["MAX_WORK_S", "Evaluation"]
 
@@ -109,14 +109,14 @@ class Evaluation:
             question = self._plan.questions[position]
             if question not in answered:
                 query = self._plan.request.queries[position]
-                self._spend(query.work_s(view))
+                self._spend(query.work_s(view, self._plan.others))
                 try:
-                    answered[question] = query.read(view)
+                    answered[question] = query.read(view, self._plan.others)
                 except UnanswerableQueryError as error:
                     self._refused[place] = error
                     yield position
                     continue
-                except ParameterError as error:
+                except (ParameterError, ObservationError) as error:
                     fault = Fault(field=f"queries[{position}]", reason=str(error))
                     raise refusal([fault]) from None
             self._found[place] = answered[question]

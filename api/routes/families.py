@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from api.http.guard import reads
 from api.queries import is_known
+from api.queries.answers import asked_with, offers
 from api.queries.caching import etag
 from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Argument, Column, Question
@@ -29,9 +30,9 @@ router = APIRouter()
 class ArgumentModel(BaseModel):
     """What a question is asked with, under its name in a query."""
 
-    kind: Literal["number", "share", "integer", "predicate", "keys", "flag"] = Field(
+    kind: Literal["number", "share", "integer", "predicate", "keys", "flag", "sketch"] = Field(
         description="`share`: a number of 0..1; `predicate`: a text over `v` and `w`; `keys`: each "
-        "an integer or a text."
+        "an integer, a text or a list of these; `sketch`: the name of another stream."
     )
     description: str
     many: Literal["no", "yes", "either"] = Field(
@@ -170,7 +171,7 @@ def _family(family: Family) -> FamilyModel:
         questions={
             name: _question(each)
             for name, each in QUESTIONS.items()
-            if name in family.questions and each.travels
+            if name in family.questions and offers(each)
         },
     )
 
@@ -192,7 +193,7 @@ def _question(question: Question[Any]) -> QuestionModel:
     rows = question.shape.rows
     return QuestionModel(
         description=question.doc,
-        arguments={each.json: _argument(each) for each in question.travelling},
+        arguments={each.json: _argument(each) for each in asked_with(question)},
         rows=None if rows is None else rows.name,
         columns=[] if rows is None else _columns(rows.columns),
         beside=_columns(question.shape.beside),

@@ -115,7 +115,8 @@ class Stream:
         return self.decode(body)
 
     def peek_post(self, body: bytes) -> int:
-        """How many rows a body from outside says it has; none of them is decoded.
+        """How many rows a body from outside says it has, and what it takes besides as rows; none of
+        them is decoded.
 
         Raises:
             ObservationsOnlyError: see :meth:`decode_post`.
@@ -123,7 +124,7 @@ class Stream:
         """
         if self.row.id_key is not None:
             raise ObservationsOnlyError(self.name)
-        return peek(body).total
+        return peek(body).cost
 
     # ------------------------------------------------------------- what the journal says happened
 

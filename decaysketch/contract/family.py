@@ -113,11 +113,13 @@ class Head:
         family: name of the kind of sketch.
         capacity: rows kept for each level.
         rows: of each copy, in order.
+        beside: what it takes in memory besides its rows, as rows.
     """
 
     family: str
     capacity: int
     rows: tuple[int, ...]
+    beside: int = 0
 
     @classmethod
     def of(cls, family: str, header: Header) -> Self:
@@ -128,6 +130,11 @@ class Head:
     def total(self) -> int:
         """Rows of all copies together."""
         return sum(self.rows)
+
+    @property
+    def cost(self) -> int:
+        """What it takes in memory, as rows."""
+        return self.total + self.beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,9 +59,13 @@ class ECMRecipe(Recipe):
         return cls(ECMParams.from_dict(form["params"]))
 
 
+_ENTRY_ROWS = 20  # about 500 bytes
+
+
 def _peek(blob: Blob) -> Head:
     header = wire.peek(blob)
-    return Head(ECMRecipe.family, header.params.capacity, (header.kept,))
+    beside = header.entries * _ENTRY_ROWS
+    return Head(ECMRecipe.family, header.params.capacity, (header.kept,), beside)
 
 
 FAMILY = Family(

@@ -55,10 +55,25 @@ class CellView(KeyView):
         return _DRAW_S + self.lanes * self.cells * _CELL_S
 
     def counts(self, keys: Any, *, confidence: float) -> Counts:
-        words = self.words_of([keys] if is_key(keys) else keys)
+        words = self._words([keys] if is_key(keys) else keys)
         return points.counts(
             self.grid, words, confidence=confidence, estimator=self.estimator
         )  # fmt: skip
+
+    def _words(self, keys: Any) -> npt.NDArray[np.uint64]:
+        """Words of keys, which in a list may be of several kinds."""
+        if not isinstance(keys, list):
+            return self.words_of(keys)
+        kinds: dict[object, list[int]] = {}
+        for place, key in enumerate(keys):
+            kind = tuple(map(type, key)) if isinstance(key, tuple) else type(key)
+            kinds.setdefault(kind, []).append(place)
+        if len(kinds) < 2:
+            return self.words_of(keys)
+        words = np.empty(len(keys), np.uint64)
+        for places in kinds.values():
+            words[places] = self.words_of([keys[place] for place in places])
+        return words
 
     def shares(self, keys: Any, *, confidence: float) -> list[Estimate]:
         whole = points.total(self.grid)

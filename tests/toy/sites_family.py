@@ -244,10 +244,10 @@ class SitesSketch(AskedOfWeights, Sketch):
         given = np.broadcast_to(np.asarray(weights), len(times)).tolist()
         log = self._state.logs.get((source, epoch), ())
         more = tuple(zip(times, [_plain(key) for key in keys], given, strict=True))
-        self._take({(source, epoch): log + more})
+        self._put({(source, epoch): log + more})
         self._fed += len(times)
 
-    def _take(self, logs: Logs) -> None:
+    def _put(self, logs: Logs) -> None:
         held = self._state
         self._state = State(held.params, joined(held.params, held.logs, logs))
         self._changed()
