@@ -109,12 +109,12 @@ export function showKeys(host, found, total, phi, picked) {
       element("td", { class: "bar-cell" }, drawn),
       element("td", { class: "number" }, told(count)),
       element("td", { class: "number" }, total > 0 ? share(count.value / total) : ""),
-      element("td", { class: "number interval" }, bounds(count)),
+      element("td", { class: "number interval wide" }, bounds(count)),
       element("td", { class: "number interval" }, surely));
   });
   const column = (name, cls = "number") => element("th", { scope: "col", class: cls }, name);
   const head = element("tr", {}, column("Key"), element("td", {}), column("Count"), column("Share"),
-    column("Interval", "number interval"), column("Surely", "number interval"));
+    column("Interval", "number interval wide"), column("Surely", "number interval"));
   const parts = [element("table", { class: "hitters" }, element("thead", {}, head), element("tbody", {}, ...rows))];
   if (found.length > SHOWN) parts.push(element("p", { class: "hint" }, `and ${found.length - SHOWN} more`));
   host.replaceChildren(...parts);
@@ -134,13 +134,13 @@ export function showSkew(host, total, join) {
   Object.assign(host.dataset, { value, lower, upper });
   const decades = 6;
   const place = (each) => at(1 + Math.log10(Math.max(each, 10 ** -decades)) / decades);
-  const marks = Array.from({ length: decades + 1 }, (_, i) => 10 ** -i);
+  const marks = Array.from({ length: decades / 2 + 1 }, (_, i) => 100 ** -i);
   const drawn = svg("svg", { class: "gauge", role: "img", "aria-label": `Skew ${number(value)}, between ${number(lower)} and ${number(upper)}` },
     svg("line", { class: "rail", x1: "0%", x2: "100%", y1: 8, y2: 8 }),
     svg("line", { class: "band", x1: place(lower), x2: place(upper), y1: 8, y2: 8 }),
     svg("line", { class: "middle", x1: place(value), x2: place(value), y1: 0, y2: 16 }),
     ...marks.map((each, i) => {
-      const anchor = i === 0 ? "end" : i === decades ? "start" : "middle";
+      const anchor = i === 0 ? "end" : 2 * i === decades ? "start" : "middle";
       const label = svg("text", { x: place(each), y: 31, "text-anchor": anchor });
       label.textContent = number(1 / each);
       return label;
