@@ -17,8 +17,8 @@ tables of ranges of time that overlap merge (``spark_jobs.merge``) to the table 
     --family ecm --width W --depth D --slots S               counts of keys, without ids
 
 ``sum`` and ``median`` name a row by ``--source-column`` and ``--sequence-column``. ``ecm`` counts
-the keys of ``--key-columns``, each row as often as it is there, for the site of
-``--source-column``. All but the first may be told the time, ``--now``; it is never taken from the
+the keys of ``--key-columns``, each row as often as it is there, for the site of ``--site-column``.
+All but the first may be told the time, ``--now``; it is never taken from the
 log. Sketches that were told none keep all that their capacity allows, and may be told one later.
 
 ``--apart`` keeps the sketches of each file or folder of the log apart, so that
@@ -109,13 +109,12 @@ def main(
     key_columns: Annotated[
         str, typer.Option(help="Columns that together are the key, where keys are counted.")
     ] = "key",
-    source_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Who sent the message, where sources number them: source if not given. Where keys "
-            "are counted, the site: none if not given."
-        ),
+    site_column: Annotated[
+        str | None, typer.Option(help="The site that they are counted for; one site if not given.")
     ] = None,
+    source_column: Annotated[
+        str, typer.Option(help="Who sent the message, where sources number them.")
+    ] = "source",
     sequence_column: Annotated[
         str, typer.Option(help="Integers by which a source numbers its messages; likewise.")
     ] = "msg",
@@ -170,7 +169,8 @@ def main(
             family, params_file, decay, read_id_key(id_key_file), parameters, _DEFAULTS
         )
         mapping = mapping_from_options(
-            recipe, ids=id_columns, key=key_columns, source=source_column, sequence=sequence_column,
+            recipe, ids=id_columns, key=key_columns, site=site_column, source=source_column,
+            sequence=sequence_column,
             time=time_column, value=value_column, weight=weight_column,
             fallback_time=fallback_time_column, time_unit=column_unit,
         )  # fmt: skip

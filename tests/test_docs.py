@@ -34,15 +34,20 @@ def test_the_readme_snippet_prints_what_it_says(capsys: pytest.CaptureFixture[st
     assert printed[1].startswith("Estimate(")
 
 
-def test_the_snippet_about_counts_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_snippets_about_counts_print_what_they_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = (ROOT / "docs" / "ecm.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    snippet = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
     exec(compile(snippet, "docs/ecm.md", "exec"), {})
     printed = capsys.readouterr().out.splitlines()
-    said = re.findall(r"print\(.*\)  # (?:about )?([^:\n]+)", snippet)
-    assert len(said) == len(printed) == 4
-    assert printed[:3] == said[:3]
-    assert float(printed[3]) == pytest.approx(float(said[3]), rel=0.1)
+    said = re.findall(r"print\(.*\)  # (about )?([^:\n]+)", snippet)
+    assert len(said) == len(printed) == 5
+    for line, (about, expected) in zip(printed, said, strict=True):
+        if about:
+            assert float(line) == pytest.approx(float(expected), rel=0.1)
+        else:
+            assert line == expected
 
 
 @pytest.mark.parametrize("name", MODULES)

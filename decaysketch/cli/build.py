@@ -74,13 +74,12 @@ def build(
     key_columns: Annotated[
         str, typer.Option(help="Columns that together are the key, where keys are counted.")
     ] = "key",
-    source_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Who sent the element, where sources number them: source if not given. Where keys "
-            "are counted, the site: none if not given."
-        ),
+    site_column: Annotated[
+        str | None, typer.Option(help="The site that they are counted for; one site if not given.")
     ] = None,
+    source_column: Annotated[
+        str, typer.Option(help="Who sent the element, where sources number them.")
+    ] = "source",
     sequence_column: Annotated[
         str, typer.Option(help="Integers by which a source numbers its elements; likewise.")
     ] = "sequence",
@@ -141,7 +140,8 @@ def build(
         else:
             recipe = recipe_from_options(family, params, decay, id_key, parameters, _DEFAULTS)
         mapping = mapping_from_options(
-            recipe, ids=id_columns, key=key_columns, source=source_column, sequence=sequence_column,
+            recipe, ids=id_columns, key=key_columns, site=site_column, source=source_column,
+            sequence=sequence_column,
             time=time_column, fallback_time=fallback_time_column, value=value_column,
             weight=weight_column, time_unit=column_unit,
         )  # fmt: skip

@@ -198,7 +198,8 @@ def mapping_from_options(
     *,
     ids: str,
     key: str,
-    source: str | None,
+    site: str | None,
+    source: str,
     sequence: str,
     time: str,
     fallback_time: str | None,
@@ -206,18 +207,18 @@ def mapping_from_options(
     weight: str | None,
     time_unit: str | None,
 ) -> ColumnMapping:
-    """What the columns of a log mean to a family; names of columns, empty for none. Those that the
-    family has no use for are left out. A source that is not given is the column of that name where
-    sources number their elements, and none where rows are counted by site."""
+    """What the columns of a log mean to a family; names of columns, empty for none."""
     taken = recipe.kind.input
     numbered, counted = taken.named_by == "sequence", taken.named_by == "key"
-    if source is None:
-        source = "source" if numbered else ""
+    if site and not taken.sited:
+        raise CommandError(
+            f"--site-column is {site!r}; the family {recipe.family} does not count by site"
+        )
     return ColumnMapping(
         time=time,
         ids=names(ids) if taken.named_by == "ids" else (),
         key=names(key) if counted else (),
-        source=(source or None) if numbered or taken.sited else None,
+        source=(source or None) if numbered else site or None,
         sequence=(sequence or None) if numbered else None,
         value=None if taken.value == "none" else value or None,
         weight=weight or None,

@@ -573,7 +573,7 @@ class TestKeys:
         return out
 
     def test_are_built_as_by_the_library(self, tmp_path: Path) -> None:
-        out = self.built(tmp_path, "all.sketch", "--source-column", "site")
+        out = self.built(tmp_path, "all.sketch", "--site-column", "site")
         mapping = ColumnMapping(time="time", key=("key",), source="site")
         [want] = sketches_by_key(self.visits(), self.PARAMS, mapping).values()
         assert out.read_bytes() == want.to_bytes()
@@ -613,7 +613,11 @@ class TestKeys:
         ("options", "message"),
         [
             (["--epoch", "1", "--family", "decay", "--max-weight", "1"], "does not count by site"),
-            (["--source-column", "site", "--site", "n"], "expected one of them"),
+            (["--site-column", "site", "--site", "n"], "expected one of them"),
+            (
+                ["--site-column", "site", "--family", "decay", "--max-weight", "1"],
+                "the family decay does not count by site",
+            ),
             (["--key-columns", ""], "expected the columns of the key"),
             (["--weight-column", "town"], "expected integers"),
         ],
