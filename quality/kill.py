@@ -1,10 +1,11 @@
 """``python -m quality.kill``: an aggregator is killed under load, again and again.
 
-Eight clients post distinct sketches to four streams, one of each family, while compaction runs all
-the time. At a random moment every process is killed without warning (SIGKILL), sometimes a single
-worker first, sometimes the PostgreSQL server as well. Then all is started again over the same
-database, and each client sends again the one post whose answer never came. From then on it is known
-exactly what was acknowledged, and asked for exactly that:
+Ten clients post distinct sketches to five streams, one of each family, while compaction runs all
+the time; where a family counts for sites, each posts the growing state of a site of its own. At a
+random moment every process is killed without warning (SIGKILL), sometimes a single worker first,
+sometimes the PostgreSQL server as well. Then all is started again over the same database, and each
+client sends again the one post whose answer never came. From then on it is known exactly what was
+acknowledged, and asked for exactly that:
 
 - the merged sketch of each stream is, byte for byte, the library's merge of all acknowledged ones;
 - each stream counts as many posts, and as many bytes, as were acknowledged. (A post that was on
@@ -39,12 +40,13 @@ from rich.table import Table
 import decaysketch as ds
 from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch
 from quality.postgres import Database, PostgresServer
 from quality.serving import Server, descendants
 
 __all__ = ["LostPostError", "Outcome", "main", "run"]
 
-_CLIENTS = 8
+_CLIENTS = 10
 _SOURCES = ("gateway-1", "gateway-2", "gateway-3")
 _ROWS = 60  # of a post
 _NOW = 1_700_000_000
@@ -57,6 +59,7 @@ _PARAMS = ds.SketchParams(
 )
 _DECAY = ds.decay.integral.exponential(half_life=5_000)
 _SUM = SumParams(max_sum=10**9, capacity=3_000, max_window=100_000, seed=5)
+_ECM = ECMParams(width=30, depth=3, slots=5, seed=7)
 _MEDIAN = MedianParams(max_count=10**9, capacity=3_000, max_window=100_000, seed=6)
 
 
@@ -105,11 +108,24 @@ def _median(number: int) -> MedianSampler:
     return sampler
 
 
+_counted: dict[int, ECMSketch] = {}  # by site, as far as it has counted
+
+
+def _keys(number: int) -> ECMCollection:
+    """The state of a site, one of those of the clients: each goes on from the one before."""
+    _, weights, times, _ = _columns(number)
+    site = number % _CLIENTS
+    sketch = _counted.setdefault(site, ECMSketch(_ECM, source=f"tap-{site}", epoch=1))
+    sketch.update(np.random.default_rng(number).zipf(1.5, _ROWS) % 1000, np.sort(times), weights)
+    return ECMCollection(_ECM, [sketch])
+
+
 _FAMILIES: dict[str, tuple[Callable[[int], Any], dict[str, Any]]] = {
     "chosen": (_decay, {"params": _PARAMS.to_dict()}),
     "fixed": (_integral, families.recipe_of(_integral(0).params, _DECAY).to_dict()),
     "sums": (_sum, families.recipe_of(_SUM).to_dict()),
     "medians": (_median, families.recipe_of(_MEDIAN).to_dict()),
+    "keys": (_keys, families.recipe_of(_ECM).to_dict()),
 }
 
 

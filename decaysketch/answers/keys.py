@@ -227,9 +227,7 @@ def _enter(
     **more: Any,
 ) -> Question[Any]:
     """Enter a question, whose SQL function has its name."""
-    question = Question(
-        name, doc, answer, cost_s, shape, parts, arguments, _KEYS, sql=name, **more
-    )  # fmt: skip
+    question = Question(name, doc, answer, cost_s, shape, parts, arguments, _KEYS, sql=name, **more)
     KEY_QUESTIONS.append(question)
     return question
 
@@ -518,9 +516,7 @@ class AskedOfKeys(Views):
             UnanswerableQueryError: the decay reaches back further than what is held.
         """
 
-    def _ask(
-        self, question: Question[Any], decay: Decay, how: HowOfKeys, **arguments: Any
-    ) -> Any:  # fmt: skip
+    def _ask(self, question: Question[Any], decay: Decay, how: HowOfKeys, **arguments: Any) -> Any:
         view = self.at(
             decay, how.get("now"), sources=how.get("sources"),
             estimator=how.get("estimator", "debiased"),
@@ -584,9 +580,7 @@ class AskedOfKeys(Views):
         return found
 
     @_asks(_KEY_RANGE)
-    def key_range(
-        self, low: int, high: int, decay: Decay, **how: Unpack[HowOfKeys]
-    ) -> Estimate:  # fmt: skip
+    def key_range(self, low: int, high: int, decay: Decay, **how: Unpack[HowOfKeys]) -> Estimate:
         found: Estimate = self._ask(_KEY_RANGE, decay, how, bounds=(low, high))
         return found
 

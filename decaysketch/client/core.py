@@ -103,6 +103,7 @@ class Core:
         self.store = Store(
             stream, source, spool, policy,
             numbered=numbered, recipe=recipe, id_key=id_key, clock=clock, note=self._note,
+            draw_epoch=lambda: randomness.getrandbits(64),
         )  # fmt: skip
         self._tell_events()
 
@@ -126,10 +127,10 @@ class Core:
 
     # ------------------------------------------------------------------------------- what is given
 
-    def update(self, arguments: dict[str, Any], *, elements: bool) -> int:
-        """Feed rows; their number."""
+    def update(self, arguments: dict[str, Any], *, named_by: str) -> int:
+        """Feed rows, named by "ids", "sequence" or "key"; their number."""
         _ = self.recipe
-        rows, wake = self.store.update(arguments, elements=elements)
+        rows, wake = self.store.update(arguments, named_by=named_by)
         if wake:
             self.wake()
         return rows

@@ -3,6 +3,9 @@
 A delta is never a difference of two states: it stands for itself, so it may be sent twice, late, in
 any order, or merged with others, and the stream ends the same. Only what a sampler numbered itself
 is bound to its interval.
+
+Where rows are counted for a site, a delta is the whole state of that, since only a whole state may
+come twice: the next one goes on from it, and takes its place.
 """
 
 from __future__ import annotations
@@ -43,6 +46,10 @@ class Delta:
             return cls(recipe.empty())
         sampler = recipe.sketch_type(recipe.params, source=source, next_number=next_number)
         return cls(sampler, first=next_number, next=next_number)
+
+    def onward(self) -> Delta:
+        """Of no rows yet, that goes on from this one."""
+        return Delta(self.sketch.copy())
 
     @property
     def interval(self) -> Interval | None:

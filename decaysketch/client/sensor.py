@@ -155,7 +155,7 @@ class _Face:
     ) -> int:
         arguments = {"values": values, "weights": weights, "timestamps": timestamps, "ids": ids}
         return self._core.update(
-            _with_given(arguments, now=now, not_after=not_after), elements=False
+            _with_given(arguments, now=now, not_after=not_after), named_by="ids"
         )
 
     def _update_elements(
@@ -167,7 +167,13 @@ class _Face:
     ) -> int:
         arguments: dict[str, Any] = {"values": values, "timestamps": timestamps}
         given = _with_given(arguments, sequence=sequence, not_after=not_after)
-        return self._core.update(given, elements=True)
+        return self._core.update(given, named_by="sequence")
+
+    def _update_keys(
+        self, keys: Any, timestamps: npt.ArrayLike, weights: npt.ArrayLike, not_after: int | None
+    ) -> int:
+        arguments = {"keys": keys, "timestamps": timestamps, "weights": weights}
+        return self._core.update(_with_given(arguments, not_after=not_after), named_by="key")
 
     def advance(self, now: int) -> None:
         """Tell the sketches the time, in the stream's unit, where the family has a clock."""
@@ -387,6 +393,32 @@ class Sensor(_Face):
             self.sync()
         return rows
 
+    def update_keys(
+        self,
+        keys: Any,
+        timestamps: npt.ArrayLike,
+        weights: npt.ArrayLike = 1,
+        *,
+        not_after: int | None = None,
+        durable: bool = False,
+    ) -> int:
+        """Count events of keys, of a stream of the family ecm; their number.
+
+        The sensor is a site, and every process of it begins an epoch. What is posted is the whole
+        state of that each time, so give ``flush_rows`` and ``flush_age_s`` with that in mind.
+
+        Args:
+            keys, timestamps, weights, not_after: as ``update`` of the collection takes.
+            durable: on disk when this returns.
+
+        Raises:
+            See :meth:`update`.
+        """
+        rows = self._update_keys(keys, timestamps, weights, not_after)
+        if durable:
+            self.sync()
+        return rows
+
     def sync(self) -> None:
         """Have everything that was given on disk when this returns.
 
@@ -577,6 +609,17 @@ class AsyncSensor(_Face):
     ) -> int:
         """See :meth:`Sensor.update_elements`; durable once :meth:`sync` has returned."""
         return self._update_elements(values, timestamps, sequence, not_after)
+
+    def update_keys(
+        self,
+        keys: Any,
+        timestamps: npt.ArrayLike,
+        weights: npt.ArrayLike = 1,
+        *,
+        not_after: int | None = None,
+    ) -> int:
+        """See :meth:`Sensor.update_keys`; durable once :meth:`sync` has returned."""
+        return self._update_keys(keys, timestamps, weights, not_after)
 
     async def sync(self) -> None:
         """See :meth:`Sensor.sync`."""

@@ -10,6 +10,10 @@ Numbers of a sampler: ``_next`` is given out next, and belongs to the memory; ``
 after the last that is in a delta, and belongs to the files. What the log holds below it is in a
 delta. The names of the deltas tell it, and ``sensor.json`` is brought up to it before one goes.
 
+Of a family that counts rows for a site, the sensor is the site: every process begins an epoch, what
+is fresh is the state of that, and so are the records of the log and the deltas, each with more rows
+than the one before. What an earlier process had counted stays counted under its epoch.
+
 Two locks, taken in this order: that of the files is held while the disk works, that of the memory
 for moments only, so that an update never waits for a disk or a network.
 """
@@ -39,6 +43,7 @@ from decaysketch.families import FAMILIES, Recipe, decode, recipe_from_dict, rec
 __all__ = ["Store", "differences", "recipe_in"]
 
 _FIRST_GUESS_BYTES = 16.0  # of a row in a delta, until there was one
+_FED_BY = {"ids": "update", "sequence": "update_elements", "key": "update_keys"}
 _WAITING_DELTAS = 16  # more than these are merged even when nothing can be sent
 
 
@@ -49,6 +54,7 @@ class Store:
         stream, source, spool, policy, numbered, recipe, id_key: see
             :class:`decaysketch.client.Sensor`.
         clock: steady seconds.
+        draw_epoch: draws 64 bits.
         note: told of what happens: kind, detail.
 
     Attributes:
@@ -69,13 +75,15 @@ class Store:
         recipe: Recipe | None,
         id_key: bytes | None,
         clock: Callable[[], float],
+        draw_epoch: Callable[[], int],
         note: Callable[[Any, str], None],
     ) -> None:
         self.stream, self.source, self.policy, self.numbered = stream, source, policy, numbered
         self.files, self._memory = threading.RLock(), threading.RLock()
         self.aggregator_clock = AggregatorClock()
         self.closed = False
-        self._clock, self._note = clock, note
+        self._clock, self._note, self._draw_epoch = clock, note, draw_epoch
+        self._epoch = 0  # of a site
         self._recipe: Recipe | None = None
         self._bytes_per_row = _FIRST_GUESS_BYTES
         self._open: Delta | None = None
@@ -163,7 +171,7 @@ class Store:
         self.spool.clear_log()
         self._write_card(recipe)
         self._next = self._sealed
-        self._fresh = self._empty(recipe)
+        self._fresh = self._begun(recipe)
         self._recipe = recipe
 
     def _recovered(self, recipe: Recipe) -> list[Delta]:
@@ -217,6 +225,12 @@ class Store:
         if self._carded < interval.next:
             self._write_card(self.waiting.recipe)
 
+    def _begun(self, recipe: Recipe) -> Delta:
+        """Of nothing; a site begins an epoch."""
+        if recipe.kind.input.sited:
+            self._epoch = self._draw_epoch()
+        return self._empty(recipe)
+
     def _empty(self, recipe: Recipe) -> Delta:
         return Delta.empty(recipe, self.source, self._next if self.numbered else None)
 
@@ -238,13 +252,14 @@ class Store:
 
     # ------------------------------------------------------------------------------- what is given
 
-    def update(self, arguments: dict[str, Any], *, elements: bool) -> tuple[int, bool]:
-        """Feed rows; their number, and whether the sender should know."""
+    def update(self, arguments: dict[str, Any], *, named_by: str) -> tuple[int, bool]:
+        """Feed rows, of a family whose rows are named so; their number, and whether the sender
+        should know."""
         self.check_not_closed()
         self._check_room()
         with self._memory:
             recipe = self.recipe
-            self._check_form(recipe, arguments, elements)
+            self._check_form(recipe, arguments, named_by)
             self.aggregator_clock.check(arguments, recipe.params.time_unit)
             if isinstance(now := arguments.get("now"), int):
                 now = self.aggregator_clock.to_tell(now, recipe.params.time_unit)
@@ -289,13 +304,15 @@ class Store:
                 "nothing of the update was taken"
             )
 
-    def _check_form(self, recipe: Recipe, arguments: dict[str, Any], elements: bool) -> None:
-        if _has_elements(recipe) != elements:
+    def _check_form(self, recipe: Recipe, arguments: dict[str, Any], named_by: str) -> None:
+        if recipe.kind.input.named_by != named_by:
             raise ClientError(
                 f"stream {self.stream!r} is of family {recipe.family!r}; feed it by "
-                f"{'update' if elements else 'update_elements'}"
+                f"{_FED_BY[recipe.kind.input.named_by]}"
             )
-        if elements:
+        if recipe.kind.input.sited:
+            arguments |= {"source": self.source, "epoch": self._epoch}
+        if named_by == "sequence":
             numbered = arguments.get("sequence") is None
             if numbered != self.numbered:
                 raise ClientError(
@@ -364,8 +381,9 @@ class Store:
 
     def _take_fresh(self) -> None:
         with self._memory:
-            self._late = Delta.join([self._late, self._fresh])
-            self._fresh = self._empty(self.recipe)
+            fresh, recipe = self._fresh, self.recipe
+            self._late = Delta.join([self._late, fresh])
+            self._fresh = fresh.onward() if recipe.kind.input.sited else self._empty(recipe)
 
     def seal(self) -> int:
         """Make a delta of all that is not in one; the number of this seal."""
@@ -390,7 +408,8 @@ class Store:
     def _add_delta(self, delta: Delta) -> None:
         blob = delta.sketch.to_bytes()
         self.waiting.add(blob, delta.interval)
-        self._bytes_per_row = max(len(blob) / max(delta.rows, 1), 0.01)
+        if not self.waiting.recipe.kind.input.sited:  # of which a row adds next to nothing
+            self._bytes_per_row = max(len(blob) / max(delta.rows, 1), 0.01)
         if delta.interval is not None:
             self._sealed = max(self._sealed, delta.interval.next)
 
@@ -411,7 +430,7 @@ class Store:
                 self._seal()
                 self._write_card(recipe)
                 self._recipe = self.waiting.recipe = recipe
-                self._fresh = self._empty(recipe)
+                self._fresh = self._begun(recipe)
             left = list(self.spool.deltas)
             for delta in left:
                 self.waiting.reject(delta, note)

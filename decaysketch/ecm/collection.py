@@ -35,7 +35,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.keys import is_key
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core.observations import TIME_LIMIT, check_range, check_time
@@ -46,7 +45,15 @@ from decaysketch.ecm.cells import Cells, compact
 from decaysketch.ecm.late import Events
 from decaysketch.ecm.params import ECMParams
 from decaysketch.ecm.questions import AskedOfCells
-from decaysketch.ecm.sketch import ECMSketch, check_identity, check_sum, read_events
+from decaysketch.ecm.sketch import (
+    ENOUGH,
+    ECMSketch,
+    check_identity,
+    check_sum,
+    fits,
+    plain_kind,
+    read_events,
+)
 from decaysketch.ecm.snapshot import ECMSnapshot
 from decaysketch.ecm.state import CollectionState, ECMState, Lane, Source
 from decaysketch.errors import (
@@ -62,6 +69,8 @@ Name = tuple[Source, int]
 Entries = dict[Name, ECMState]
 
 _MOST_WAITING = 1 << 22  # rows
+_ONE = (str, bytes, int)
+_SMALL = 1 << 13  # rows that are copied to be held in fewer pieces
 
 
 class ECMCollection(Sketch, AskedOfCells):
@@ -105,6 +114,8 @@ class ECMCollection(Sketch, AskedOfCells):
         self._builders: dict[Name, ECMSketch] = {}  # of those entries that are counted here
         self._rows: dict[Name, list[Events]] = {}  # that wait to be counted
         self._waiting = 0  # so many
+        self._weights: dict[Name, int] = {}  # of their sources, with what was counted
+        self._singles: list[tuple[Any, int, int, Source, int]] = []  # in front of those that wait
         self.merge(*members)
 
     # ----------------------------------------------------------------------------------- what it is
@@ -202,8 +213,15 @@ class ECMCollection(Sketch, AskedOfCells):
         Complexity: O(depth) for each event and layer, and sorting, when they are counted.
         """
         if self._params.clock == "arrivals":
+            if not_after is not None:
+                raise ParameterError(
+                    f"not_after is {not_after!r} and clock is 'arrivals'; arrivals have no times"
+                )
             self._count_arrivals(keys, timestamps, weights, source, epoch)
             return
+        if not_after is None and self._gather(keys, timestamps, weights, source, epoch):
+            return
+        self._count_singles()
         given = read_events(self._params, keys, timestamps, weights)
         check_range("timestamps", given.times, -TIME_LIMIT, TIME_LIMIT, "2^62")
         parts = self._by_name(given, source, epoch)
@@ -211,16 +229,53 @@ class ECMCollection(Sketch, AskedOfCells):
             limit = check_time("not_after", not_after)
             parts = {name: part.part(part.times <= limit) for name, part in parts.items()}
         taken = sum(map(len, parts.values()))
-        parts = {name: found for name, part in parts.items() if len(found := part.counted())}
-        self._check_taken(parts)
-        for name, part in parts.items():
-            self._rows.setdefault(name, []).append(part)
-            self._waiting += len(part)
+        self._wait({name: found for name, each in parts.items() if len(found := each.counted())})
         self._fed += len(given)
         self._too_late += len(given) - taken
         self._changed()
         if self._waiting >= _MOST_WAITING:
             self._flush()
+
+    def _gather(self, key: Any, time: Any, weight: Any, source: Any, epoch: Any) -> bool:
+        """Let a single plain event wait by itself, of a source that others wait of; False, with
+        nothing taken, for others."""
+        singles = self._singles
+        if (
+            type(time) is not int
+            or type(weight) is not int
+            or type(epoch) is not int
+            or type(key) is not (type(singles[0][0]) if singles else plain_kind(key))
+            or type(source) not in (str, int)
+            or not -TIME_LIMIT <= time <= TIME_LIMIT
+            or not 0 < weight < 1 << 32
+            or not fits(self._params, key)
+            or self._weights.get((source, epoch), 1 << 61) >= 1 << 61
+            or len(self._entries) + len(self._rows) > self._params.capacity
+        ):
+            return False
+        singles.append((key, time, weight, source, epoch))
+        if len(singles) >= ENOUGH:
+            self._count_singles()
+        self._fed += 1
+        self._changed()
+        return True
+
+    def _count_singles(self) -> None:
+        """Let single events, each validated when it came, wait with the others."""
+        if not self._singles:
+            return
+        keys, times, weights, sources, epochs = map(list, zip(*self._singles, strict=True))
+        self._singles = []
+        given = read_events(self._params, keys, times, weights)
+        self._wait(self._by_name(given, sources, epochs))
+
+    def _wait(self, parts: Mapping[Name, Events]) -> None:
+        """Hold events that were validated until they are counted."""
+        self._check_taken(parts)
+        for name, part in parts.items():
+            _append(self._rows.setdefault(name, []), part)
+            self._weights[name] = self._weights.get(name, self._seen_of(name)) + part.weight
+            self._waiting += len(part)
 
     def _count_arrivals(
         self, keys: Any, timestamps: Any, weights: Any, source: Any, epoch: Any
@@ -239,13 +294,14 @@ class ECMCollection(Sketch, AskedOfCells):
     @staticmethod
     def _by_name(given: Events, source: Any, epoch: Any) -> dict[Name, Events]:
         """Events by whose they are."""
-        if isinstance(source, (str, int)) and isinstance(epoch, int):
-            check_identity(source, epoch)
-            return {(source, epoch): given}
+        named = {"source": _plain(source), "epoch": _plain(epoch)}
+        if all(isinstance(each, _ONE) for each in named.values()):
+            whose = named["source"], named["epoch"]
+            check_identity(*whose)
+            return {whose: given}
         columns = []
-        for name, column in (("source", source), ("epoch", epoch)):
-            entries = column.tolist() if isinstance(column, np.ndarray) else column
-            entries = [entries] * len(given) if is_key(entries) else list(entries)
+        for name, column in named.items():
+            entries = [column] * len(given) if isinstance(column, _ONE) else list(column)
             if len(entries) != len(given):
                 raise ObservationError(
                     f"columns have unequal lengths: {name} has {len(entries)} rows, keys has "
@@ -263,13 +319,8 @@ class ECMCollection(Sketch, AskedOfCells):
     def _check_taken(self, parts: Mapping[Name, Events]) -> None:
         """Refuse events with which a source would have seen 2^62, or for which there is no room."""
         for name, part in parts.items():
-            before = sum(each.weight for each in self._rows.get(name, ()))
-            if (builder := self._builders.get(name)) is not None:
-                before += builder.seen + builder.too_late
-            elif (state := self._entries.get(name)) is not None:
-                before += state.seen + state.too_late
-            check_sum(before, part.weights)
-        if len(self._entries.keys() | self._rows.keys() | parts.keys()) <= self._params.capacity:
+            check_sum(self._weights.get(name, self._seen_of(name)), part.weights)
+        if len(self._entries) + len(self._rows) + len(parts) <= self._params.capacity:
             return
         clocks = {name: state.clock for name, state in self._entries.items()}
         waiting = [(name, each) for name, of in self._rows.items() for each in of]
@@ -279,6 +330,13 @@ class ECMCollection(Sketch, AskedOfCells):
         count = len(_young(clocks, self._told, self._params.horizon))
         if count > self._params.capacity:
             raise CapacityError(count, self._params.capacity)
+
+    def _seen_of(self, name: Name) -> int:
+        """Weight of all that a source was given and that does not wait."""
+        if (builder := self._builders.get(name)) is not None:
+            return builder.seen + builder.too_late
+        state = self._entries.get(name)
+        return 0 if state is None else state.seen + state.too_late
 
     def _builder(self, name: Name) -> ECMSketch:
         """What counts for a source here, and goes on from what is known of it."""
@@ -291,6 +349,7 @@ class ECMCollection(Sketch, AskedOfCells):
 
     def _flush(self) -> None:
         """Count the rows that wait; they were validated when they came."""
+        self._count_singles()
         if not self._rows:
             return
         for name, parts in self._rows.items():
@@ -301,7 +360,7 @@ class ECMCollection(Sketch, AskedOfCells):
             builder.take(events)
             self._builders[name] = builder
             self._entries[name] = builder.state()
-        self._rows, self._waiting = {}, 0
+        self._rows, self._weights, self._waiting = {}, {}, 0
         self._forget()
 
     def _forget(self) -> None:
@@ -526,9 +585,7 @@ class ECMCollection(Sketch, AskedOfCells):
         young = [state for state in states if not _is_past(state.clock, newest, horizon)]
         if len(young) > self._params.capacity:
             raise CapacityError(len(young), self._params.capacity)
-        state = CollectionState.of(
-            self._params, young, self._told
-        )  # fmt: skip
+        state = CollectionState.of(self._params, young, self._told)
         return ECMSnapshot(state, type(self).from_state)
 
     def state(self) -> CollectionState:
@@ -584,6 +641,18 @@ def _told(state: ECMState) -> str:
     return f"clock {state.clock}, seen {state.seen}, digest {state.digest[:16]}"
 
 
+def _plain(names: Any) -> Any:
+    """A name, or a column of them, without NumPy."""
+    return names.tolist() if isinstance(names, (np.ndarray, np.generic)) else names
+
+
+def _append(parts: list[Events], part: Events) -> None:
+    """Behind others, with which it becomes one where both are small. O(log) copies of each row."""
+    parts.append(part)
+    while len(parts) > 1 and len(parts[-2]) <= len(parts[-1]) < _SMALL:
+        parts[-2:] = [Events.joined(parts[-2:])]
+
+
 def _newest(states: Iterable[ECMState], told: int | None) -> int | None:
     """The latest clock of all."""
     clocks = [state.clock for state in states if state.clock is not None]
@@ -597,9 +666,8 @@ def _is_past(clock: int | None, newest: int | None, horizon: int | None) -> bool
     return clock < newest - horizon
 
 
-def _young(
-    clocks: Mapping[Name, int | None], told: int | None, horizon: int | None
-) -> list[Name]:  # fmt: skip
+def _young(clocks: Mapping[Name, int | None], told: int | None, horizon: int | None) -> list[Name]:
+    """The names of entries that are not past the horizon."""
     known = [clock for clock in (*clocks.values(), told) if clock is not None]
     newest = max(known, default=None)
     return [name for name, clock in clocks.items() if not _is_past(clock, newest, horizon)]

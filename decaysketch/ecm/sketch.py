@@ -48,12 +48,15 @@ from decaysketch.ecm.state import ECMState, Lane, Source
 from decaysketch.errors import CorruptSketchError, ObservationError, ParameterError
 
 __all__ = [
+    "ENOUGH",
     "ECMSketch",
     "ECMStats",
     "Late",
     "check_identity",
     "check_sum",
+    "fits",
     "new_epoch",
+    "plain_kind",
     "read_events",
 ]
 
@@ -61,7 +64,7 @@ Late = Literal["refuse", "now"]
 Int64Array = npt.NDArray[np.int64]
 
 _MAX_SEEN = wire.MAX_COUNT
-_ENOUGH = 512  # single events, folded in together
+ENOUGH = 512  # single events, folded in together
 _SETTLE = 1 << 14  # events that come to be held back before they are put in order
 _MANY_ONES = np.ones(1 << 14, np.int64)
 _MANY_ONES.setflags(write=False)
@@ -255,27 +258,20 @@ class ECMSketch(Held, AskedOfCells):
             or type(weight) is not int
             or late != "refuse"
             or self._params.clock != "time"
-            or type(keys) is not (type(self._single_keys[0]) if times else _plain(keys))
+            or type(keys) is not (type(self._single_keys[0]) if times else plain_kind(keys))
             or not -TIME_LIMIT <= time <= TIME_LIMIT
             or not (0 < weight < 1 << 32 and self._seen < 1 << 61)
             or (times and time < times[-1])
-            or not self._fits(keys)
+            or not fits(self._params, keys)
         ):
             return False
         self._single_keys.append(keys)
         times.append(time)
         self._single_weights.append(weight)
-        if len(times) >= _ENOUGH:
+        if len(times) >= ENOUGH:
             self._flush()
         self._changed()
         return True
-
-    def _fits(self, key: Any) -> bool:
-        """Whether a single key of a plain type is one that can be counted."""
-        bits = self._params.key_bits
-        if type(key) is int:
-            return -(1 << 63) <= key < 1 << 63 if bits is None else 0 <= key < 1 << min(bits, 63)
-        return bits is None and len(key) <= MAX_KEY_BYTES // 4  # a character has 4 bytes at most
 
     def _flush(self) -> None:
         """Count the single events gathered so far; each was validated when it came."""
@@ -551,7 +547,15 @@ def _ones(count: int) -> Int64Array:
     return _MANY_ONES[:count] if count <= len(_MANY_ONES) else np.ones(count, np.int64)
 
 
-def _plain(key: Any) -> type[Any] | None:
+def fits(params: ECMParams, key: Any) -> bool:
+    """Whether a single key of a plain type is one that can be counted."""
+    bits = params.key_bits
+    if type(key) is int:
+        return -(1 << 63) <= key < 1 << 63 if bits is None else 0 <= key < 1 << min(bits, 63)
+    return bits is None and len(key) <= MAX_KEY_BYTES // 4  # a character has 4 bytes at most
+
+
+def plain_kind(key: Any) -> type[Any] | None:
     """The type of a single key that may wait; None for all others."""
     kind = type(key)
     return kind if kind in (int, str, bytes) else None

@@ -38,9 +38,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
 
     questions = questions_of("keys", "chosen decay")
 
-    def __init__(
-        self, held: CollectionState | ECMState, thaw: Callable[[Any], Any]
-    ) -> None:  # fmt: skip
+    def __init__(self, held: CollectionState | ECMState, thaw: Callable[[Any], Any]) -> None:
         super().__init__(held, thaw)
         if isinstance(held, ECMState):
             held = CollectionState.of(held.params, [held])
@@ -142,9 +140,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         """
         return self._grid(decay, now, None if sources is None else frozenset(sources))
 
-    def _grid(
-        self, decay: Decay | None, now: int | None, chosen: frozenset[Source] | None
-    ) -> Grid:  # fmt: skip
+    def _grid(self, decay: Decay | None, now: int | None, chosen: frozenset[Source] | None) -> Grid:
         if decay is None:
             raise ParameterError("decay is None; expected one, chosen by the query")
         states = self._of(chosen)

@@ -56,9 +56,7 @@ class CellView(KeyView):
 
     def counts(self, keys: Any, *, confidence: float) -> Counts:
         words = self._words([keys] if is_key(keys) else keys)
-        return points.counts(
-            self.grid, words, confidence=confidence, estimator=self.estimator
-        )  # fmt: skip
+        return points.counts(self.grid, words, confidence=confidence, estimator=self.estimator)
 
     def _words(self, keys: Any) -> npt.NDArray[np.uint64]:
         """Words of keys, which in a list may be of several kinds."""
@@ -91,9 +89,7 @@ class CellView(KeyView):
             raise ParameterError(
                 f"other is {other!r}; expected a sketch, a collection or a view of an ECM-sketch"
             )
-        return joins.inner(
-            self.grid, theirs.grid, confidence=confidence, estimator=self.estimator
-        )  # fmt: skip
+        return joins.inner(self.grid, theirs.grid, confidence=confidence, estimator=self.estimator)
 
     def heavy_keys(
         self, phi: float | None, threshold: float | None, *, confidence: float

@@ -294,6 +294,27 @@ def test_what_cannot_be_asked_is_refused_by_name(sketches: dict[str, Any]) -> No
     ):  # fmt: skip
         with pytest.raises(ParameterError, match=message):
             view.ask(arguments[0], **arguments[1])
+    keyed = CASES["ecm"].view(sketches["ecm"])
+    for asked_of, message, name in (
+        (view, "key_total is asked of counters of keys; this sketch has a sample", "key_total"),
+        (keyed, "mean is asked of a sample of rows; this sketch has counters", "mean"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            asked_of.ask(name)
+        with pytest.raises(ParameterError, match=message):
+            asked_of.cost_s(name)
+    for fault, given in (
+        ("give either phi or threshold", {}),
+        ("give either phi or threshold", {"phi": 0.1, "threshold": 3}),
+    ):
+        with pytest.raises(ParameterError, match=fault):
+            keyed.ask("heavy_keys", **given)
+    with pytest.raises(ParameterError, match="bounds are two integers"):
+        keyed.ask("key_range", bounds=[1])
+    with pytest.raises(ParameterError, match="other is 7; expected a sketch"):
+        keyed.ask("inner_product", other=7)
+    with pytest.raises(ParameterError, match="decay is None"):
+        sketches["ecm"].at(None, NOW)
     with pytest.raises(ParameterError, match="combine is 'best'"):
         view.ask("mean", combine="best")  # type: ignore[arg-type]
 

@@ -80,7 +80,7 @@ def core(spool: Path, policy: Policy = EAGER, **options: Any) -> Core:
 def feed(one: Core, ids: Any, **options: Any) -> int:
     ids = np.asarray(ids)
     columns = {"values": ids * 1.0, "weights": 1, "timestamps": ids % 97, "ids": ids}
-    return one.update(columns | options, elements=False)
+    return one.update(columns | options, named_by="ids")
 
 
 def built(ids: Any) -> DecaySketch:
@@ -213,7 +213,7 @@ class NumberingDevice(Device):
             place = self.core.status().next_number
             assert place is not None
             value, time = element(place)
-            self.core.update({"values": value, "timestamps": time}, elements=True)
+            self.core.update({"values": value, "timestamps": time}, named_by="sequence")
             self.fed.add(place)
             self.given.add(place)
 
@@ -322,7 +322,7 @@ def test_numbered_deltas_are_sent_as_they_first_were(spool: Path) -> None:
         for number in range(first, first + 30):
             value, time = element(number)
             sampler.update(value, time)
-            one.update({"values": value, "timestamps": time}, elements=True)
+            one.update({"values": value, "timestamps": time}, named_by="sequence")
         blobs.append(sampler.to_bytes())
         one.seal()
     one.close()
@@ -378,7 +378,7 @@ def test_waits_longer_after_each_failure_and_as_long_as_it_is_told(spool: Path) 
 def test_one_delta_that_fails_does_not_hold_up_the_others(spool: Path) -> None:
     one, server = core(spool, recipe=recipe_of(SUM), numbered=True), Server(recipe_of(SUM))
     for _ in range(2):
-        one.update({"values": [1, 2], "timestamps": [5, 6]}, elements=True)
+        one.update({"values": [1, 2], "timestamps": [5, 6]}, named_by="sequence")
         one.seal()
     look = one.next_step()
     assert isinstance(look, Request)
@@ -532,7 +532,7 @@ def test_bad_rows_are_refused_and_nothing_of_them_is_taken(spool: Path) -> None:
 def test_families_are_fed_by_their_own_names(tmp_path: Path) -> None:
     elements = {"values": 1, "timestamps": 5}
     with pytest.raises(ClientError, match="of family 'decay'; feed it by update"):
-        core(tmp_path / "a").update(elements, elements=True)
+        core(tmp_path / "a").update(elements, named_by="sequence")
     with pytest.raises(ClientError, match="'decay', which has no clock"):
         core(tmp_path / "b").advance(5)
     with pytest.raises(ClientError, match="numbered is True, which is for the families sum"):
@@ -541,11 +541,11 @@ def test_families_are_fed_by_their_own_names(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="of family 'sum'; feed it by update_elements"):
         feed(sums, [1])
     with pytest.raises(ClientError, match="sequence is missing"):
-        sums.update(dict(elements), elements=True)
-    assert sums.update({**elements, "sequence": 7}, elements=True) == 1
+        sums.update(dict(elements), named_by="sequence")
+    assert sums.update({**elements, "sequence": 7}, named_by="sequence") == 1
     numbering = core(tmp_path / "e", recipe=recipe_of(SUM), numbered=True)
     with pytest.raises(ClientError, match="sequence is given"):
-        numbering.update({**elements, "sequence": 7}, elements=True)
+        numbering.update({**elements, "sequence": 7}, named_by="sequence")
 
 
 def test_spool_is_of_one_stream_and_source(spool: Path) -> None:

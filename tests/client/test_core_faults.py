@@ -45,7 +45,7 @@ def number_some(one: Core, count: int) -> None:
         place = one.store.next_number
         assert place is not None
         value, time = element(place)
-        one.update({"values": value, "timestamps": time}, elements=True)
+        one.update({"values": value, "timestamps": time}, named_by="sequence")
 
 
 def killed(one: Core) -> None:
@@ -341,10 +341,10 @@ def test_times_past_what_the_stream_admits_are_refused_at_once(spool: Path) -> N
     columns: dict[str, Any] = {"values": [1.0, 1.0], "weights": 1, "ids": [1, 2]}
     late = columns | {"timestamps": np.array([now, now + 10_000])}
     with pytest.raises(ObservationError, match=rf"timestamps\[1\] is {now + 10_000}; .*skew_s"):
-        one.update(late, elements=False)
+        one.update(late, named_by="ids")
     assert one.status().done
-    assert one.update(late | {"not_after": now}, elements=False) == 2
-    assert one.update(columns | {"timestamps": [now, now + 300]}, elements=False) == 2
+    assert one.update(late | {"not_after": now}, named_by="ids") == 2
+    assert one.update(columns | {"timestamps": [now, now + 300]}, named_by="ids") == 2
 
 
 def test_what_is_early_is_kept_and_taken_when_its_time_has_come(spool: Path) -> None:

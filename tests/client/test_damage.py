@@ -31,7 +31,7 @@ def number_some(one: Core) -> None:
         place = one.status().next_number
         assert place is not None
         value, time = element(place)
-        one.update({"values": value, "timestamps": time}, elements=True)
+        one.update({"values": value, "timestamps": time}, named_by="sequence")
 
 
 def fill(spool: Path, **options: Any) -> None:

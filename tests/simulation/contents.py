@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from api.journal.model import Interval
 from decaysketch import DecaySketch, IntegralDecaySketch, SketchParams, decay
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.families import Recipe, recipe_of
 
 __all__ = ["KINDS", "START", "Body", "Kind", "Observation"]
@@ -43,6 +44,7 @@ class Body:
         observations: that it was built from.
         now: that the sketch was told.
         interval: numbers of the source, where the family has these.
+        site: whose state it is, where the family has such.
     """
 
     source: str
@@ -50,6 +52,7 @@ class Body:
     observations: tuple[Observation, ...] = field(repr=False)
     now: int
     interval: Interval | None = None
+    site: str = ""
 
     @cached_property
     def digest(self) -> bytes:
@@ -58,11 +61,18 @@ class Body:
 
 
 class Kind(ABC):
-    """One family with parameters."""
+    """One family with parameters.
+
+    Attributes:
+        numbered: whether a body has an interval of numbers.
+        sited: whether a gateway is a site, each body the whole state of it, and two that are not of
+            one history contradict each other.
+    """
 
     name: str
     recipe: Recipe
     numbered = False
+    sited = False
 
     def observe(self, draw: Random, number: int, now: int) -> Observation:
         """What a sensor sees; often late."""
@@ -177,9 +187,60 @@ class _Median(_Sampler):
         return [each.value for each in seen]
 
 
+class _ECM(Kind):
+    """Gateways are sites, which count what reaches them; a value is a key."""
+
+    name = "ecm"
+    sited = True
+
+    def __init__(self) -> None:
+        self.params = ECMParams(width=2, depth=1, slots=2, seed=81)
+        self.recipe = recipe_of(self.params)
+
+    def observe(self, draw: Random, number: int, now: int) -> Observation:
+        return super().observe(draw, number, now)._replace(time=now)  # else it comes at its turn
+
+    def body(self, source: str, seen: Sequence[Observation], now: int, first: int) -> Body:
+        content = self.build(source, seen, now, first).to_bytes()
+        return Body(source, content, tuple(seen), now, site=source)
+
+    def build(self, source: str, seen: Sequence[Observation], now: int, first: int) -> Any:
+        sketch = ECMCollection(self.params)
+        if seen:
+            keys = [int(each.value) for each in seen]
+            times, weights = [each.time for each in seen], [each.weight for each in seen]
+            sketch.update(keys, times, weights, source=source, epoch=1)
+        return sketch
+
+    def all_of(self, bodies: Iterable[Body]) -> Any:
+        """Of each site the history that is longest.
+
+        Raises:
+            ValueError: there are two that end in the same moment.
+        """
+        newest: dict[str, Body] = {}
+        for body in bodies:
+            held = newest.get(body.site)
+            if held is None or self._length(held) < self._length(body):
+                newest[body.site] = body
+            elif self._length(held) == self._length(body) and held.content != body.content:
+                raise ValueError(f"two histories of {body.site} are of {self._length(body)}")
+        joined = ECMCollection(self.params)
+        for body in newest.values():
+            joined.merge(self.build(body.site, body.observations, body.now, 0))
+        return joined
+
+    @staticmethod
+    def _length(body: Body) -> tuple[int, int]:
+        last = max(each.time for each in body.observations)
+        return last, sum(each.weight for each in body.observations)
+
+
 def _columns(seen: Sequence[Observation]) -> tuple[list[Any], ...]:
     ids, values, weights, times = zip(*seen, strict=True)
     return list(values), list(weights), list(times), list(ids)
 
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (_Decay(), _Integral(), _Sum(), _Median())}
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (_Decay(), _Integral(), _Sum(), _Median(), _ECM())
+}

@@ -31,6 +31,7 @@ from api.journal.model import (
 )
 from api.journal.storage import Reader, Writer
 from api.service import compactor, follower
+from api.service.accepted import Accepted
 from api.service.aggregator import Aggregator
 from api.service.committer import Committer, Submission
 from api.service.follower import Follower
@@ -54,9 +55,9 @@ def _fault(name: str) -> Callable[[Callable[[], Iterator[None]]], Fault]:
 
 @_fault("acknowledges before the commit")
 def _early() -> Iterator[None]:
-    async def write(self: Committer, batch: list[Submission]) -> list[Any]:
+    async def write(self: Committer, batch: list[Submission], trial: Any) -> list[Any]:
         for each in batch:
-            each.decode()
+            each.prepare(trial)
         posts = [post for each in batch for post in each.posts]
         writing = self._storage.writing()
         transaction = await writing.__aenter__()
@@ -95,7 +96,9 @@ def _left_out() -> Iterator[None]:
 def _sequence() -> Iterator[None]:
     drawn: dict[int, int] = {}  # by database: numbers are drawn without holding the head
 
-    async def append(tx: Any, posts: Sequence[NewPost], catalog: int, now_us: int) -> list[Any]:
+    async def append(
+        tx: Any, posts: Sequence[NewPost], catalog: int, now_us: int, last: int | None = None
+    ) -> list[Any]:
         if (await tx.head()).catalog != catalog:
             raise CatalogChangedError
         known = await tx.known({post.key for post in posts})
@@ -233,10 +236,39 @@ def _no_wait() -> Iterator[None]:
 
 @_fault("keeps no ledger of numbers")
 def _no_ledger() -> Iterator[None]:
-    async def take_any(tx: Writer, post: NewPost) -> None:
-        pass
+    async def take_any(tx: Writer, post: NewPost) -> bool:
+        return True
 
     with mock.patch.object(log, "_enter", take_any):
+        yield
+
+
+@_fault("promises to keep what contradicts what is there")
+def _no_trial() -> Iterator[None]:
+    with mock.patch.object(Aggregator, "_trial", return_value=None):
+        yield
+
+
+@_fault("tries a join with less than the journal has")
+def _overtaken() -> Iterator[None]:
+    append = log.append
+
+    async def whatever_came(
+        tx: Any, posts: Sequence[NewPost], catalog: int, now_us: int, last: int | None = None
+    ) -> list[Any]:
+        return await append(tx, posts, catalog, now_us)
+
+    with mock.patch.object(log, "append", whatever_came):
+        yield
+
+
+@_fault("forgets what contradicts once its source is dropped")
+def _dropped() -> Iterator[None]:
+    def keep(self: Accepted, source: str) -> tuple[Any, Any]:
+        with self._lock:
+            return [each.snapshot() for each in self._sources.values()], []
+
+    with mock.patch.object(Accepted, "drop", keep):
         yield
 
 

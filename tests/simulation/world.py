@@ -6,8 +6,8 @@ replicas, the database and the links fail, sources are revoked, streams are dele
 
 What must hold, whatever happens:
 
-1. what is acknowledged is durable at that moment; nothing is of a refused source, and no number of
-   a source was taken in two bodies;
+1. what is acknowledged is durable at that moment; nothing is of a refused source, no number of a
+   source was taken in two bodies, and no two states that contradict each other;
 2. who names the token of a post reads that post, on any replica;
 3. a replica that starts again holds everything acknowledged before;
 4. what waits in memory is bounded, and every request comes to an end when nothing fails;
@@ -27,7 +27,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +56,7 @@ from api.service.drafts import Draft, Incoming
 from api.service.follower import ReplayError
 from api.service.streams import Stream
 from decaysketch import Snapshot
+from decaysketch.errors import ConflictingSketchError
 
 __all__ = ["Outcome", "ViolationError", "World", "run"]
 
@@ -86,7 +87,7 @@ class Plan:
     @classmethod
     def of(cls, draw: Random) -> Plan:
         """One at random."""
-        names = sorted(KINDS)
+        names = sorted(name for name, kind in KINDS.items() if not kind.sited)
         return cls(
             kinds=tuple(draw.sample(names, draw.choice((1, 1, 1, 2)))),
             replicas=draw.choice((1, 2, 2, 3)),
@@ -154,6 +155,9 @@ class World:
         self.seed = seed
         self.draw = Random(seed)
         self.plan = Plan.of(self.draw)
+        if (sites := Random(~seed)).random() < 0.25:
+            kinds = sorted(name for name, kind in KINDS.items() if kind.sited)
+            self.plan = replace(self.plan, kinds=(sites.choice(kinds), *self.plan.kinds[1:]))
         self.loop = Loop(limit_s=600.0)
         self.outcome = Outcome(seed)
         self.database = database(Random(self.draw.random()), self._faults())
@@ -170,6 +174,7 @@ class World:
         self._posting = 0
         self._running: list[asyncio.Task[Any]] = []
         self._contested: set[bytes] = set()  # digests of bodies with the same numbers as another
+        self._forked: set[tuple[str, str]] = set()  # kinds and sites
 
     # ------------------------------------------------------------------------------ the course
 
@@ -223,7 +228,9 @@ class World:
             seen = reached[begin : begin + self.draw.randint(1, self.plan.batch)]
             begin += len(seen)
             await asyncio.sleep(self.draw.random() * pauses)
-            bodies = [self._body(kind, source, seen, first)]
+            bodies = [self._body(kind, source, reached[:begin] if kind.sited else seen, first)]
+            if kind.sited and self.draw.random() < 0.1:
+                bodies.append(self._fork(kind, source, reached[:begin]))
             if kind.numbered and self.draw.random() < 0.05:  # it gives these numbers twice
                 others = [each._replace(time=each.time - 1) for each in seen]
                 bodies.append(self._body(kind, source, others, first))
@@ -235,6 +242,14 @@ class World:
     def _body(self, kind: Kind, source: str, seen: Sequence[Observation], first: int) -> Body:
         body = kind.body(source, seen, self.now, first)
         self.bodies[kind.name, source, body.digest] = body
+        return body
+
+    def _fork(self, kind: Kind, source: str, seen: Sequence[Observation]) -> Body:
+        """Of the site of a gateway another history, which some gateway sends."""
+        self._forked.add((kind.name, source))
+        others = [each._replace(value=each.value + 1) for each in seen]
+        body = replace(kind.body(source, others, self.now, 0), source=self._some_source())
+        self.bodies[kind.name, body.source, body.digest] = body
         return body
 
     @property
@@ -269,6 +284,12 @@ class World:
             except IntervalConflictError as error:
                 if body.digest not in self._contested:
                     raise ViolationError(f"{kind.name} {tag} was the first: {error}") from error
+                self.outcome.refused += 1
+                return
+            except ConflictingSketchError as error:
+                if (kind.name, body.site) not in self._forked:
+                    raise ViolationError(f"{kind.name} {tag} was no fork: {error}") from error
+                self.note(body.source, f"{kind.name} {tag} contradicts: {error}")
                 self.outcome.refused += 1
                 return
             self.note(body.source, f"{kind.name} {tag} acknowledged by {server.name}")
@@ -424,10 +445,13 @@ class World:
             for source, bodies in sources.items():
                 self._check_numbers(f"{row.name}/{source}", bodies)
             sources[""] = [body for bodies in sources.values() for body in bodies]
-            expected[row.name] = {
-                source: (kind.all_of(bodies).to_bytes(), len(bodies))
-                for source, bodies in sources.items()
-            }
+            try:
+                expected[row.name] = {
+                    source: (kind.all_of(bodies).to_bytes(), len(bodies))
+                    for source, bodies in sources.items()
+                }
+            except ValueError as error:
+                raise ViolationError(f"the journal contradicts itself: {error}") from error
         return expected
 
     def _check_numbers(self, source: str, bodies: Sequence[Body]) -> None:
