@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import ParamSpec, TypeVar
 
 from fastapi import FastAPI
 
@@ -18,13 +19,17 @@ from api.operations.signals import told_to_stop
 from api.operations.starting import Starting, tell_failure
 from api.service.aggregator import Aggregator, Limits
 from api.service.metrics import Metrics
-from api.service.threads import Threads, pools
+from api.service.threads import Compute, Threads, pools
 from api.service.turns import turns_of
 from api.settings import Settings
+from decaysketch.core import special
 
 __all__ = ["create_app"]
 
 _log = logging.getLogger("api")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _DESCRIPTION = """
 Time-decayed aggregates of observations that arrive duplicated, late and out of order.
@@ -109,12 +114,19 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     for threads in (compute, questions, decays, opening, large):
         stack.callback(threads.close)
     app.state.questions, app.state.decays = turns_of(questions, decays, settings, app.state.metrics)
+    opened = asyncio.Event()
+
+    async def open_streams(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        streams = await opening(function, *args, **kwargs)
+        opened.set()
+        return streams
+
     aggregator = Aggregator(
         await SqlStorage.open(settings.database_url),
         compute,
         limits=Limits.of(settings),
         observer=app.state.metrics,
-        opening=opening,
+        opening=open_streams,
         large=large,
     )
     stack.push_async_callback(aggregator.close)
@@ -122,6 +134,15 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     stack.push_async_callback(keys.close)
     app.state.keys = await access.start(settings, keys)
     await aggregator.start()
+    loading = asyncio.create_task(_load_special_functions(opened, opening))
+    stack.callback(loading.cancel)
     app.state.aggregator = aggregator
     _log.info("read %d streams from %s", len(aggregator.streams()), settings.place)
     return aggregator
+
+
+async def _load_special_functions(opened: asyncio.Event, compute: Compute) -> None:
+    """Once there is a stream, so that its first answer need not wait; a server that has none is
+    ready sooner and smaller."""
+    await opened.wait()
+    await compute(special.load)

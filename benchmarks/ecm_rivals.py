@@ -118,11 +118,11 @@ def _feed_singly(sketch: ECMSketch, events: Events) -> ECMSketch:
 
 
 def _ask_ecm(sketch: ECMSketch, events: Events, keys: npt.NDArray[np.uint64]) -> Float64Array:
-    return sketch.counts(keys, ds.decay.window(events.window), now=events.now).value
+    return sketch.key_count(keys, ds.decay.window(events.window), now=events.now).value
 
 
 def _ask_ecm_ever(sketch: ECMSketch, _events: Events, keys: npt.NDArray[np.uint64]) -> Float64Array:
-    return sketch.counts(keys, ds.decay.none()).value
+    return sketch.key_count(keys, ds.decay.none()).value
 
 
 Deques = defaultdict[int, deque[int]]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
+    "CapacityError",
     "ConflictingSketchError",
     "CorruptSketchError",
     "DecaySketchError",
@@ -67,6 +68,23 @@ class IncompatibleSketchError(DecaySketchError, ValueError):
 
 class CorruptSketchError(DecaySketchError, ValueError):
     """Bytes are not a sketch that an honest builder could have written."""
+
+
+class CapacityError(ParameterError):
+    """A merge would hold more than the capacity, and what it would hold cannot be left out.
+
+    Attributes:
+        present: how much it would hold.
+        capacity: how much it may.
+    """
+
+    def __init__(self, present: int, capacity: int) -> None:
+        super().__init__(f"{present} entries; the capacity is {capacity}")
+        self.present = present
+        self.capacity = capacity
+
+    def __reduce__(self) -> tuple[type[CapacityError], tuple[int, int]]:
+        return type(self), (self.present, self.capacity)
 
 
 class ConflictingSketchError(DecaySketchError, ValueError):

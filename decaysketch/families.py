@@ -10,6 +10,7 @@ decay     1     ``DecayRecipe``     ``DecaySketch``                ``SketchParam
 integral  2     ``IntegralRecipe``  ``IntegralDecaySketch``        ``SketchParams`` and a decay
 sum       3     ``SumRecipe``       ``asyncwindow.SumSampler``     ``SumParams``
 median    4     ``MedianRecipe``    ``asyncwindow.MedianSampler``  ``MedianParams``
+ecm       5     ``ECMRecipe``       ``ecm.ECMCollection``          ``ECMParams``
 ========  ====  ==================  =============================  ============================
 
 A new family is a new folder, and its line in :data:`FAMILIES`.
@@ -27,6 +28,8 @@ from decaysketch.contract.recipe import Recipe
 from decaysketch.contract.sketch import Sketch
 from decaysketch.core.params import BuildParams, Form
 from decaysketch.decay.integral import IntegralDecay
+from decaysketch.ecm import family as ecm
+from decaysketch.ecm.family import ECMRecipe
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.integral import family as integral
 from decaysketch.integral.family import IntegralRecipe
@@ -38,6 +41,7 @@ __all__ = [
     "FAMILIES",
     "BuiltWith",
     "DecayRecipe",
+    "ECMRecipe",
     "Family",
     "Head",
     "IntegralRecipe",
@@ -64,7 +68,13 @@ Params = BuildParams
 BuiltWith = Params | Recipe
 """What says of which kind a sketch is to be; see :func:`recipe_of`."""
 
-for _family in (querytime.FAMILY, integral.FAMILY, asyncwindow.SUM, asyncwindow.MEDIAN):
+for _family in (
+    querytime.FAMILY,
+    integral.FAMILY,
+    asyncwindow.SUM,
+    asyncwindow.MEDIAN,
+    ecm.FAMILY,
+):
     FAMILIES[_family.name] = _family
 
 #: Name of the family that is meant where none is named.
@@ -92,7 +102,7 @@ def recipe_of(built_with: object, decay: IntegralDecay | None = None) -> Recipe:
             return recipe
     raise ParameterError(
         f"no sketch is built with {built_with!r} and decay {decay!r}; expected SketchParams, "
-        "SketchParams and an integral decay, SumParams or MedianParams"
+        "SketchParams and an integral decay, SumParams, MedianParams or ECMParams"
     )
 
 

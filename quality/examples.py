@@ -38,7 +38,7 @@ class Row(NamedTuple):
     value: float | int | None
     weight: int | None
     time: int
-    name: Any  # an id, or (source, number)
+    name: Any  # an id, (source, number), or of events (source, epoch, key)
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,31 @@ class Example:
         value: whether a row has one; None: the family takes no values.
         weight: the parameter that bounds weights; None: the family takes no weights.
         clock: whether sketches are told the time.
-        idempotent: whether taking in the same again changes nothing.
+        idempotent: whether merging the same again changes nothing.
+        weighted: whether rows have weights that nothing bounds.
     """
 
     recipe: Recipe
-    named_by: Literal["id", "source and number"]
+    named_by: Literal["id", "source and number", "key"]
     value: Literal["optional", "required"] | None
     weight: str | None
     clock: bool
     idempotent: bool = True
+    weighted: bool = False
+
+    @property
+    def counts_once(self) -> bool:
+        """Whether a row that comes again changes nothing: not where nothing names it."""
+        return self.idempotent and self.named_by != "key"
 
     def has(self, field: str) -> bool:
         """Whether the parameters have a field of that name."""
         return field in {each.name for each in fields(self.recipe.params)}
+
+
+_NAMES: Final[Mapping[str, Any]] = {
+    "ids": "id", "sequence": "source and number", "key": "key"
+}  # fmt: skip
 
 
 def example_of(family: Family) -> Example:
@@ -71,11 +83,12 @@ def example_of(family: Family) -> Example:
     taken = family.input
     return Example(
         family.example,
-        "id" if taken.named_by == "ids" else "source and number",
-        None if taken.value_bound else taken.value,
+        _NAMES[taken.named_by],
+        None if taken.value_bound or taken.value == "none" else taken.value,
         taken.value_bound or taken.weight_bound,
         clock=taken.clock,
         idempotent=family.promises.idempotent,
+        weighted=taken.weighted,
     )
 
 
@@ -91,6 +104,9 @@ _VARIANTS: Final[Mapping[str, dict[str, Any]]] = {
     "integers": {"value_type": "int64"},
     "window": {"max_window": 100},
     "nested": {"eager_from_level": 3},
+    "hashed": {"key_bits": None},
+    "histograms": {"slots": 2, "kind": "eh"},
+    "horizon": {"horizon": 100, "hold": 10},
 }
 
 
@@ -121,18 +137,32 @@ def stream(example: Example, recipe: Recipe, rows: int, seed: int = 0) -> list[R
     return [
         Row(
             None if example.value is None else value if integers else value / 2,
-            None if example.weight is None else weight,
+            None if example.weight is None and not example.weighted else weight,
             time,
-            number if example.named_by == "id" else ("s", number),
+            _name(example, number),
         )
         for number, (value, weight, time) in enumerate(zip(values, weights, times, strict=True))
     ]
+
+
+def _name(example: Example, number: int) -> Any:
+    if example.named_by == "key":
+        return ("s", 0, number % 11)
+    return number if example.named_by == "id" else ("s", number)
 
 
 def columns(
     example: Example, recipe: Recipe, rows: Sequence[Row]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of ``update`` for a batch: arrays, and values masked where there are none."""
+    names = [row.name for row in rows]
+    if example.named_by == "key":
+        of_rows = [
+            (key, row.time, row.weight) for row, (_, _, key) in zip(rows, names, strict=True)
+        ]
+        given = tuple(np.array(of_rows, np.int64).reshape(-1, 3).T)
+        whose = {"source": [each for each, _, _ in names], "epoch": [each for _, each, _ in names]}
+        return given, whose
     taken: list[Any] = []
     if example.value is not None:
         floats = getattr(recipe.params, "value_type", "float64") == "float64"
@@ -143,7 +173,6 @@ def columns(
     if example.weight is not None:
         taken.append(np.array([row.weight for row in rows], np.int64))
     taken.append(np.array([row.time for row in rows], np.int64))
-    names = [row.name for row in rows]
     if example.named_by == "id":
         return (*taken, np.array(names, np.int64)), {}
     numbers = np.array([number for _, number in names], np.int64)
@@ -152,6 +181,9 @@ def columns(
 
 def _single(example: Example, row: Row) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of ``update`` for one observation: numbers."""
+    if example.named_by == "key":
+        source, epoch, key = row.name
+        return (key, row.time, row.weight), {"source": source, "epoch": epoch}
     given = ((example.value, row.value), (example.weight, row.weight), ("time", row.time))
     taken = [content for takes, content in given if takes is not None]
     if example.named_by == "id":

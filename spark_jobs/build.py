@@ -14,10 +14,12 @@ tables of ranges of time that overlap merge (``spark_jobs.merge``) to the table 
     --family integral --decay 'halving(10min)'               one decay, any integral one
     --family sum --max-sum N [--max-window W]                sums over any recent window
     --family median --max-count N [--max-window W]           quantiles over any recent window
+    --family ecm --width W --depth D --slots S               counts of keys, without ids
 
-The last two name a row by ``--source-column`` and ``--sequence-column``. All but the first may be
-told the time, ``--now``; it is never taken from the log. Sketches that were told none keep all that
-their capacity allows, and may be told one later.
+``sum`` and ``median`` name a row by ``--source-column`` and ``--sequence-column``. ``ecm`` counts
+the keys of ``--key-columns``, each row as often as it is there, for the site of
+``--source-column``. All but the first may be told the time, ``--now``; it is never taken from the
+log. Sketches that were told none keep all that their capacity allows, and may be told one later.
 
 ``--apart`` keeps the sketches of each file or folder of the log apart, so that
 ``spark_jobs.rebuild`` replaces those whose input has changed.
@@ -104,9 +106,16 @@ def main(
     id_columns: Annotated[
         str, typer.Option(help="Columns that together identify a message, with commas.")
     ] = "source,msg",
+    key_columns: Annotated[
+        str, typer.Option(help="Columns that together are the key, where keys are counted.")
+    ] = "key",
     source_column: Annotated[
-        str, typer.Option(help="Who sent the message, where sources number them.")
-    ] = "source",
+        str | None,
+        typer.Option(
+            help="Who sent the message, where sources number them: source if not given. Where keys "
+            "are counted, the site: none if not given."
+        ),
+    ] = None,
     sequence_column: Annotated[
         str, typer.Option(help="Integers by which a source numbers its messages; likewise.")
     ] = "msg",
@@ -131,6 +140,13 @@ def main(
             "query from then on can see is forgotten. Not told if not given."
         ),
     ] = None,
+    epoch: Annotated[
+        int,
+        typer.Option(
+            help="Where keys are counted by site: another one for each log whose sketches will be "
+            "merged with those of others. Each part of one that is kept --apart has one of its own."
+        ),
+    ] = 0,
     params_file: Annotated[
         Path | None,
         typer.Option(
@@ -154,7 +170,7 @@ def main(
             family, params_file, decay, read_id_key(id_key_file), parameters, _DEFAULTS
         )
         mapping = mapping_from_options(
-            recipe, ids=id_columns, source=source_column, sequence=sequence_column,
+            recipe, ids=id_columns, key=key_columns, source=source_column, sequence=sequence_column,
             time=time_column, value=value_column, weight=weight_column,
             fallback_time=fallback_time_column, time_unit=column_unit,
         )  # fmt: skip
@@ -172,10 +188,10 @@ def main(
             until=time_in_units("--until", until, unit), where=where,
             format=format, schema=schema, read_in_workers=read_in_workers,
             quarantine=None if quarantine is None else str(quarantine.absolute()),
-            apart=apart, fingerprint=fingerprint,
+            apart=apart, fingerprint=fingerprint, epoch=epoch,
         )  # fmt: skip
         # What can be wrong is found before a session starts.
-        KeyedBuilder(recipe, mapping, spec.by, now=now, only=spec.only)
+        KeyedBuilder(recipe, mapping, spec.by, now=now, only=spec.only, epoch=epoch)
         inputs(spec.log)
         check_free(out, overwrite)
         if quarantine is not None:

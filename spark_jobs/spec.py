@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from decaysketch.batch import ColumnMapping, RowFilter, parse_where
+from decaysketch.batch import ColumnMapping, RowFilter, epoch_of, parse_where
 from decaysketch.cli.output import CommandError
 from decaysketch.core.time_units import NANOSECONDS
 from spark_jobs.inputs import Fingerprint
@@ -36,6 +36,7 @@ class BuildSpec:
         apart: keep the sketches of each entry of the log's folder apart, so that one that changed
             can be replaced.
         fingerprint: how changes are noticed.
+        epoch: of sites, where the family counts by site and parts are not kept apart.
     """
 
     log: str
@@ -51,6 +52,7 @@ class BuildSpec:
     quarantine: str | None = None
     apart: bool = False
     fingerprint: Fingerprint = "stat"
+    epoch: int = 0
 
     @property
     def only(self) -> RowFilter | None:
@@ -72,6 +74,10 @@ class BuildSpec:
         """JSON-ready form."""
         return {**asdict(self), "by": list(self.by), "mapping": asdict(self.mapping)}
 
+    def epoch_of(self, label: str) -> int:
+        """The epoch of sites in a part of the log, of whatever family counts by site."""
+        return epoch_of("part", label) if self.apart else self.epoch
+
     @classmethod
     def from_dict(cls, form: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_dict`.
@@ -80,7 +86,8 @@ class BuildSpec:
             CommandError: a field is unknown, or missing.
         """
         try:
-            mapping = {**form["mapping"], "ids": tuple(form["mapping"]["ids"])}
+            mapping = dict(form["mapping"])
+            mapping |= {name: tuple(mapping.get(name, ())) for name in ("ids", "key")}
             return cls(**{**form, "mapping": ColumnMapping(**mapping), "by": tuple(form["by"])})
         except (TypeError, KeyError) as fault:
             raise CommandError(

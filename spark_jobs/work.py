@@ -178,6 +178,7 @@ class _Part:
             session, source, recipe, spec.mapping, spec.by, now=spec.now, only=spec.only,
             refused="raise" if spec.quarantine is None else "count", format=self._format,
             tally=count_copies,
+            epoch=spec.epoch_of(part.label) if recipe.kind.input.sited else 0,
         )  # fmt: skip
         sums = ["coalesce(sum(rows), 0) AS rows", "coalesce(sum(refused), 0) AS refused"]
         sums += ["coalesce(sum(missing_values), 0) AS missing_values", "count(*) AS sketches"]
@@ -199,6 +200,7 @@ class _Part:
                 )  # fmt: skip
             replace_quarantine(Path(spec.quarantine), self.input.label, refusals)
         known = self._count_copies and counted["known"] == counted["sketches"]
+        known = known and self._recipe.kind.input.named_by != "key"  # whose events have no copies
         return {
             "log_bytes": self.input.size,
             "filtered": self._rows_read() - counted["rows"] - counted["refused"],

@@ -17,11 +17,13 @@ from decaysketch import DecaySketch, IntegralDecaySketch, decay
 from decaysketch.answers.questions import QUESTIONS, View
 from decaysketch.answers.shapes import Question
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
+from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.families import FAMILIES, Family, recipe_from_dict
 
 WINDOW = decay.window(3_000)
 FIXED = decay.integral.exponential(half_life=900)
 SUM = SumParams(max_sum=10**6, capacity=60, max_window=5_000, seed=5)
+ECM = ECMParams(width=40, depth=3, slots=4, horizon=5_000, key_bits=16, fanout_bits=4, seed=8)
 MEDIAN = MedianParams(max_count=10**6, capacity=60, max_window=5_000, seed=6)
 
 
@@ -51,10 +53,14 @@ class Case:
         return self.family.input.decay == "query"
 
     def fed(self, values: Any, times: Any, *, weight: int = 1, first: int = 0) -> Any:
-        """A sketch of rows that are numbered from ``first``, of one source."""
+        """A sketch of rows that are numbered from ``first``, of one source; where nothing numbers
+        them, of keys that are their values, and ``first`` says which beginning that is."""
         sketch: Any = recipe_from_dict(self.creation).empty()
         numbers = first + np.arange(len(times))
-        if self.family.input.named_by == "sequence":
+        if self.family.input.named_by == "key":
+            keys = np.asarray(values, np.int64).ravel() + np.zeros(len(times), np.int64)
+            sketch.update(np.abs(keys), times, weight, source="tap-7", epoch=first)
+        elif self.family.input.named_by == "sequence":
             sketch.update(values, times, numbers, source="tap-7")
         else:
             sketch.update(values, weight, times, numbers)
@@ -96,7 +102,9 @@ class Case:
 
     @property
     def _answered(self) -> list[str]:
-        return sorted(self.family.questions - {"last"})  # which may have been discarded
+        """What can be asked from outside; the last may have been discarded."""
+        asked_of = {name for name in self.family.questions if QUESTIONS[name].travels}
+        return sorted(asked_of - {"last"})
 
 
 def _columns(seed: int) -> tuple[Any, Any, Any]:
@@ -135,6 +143,15 @@ def _median(seed: int, first: int) -> MedianSampler:
     return sampler
 
 
+def _ecm(seed: int, first: int) -> ECMCollection:
+    values, weights, times = _columns(seed)
+    collection = ECMCollection(ECM)
+    keys = values.astype(np.int64)
+    collection.update(keys, times, weights, source="tap-7", epoch=1_000 * first + seed)
+    collection.advance(NOW - 100 + seed)
+    return collection
+
+
 def same(given: Any, expected: Any) -> bool:
     """Whether answers are equal, up to the order in which a sum of floats was taken."""
     if isinstance(given, dict):
@@ -155,5 +172,6 @@ CASES = {
         ),
         Case({"family": "sum", "params": SUM.to_dict()}, _sum),
         Case({"family": "median", "params": MEDIAN.to_dict()}, _median),
+        Case({"family": "ecm", "params": ECM.to_dict()}, _ecm),
     )
 }

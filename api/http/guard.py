@@ -24,6 +24,7 @@ __all__ = [
     "Requires",
     "Writes",
     "administers",
+    "check_scope",
     "creates",
     "reads",
     "reads_body_streams",
@@ -35,6 +36,13 @@ _BEARER = HTTPBearer(
     bearerFormat="ds_<prefix>_<secret>",
     description="A key of this server. Not asked for where it runs with `auth` off.",
 )
+
+
+def check_scope(caller: Caller, names: Iterable[str]) -> None:
+    """Raises ForbiddenError: one of the streams is not in the scope of the caller's key."""
+    for name in names:
+        if not caller.sees(name):
+            raise ForbiddenError(f"stream {name!r} is not in the scope of this key")
 
 
 class Requires(SecurityBase):
@@ -64,9 +72,7 @@ class Requires(SecurityBase):
             raise ForbiddenError(f"this key has role {caller.role}; this needs {self.role}")
         if self.every_stream and not caller.sees_all:
             raise ForbiddenError("this tells of every stream; the scope of this key is smaller")
-        for name in await self._named(request):
-            if not caller.sees(name):
-                raise ForbiddenError(f"stream {name!r} is not in the scope of this key")
+        check_scope(caller, await self._named(request))
         return caller
 
     async def _named(self, request: Request) -> Iterable[str]:

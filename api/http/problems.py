@@ -91,6 +91,9 @@ TABLE: dict[type[Exception], _Kind] = {
     library.IncompatibleSketchError: _Kind(
         409, "incompatible-sketch", "The sketch was built with other parameters"
     ),
+    library.ConflictingSketchError: _Kind(
+        409, "conflicting-sketch", "The sketch contradicts another one"
+    ),
     errors.IncompatibleStreamsError: _Kind(
         409, "incompatible-streams", "The streams cannot be joined"
     ),
@@ -146,6 +149,7 @@ TABLE: dict[type[Exception], _Kind] = {
     sqlalchemy.exc.SQLAlchemyError: _Kind(
         503, "journal-unavailable", "The journal is out of reach", _UNWRITTEN
     ),
+    library.CapacityError: _Kind(507, "no-capacity", "The stream holds as much as it may"),
     errors.NoRoomError: _Kind(507, "no-room", "No room for the rows of this post"),
     errors.TooManySourcesError: _Kind(507, "too-many-sources", "No room for another source"),
 }

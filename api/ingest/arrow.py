@@ -1,4 +1,5 @@
-"""Observations as an Arrow IPC stream: columns value, weight, time and id.
+"""Observations as an Arrow IPC stream: columns value, weight, time and id, or weight, time and
+key.
 
 The bytes come from anybody. Only plain columns are taken: no dictionaries, extensions or nested
 types, and no compressed buffers, which a few bytes could make gigabytes of (``Content-Encoding``
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from api.errors import Fault, InvalidRequestError, TooManyRowsError
-from api.ingest.columns import EXACT_IN_FLOAT, FIELDS, Form, Key, Raw, Refusal, fault_of_key
+from api.ingest.columns import EXACT_IN_FLOAT, Form, Key, Raw, Refusal, fault_of_key
 
 __all__ = ["read_arrow"]
 
@@ -117,16 +118,17 @@ def _check_schema(schema: pa.Schema, form: Form) -> None:
         "value": (numbers, "integers" if form.integers else "float64, float32 or integers"),
         "weight": ([pa.types.is_integer], "integers"),
         "time": ([pa.types.is_integer], "integers, in the stream's time_unit"),
-        "id": (
+        form.fields[-1]: (
             [pa.types.is_integer, *is_key],
             "integers, text or binary" if is_key else "integers",
         ),
     }
+    expected = {name: what for name, what in expected.items() if name in form.fields}
     repeated = {name for name, count in Counter(schema.names).items() if count > 1}
     faults = [Fault(field=name, reason="several columns of this name") for name in sorted(repeated)]
     for field in schema:
         if field.name not in expected:
-            text = f"one of {', '.join(FIELDS)}"
+            text = f"one of {', '.join(form.fields)}"
             faults.append(Fault(field=field.name, reason="unknown column", expected=text))
         elif not any(suits(field.type) for suits in expected[field.name][0]):
             text = expected[field.name][1]
@@ -134,7 +136,7 @@ def _check_schema(schema: pa.Schema, form: Form) -> None:
             faults.append(
                 Fault(field=field.name, reason="of another type", value=given, expected=text)
             )
-    absent = [name for name in ("time", "id") if name not in schema.names]
+    absent = [name for name in ("time", form.fields[-1]) if name not in schema.names]
     faults += [Fault(field=name, reason="there is no such column") for name in absent]
     if faults:
         listed = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
@@ -148,6 +150,7 @@ def _is_float(kind: pa.DataType) -> bool:
 def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
     rows = sum(batch.num_rows for batch in batches)
     good = np.ones(rows, dtype=bool)
+    identity = form.fields[-1]
     refusals: list[Refusal] = []
 
     def refuse(at_fault: Mask, name: str, reason: str, column: Any, expected: Any = None) -> None:
@@ -163,8 +166,9 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
     if values.dtype == np.uint64:
         refuse(values >= 1 << 63, "value", "beyond 64 bits", values.tolist())
     integers = {}
-    for name, default in (("weight", 1), ("time", 0), ("id", 0)):
-        if name == "id" and batches and not pa.types.is_integer(batches[0].schema.field(name).type):
+    of_texts = batches and not pa.types.is_integer(batches[0].schema.field(identity).type)
+    for name, default in (("weight", 1), ("time", 0), (identity, 0)):
+        if name == identity and of_texts:
             continue
         column, absent = _numbers(batches, name, rows, default)
         if batches and name in batches[0].schema.names:
@@ -173,13 +177,13 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
             refuse(column >= 1 << 63, name, "beyond 64 bits", column.tolist())
         integers[name] = column.astype(np.int64)
     texts: list[Any] = []
-    if "id" not in integers:
-        integers["id"] = np.zeros(rows, dtype=np.int64)
-        texts = [text for batch in batches for text in batch.column("id").to_pylist()]
-        refuse(np.array([text is None for text in texts], dtype=bool), "id", "missing", None)
+    if identity not in integers:
+        integers[identity] = np.zeros(rows, dtype=np.int64)
+        texts = [text for batch in batches for text in batch.column(identity).to_pylist()]
+        refuse(np.array([text is None for text in texts], dtype=bool), identity, "missing", None)
         for row in np.flatnonzero(good).tolist():
             if reason := fault_of_key((texts[row],)):
-                refusals.append(Refusal(row, "id", reason, texts[row]))
+                refusals.append(Refusal(row, identity, reason, texts[row]))
                 good[row] = False
     keys: dict[int, Key] = {}
     if texts:
@@ -192,7 +196,7 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
         missing[good],
         integers["weight"][good],
         integers["time"][good],
-        integers["id"][good],
+        integers[identity][good],
         keys,
         refusals,
     )

@@ -14,13 +14,16 @@ from api.errors import UnknownSourceError
 from api.ingest.arrow import read_arrow
 from api.ingest.columns import Batch, Columns, Form, Raw, check
 from api.ingest.json_rows import read_json, read_lines
+from api.journal.model import Interval
 from api.service.drafts import Incoming
+from api.service.sites import Site
 from api.service.streams import Stream
 from decaysketch import Snapshot
+from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
 
-__all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "take"]
+__all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "count", "take"]
 
 Reader = Callable[[bytes, Form], Raw]
 
@@ -71,6 +74,33 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Taken:
     verdicts[batch.positions] = _feed(before.verdicts, stream, form.source, batch.columns)
     sketch = build(stream, form.source, batch.columns)
     return Taken(batch, verdicts, Incoming(sketch.to_bytes(), sketch.snapshot()))
+
+
+def count(
+    batch: Batch, site: Site, interval: Interval, request: bytes
+) -> tuple[Taken, Sketch | None]:
+    """Count rows, of a family that counts for a site, on top of what the site has counted.
+
+    Args:
+        batch: the rows.
+        site: whose sketch is not changed.
+        interval: of their numbers.
+        request: SHA-256 of what was sent.
+
+    Returns:
+        What became of them, with the whole new state to be posted; and the sketch of that, None
+        where there is nothing to count.
+    """
+    verdicts = np.full(batch.rows, REFUSED, dtype=np.int8)
+    if not len(batch.positions):
+        return Taken(batch, verdicts, None), None
+    keys, times, weights = HashedKeys(batch.columns.ids), batch.columns.times, batch.columns.weights
+    name = {"source": site.source, "epoch": site.epoch}
+    sketch = site.sketch.copy()
+    verdicts[batch.positions] = sketch.verdicts(keys, times, weights, **name)
+    sketch.update(keys, times, weights, **name)
+    incoming = Incoming(sketch.to_bytes(), sketch.snapshot(), interval, request)
+    return Taken(batch, verdicts, incoming), sketch
 
 
 def build(stream: Stream, source: str, columns: Columns) -> Sketch:

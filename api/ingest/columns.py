@@ -12,6 +12,9 @@ Bound keys
     Unless the stream binds keys to sources: then the source is the part before the first, and an
     integer alone is a key of one part as well. Parts are hashed one by one, each as what it is, so
     no key of one source is that of another, whatever is in them.
+Events
+    Where rows are events of a key, which is called so then, they have no id: the key is an integer,
+    text, or several parts, and a row that comes again counts again.
 Numbers
     Where a family's elements are numbered there are no keys: with the source that posts, a number
     names an element for ever.
@@ -50,6 +53,8 @@ __all__ = [
 ]
 
 FIELDS = ("value", "weight", "time", "id")
+_EVENT_FIELDS = ("weight", "time", "key")
+_MOST_WEIGHT = 1 << 40  # of an event, where no parameter bounds it
 INT64_LIMIT = 1 << 63
 MAX_KEY_PARTS = 4
 EXACT_IN_FLOAT = 1 << 53
@@ -83,6 +88,16 @@ class Form:
         return self.recipe.params
 
     @property
+    def fields(self) -> tuple[str, ...]:
+        """Names that a row may have; the last one says what it is, or is about."""
+        return _EVENT_FIELDS if self.counts_keys else FIELDS
+
+    @property
+    def counts_keys(self) -> bool:
+        """Whether rows are events of a key."""
+        return self._input.named_by == "key"
+
+    @property
     def integers(self) -> bool:
         """Whether values are integers."""
         integers: bool = self.params.value_type == "int64"
@@ -91,6 +106,8 @@ class Form:
     @property
     def takes_keys(self) -> bool:
         """Whether an id may be a key, which is hashed."""
+        if self.counts_keys:
+            return self._key_bits is None
         return self._input.named_by == "ids"
 
     @property
@@ -101,6 +118,8 @@ class Form:
     @property
     def max_weight(self) -> int:
         """Largest weight."""
+        if self._input.weighted:
+            return _MOST_WEIGHT
         bound = self._input.weight_bound
         return 1 if bound is None else getattr(self.params, bound)
 
@@ -111,9 +130,22 @@ class Form:
         return None if bound is None else (1, getattr(self.params, bound))
 
     @property
+    def min_id(self) -> int:
+        """Least integer that is an id."""
+        return -INT64_LIMIT if self.counts_keys and self.takes_keys else 0
+
+    @property
     def max_id(self) -> int:
         """Largest integer that is an id."""
+        if self.counts_keys:
+            return min(1 << (self._key_bits or 64), INT64_LIMIT) - 1
         return (1 << self.params.id_bits) - 1 if self.takes_keys else INT64_LIMIT - 1
+
+    @property
+    def _key_bits(self) -> int | None:
+        """Of keys that are integers alone."""
+        bits: int | None = getattr(self.params, "key_bits", None)
+        return bits
 
     @property
     def _input(self) -> Input:
@@ -158,7 +190,7 @@ class Columns(NamedTuple):
     values: npt.NDArray[Any]  # masked where missing
     weights: Int64Array
     times: Int64Array
-    ids: Int64Array
+    ids: npt.NDArray[Any]  # int64; where rows are events of keys, uint64: the words of these
 
 
 @dataclass(frozen=True)
@@ -233,10 +265,15 @@ def check(raw: Raw, form: Form) -> Batch:
         )
     plain = np.ones(len(raw.ids), dtype=bool)
     plain[list(raw.keys)] = False
-    outside = plain & ((raw.ids < 0) | (raw.ids > form.max_id))
-    checks.refuse(outside, "id", raw.ids, "out of bounds", f"0 to {form.max_id}")
+    low, high = form.min_id, form.max_id
+    outside = plain & ((raw.ids < low) | (raw.ids > high))
+    checks.refuse(outside, form.fields[-1], raw.ids, "out of bounds", f"{low} to {high}")
 
     ids = raw.ids.copy()
+    if form.counts_keys:
+        plain &= checks.good
+        ids = ids.view(np.uint64)
+        ids[plain] = form.params.words_of(raw.ids[plain])
     for places, parts in _by_kind(raw.keys):
         ids[places] = _ids(parts, form)
     if form.bind_keys and plain.any():
@@ -251,7 +288,10 @@ def check(raw: Raw, form: Form) -> Batch:
     )
 
 
-def _ids(parts: list[Any], form: Form) -> Int64Array:
+def _ids(parts: list[Any], form: Form) -> npt.NDArray[Any]:
+    if form.counts_keys:
+        words: npt.NDArray[np.uint64] = form.params.words_of(tuple(parts))
+        return words
     if form.bind_keys:
         codes = np.zeros(len(parts[0]), dtype=np.int64)
         parts = [RepeatedKeys([form.source], codes), *parts]

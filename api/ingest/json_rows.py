@@ -22,7 +22,6 @@ import numpy as np
 from api.errors import Fault, InvalidRequestError, TooManyRowsError
 from api.ingest.columns import (
     EXACT_IN_FLOAT,
-    FIELDS,
     INT64_LIMIT,
     MAX_KEY_PARTS,
     REFUSALS_LISTED,
@@ -44,7 +43,6 @@ MAX_LINE_PARTS = 64
 _LINES_TOGETHER = 512
 _LONGEST_INTEGER = 20  # characters; longer ones are beyond 64 bits
 _ABSENT = object()
-_NAMES = frozenset(FIELDS)
 
 
 class _Repeated(dict[str, Any]):
@@ -185,6 +183,9 @@ class _Reader:
     def __init__(self, form: Form) -> None:
         self._integers = form.integers
         self._takes_keys = form.takes_keys
+        self._fields = form.fields
+        self._names = frozenset(form.fields)
+        self._identity = form.fields[-1]
         self._rows = 0
         self._positions: list[int] = []
         self._values: list[int | float | None] = []
@@ -247,10 +248,10 @@ class _Reader:
 
     def _try(self, item: Any) -> _Fault | None:
         """Append a row, or say what is wrong with it."""
-        if type(item) is not dict or not _NAMES.issuperset(item):
-            return _fault_of_object(item)
+        if type(item) is not dict or not self._names.issuperset(item):
+            return _fault_of_object(item, self._fields)
         value, weight = item.get("value"), item.get("weight", 1)
-        time, id_ = item.get("time", _ABSENT), item.get("id", _ABSENT)
+        time, id_ = item.get("time", _ABSENT), item.get(self._identity, _ABSENT)
         if value is not None and (fault := self._fault_of_value(value)):
             return fault
         if not _is_int64(weight):
@@ -259,8 +260,8 @@ class _Reader:
             return _fault_of_integer("time", time)
         if not _is_int64(id_):
             if not self._takes_keys:
-                return _fault_of_integer("id", id_)
-            if fault := _fault_of_id(id_):
+                return _fault_of_integer(self._identity, id_)
+            if fault := _fault_of_id(self._identity, id_):
                 return fault
             id_ = tuple(id_) if type(id_) is list else (id_,)
         self.add(value, weight, time, id_)
@@ -284,15 +285,15 @@ def _is_int64(number: Any) -> bool:
     return type(number) is int and -INT64_LIMIT <= number < INT64_LIMIT
 
 
-def _fault_of_object(item: Any) -> _Fault:
+def _fault_of_object(item: Any, fields: tuple[str, ...]) -> _Fault:
     if isinstance(item, _Unreadable):
         return "observation", str(item)
     if isinstance(item, _Repeated):
         return "observation", "a name is there twice", dict(item)
     if not isinstance(item, dict):
-        return "observation", "no object", item, f"an object of {', '.join(FIELDS)}"
-    unknown = next(name for name in item if name not in _NAMES)
-    return "observation", "unknown field", unknown, f"one of {', '.join(FIELDS)}"
+        return "observation", "no object", item, f"an object of {', '.join(fields)}"
+    unknown = next(name for name in item if name not in fields)
+    return "observation", "unknown field", unknown, f"one of {', '.join(fields)}"
 
 
 def _fault_of_integer(name: str, number: Any) -> _Fault:
@@ -303,15 +304,15 @@ def _fault_of_integer(name: str, number: Any) -> _Fault:
     return name, "no integer", number, "an integer"
 
 
-def _fault_of_id(id_: Any) -> _Fault | None:
-    """What is wrong with an id that is no integer of 64 bits."""
+def _fault_of_id(name: str, id_: Any) -> _Fault | None:
+    """What is wrong with an id, or a key, that is no integer of 64 bits."""
     parts = id_ if type(id_) is list else [id_]
     if type(id_) in (int, float) or id_ is _ABSENT:
-        return _fault_of_integer("id", id_)
+        return _fault_of_integer(name, id_)
     if not 1 <= len(parts) <= MAX_KEY_PARTS or not all(type(part) in (str, int) for part in parts):
         return (
-            "id", "no id", id_,
+            name, f"no {name}", id_,
             f"an integer, text, or an array of 1 to {MAX_KEY_PARTS} of them",
         )  # fmt: skip
     reason = fault_of_key(tuple(parts))
-    return ("id", reason, id_) if reason else None
+    return (name, reason, id_) if reason else None

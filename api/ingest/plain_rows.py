@@ -44,6 +44,18 @@ class _Row(msgspec.Struct, Generic[_Value, _Id], forbid_unknown_fields=True, gc=
     weight: _Int64 | UnsetType = UNSET
 
 
+class _Event(msgspec.Struct, Generic[_Id], forbid_unknown_fields=True, gc=False):
+    time: _Int64
+    id: _Id = msgspec.field(name="key")
+    weight: _Int64 | UnsetType = UNSET
+
+    @property
+    def value(self) -> UnsetType:
+        return UNSET
+
+
+_EVENTS: dict[bool, Any] = {False: _Event[_Int64], True: _Event[_Int64 | str | _Parts]}
+
 # By whether values are integers, and whether an id may be a key.
 _KINDS: dict[tuple[bool, bool], Any] = {
     (False, False): _Row[float, _Int64],
@@ -56,7 +68,9 @@ _KINDS: dict[tuple[bool, bool], Any] = {
 def plain_reader(form: Form) -> Callable[[Sequence[bytes]], Plain | None]:
     """What reads lines without their ends, none of them empty; None unless all of them are plain.
     O(length)."""
-    kind: type[_Row[Any, Any]] = _KINDS[form.integers, form.takes_keys]
+    kind: type[_Row[Any, Any]] = (
+        _EVENTS[form.takes_keys] if form.counts_keys else _KINDS[form.integers, form.takes_keys]
+    )
     decode = msgspec.json.Decoder(kind).decode_lines
 
     def read(lines: Sequence[bytes]) -> Plain | None:

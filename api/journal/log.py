@@ -11,6 +11,7 @@ from api.journal.model import (
     Head,
     Interval,
     NewPost,
+    OvertakenError,
     Revocation,
     Row,
     SnapshotRow,
@@ -34,7 +35,11 @@ class Journaled:
 
 
 async def append(
-    tx: Writer, posts: Sequence[NewPost], catalog: int, now_us: int
+    tx: Writer,
+    posts: Sequence[NewPost],
+    catalog: int,
+    now_us: int,
+    last: int | None = None,
 ) -> list[Journaled | IntervalConflictError]:
     """Append posts, each at most once, in their order.
 
@@ -46,28 +51,32 @@ async def append(
         posts: checked against the catalog of that number.
         catalog: number of the catalog.
         now_us: time of receipt.
+        last: number of the row up to which the journal is known to whoever found that the posts can
+            be joined with it; None: they can be with any.
 
     Returns:
         For each post what became of it; those refused for their interval stand beside the others.
 
     Raises:
         CatalogChangedError: the catalog is another one; the posts are to be checked again.
+        OvertakenError: the journal has another row since.
     """
     head = await tx.lock_head()
     if head.catalog != catalog:
         raise CatalogChangedError
+    if last not in (None, head.last):
+        raise OvertakenError
     known = await tx.known({post.key for post in posts})
     results: list[Journaled | IntervalConflictError] = []
     rows: list[Row] = []
     last = head.last
     for post in posts:
         try:
-            if post.interval is not None:
-                await _enter(tx, post)
+            is_new = post.interval is None or await _enter(tx, post)
         except IntervalConflictError as conflict:
             results.append(conflict)
             continue
-        if post.key in known:
+        if post.key in known or (post.request is not None and not is_new):
             results.append(Journaled(last, None))
             continue
         known.add(post.key)
@@ -81,18 +90,20 @@ async def append(
     return results
 
 
-async def _enter(tx: Writer, post: NewPost) -> None:
-    """Enter the interval of a post into the ledger, unless it is there with the same body."""
+async def _enter(tx: Writer, post: NewPost) -> bool:
+    """Enter the interval of a post into the ledger, unless it is there with the same body; whether
+    it was not."""
     assert post.interval is not None
     overlapping = await tx.overlapping(
         (post.stream_id, post.source), post.interval, _OVERLAPS_NAMED
     )
     if not overlapping:
         await tx.insert_interval(post)
-    elif overlapping != [(post.interval, post.digest)]:
+    elif overlapping != [(post.interval, post.sent)]:
         given = (post.interval.first, post.interval.next)
         found = [(interval.first, interval.next) for interval, _digest in overlapping]
         raise IntervalConflictError(post.source, given, found)
+    return not overlapping
 
 
 async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> int:

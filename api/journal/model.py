@@ -13,6 +13,7 @@ __all__ = [
     "Head",
     "Interval",
     "NewPost",
+    "OvertakenError",
     "PostKey",
     "ReplayError",
     "Revocation",
@@ -36,6 +37,10 @@ class StorageError(RuntimeError):
 
 class CatalogChangedError(Exception):
     """Streams or revocations are others than the writer knows of. Nothing was written."""
+
+
+class OvertakenError(Exception):
+    """Others have written since, what must be looked at first. Nothing was written."""
 
 
 class ReplayError(RuntimeError):
@@ -113,7 +118,13 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class NewPost:
-    """A checked post that is to be journaled; ``digest`` is SHA-256 of its body."""
+    """A checked post that is to be journaled.
+
+    Attributes:
+        digest: SHA-256 of its body.
+        request: SHA-256 of what was sent, where the body was made of that and of what was there
+            before. Then its interval, which it has, says whether it came before.
+    """
 
     stream_id: int
     source: str
@@ -121,6 +132,7 @@ class NewPost:
     rows: int
     interval: Interval | None = None
     digest: bytes = b""
+    request: bytes | None = None
 
     def __post_init__(self) -> None:
         if not self.digest:
@@ -130,6 +142,11 @@ class NewPost:
     def key(self) -> PostKey:
         """Tells a post from the same one, sent again."""
         return self.stream_id, self.source, self.digest
+
+    @property
+    def sent(self) -> bytes:
+        """SHA-256 of what was sent, for the ledger."""
+        return self.request or self.digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -733,7 +733,7 @@ class _Writer(_Reader):
                 source=post.source,
                 first=post.interval.first,
                 next=post.interval.next,
-                digest=post.digest,
+                digest=post.sent,
             )
         )
 

@@ -88,11 +88,14 @@ class Answerer:
         if request.after is not None:
             await self._aggregator.reached(request.after, names)
         streams = [await self._aggregator.find(name) for name in names]
+        others = [await self._aggregator.find(name) for name in sorted(request.others)]
         turns = self._turns.asked(asker) if counted else nullcontext(self._turns.by(asker))
         with turns as compute:
             texts = Texts(request, self._settings, streams[0].recipe.params.time_unit)
             now_ns = clock.now_ns()
-            while (begun := await compute(self._begin, streams, texts, now_ns, known)) is None:
+            while (
+                begun := await compute(self._begin, streams, others, texts, now_ns, known)
+            ) is None:
                 if await left():
                     return None
             planned, evaluation, body = begun
@@ -117,6 +120,7 @@ class Answerer:
     def _begin(
         self,
         streams: Sequence[Stream],
+        others: Sequence[Stream],
         texts: Texts,
         now_ns: int,
         known: Callable[[str], bool],
@@ -125,14 +129,15 @@ class Answerer:
         turn was enough. None if it was not enough to read the texts."""
         if not texts.work(TURN_S):
             return None
-        planned = plan(streams, texts, self._joins, now_ns)
+        planned = plan(streams, texts, self._joins, now_ns, others)
         if known(planned.tag):
             return planned, None, None
         kept = self._answers.get(planned.tag)
         if kept is not None:
             return planned, None, kept
         # Until it has ended, it holds samples of the rows it looks at.
-        reading, rows = self._aggregator.memory.reading, len(planned.snapshot)
+        reading = self._aggregator.memory.reading
+        rows = sum(map(len, (planned.snapshot, *planned.others.values())))
         reading.make_room(rows)
         evaluation = reading.track(Evaluation(planned), rows)
         return planned, evaluation, evaluation.work(TURN_S)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, create_model
 
 from decaysketch.answers.estimate import CAVEATS, Estimate
 from decaysketch.answers.questions import QUESTIONS, View
-from decaysketch.answers.shapes import Column, Question, Shape
+from decaysketch.answers.shapes import Argument, Column, Question, Shape
 
 __all__ = [
     "EstimateModel",
@@ -17,7 +17,20 @@ __all__ = [
     "PointAnswer",
     "QueryResponse",
     "SeriesAnswer",
+    "asked_with",
+    "offers",
 ]
+
+
+def asked_with(question: Question[Any]) -> list[Argument]:
+    """What a question is asked with over HTTP, where the name of a stream stands for its sketch."""
+    return [each for each in question.arguments if each.travels or each.kind == "sketch"]
+
+
+def offers(question: Question[Any]) -> bool:
+    """Whether it can be asked over HTTP."""
+    given = asked_with(question)
+    return all(each in given or not each.required for each in question.arguments)
 
 
 class EstimateModel(BaseModel):
@@ -32,6 +45,11 @@ class EstimateModel(BaseModel):
     rows: int = Field(description="Retained observations that it was read from.")
     collision_bias: float | None = Field(
         description="Share of observations lost to collisions, if ids are hashed keys (expected)."
+    )
+    sure_upper: float | None = Field(
+        default=None,
+        exclude_if=lambda end: end is None,
+        description="The answer is no larger, with certainty; left out where there is no such end.",
     )
     caveats: list[str] = Field(
         default_factory=list,
@@ -89,6 +107,8 @@ _TYPES: dict[str, Any] = {
     "float": float,
     "time": int,
     "integer": int,
+    "key": int | str | list[int | str],
+    "flag": bool,
 }
 
 
@@ -107,7 +127,9 @@ def _fields(columns: Iterable[Column]) -> dict[str, Any]:
 
 def _model(shape: Shape) -> type[PointAnswer]:
     """Of the answers of one shape, whatever they are to."""
-    names = tuple(name for name, each in QUESTIONS.items() if each.shape.name == shape.name)
+    names = tuple(
+        name for name, each in QUESTIONS.items() if each.shape.name == shape.name and offers(each)
+    )
     fields: dict[str, Any] = {"aggregate": (Literal[names], ...)}
     if shape.rows is not None:
         row: Any = create_model(

@@ -19,14 +19,12 @@ from api.queries.requests import GroupRequest
 from decaysketch.answers.questions import View
 from decaysketch.core.plausible_times import doubts_of_query
 from decaysketch.decay import Decay
-from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.errors import ObservationError, ParameterError, UnanswerableQueryError
 
 __all__ = ["MAX_WORK_S", "Evaluation"]
 
 MAX_WORK_S = 5.0
 """Processor time that one request gets, in seconds of one core of a usual machine."""
-
-_DRAW_S, _DRAW_ROW_S = 1e-4, 10e-9
 
 _Place = tuple[int, int]  # which query, and which of its times
 
@@ -100,7 +98,7 @@ class Evaluation:
             except ParameterError as error:
                 fault = Fault(field=f"queries[{first}].decay", reason=str(error))
                 raise refusal([fault]) from None
-            self._spend(len(view.samples) * _DRAW_S + view.rows * _DRAW_ROW_S)
+            self._spend(view.drawn_s)
             yield from self._read(view, places)
 
     def _read(self, view: View, places: list[_Place]) -> Iterator[int]:
@@ -111,14 +109,14 @@ class Evaluation:
             question = self._plan.questions[position]
             if question not in answered:
                 query = self._plan.request.queries[position]
-                self._spend(query.work_s(view))
+                self._spend(query.work_s(view, self._plan.others))
                 try:
-                    answered[question] = query.read(view)
+                    answered[question] = query.read(view, self._plan.others)
                 except UnanswerableQueryError as error:
                     self._refused[place] = error
                     yield position
                     continue
-                except ParameterError as error:
+                except (ParameterError, ObservationError) as error:
                     fault = Fault(field=f"queries[{position}]", reason=str(error))
                     raise refusal([fault]) from None
             self._found[place] = answered[question]

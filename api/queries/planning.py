@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
@@ -49,6 +49,7 @@ class Plan:
         request: as it came.
         names: of the streams whose join is asked.
         snapshot: what is asked.
+        others: of streams that queries compare it with, by name.
         decays: of each query; None where the stream's is fixed.
         questions: of each query, what it asks but for decay and time: equal ones at one decay and
             time have equal answers.
@@ -59,6 +60,7 @@ class Plan:
     request: QueryRequest | GroupRequest
     names: tuple[str, ...]
     snapshot: Snapshot
+    others: Mapping[str, Snapshot]
     decays: tuple[Decay | None, ...]
     questions: tuple[str, ...]
     now: int | None
@@ -134,6 +136,7 @@ def plan(
     texts: Texts,
     joins: Joins,
     clock_ns: int,
+    others: Sequence[Stream] = (),
 ) -> Plan:
     """Check a request against what it asks, and name its answers.
 
@@ -142,6 +145,7 @@ def plan(
         texts: of the request, read.
         joins: of streams.
         clock_ns: the time, for queries that name none.
+        others: streams that queries compare these with.
 
     Raises:
         InvalidRequestError: a decay, predicate or time that is missing, that cannot
@@ -154,14 +158,17 @@ def plan(
     recipe = common_recipe(streams)
     names = tuple(stream.name for stream in streams)
     _check_aggregates(names, recipe, request.queries)
+    _check_others(recipe, request.queries, others)
     chosen = _decays(recipe, texts)
     snapshot = joins.snapshot(streams, request.sources)
+    compared = {each.name: each.snapshot() for each in others}
     now = _now(recipe, snapshot, request.queries, clock_ns)
     queries = [each.model_dump(mode="json", exclude={"decay"}) for each in request.queries]
     tag = etag(
         type(request).__name__,
         json.dumps(names),
         snapshot.digest,
+        *(compared[name].digest for name in sorted(compared)),
         json.dumps([*zip(map(str, chosen), queries, strict=True)]),
         str(now),
     )
@@ -169,7 +176,7 @@ def plan(
         json.dumps({name: each[name] for name in each.keys() - _WHEN}, sort_keys=True)
         for each in queries
     )
-    return Plan(request, names, snapshot, chosen, questions, now, tag)
+    return Plan(request, names, snapshot, compared, chosen, questions, now, tag)
 
 
 def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> None:
@@ -204,6 +211,23 @@ def _check_aggregates(names: Sequence[str], recipe: Recipe, queries: Sequence[An
     unknown = {i: each.aggregate for i, each in enumerate(queries) if each.aggregate not in known}
     if unknown:
         raise UnsupportedAggregateError(names[0], recipe.family, known, unknown)
+
+
+def _check_others(recipe: Recipe, queries: Sequence[AnyQuery], others: Sequence[Stream]) -> None:
+    families = {each.name: each.recipe.family for each in others}
+    faults = [
+        Fault(
+            field=f"queries[{position}].{field}",
+            reason=f"stream {name!r} is of another family",
+            value=families[name],
+            expected=recipe.family,
+        )
+        for position, each in enumerate(queries)
+        for field, name in each.others.items()
+        if families[name] != recipe.family
+    ]
+    if faults:
+        raise refusal(faults)
 
 
 def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:

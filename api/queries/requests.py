@@ -7,7 +7,7 @@ answered: nothing of an aggregate is written down here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, Union
 
 from pydantic import (
@@ -21,12 +21,15 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from api.queries.answers import PointAnswer
+from api.ingest.columns import MAX_KEY_PARTS
+from api.queries.answers import PointAnswer, asked_with, offers
 from api.queries.decays import AnyDecay, AnyNumber
 from api.schemas import RequestModel, SourceText
+from decaysketch import Snapshot
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.questions import QUESTIONS, View
 from decaysketch.answers.shapes import REQUIRED, SCALAR, Argument, Question
+from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT
 
 __all__ = [
@@ -130,7 +133,8 @@ class Query(RequestModel):
     def _one_is_a_list(cls, fields: Any) -> Any:
         if isinstance(fields, dict) and (name := fields.get("aggregate")) in QUESTIONS:
             for each in QUESTIONS[name].arguments:
-                if each.many == "either" and isinstance(fields.get(each.json), (int, float)):
+                kinds = (int, str) if each.kind == "keys" else (int, float)
+                if each.many == "either" and isinstance(fields.get(each.json), kinds):
                     fields = fields | {each.json: [fields[each.json]]}
         return fields
 
@@ -147,8 +151,21 @@ class Query(RequestModel):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What it is asked with."""
-        return {each.name: getattr(self, each.json) for each in self.question.travelling}
+        """What it is asked with; of the sketch of another stream, the name of that."""
+        given = {}
+        for each in asked_with(self.question):
+            value = getattr(self, each.json)
+            given[each.name] = _tuples(value) if each.kind == "keys" else value
+        return given
+
+    @property
+    def others(self) -> dict[str, str]:
+        """Names of the streams among the arguments, by the arguments' names in JSON."""
+        return {
+            each.json: getattr(self, each.json)
+            for each in asked_with(self.question)
+            if each.kind == "sketch"
+        }
 
     @property
     def predicates(self) -> dict[str, str]:
@@ -165,13 +182,24 @@ class Query(RequestModel):
         """So many estimates may one answer hold."""
         return self.question.most(self.arguments)
 
-    def work_s(self, view: View) -> float:
-        """About so long the processor needs to read the answer."""
-        return view.cost_s(self.question, combine=self.combine, **self.arguments)
+    def work_s(self, view: View, others: Mapping[str, Snapshot]) -> float:
+        """About so long the processor needs to read the answer; arguments as of :meth:`read`."""
+        arguments = self._with(others)
+        return view.cost_s(self.question, combine=self.combine, **arguments)
 
-    def read(self, view: View) -> PointAnswer:
-        """The answer at the time of a view."""
-        arguments = self.arguments
+    def _with(self, others: Mapping[str, Snapshot]) -> dict[str, Any]:
+        """The arguments, with sketches in place of names of streams."""
+        sketches = {name: others[self.arguments[name]] for name in self.others}
+        return self.arguments | sketches
+
+    def read(self, view: View, others: Mapping[str, Snapshot]) -> PointAnswer:
+        """The answer at the time of a view.
+
+        Args:
+            view: what is asked.
+            others: the sketches of streams among the arguments, by name.
+        """
+        arguments = self._with(others)
         found = view.ask(
             self.question, confidence=self.confidence, combine=self.combine, **arguments
         )
@@ -179,11 +207,24 @@ class Query(RequestModel):
         return answer
 
 
+_KeyPart = (
+    Annotated[int, Field(strict=True, ge=-(1 << 63), lt=1 << 64)]
+    | Annotated[str, Field(min_length=1, max_length=MAX_KEY_BYTES)]
+)
+_AnyKey = _KeyPart | Annotated[list[_KeyPart], Field(min_length=1, max_length=MAX_KEY_PARTS)]
+
+
+def _tuples(keys: Sequence[Any]) -> list[Any]:
+    """Keys as the library has them: of several parts, tuples."""
+    return [tuple(key) if isinstance(key, list) else key for key in keys]
+
+
 def _field(argument: Argument) -> Any:
     """Of a request: type, domain and default of an argument."""
     bounds = {"ge": argument.least, "le": argument.most, "lt": argument.below}
     kinds: dict[str, Any] = {
-        "number": AnyNumber, "share": float, "integer": int, "predicate": str
+        "number": AnyNumber, "share": float, "integer": int, "predicate": str, "keys": _AnyKey,
+        "flag": bool, "sketch": StreamText,
     }  # fmt: skip
     bounded: dict[str, Any] = {name: each for name, each in bounds.items() if each is not None}
     kind: Any = kinds[argument.kind]
@@ -214,19 +255,19 @@ def _model(name: str, doc: str, names: tuple[str, ...], arguments: Iterable[Argu
 
 
 def _models() -> Iterator[Any]:
-    """One of all questions without arguments that are answered by one number; and one of each of
-    the others."""
-    plain = {
-        name: each.doc
-        for name, each in QUESTIONS.items()
-        if each.shape is SCALAR and not each.travelling
-    }
-    doc = "\n\n".join(f"`{name}`: {text}" for name, text in plain.items())
-    yield _model("Scalar", doc, tuple(plain), ())
+    """One of all questions without arguments that are answered by one number, one of those about
+    keys; and one of each of the others."""
+    plain: dict[str, dict[str, str]] = {"Scalar": {}, "KeyScalar": {}}
     for name, each in QUESTIONS.items():
-        if name not in plain:
+        if each.shape is SCALAR and not asked_with(each) and offers(each):
+            plain["KeyScalar" if each.of_keys else "Scalar"][name] = each.doc
+    for model, named in plain.items():
+        doc = "\n\n".join(f"`{name}`: {text}" for name, text in named.items())
+        yield _model(model, doc, tuple(named), ())
+    for name, each in QUESTIONS.items():
+        if offers(each) and not any(name in named for named in plain.values()):
             camel = name.title().replace("_", "")
-            yield _model(camel, each.doc, (name,), each.travelling)
+            yield _model(camel, each.doc, (name,), asked_with(each))
 
 
 _AnyQuery: Any = Annotated[Union[*_models()], Field(discriminator="aggregate")]
@@ -268,6 +309,11 @@ _EXAMPLE: JsonDict = {
 
 
 class _Request(RequestModel):
+    @property
+    def others(self) -> set[str]:
+        """Names of the streams that queries compare with what is asked."""
+        return {name for each in self.queries for name in each.others.values()}
+
     queries: list[AnyQuery] = Field(min_length=1, max_length=MOST_QUERIES)
     sources: list[SourceText] | None = Field(
         default=None,

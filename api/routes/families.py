@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from api.http.guard import reads
 from api.queries import is_known
+from api.queries.answers import asked_with, offers
 from api.queries.caching import etag
 from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Argument, Column, Question
@@ -29,8 +30,9 @@ router = APIRouter()
 class ArgumentModel(BaseModel):
     """What a question is asked with, under its name in a query."""
 
-    kind: Literal["number", "share", "integer", "predicate"] = Field(
-        description="`share`: a number of 0..1; `predicate`: a text over `v` and `w`."
+    kind: Literal["number", "share", "integer", "predicate", "keys", "flag", "sketch"] = Field(
+        description="`share`: a number of 0..1; `predicate`: a text over `v` and `w`; `keys`: each "
+        "an integer, a text or a list of these; `sketch`: the name of another stream."
     )
     description: str
     many: Literal["no", "yes", "either"] = Field(
@@ -48,7 +50,7 @@ class ColumnModel(BaseModel):
     """A part of an answer."""
 
     name: str
-    kind: Literal["estimate", "number", "float", "time", "integer"]
+    kind: Literal["estimate", "number", "float", "time", "integer", "key", "flag"]
 
 
 class QuestionModel(BaseModel):
@@ -66,15 +68,22 @@ class QuestionModel(BaseModel):
 class InputModel(BaseModel):
     """What the rows of a family's sketches are."""
 
-    named_by: Literal["ids", "sequence"] = Field(
-        description="By ids, which keys are hashed to; or by numbers that their source gives them."
+    named_by: Literal["ids", "sequence", "key"] = Field(
+        description="By ids, which keys are hashed to; by numbers that their source gives them; or "
+        "by nothing: rows are events of a `key`, and one that comes again counts again."
     )
-    value: Literal["optional", "required"]
+    value: Literal["optional", "required", "none"]
     value_bound: str | None = Field(
         description="The parameter that values, integers from 1, do not exceed; null: any number."
     )
     weight_bound: str | None = Field(
         description="The parameter that weights do not exceed; null: rows have no weight."
+    )
+    weighted: bool = Field(
+        default=False, description="Whether rows may have a weight that no parameter bounds."
+    )
+    sited: bool = Field(
+        default=False, description="Whether all rows of a source are counted by one builder."
     )
     clock: bool = Field(description="Whether sketches are told times, by which they forget.")
     decay: Literal["query", "fixed"] = Field(description="When a decay is chosen.")
@@ -104,6 +113,10 @@ class PromisesModel(BaseModel):
     )
     canonical: bool = Field(description="Equal sets of observations give equal bytes.")
     lossless: bool = Field(description="A merge holds what a single sketch of all would hold.")
+    conflicts: bool = Field(
+        default=False,
+        description="Two sketches of one stream may contradict each other; the later is refused.",
+    )
 
 
 class FamilyModel(BaseModel):
@@ -156,7 +169,9 @@ def _family(family: Family) -> FamilyModel:
         options={each.name: _option(each) for each in family.options},
         promises=PromisesModel(**asdict(family.promises)),
         questions={
-            name: _question(each) for name, each in QUESTIONS.items() if name in family.questions
+            name: _question(each)
+            for name, each in QUESTIONS.items()
+            if name in family.questions and offers(each)
         },
     )
 
@@ -178,7 +193,7 @@ def _question(question: Question[Any]) -> QuestionModel:
     rows = question.shape.rows
     return QuestionModel(
         description=question.doc,
-        arguments={each.json: _argument(each) for each in question.travelling},
+        arguments={each.json: _argument(each) for each in asked_with(question)},
         rows=None if rows is None else rows.name,
         columns=[] if rows is None else _columns(rows.columns),
         beside=_columns(question.shape.beside),

@@ -25,7 +25,7 @@ from api.access.cache import KeyCache
 from api.access.keys import Caller
 from api.errors import ServiceError
 from api.http.asker import asker
-from api.http.guard import Reads
+from api.http.guard import Reads, check_scope
 from api.http.problems import answer_to, problems
 from api.http.refusals import TooManyLiveClientsError, UnauthenticatedError
 from api.journal.model import StorageError
@@ -138,6 +138,7 @@ async def get_live(
 ) -> Response:
     """The answers now, and again whenever they are others. Queries without `now` follow the clock
     of the server."""
+    check_scope(caller, sorted(request.others))
     answers = await answerer.answer(
         [name],
         request,
@@ -166,8 +167,9 @@ class _Question(NamedTuple):
 
     async def answer(self, sent: str) -> Answers:
         """The answers as of now, without their body if it is what was sent."""
-        if not await self.keys.still(self.caller, self.name):
-            raise UnauthenticatedError
+        for name in (self.name, *sorted(self.request.others)):
+            if not await self.keys.still(self.caller, name):
+                raise UnauthenticatedError
         answers = await self.answerer.answer(
             [self.name],
             self.request,

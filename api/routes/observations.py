@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -9,18 +11,25 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 
 from api import schemas
-from api.errors import Fault, NothingTakenError
+from api.errors import Fault, InvalidRequestError, NothingTakenError
 from api.http.guard import writes
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
-from api.ingest.building import READERS, Reader, Taken, take
-from api.ingest.columns import REFUSALS_LISTED, Form, Refusal
+from api.ingest.building import READERS, Reader, Taken, count, take
+from api.ingest.columns import REFUSALS_LISTED, Batch, Form, Refusal, check
 from api.ingest.doubts import doubts_of_columns
+from api.ingest.intervals import interval_of
 from api.ingest.skew import latest_time
+from api.journal.model import Interval
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
+from api.service.admission import Scoped
+from api.service.aggregator import Aggregator, Receipt
 from api.service.budget import Hold, Memory
 from api.service.drafts import Draft
+from api.service.sites import Site
 from api.service.streams import Stream
+from decaysketch.core.verdicts import Verdict
+from decaysketch.families import Sketch
 
 __all__ = ["router"]
 
@@ -69,14 +78,16 @@ class PostedObservations(BaseModel):
     )
 
 
+_KEY = {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array"}]}
 _ROW = {
     "type": "object",
-    "required": ["time", "id"],
+    "required": ["time"],
     "properties": {
         "value": {"type": ["number", "null"]},
         "weight": {"type": "integer", "default": 1},
         "time": {"type": "integer"},
-        "id": {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array"}]},
+        "id": _KEY,
+        "key": _KEY | {"description": "Where a stream counts events of keys, in place of `id`."},
     },
 }
 _EXAMPLE = {"observations": [{"value": 21.5, "weight": 3, "time": 1700000000, "id": "t-7/4711"}]}
@@ -92,15 +103,17 @@ _EXAMPLE = {"observations": [{"value": 21.5, "weight": 3, "time": 1700000000, "i
     responses=problems(
         s403="The source was revoked.",
         s404="No such stream.",
+        s409="Numbers of its interval came before, in another one or with another body.",
         s413="The body is too long, or has too many observations.",
         s415="The body is neither JSON, NDJSON nor an Arrow stream.",
-        s422="The body as a whole cannot be read, or `source` is missing or outside its domain; or "
+        s422="The body as a whole cannot be read, or `source`, `first` or `next` is missing or "
+        "outside its domain; or "
         "every observation was refused, which is told beside the members of any problem as in the "
         "answer to a post.",
         s429="Too much waits to be written, or too many rows are being taken; send it again after "
         "Retry-After.",
         s503="The journal is out of reach; nothing was acknowledged, send it again.",
-        s507="There is no room for its rows, or for another source.",
+        s507="There is no room for its rows, for another source, or for another entry.",
     ),
     openapi_extra={
         "requestBody": {
@@ -134,9 +147,14 @@ async def post_observations(
         Literal["rows", "counts"],
         Query(description="`rows`: a verdict on each observation; `counts`: how many of each."),
     ] = "rows",
+    first: schemas.IntervalFirst = None,
+    one_past: schemas.IntervalNext = None,
 ) -> PostedObservations | ProblemResponse:
     """For devices too thin to build a sketch. Sound observations are taken even if others of the
-    body are refused. Posting them again, in any grouping, changes nothing."""
+    body are refused. Posting them again, in any grouping, changes nothing.
+
+    Events of keys have no ids. There the source numbers its rows, `first` and `next` say which
+    these are, and posting the same body again, with the same numbers, changes nothing."""
     reader = READERS[require_media_type(request, *READERS)]
     stream.admit(source)
     recipe, row = stream.recipe, stream.row
@@ -144,17 +162,26 @@ async def post_observations(
     copies = getattr(recipe.params, "copies", 1)
     most = max(1, min(settings.max_rows, settings.max_post_rows // copies))
     form = Form(recipe, source, latest, most, row.bind_keys)
+    interval = _interval(stream, first, one_past, settings.max_interval)
     body = await request.body()
     # What the source has posted before is looked at as well.
     rows = copies * (most if reader is read_arrow else min(most, len(body) // _LEAST_BYTES + 1))
     memory, receipt = aggregator.memory, None
     with aggregator.hold(rows, beside=stream.held(source)[0]) as hold:
         compute = aggregator.compute_of(rows if reader is read_arrow else _COST * rows)
-        taken = await compute(_take_held, memory, hold, stream, reader, body, form)
-        if taken.incoming is not None:
-            receipt = await aggregator.post(
-                stream, source, Draft.of(taken.incoming), hold, request.scope["state"].get("caller")
+        caller = request.scope["state"].get("caller")
+        if interval is not None:
+            batch = await compute(_check_held, memory, hold, reader, body, form)
+            _check_numbers(batch, interval)
+            sent = hashlib.sha256(f"{interval.first} {interval.next} ".encode() + body).digest()
+            taken, receipt = await _count(
+                aggregator, stream, source, batch, interval, sent, hold, caller
             )
+        else:
+            taken = await compute(_take_held, memory, hold, stream, reader, body, form)
+        if interval is None and taken.incoming is not None:
+            draft = Draft.of(taken.incoming)
+            receipt = await aggregator.post(stream, source, draft, hold, caller)
     counts = _counts(taken)
     for verdict, rows in counts.items():
         if rows:
@@ -173,6 +200,86 @@ async def post_observations(
         warnings=doubts_of_columns(recipe.params.time_unit, taken.batch.columns.times),
     )
     return posted if posted.refused < posted.rows or not posted.rows else _nothing_taken(posted)
+
+
+def _interval(
+    stream: Stream, first: int | None, one_past: int | None, most: int
+) -> Interval | None:
+    """The numbers of the rows, where nothing else tells a post from the same one, sent again; None
+    where ids do."""
+    interval = interval_of(first, one_past)
+    family = stream.recipe.kind
+    if not family.input.sited:
+        if interval is not None:
+            raise InvalidRequestError(
+                f"first and next are given: rows of family {family.name!r} are told apart by "
+                f"their {family.input.named_by}, not by numbers of a post",
+                [Fault(field="first", reason="of no use here", value=first)],
+            )
+        return None
+    if interval is None:
+        raise InvalidRequestError(
+            f"first and next are missing: nothing names the rows of family {family.name!r}, so "
+            "they say which of the rows of the source these are",
+            [Fault(field=name, reason="missing") for name in ("first", "next")],
+        )
+    if interval.next - interval.first > most:
+        raise InvalidRequestError(
+            f"the interval [{interval.first}, {interval.next}) has "
+            f"{interval.next - interval.first} numbers; at most {most} are taken (max_interval)",
+            [Fault(field="next", reason="too far past first", value=interval.next)],
+        )
+    return interval
+
+
+def _check_numbers(batch: Batch, interval: Interval) -> None:
+    if batch.rows > interval.next - interval.first:
+        raise InvalidRequestError(
+            f"the body has {batch.rows} rows, and the interval [{interval.first}, "
+            f"{interval.next}) {interval.next - interval.first} numbers",
+            [
+                Fault(
+                    field="next",
+                    reason="fewer numbers than rows",
+                    value=interval.next,
+                    expected=f"at least {interval.first + batch.rows}",
+                )
+            ],
+        )
+
+
+async def _count(
+    aggregator: Aggregator,
+    stream: Stream,
+    source: str,
+    batch: Batch,
+    interval: Interval,
+    sent: bytes,
+    hold: Hold,
+    caller: Scoped | None,
+) -> tuple[Taken, Receipt | None]:
+    """Count rows at the site of their source, and journal the state that comes of it."""
+
+    async def post(site: Site) -> tuple[tuple[Taken, Receipt | None], Sketch | None]:
+        compute = aggregator.compute_of(len(site.sketch) + batch.rows)
+        taken, sketch = await compute(count, batch, site, interval, sent)
+        if taken.incoming is None:
+            return (taken, None), None
+        draft = Draft.of(taken.incoming, check=site.check)
+        receipt = await aggregator.post(stream, source, draft, hold, caller)
+        if receipt.duplicates != [True]:
+            return (taken, receipt), sketch
+        verdicts = taken.verdicts.copy()
+        verdicts[batch.positions] = Verdict.ALREADY_RETAINED
+        return (replace(taken, verdicts=verdicts), receipt), None
+
+    return await aggregator.sites.count(stream, source, post)
+
+
+def _check_held(memory: Memory, hold: Hold, reader: Reader, body: bytes, form: Form) -> Batch:
+    """On a thread, which goes on if who asked is gone by then."""
+    with hold, memory.merging(hold.rows):
+        return check(reader(body, form), form)
 
 
 def _nothing_taken(posted: PostedObservations) -> ProblemResponse:

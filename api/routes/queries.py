@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Respons
 
 from api import schemas
 from api.http.asker import asker
-from api.http.guard import reads, reads_body_streams
+from api.http.guard import check_scope, reads, reads_body_streams
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described, read_request
@@ -161,6 +161,7 @@ async def _respond(
     after: str | None,
     if_none_match: str | None,
 ) -> Response:
+    check_scope(http.scope["state"]["caller"], sorted(request.others))
     if after is not None and request.after is None:
         request = request.model_copy(update={"after": after})
     answers = await answerer.answer(

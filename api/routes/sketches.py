@@ -84,7 +84,8 @@ _FEW_ROWS = 1 << 15
         s403="The source was revoked, or the stream takes raw observations only.",
         s404="No such stream.",
         s409="Of another family, built with other parameters, or of smaller capacity; both values "
-        "are named. Or numbers of its interval came before, in another one or with other bytes.",
+        "are named. Or numbers of its interval came before, in another one or with other bytes. Or "
+        "it contradicts what the stream holds, under a name that both give (`conflicting-sketch`).",
         s413="The body is too long, or its sketches have too many rows together.",
         s415="The body is of another media type.",
         s422="The bytes are damaged, a time lies in the future, or `source`, `first` or `next` is "
@@ -92,7 +93,8 @@ _FEW_ROWS = 1 << 15
         s429="Too much waits to be written, too many rows are being taken, or the clock of the "
         "sketch is a little ahead (`clock-ahead`); `Retry-After` says when to send it again.",
         s503="The journal is out of reach; nothing was acknowledged, send it again.",
-        s507="There is no room for its rows, or for another source.",
+        s507="There is no room for its rows, for another source, or, in the sketch of the stream, "
+        "for another entry (`no-capacity`).",
     ),
     openapi_extra={
         "requestBody": {

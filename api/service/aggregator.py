@@ -12,7 +12,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import EllipsisType
 from typing import Any, Self, TypeVar
@@ -34,6 +34,7 @@ from api.errors import (
 from api.journal import log
 from api.journal.model import Interval, ReplayError, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
+from api.service.accepted import Trial
 from api.service.admission import Admission, RowLimits, Scoped
 from api.service.background import Background, pause_s
 from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, give_back
@@ -44,6 +45,7 @@ from api.service.follower import Follower
 from api.service.merging import MergeBuffer
 from api.service.observer import Observer
 from api.service.replacements import Replacements
+from api.service.sites import Sites
 from api.service.streams import Stream, Streams, differences, table_rows
 from api.service.threads import Compute
 from api.service.writability import Writability
@@ -148,6 +150,7 @@ class Aggregator:
         self.now_us = now_us
         self.memory = Memory(self._limits.rows.max_inflight_rows, self._limits.rows.max_read_rows)
         self._streams = Streams(self.memory)
+        self.sites = Sites(self.memory)
         self._unfolded: dict[Stream, None] = {}  # an ordered set
         self._unfoldable: dict[MergeBuffer, _Failing] = {}
         self._background = Background(self.observer)
@@ -173,6 +176,7 @@ class Aggregator:
             queue_posts=self._limits.queue_posts,
             queue_bytes=self._limits.queue_bytes,
             observer=self.observer,
+            trial=self._trial,
         )
         self._admission = Admission(
             self._limits.rows,
@@ -446,6 +450,8 @@ class Aggregator:
             RevokedSourceError: the source is refused.
             TooManySourcesError, NoRoomError: there is no room in memory for what they hold.
             IntervalConflictError: numbers of its interval came before otherwise.
+            ConflictingSketchError: it contradicts what the stream holds.
+            CapacityError: with it the stream would hold more entries than it may.
             BusyError, ClosingError: not now.
             StorageError: they may or may not have been written; sending them again is right.
             AnotherDatabaseError: the database is not the one that was read.
@@ -460,6 +466,7 @@ class Aggregator:
             raise BusyError
         try:
             async with self._admission.admitted(stream, source, draft, caller):
+                draft.check()
                 outcomes = await self._committer.submit(
                     stream.id, source, draft, self._follower.catalog, hold
                 )
@@ -487,6 +494,16 @@ class Aggregator:
         if rows:
             self._follower.committed(rows, submission.catalog)
 
+    def _trial(self, submissions: Sequence[Submission]) -> Trial | None:
+        """Of what these are to be joined with, where that may fail; as of this moment."""
+        streams = {each.stream_id: self._streams.by_id(each.stream_id) for each in submissions}
+        accepted = {
+            stream_id: stream.accepted
+            for stream_id, stream in streams.items()
+            if stream is not None and stream.accepted is not None
+        }
+        return Trial(accepted, self._follower.cursor) if accepted else None
+
     async def _refresh(self) -> int:
         await self._follower.catch_up()
         return self._follower.catalog
@@ -496,6 +513,7 @@ class Aggregator:
         if stream is None:
             raise UnknownStreamError(str(submission.stream_id))
         stream.admit(submission.source)
+        submission.draft.check()
 
     async def reached(self, token: str, among: Collection[str]) -> None:
         """Wait until the post that a token is of was taken here.

@@ -6,6 +6,9 @@ transaction and before that begins; who brings what cannot be decoded is told so
 committed. So a post goes to one thread, and the event loop is woken once for all of a transaction.
 A post is acknowledged when its transaction has ended, never before. Both the queue and a
 transaction are bounded; who comes when the queue is full is told to come again.
+
+Where joins may conflict a post is joined, on a copy, with what is there before its transaction,
+which writes nothing if others wrote in between: it is tried again, and the rest goes ahead of it.
 """
 
 from __future__ import annotations
@@ -20,8 +23,15 @@ from dataclasses import dataclass, field
 from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceError
 from api.journal import log
 from api.journal.log import Journaled
-from api.journal.model import CatalogChangedError, NewPost, ReplayError, StorageError
+from api.journal.model import (
+    CatalogChangedError,
+    NewPost,
+    OvertakenError,
+    ReplayError,
+    StorageError,
+)
 from api.journal.storage import Storage, Writer
+from api.service.accepted import Trial
 from api.service.budget import Hold
 from api.service.drafts import Draft
 from api.service.observer import Observer
@@ -36,7 +46,7 @@ _log = logging.getLogger(__name__)
 _TRANSACTION_BYTES = 16 * 1024 * 1024
 _DECODED_ROWS = 1 << 18  # before a transaction, which others wait for; or one request
 _BULK_POSTS, _BULK_BYTES = 16, 1 << 20  # of a request that waits beside the others
-_CATALOG_TRIES = 8
+_TRIES = 8  # while others change the catalog, or write what must be looked at first
 
 
 class _NothingLeftError(Exception):
@@ -70,20 +80,25 @@ class Submission:
     def __post_init__(self) -> None:
         self.bulk = self.draft.posts >= _BULK_POSTS or self.draft.size >= _BULK_BYTES
 
-    def decode(self) -> None:
-        """Find ``posts``, or a ``fault``, if that was not done before. On a thread."""
-        if self.posts or self.fault is not None:
+    def prepare(self, trial: Trial | None) -> None:
+        """Find ``posts``, if that was not done before, and try whether they can be joined with what
+        is there; or find a ``fault``. On a thread."""
+        if self.fault is not None:
             return
         try:
-            self.posts = [
+            self.posts = self.posts or [
                 NewPost(
                     self.stream_id, self.source, each.body, len(each.sketch), each.interval,
-                    each.digest,
+                    each.digest, each.request,
                 )
                 for each in self.draft.sketches()
             ]  # fmt: skip
+            if trial is not None:
+                trial.take(
+                    self.stream_id, self.source, (each.sketch for each in self.draft.sketches())
+                )
         except Exception as fault:
-            self.fault = fault
+            self.posts, self.fault = (), fault
 
     def fail(self, error: Exception) -> None:
         if not self.done.done():
@@ -131,6 +146,7 @@ class Committer:
             go beyond. Requests of many posts or bytes have half of the bytes, and half as many
             posts, for themselves: they take nobody's place who brings one post of a few KB.
         observer: listens to transactions.
+        trial: of submissions, before they are journaled; None where none of them can conflict.
     """
 
     def __init__(
@@ -145,6 +161,7 @@ class Committer:
         queue_posts: int,
         queue_bytes: int,
         observer: Observer,
+        trial: Callable[[Sequence[Submission]], Trial | None] = lambda submissions: None,
     ) -> None:
         self._storage = storage
         self._writability = writability
@@ -152,6 +169,7 @@ class Committer:
         self._committed = committed
         self._refresh = refresh
         self._check = check
+        self._trial = trial
         few = _Queued(queue_posts, -(-queue_bytes // 2))
         self._queued = {False: few, True: _Queued(-(-queue_posts // 2), few.most_bytes)}  # by bulk
         self._observer = observer
@@ -242,14 +260,21 @@ class Committer:
 
     async def _commit(self, batch: list[Submission]) -> None:
         """One transaction; every submission of the batch is acknowledged or fails."""
-        for _ in range(_CATALOG_TRIES):
+        for _ in range(_TRIES):
             batch = [each for each in batch if not each.done.done()]
             if not batch:
                 return
+            trial = self._trial(batch)
             try:
-                outcomes = await self._write(batch)
+                outcomes = await self._write(batch, trial)
             except CatalogChangedError:
                 await self._check_all_again(batch)
+                continue
+            except OvertakenError:
+                assert trial is not None
+                await self._refresh()
+                if certain := [each for each in batch if not trial.concerns(each.stream_id)]:
+                    await self._commit(certain)
                 continue
             rows = [each.row for each in outcomes if isinstance(each, Journaled)]
             if new := sum(len(row.body) for row in rows if row is not None):
@@ -259,26 +284,27 @@ class Committer:
         for each in batch:
             each.fail(BusyError())
 
-    async def _write(self, batch: list[Submission]) -> list[Outcome]:
-        """The outcome of each post; who brought what cannot be decoded has been told."""
+    async def _write(self, batch: list[Submission], trial: Trial | None) -> list[Outcome]:
+        """The outcome of each post; who brought what cannot be taken has been told."""
         catalog = min(each.catalog for each in batch)
+        last = None if trial is None else trial.upto
         now_us = self._now_us()
         began = 0.0
 
-        def decode() -> None:
+        def prepare() -> None:
             nonlocal began
             for each in batch:
-                each.decode()
+                each.prepare(trial)
             if not any(each.posts for each in batch):
                 raise _NothingLeftError
             began = time.monotonic()
 
         async def append(tx: Writer) -> list[Outcome]:
             posts = [post for each in batch for post in each.posts]
-            return await log.append(tx, posts, catalog, now_us)
+            return await log.append(tx, posts, catalog, now_us, last)
 
         try:
-            outcomes = await self._storage.write(append, before=decode)
+            outcomes = await self._storage.write(append, before=prepare)
         except _NothingLeftError:
             return []
         finally:

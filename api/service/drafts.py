@@ -21,11 +21,16 @@ __all__ = ["Draft", "Incoming"]
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A sketch that was decoded and checked, with the bytes it came as."""
+    """A sketch that was decoded and checked, with the bytes it came as.
+
+    Attributes:
+        request: SHA-256 of what was sent, where the sketch was made of that here.
+    """
 
     body: bytes
     sketch: Snapshot
     interval: Interval | None = None
+    request: bytes | None = None
     digest: bytes = field(init=False)  # SHA-256 of the body
 
     def __post_init__(self) -> None:
@@ -40,23 +45,32 @@ class Draft:
         posts: how many they are.
         rows: of all of them.
         size: bytes of all of them.
+        check: raises ServiceError if they may be journaled no more, under the catalog that was read
+            last.
     """
 
     def __init__(
-        self, read: Callable[[], Sequence[Incoming]], *, posts: int, rows: int, size: int
+        self,
+        read: Callable[[], Sequence[Incoming]],
+        *,
+        posts: int,
+        rows: int,
+        size: int,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._read = read
         self._sketches: Sequence[Incoming] | None = None
         self.posts = posts
         self.rows = rows
         self.size = size
+        self.check = check
 
     @classmethod
-    def of(cls, *sketches: Incoming) -> Self:
+    def of(cls, *sketches: Incoming, check: Callable[[], None] = lambda: None) -> Self:
         """Of sketches that are decoded."""
         rows = sum(len(each.sketch) for each in sketches)
         size = sum(len(each.body) for each in sketches)
-        draft = cls(lambda: sketches, posts=len(sketches), rows=rows, size=size)
+        draft = cls(lambda: sketches, posts=len(sketches), rows=rows, size=size, check=check)
         draft.sketches()
         return draft
 

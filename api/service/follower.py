@@ -270,6 +270,7 @@ class Follower:
             raise ReplayError(f"a stream cannot be opened: {error}") from error
         for stream in changed:
             self._taken(stream, 0)
+            self._tell_left_out(stream, "a revocation")
         # Rows of a source that was revoked in between are in the database no more.
         self._keep_own({})
         self._catalog = number
@@ -292,6 +293,7 @@ class Follower:
                     raise
                 continue
             stream.load(snapshot.source, sketch, snapshot.totals, snapshot.upto)
+            self._tell_left_out(stream, f"snapshot {snapshot.generation}")
             self._taken(stream, len(sketch))
             loaded.add(source)
             del sketch
@@ -346,8 +348,18 @@ class Follower:
     def _take(self, row: Row, sketch: Snapshot) -> None:
         stream = self._stream(row.stream_id)
         stream.take(row, sketch)
+        self._tell_left_out(stream, f"row {row.seq}")
         self._taken_bytes += len(row.body)
         self._taken(stream, len(sketch))
+
+    def _tell_left_out(self, stream: Stream, where: str) -> None:
+        """Somebody was told that these are taken."""
+        for source, error in stream.left_out():
+            _log.error(
+                "%s: a part of what source %r of stream %r has posted is left out: %s",
+                where, source, stream.name, error,
+            )  # fmt: skip
+            self._observer.left_out(stream.name)
 
     def _stream(self, stream_id: int) -> Stream:
         stream = self._streams.by_id(stream_id)

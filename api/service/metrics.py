@@ -110,6 +110,11 @@ class Metrics(Observer):
         self._refused = counter(
             "refused", "Posts and observations refused, by reason.", "stream", "reason"
         )
+        self._left_out = counter(
+            "left_out",
+            "Parts of acknowledged posts that contradict earlier ones, and are not in the stream.",
+            "stream",
+        )
         self._replacing = gauge(
             "replacing_rows",
             "Rows held in place of earlier copies that another source has posted; of one worker.",
@@ -214,6 +219,10 @@ class Metrics(Observer):
         """Posts or observations were refused. ``reason`` is a word of the program (the slug of a
         problem, the name of a check), never a text from outside."""
         self._refused.labels(self._stream(stream), reason).inc(count)
+
+    def left_out(self, stream: str) -> None:
+        """A part of an acknowledged post contradicts what was there, and is not in the stream."""
+        self._left_out.labels(self._stream(stream)).inc()
 
     def replacing(self, stream: str, rows: int) -> None:
         """So many rows of sources stand in place of what another source has posted."""

@@ -14,6 +14,9 @@ class Observer:
     def refused(self, stream: str, reason: str, count: int = 1) -> None:
         """Something was refused."""
 
+    def left_out(self, stream: str) -> None:
+        """A part of an acknowledged post contradicts what was there, and is not in the stream."""
+
     def observations(self, stream: str, source: str, verdict: str, rows: int) -> None:
         """What became of raw observations."""
 

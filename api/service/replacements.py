@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from api.service.observer import Observer
 from api.service.streams import Stream, Streams
 from api.service.threads import Compute
+from decaysketch.contract.snapshot import Sampled
 from decaysketch.core.verdicts import Identified, count_replacing
 
 __all__ = ["MOST_ROWS", "Replacements"]
@@ -79,7 +80,10 @@ def _replacing(stream: Stream) -> Mapping[str, int] | None:
         source = stream.source(name)
         if source is None:  # dropped since
             continue
-        held[name] = source[0].merged().identified
+        merged = source[0].merged()
+        if not isinstance(merged, Sampled):  # nothing names its rows
+            return dict.fromkeys(stream.source_names, 0)
+        held[name] = merged.identified
         rows += len(held[name].times)
         if rows > MOST_ROWS:
             return None

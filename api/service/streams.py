@@ -23,6 +23,7 @@ from api.errors import (
     UnknownStreamError,
 )
 from api.journal.model import Revocation, Row, StreamRow, Totals
+from api.service.accepted import Accepted, LeftOut
 from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory, Tally
 from api.service.merging import MergeBuffer
 from decaysketch import Snapshot
@@ -59,6 +60,7 @@ class Stream:
         memory: where its rows are counted.
 
     Attributes:
+        accepted: what can be joined, where two sketches of the stream may contradict each other.
         replacing: how many rows of each source stand in place of another's, of those there were
             when they were counted last; None: not yet, or there are too many.
 
@@ -74,6 +76,9 @@ class Stream:
         self._memory = memory or Memory()
         self._tally = Tally(self._memory.resident)
         self._tally.change(table_rows(self.recipe))
+        conflicts = self.recipe.kind.promises.conflicts
+        self.accepted = Accepted(self.recipe) if conflicts else None
+        self._left_out: list[LeftOut] = []
         self._sources: dict[str, _Source] = {}
         self._all = self._new_buffer()
         self._large: set[MergeBuffer] = set()  # of single sources, to be merged
@@ -110,7 +115,8 @@ class Stream:
         return self.decode(body)
 
     def peek_post(self, body: bytes) -> int:
-        """How many rows a body from outside says it has; none of them is decoded.
+        """How many rows a body from outside says it has, and what it takes besides as rows; none of
+        them is decoded.
 
         Raises:
             ObservationsOnlyError: see :meth:`decode_post`.
@@ -118,7 +124,7 @@ class Stream:
         """
         if self.row.id_key is not None:
             raise ObservationsOnlyError(self.name)
-        return peek(body).total
+        return peek(body).cost
 
     # ------------------------------------------------------------- what the journal says happened
 
@@ -126,14 +132,21 @@ class Stream:
         """Take a row of the journal; nothing is merged yet."""
         source = self._source(row.source)
         if row.seq > source.upto:
-            self._add(source, post)  # which may be done twice, should it fail; not to be counted so
+            # This may be done twice, should it fail, and is not to be counted so.
+            self._add(row.source, source, post)
             source.totals = source.totals.plus(row)
 
     def load(self, source: str, merged: Snapshot, totals: Totals, upto: int) -> None:
         """Take a snapshot that holds every row of a source up to ``upto``."""
         entry = self._source(source)
         entry.totals, entry.upto = totals, upto
-        self._add(entry, merged)
+        self._add(source, entry, merged)
+
+    def left_out(self) -> Sequence[LeftOut]:
+        """What was taken since this was asked last and contradicts what was there: it is not in the
+        stream."""
+        out, self._left_out = self._left_out, []
+        return out
 
     def holds(self, source: str, seq: int) -> bool:
         """Whether a snapshot that was loaded holds this row."""
@@ -153,17 +166,29 @@ class Stream:
                 gone.buffer.discard()
             self._large.discard(gone.buffer)
             self._join_again()
+            if self.accepted is not None:  # what was joined with the source may not be without it
+                self._all.discard()
+                self._all = self._new_buffer()
+                parts, out = self.accepted.drop(revocation.source)
+                self._left_out += out
+                for part in parts:
+                    self._all.add(part)
             with self._joining:
                 self._partial_joins.clear()
         self.generation += known != revocation
         return dropped
 
-    def _add(self, source: _Source, sketch: Snapshot) -> None:
-        source.buffer.add(sketch)
-        if source.buffer is not self._all:
-            self._all.add(sketch)
-            if source.buffer.is_large:
-                self._large.add(source.buffer)
+    def _add(self, name: str, source: _Source, sketch: Snapshot) -> None:
+        parts: Sequence[Snapshot] = [sketch]
+        if self.accepted is not None:
+            parts, out = self.accepted.take(name, sketch)
+            self._left_out += out
+        for part in parts:
+            source.buffer.add(part)
+            if source.buffer is not self._all:
+                self._all.add(part)
+                if source.buffer.is_large:
+                    self._large.add(source.buffer)
         self.generation += 1
 
     def _source(self, name: str) -> _Source:
@@ -249,6 +274,11 @@ class Stream:
         revocation = self._revoked.get(source)
         if revocation is not None and revocation.active:
             raise RevokedSourceError(self.name, source)
+
+    def revocation(self, source: str) -> int | None:
+        """Number of the last revocation of a source; None: it never was."""
+        revocation = self._revoked.get(source)
+        return None if revocation is None else revocation.number
 
     @property
     def revoked(self) -> list[str]:

@@ -1,12 +1,13 @@
-"""Every question that sketches answer, each written down once, and how it is asked.
+"""Every question about observations, each written down once; with those of keys, all there are.
 
 An entry of :data:`QUESTIONS` says what an aggregate is asked with, what its answer looks like, what
 that costs, and which function of :mod:`~decaysketch.answers.query` or
 :mod:`~decaysketch.answers.ensemble` it is. Request and answer models of HTTP, functions of SQL, the
 command ``query``, the fields of the page and the tables of documents are derived from it.
 
-A :class:`View` is what can be asked: the samples of one decay and time. :class:`Asked` and its
-neighbours give sketches a method for each question, so that help and type checkers know them.
+A :class:`View` is what can be asked: here the samples of one decay and time; of counters of keys
+see :mod:`~decaysketch.answers.keys`. :class:`Asked` and its neighbours give sketches a method for
+each question, so that help and type checkers know them.
 
 To add a question: its function in ``query.py``; here its entry, and a method beside those of its
 kind. Which families answer it follows from what it needs.
@@ -16,18 +17,27 @@ from __future__ import annotations
 
 import inspect
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
-from typing import Any, ClassVar, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers import ensemble, query
+from decaysketch.answers.asking import (
+    QUESTIONS,
+    View,
+    Views,
+    asked_by,
+    given_to,
+    questions_of,
+    read_predicate,
+)
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.keys import KEY_QUESTIONS
 from decaysketch.answers.query import Function, HeavyHitter, Histogram, Last, Predicate
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
@@ -41,10 +51,12 @@ __all__ = [
     "QUESTIONS",
     "Asked",
     "AskedOfItsDecay",
+    "AskedOfSamples",
     "AskedOfValues",
     "AskedOfWeights",
     "Groups",
     "How",
+    "SampleView",
     "View",
     "Views",
     "questions_of",
@@ -54,24 +66,11 @@ __all__ = [
 A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Every question by its name, in the order of documents.
-QUESTIONS: dict[str, Question[Any]] = {}
-
-
-def questions_of(*provided: str) -> frozenset[str]:
-    """Names of the questions that need nothing but what a family provides.
-
-    Args:
-        provided: of "values", "weights" (apart from values) and "chosen decay".
-    """
-    return frozenset(name for name, each in QUESTIONS.items() if each.needs <= {*provided})
-
-
 # --------------------------------------------------------------------------------------- the view
 
 
-class View:
-    """What can be asked of a sketch under one decay and at one time.
+class SampleView(View):
+    """What can be asked of samples.
 
     Args:
         samples: one for each hash function; at least one.
@@ -86,12 +85,10 @@ class View:
 
     @property
     def now(self) -> int:
-        """The time that is asked about."""
         return self.samples[0].now
 
     @property
     def verified(self) -> Literal["proof", "grid"]:
-        """How it is known that the decay falls: proved, or looked at on a grid of ages."""
         return self.samples[0].verified
 
     @property
@@ -99,16 +96,9 @@ class View:
         """Observations in the samples."""
         return sum(map(len, self.samples))
 
-    @overload
-    def ask(
-        self, question: Question[A], *, confidence: float = ..., combine: Combine = ...,
-        **arguments: Any,
-    ) -> A: ...  # fmt: skip
-
-    @overload
-    def ask(
-        self, question: str, *, confidence: float = ..., combine: Combine = ..., **arguments: Any
-    ) -> Any: ...
+    @property
+    def drawn_s(self) -> float:
+        return len(self.samples) * _DRAW_S + self.rows * _DRAW_ROW_S
 
     def ask(
         self,
@@ -118,31 +108,15 @@ class View:
         combine: Combine = "average",
         **arguments: Any,
     ) -> Any:
-        """The answer to a question.
-
-        Args:
-            question: an entry of :data:`QUESTIONS`, or its name.
-            confidence: of every interval.
-            combine: how the answers of several hash functions make one; see
-                :mod:`decaysketch.answers.ensemble`.
-            arguments: of the question.
-
-        Raises:
-            ParameterError: there is no such question; an argument that it does not have, that is
-                missing or outside of its domain.
-            UnanswerableQueryError: what is asked for was discarded.
-        """
-        question = _question(question)
-        given = _given(question, arguments)
+        question, given = given_to(question, arguments)
         samples = self._read(combine)
         return question.answer(samples, confidence=confidence, combine=combine, **given)
 
     def cost_s(
         self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
     ) -> float:
-        """About so long the processor needs to answer, in seconds."""
-        question = _question(question)
-        given = _given(question, arguments) | {"combine": combine}
+        question, given = given_to(question, arguments)
+        given |= {"combine": combine}
         return sum(question.cost_s(sample, given) for sample in self._read(combine))
 
     def _read(self, combine: Combine) -> Sequence[Sample]:
@@ -151,62 +125,12 @@ class View:
         return self._pooled if combine == "average" else self.samples
 
 
-def _question(question: Question[Any] | str) -> Question[Any]:
-    if isinstance(question, Question):
-        return question
-    try:
-        return QUESTIONS[question]
-    except KeyError:
-        raise ParameterError(
-            f"aggregate is {question!r}; expected one of {', '.join(QUESTIONS)}"
-        ) from None
-
-
-def _given(question: Question[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of a question, predicates read."""
-    known = {argument.name: argument for argument in question.arguments}
-    if unknown := [name for name in arguments if name not in known]:
-        raise ParameterError(f"{question.name} has no argument {unknown[0]!r}")
-    given = {}
-    for name, argument in known.items():
-        if argument.required and name not in arguments:
-            raise ParameterError(f"{question.name} needs {name}")
-        value = arguments.get(name, argument.default)
-        if argument.kind == "predicate" and value is not None:
-            value = _predicate(name, value)
-        if argument.many != "no" and (np.ndim(value) == 0 or isinstance(value, str)):
-            value = [value]
-        given[name] = value
-    if fault := question.check(given):
-        raise ParameterError(fault)
-    return given
-
-
-def _predicate(name: str, given: Any) -> Predicate:
-    """A function of columns as it is; of a text, what it says."""
-    if callable(given):
-        function: Predicate = given
-        return function
-    if not isinstance(given, str):
-        raise ParameterError(f"{name} is {given!r}; expected a text")
-    return read_predicate(given)
-
-
-@lru_cache(maxsize=256)
-def read_predicate(text: str) -> ReadPredicate:
-    """What a text over ``v`` and ``w`` says; the same one is read once, however often it is asked.
-
-    Raises:
-        ParameterError: it says nothing.
-    """
-    return ReadPredicate(text)
-
-
 # ------------------------------------------------------------------------------------------- costs
 
-# Processor seconds, measured on one core with 1,000 to 100,000 rows, rounded: of an answer; of a
-# row that it reads; of a row put in the order of values; of a row and operation of a predicate; of
-# a sampled quantile; of an estimate for each of many values.
+# Processor seconds, measured on one core with 1,000 to 100,000 rows, rounded: of a sample, and of a
+# row in it; of an answer; of a row that it reads; of a row put in the order of values; of a row and
+# operation of a predicate; of a sampled quantile; of an estimate for each of many values.
+_DRAW_S, _DRAW_ROW_S = 1e-4, 10e-9
 _ANSWER_S = 2e-4
 _ROW_S = 30e-9
 _RANKED_ROW_S = 150e-9
@@ -709,6 +633,9 @@ _LAST = _enter(
     )
 )
 
+for _of_keys in KEY_QUESTIONS:
+    _enter(_of_keys)
+
 
 # ----------------------------------------------------------------------------------------- methods
 
@@ -732,46 +659,15 @@ _HOW = [
 
 
 def _asks(question: Question[Any]) -> Callable[[F], F]:
-    """Of a method: the words of its question, and its keywords one by one."""
-
-    def described(method: F) -> F:
-        parts = [inspect.getdoc(method) or question.doc.replace("`", "``"), ""]
-        named = [each for each in question.arguments if each.name in method.__code__.co_varnames]
-        if named:
-            parts += ["Args:", *(f"    {each.name}: {each.doc}" for each in named), ""]
-        parts += ["``now``, ``confidence``, ``combine`` and ``estimator``: see ``at`` and"]
-        parts += [":meth:`decaysketch.answers.questions.View.ask`."]
-        method.__doc__ = "\n".join(parts)
-        signature = inspect.signature(method)
-        own = [each for name, each in signature.parameters.items() if name != "how"]
-        method.__signature__ = signature.replace(parameters=[*own, *_HOW])  # type: ignore[attr-defined]
-        return method
-
-    return described
+    said = (
+        "``now``, ``confidence``, ``combine`` and ``estimator``: see ``at`` and\n"
+        ":meth:`decaysketch.answers.asking.View.ask`."
+    )
+    return asked_by(question, _HOW, said)
 
 
-class Views(ABC):
-    """A sketch that gives views."""
-
-    #: Names of the questions that it answers.
-    questions: ClassVar[frozenset[str]]
-
-    @abstractmethod
-    def at(self, decay: Decay | None, now: int, *, estimator: Any = "stratified") -> View:
-        """What can be asked under a decay, at a time.
-
-        Args:
-            decay: weight of an observation as a function of its age ``now - timestamp``; None where
-                it was fixed when the sketch was built.
-            now: time of the question, in the stream's unit; may lie in the past. Later observations
-                are kept but not counted.
-            estimator: one of the family's.
-
-        Raises:
-            UnanswerableQueryError: the sketch has discarded, at every level, observations that the
-                decay gives weight to.
-            ParameterError: no such decay, time or estimator.
-        """
+class AskedOfSamples(Views):
+    """A sketch that samples are drawn from."""
 
     def _ask(
         self, question: Question[A], decay: Decay | None, now: int, how: How, **arguments: Any
@@ -791,7 +687,7 @@ class Views(ABC):
         return found[0] if np.ndim(given) == 0 else found
 
 
-class Asked(Views):
+class Asked(AskedOfSamples):
     """Questions to every sketch whose decay is chosen when it is asked."""
 
     @_asks(_COUNT)
@@ -916,7 +812,7 @@ class AskedOfValues(Asked):
         return self._ask(_HISTOGRAM, decay, now, how, edges=edges)
 
 
-class AskedOfItsDecay(Views):
+class AskedOfItsDecay(AskedOfSamples):
     """Questions to a sketch whose decay was fixed when it was built."""
 
     @_asks(_SUM)

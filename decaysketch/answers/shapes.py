@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from decaysketch.answers.sample import Sample
-
 __all__ = ["REQUIRED", "SCALAR", "Argument", "Column", "Question", "Rows", "Shape"]
 
 A = TypeVar("A")
@@ -31,7 +29,9 @@ class Argument:
         name: in Python.
         kind: a "number", a "share" (of 0..1), an "integer"; a "predicate", a text over ``v`` and
             ``w`` (:mod:`decaysketch.text.predicate`), or in Python a function of their columns;
-            or a "function" of them, which does not leave the process.
+            a "function" of them, which does not leave the process; "keys", each an integer or a
+            text, in Python also bytes or a tuple, and all as ``update`` takes them; a "flag"; or a
+            "sketch" of another stream, in Python itself, elsewhere whatever stands for it there.
         doc: what it is, a sentence.
         many: whether several may be given; "either" takes one as well.
         least, most, below: bounds of each, where it has such; ``below`` is not one of them.
@@ -44,7 +44,7 @@ class Argument:
     """
 
     name: str
-    kind: Literal["number", "share", "integer", "predicate", "function"]
+    kind: Literal["number", "share", "integer", "predicate", "function", "keys", "flag", "sketch"]
     doc: str
     many: Literal["no", "yes", "either"] = "no"
     least: float | None = None
@@ -71,8 +71,8 @@ class Argument:
 
     @property
     def travels(self) -> bool:
-        """Whether it can be given from outside of the process."""
-        return self.kind != "function"
+        """Whether it can be given from outside of the process, as it is."""
+        return self.kind not in ("function", "sketch")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Column:
     Attributes:
         name: in JSON.
         kind: an "estimate"; a "number" in the type of the stream's values; a plain "float", "time"
-            or "integer".
+            or "integer"; a "key", as it was asked for or found; a "flag".
         doc: what it is, where the name does not say so.
         label: of an estimate in a row: how the row is named, of its other columns.
         sql: its name in SQL.
@@ -90,7 +90,7 @@ class Column:
     """
 
     name: str
-    kind: Literal["estimate", "number", "float", "time", "integer"]
+    kind: Literal["estimate", "number", "float", "time", "integer", "key", "flag"]
     doc: str | None = None
     label: str = ""
     sql: str = ""
@@ -162,13 +162,14 @@ class Question(Generic[A]):
         doc: what it is, a sentence; in the words of Markdown.
         answer: the answer, from the samples of one decay and time, one for each hash function or
             their pool; keyword arguments are ``confidence``, ``combine`` and those of the question.
-        cost_s: about so long the processor needs to read it from one sample, with its arguments,
-            ``combine`` among them.
+            Of keys: from the view, without ``combine``.
+        cost_s: about so long the processor needs to read it from one sample, or a view of keys,
+            with its arguments, ``combine`` among them.
         shape: of the answer.
         parts: the parts of an answer as its shape names them: estimates, numbers and lists of rows.
         arguments: what it is asked with; one of them at most is leading.
         needs: what a family must provide to be asked: "values" of observations, apart from their
-            "weights"; a "chosen decay".
+            "weights"; a "chosen decay"; counters of "keys".
         check: why arguments that are each in their domain are none together, or None.
         most: so many estimates may the answer hold.
         sql: its name in SQL.
@@ -177,7 +178,7 @@ class Question(Generic[A]):
     name: str
     doc: str
     answer: Callable[..., A]
-    cost_s: Callable[[Sample, Arguments], float]
+    cost_s: Callable[[Any, Arguments], float]
     shape: Shape
     parts: Callable[[A, Arguments], dict[str, Any]]
     arguments: tuple[Argument, ...] = ()
@@ -196,6 +197,16 @@ class Question(Generic[A]):
         return next((each for each in self.arguments if each.leading), None)
 
     @property
+    def of_keys(self) -> bool:
+        """Whether it is asked of counters of keys, not of samples of rows."""
+        return "keys" in self.needs
+
+    @property
     def travelling(self) -> Sequence[Argument]:
         """Arguments that can be given from outside of the process."""
         return [each for each in self.arguments if each.travels]
+
+    @property
+    def travels(self) -> bool:
+        """Whether it can be asked from outside of the process, by what it is given as it is."""
+        return all(each.travels or not each.required for each in self.arguments)

@@ -40,6 +40,7 @@ from decaysketch.answers.questions import (
     AskedOfValues,
     AskedOfWeights,
     How,
+    SampleView,
     View,
     questions_of,
 )
@@ -492,7 +493,7 @@ class Sampler(Asked, Sketch, Generic[P]):
 
     def at(self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified") -> View:
         """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`."""
-        return View([self.sample(decay, now=now, estimator=estimator)])
+        return SampleView([self.sample(decay, now=now, estimator=estimator)])
 
 
 class SumSampler(AskedOfWeights, Sampler[SumParams]):

@@ -4,12 +4,16 @@ A delivery log says for each row *when* the thing happened, *what* identifies it
 weighs and measures, and which way this copy came. :class:`ColumnMapping` names those columns,
 :class:`KeyedBuilder` folds tables into one sketch per key (per path, per source, ...), and
 :func:`merge_blobs` joins sketches that are bytes already. A sketch does not depend on order,
-partition or duplication, so the parts may be cut anywhere and built anywhere.
+partition or duplication, so the parts may be cut anywhere and built anywhere; but of keys, below.
 
 What is built follows from what it is built with (:mod:`decaysketch.families`): ``SketchParams``
 give a :class:`~decaysketch.DecaySketch`, ``SumParams`` and ``MedianParams`` the samplers of
 :mod:`decaysketch.asyncwindow`, and ``recipe_of(SketchParams(...), decay)`` a sketch of one integral
-decay.
+decay, ``ECMParams`` collections of :mod:`decaysketch.ecm`.
+
+Events of keys, which nothing names, are counted as often as they stand in the log, for the *site*
+that they came from. The state of a site replaces an older one, so here a log is cut by whole sites,
+or each part of it is counted under an epoch of its own (:mod:`decaysketch.batch.sites`).
 
 :func:`partial_builder` and :func:`file_builder` make the functions that Spark runs in its executors
 to build, :func:`partition_merger` the one that merges rows in the order of their keys,
@@ -52,6 +56,7 @@ from decaysketch.batch.keyed import (
 )
 from decaysketch.batch.mapping import ColumnMapping
 from decaysketch.batch.merging import TALLY_FIELDS, merge_blobs, partition_merger
+from decaysketch.batch.sites import epoch_of
 from decaysketch.families import BuiltWith
 
 __all__ = [
@@ -66,6 +71,7 @@ __all__ = [
     "FileSplit",
     "KeyedBuilder",
     "RowFilter",
+    "epoch_of",
     "file_builder",
     "file_refusal_finder",
     "key_fields",

@@ -19,7 +19,7 @@ from decaysketch.batch.filters import ColumnStatistics, RowFilter
 from decaysketch.batch.keyed import KeyedBuilder
 from decaysketch.batch.mapping import ColumnMapping
 from decaysketch.errors import ObservationError, ParameterError
-from decaysketch.families import BuiltWith, Params
+from decaysketch.families import BuiltWith, Params, recipe_of
 
 __all__ = [
     "REFUSAL_FIELDS",
@@ -48,22 +48,27 @@ def partial_builder(
     only: RowFilter | None = None,
     refused: Literal["raise", "count"] = "raise",
     memory_bytes: int | None = None,
+    epoch: int = 0,
 ) -> BatchFunction:
     """A function from batches of a log to partial sketches, one for each key in those batches.
 
-    Digests, which a merge makes anew, are null.
+    Digests, which a merge makes anew, are null. Of a family that counts by site a call is to be
+    given all rows of each key and site that it is given, in the order of keys.
     """
 
     def build_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         builder = KeyedBuilder(
-            params, mapping, keys, now=now, only=only, refused=refused, memory_bytes=memory_bytes
-        )
+            params, mapping, keys, now=now, only=only, refused=refused, memory_bytes=memory_bytes,
+            epoch=epoch,
+        )  # fmt: skip
         for batch in batches:
             builder.add(batch)
-            if builder.full:
+            if builder.full and builder.sited:
+                yield from builder.finished(digests=False)
+            elif builder.full:
                 yield from builder.batches(digests=False)
                 builder.clear()
-        yield from builder.batches(digests=False)
+        yield from builder.batches(digests=False, forget=True)
 
     return build_partials
 
@@ -103,7 +108,15 @@ def file_builder(
     ``only`` takes are not read. The files must be readable where the function runs. The last splits
     and row groups come first: logs are mostly written in the order of time, and the latest rows
     turn away most of those before them.
+
+    Raises:
+        ParameterError: a family that counts by site, whose rows may stand in several splits.
     """
+    if (recipe := recipe_of(params)).kind.input.sited:
+        raise ParameterError(
+            f"the family {recipe.family!r} counts by site; its rows are read by partial_builder, "
+            "all of a site by one call"
+        )
 
     def build_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         builder = KeyedBuilder(
@@ -131,7 +144,9 @@ def file_builder(
 
 def _read_split(split: FileSplit, builder: KeyedBuilder) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of the columns that are needed, each with the row of the file it starts with."""
-    with open_parquet(split.path, (*builder.mapping.ids, *builder.keys)) as file:
+    with open_parquet(
+        split.path, (*builder.mapping.ids, *builder.mapping.key, *builder.keys)
+    ) as file:
         schema = file.schema_arrow
         for name in builder.columns:
             if name not in schema.names:

@@ -16,6 +16,7 @@ from decaysketch.batch.columns import Entry, is_binary, is_text
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log
 from decaysketch.batch.numbering import KeyNumbers
+from decaysketch.batch.sites import by_code
 from decaysketch.contract.many import HeldByKey, Many
 from decaysketch.core.params import check_integer
 from decaysketch.errors import ParameterError, TimeUnitWarning
@@ -43,6 +44,7 @@ _ROWS_AT_A_TIME = 1 << 17  # retained rows, of sketches held together, and
 _KEYS_AT_A_TIME = 1 << 13  # keys handed on at once
 _BYTES_OF_A_SKETCH = 60_000  # with its first room for rows
 _BYTES_OF_A_HELD_ROW = 48
+_BYTES_OF_SITES = 4_000  # of a sketch by site, before it holds anything
 _LEAST_MEMORY = 1 << 20
 
 
@@ -98,6 +100,10 @@ class KeyedBuilder:
         only: the rows that are taken; the others are as if they were not there.
         refused: "raise" for a row that no sketch can take, or leave it out and "count" it.
         memory_bytes: about how much memory to use before :attr:`full`; None: no limit.
+        site: where the family counts by site and the mapping has no column of sites, the one that
+            all rows are counted for.
+        epoch: which of the beginnings of their sites rows are of; one of its own for each part of
+            a log that is built by itself (:func:`decaysketch.batch.epoch_of`).
 
     Raises:
         ParameterError: the parameters, the mapping and ``now`` do not belong together, or
@@ -105,6 +111,7 @@ class KeyedBuilder:
 
     Attributes:
         recipe: what every sketch is built by.
+        sited: whether the family counts by site.
         doubt: why the times are hardly of their unit, once there were such; None: there were none.
             A :class:`~decaysketch.TimeUnitWarning` says it too, once.
 
@@ -122,6 +129,8 @@ class KeyedBuilder:
         only: RowFilter | None = None,
         refused: Literal["raise", "count"] = "raise",
         memory_bytes: int | None = None,
+        site: str | int = 0,
+        epoch: int = 0,
     ) -> None:
         if refused not in ("raise", "count"):
             raise ParameterError(f"refused is {refused!r}; expected 'raise' or 'count'")
@@ -130,6 +139,17 @@ class KeyedBuilder:
         self.recipe = families.recipe_of(params)
         self.recipe.empty(now)  # what cannot be built is refused before there are rows
         mapping.check(self.recipe)
+        self.sited = self.recipe.kind.input.sited
+        if (site or epoch) and not self.sited:
+            raise ParameterError(
+                f"site is {site!r} and epoch is {epoch}; the family {self.recipe.family!r} does "
+                "not count by site"
+            )
+        if site and mapping.source is not None:
+            raise ParameterError(
+                f"site is {site!r} and source is {mapping.source!r}; expected one of them"
+            )
+        self._site = {"source": site, "epoch": epoch} if self.sited else {}
         self.mapping = mapping
         self.keys = tuple(keys)
         self.now = now
@@ -191,10 +211,10 @@ class KeyedBuilder:
         if self._rows is not None:
             self._rows.add(len(self._numbers), codes, log.columns, log.left_out)
         else:
-            for code, rows in _groups(codes):
+            for code, rows in by_code(codes):
                 if code not in self._sketches:
                     self._sketches[code] = self.recipe.empty(self.now)
-                log.update(self._sketches[code], rows)
+                log.update(self._sketches[code], rows, **self._site)
 
     def _count(self, codes: npt.NDArray[np.int32], log: LogColumns) -> None:
         assert self._numbers is not None
@@ -213,7 +233,8 @@ class KeyedBuilder:
     @property
     def full(self) -> bool:
         """Whether it holds more than ``memory_bytes``; then hand on :meth:`batches` and
-        :meth:`clear`."""
+        :meth:`clear`. Of a family that counts by site, where that would count a site in two parts
+        of one name: hand on what is :meth:`finished`."""
         if self.memory_bytes is None or self._numbers is None:
             return False
         if self._nbytes() <= self.memory_bytes:
@@ -230,6 +251,8 @@ class KeyedBuilder:
         total = self._counts.nbytes + self._numbers.nbytes
         if self._rows is not None:
             return total + self._rows.nbytes
+        if self.sited:
+            return total + sum(_BYTES_OF_SITES + each.nbytes for each in self._sketches.values())
         capacity = int(self.recipe.params.capacity)
         # What a bag of retained rows grows to: some times what it keeps, which grows with the
         # logarithm of the rows.
@@ -265,25 +288,49 @@ class KeyedBuilder:
         columns = [column.to_pylist() for column in self._numbers.keys(0, len(self._numbers))]
         return list(zip(*columns, strict=True)) if columns else [()]
 
-    def batches(self, *, digests: bool = True) -> Iterator[pa.RecordBatch]:
+    def batches(self, *, digests: bool = True, forget: bool = False) -> Iterator[pa.RecordBatch]:
         """The sketches as rows: the key columns, then :data:`RESULT_FIELDS`.
 
         Args:
             digests: False leaves the digests null, for sketches that are merged right away.
+            forget: let go of sketches that were handed on, which may take more memory then than
+                before; :meth:`clear` has to be called before there are more rows.
         """
         if self._numbers is None:
             return
         if self._rows is None:
             for start in range(0, len(self._numbers), _SKETCHES_AT_A_TIME):
                 stop = min(start + _SKETCHES_AT_A_TIME, len(self._numbers))
-                sketches = [self._sketches[code] for code in range(start, stop)]
-                blobs = pa.array([sketch.to_bytes() for sketch in sketches], pa.binary())
-                named = [sketch.digest() for sketch in sketches] if digests else None
-                yield self._batch(start, blobs, named)
+                yield self._encoded(start, stop, digests, forget)
             return
         for start, stop in self._rows.ranges(_ROWS_AT_A_TIME, _KEYS_AT_A_TIME):
             many = self._rows.sketches(start, stop)
             yield self._batch(start, blobs_of(many), many.digests() if digests else None)
+
+    def finished(self, *, digests: bool = True) -> Iterator[pa.RecordBatch]:
+        """Hand on, and forget, all keys but the last one: all that are complete, where rows come in
+        the order of their keys; as rows like those of :meth:`batches`."""
+        if self._numbers is None or len(self._numbers) < 2 or self._rows is not None:
+            return
+        last = len(self._numbers) - 1
+        key, sketch = self._numbers.keys(last, last + 1), self._sketches[last]
+        counts = self._counts[last : last + 1].copy()
+        for start in range(0, last, _SKETCHES_AT_A_TIME):
+            stop = min(start + _SKETCHES_AT_A_TIME, last)
+            yield self._encoded(start, stop, digests, forget=True)
+        self.clear()
+        self._numbers = KeyNumbers(self._fields)
+        self._numbers.number(pa.Table.from_arrays(key, schema=pa.schema(self._fields)))
+        self._sketches[0], self._counts = sketch, counts
+
+    def _encoded(self, start: int, stop: int, digests: bool, forget: bool) -> pa.RecordBatch:
+        blobs, named = [], []
+        for code in range(start, stop):
+            sketch = self._sketches.pop(code) if forget else self._sketches[code]
+            blobs.append(sketch.to_bytes())
+            if digests:
+                named.append(sketch.digest())
+        return self._batch(start, pa.array(blobs, pa.binary()), named if digests else None)
 
     def _batch(self, start: int, blobs: pa.Array, digests: list[str] | None) -> pa.RecordBatch:
         assert self._numbers is not None
@@ -294,21 +341,6 @@ class KeyedBuilder:
             [*self._numbers.keys(start, stop), *counts, blobs, named],
             schema=pa.schema([*self._fields, *RESULT_FIELDS]),
         )
-
-
-def _groups(codes: npt.NDArray[np.int32]) -> Iterator[tuple[int, slice | Int64Array]]:
-    """Each number that occurs with its rows, in their order: a slice, or an array of indices."""
-    counts = np.bincount(codes)
-    occurring = np.flatnonzero(counts)
-    if len(occurring) == 1:
-        yield int(occurring[0]), slice(None)
-        return
-    # A stable sort of 16-bit integers is a radix sort.
-    narrow = np.uint16 if len(counts) <= 1 << 16 else np.int32
-    order = np.argsort(codes.astype(narrow), kind="stable")
-    ends = np.cumsum(counts)
-    for code in occurring.tolist():
-        yield code, order[ends[code] - counts[code] : ends[code]]
 
 
 def blobs_of(many: Many) -> pa.Array:
@@ -329,12 +361,14 @@ def sketches_by_key(
     keys: Sequence[str] = (),
     *,
     now: int | None = None,
+    site: str | int = 0,
+    epoch: int = 0,
 ) -> dict[Key, Any]:  # of the class that ``params`` stand for, whatever its questions
     """One sketch for each distinct key of a table.
 
     Args:
         table: a delivery log, in any order, with any number of copies.
-        params, mapping, keys, now: see :class:`KeyedBuilder`.
+        params, mapping, keys, now, site, epoch: see :class:`KeyedBuilder`.
 
     Returns:
         The sketches by key: a tuple with one entry for each key column.
@@ -342,6 +376,6 @@ def sketches_by_key(
     Raises:
         ObservationError, ParameterError: see :class:`KeyedBuilder` and :meth:`KeyedBuilder.add`.
     """
-    builder = KeyedBuilder(params, mapping, keys, now=now)
+    builder = KeyedBuilder(params, mapping, keys, now=now, site=site, epoch=epoch)
     builder.add(table)
     return builder.sketches

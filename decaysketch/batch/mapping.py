@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +21,23 @@ from decaysketch.batch.columns import (
 )
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.refusals import Refusals
+from decaysketch.batch.sites import Sites, by_code, read_sites
 from decaysketch.core.arrays import Column
+from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.observations import TIME_LIMIT, observation_ids
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import dated, doubt, unit_in_name
 from decaysketch.core.time_units import NANOSECONDS
-from decaysketch.errors import ParameterError
+from decaysketch.errors import ObservationError, ParameterError
 from decaysketch.families import BuiltWith, Params, Recipe, Sketch, recipe_of
 
 __all__ = ["ColumnMapping", "LogColumns", "doubt_of_log"]
 
 Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
 BoolArray = npt.NDArray[np.bool_]
+
+_WORDS = "keys"  # the argument of ``update`` whose column is of hashes
 
 
 class LogColumns(NamedTuple):
@@ -41,7 +46,8 @@ class LogColumns(NamedTuple):
     Attributes:
         table: the rows that were read: those that the filter takes.
         columns: arguments of the sketch's ``update``; rows that are refused have some in them that
-            would not be.
+            would not be. Keys are hashed.
+        sites: the sites that rows are counted for, where there is a column of them.
         missing: bool, rows without a value.
         fallback: bool, rows whose time is the fallback.
         refusals: rows that are refused.
@@ -54,6 +60,7 @@ class LogColumns(NamedTuple):
     fallback: BoolArray
     refusals: Refusals
     elements: bool
+    sites: Sites | None = None
 
     @property
     def refused(self) -> BoolArray:
@@ -64,13 +71,25 @@ class LogColumns(NamedTuple):
         """Rows that no sketch is fed."""
         return self.refused | self.missing if self.elements else self.refused
 
-    def update(self, sketch: Sketch, rows: slice | Int64Array) -> None:
-        """Feed some of the rows, a slice or indices."""
+    def update(self, sketch: Sketch, rows: slice | Int64Array, **options: Any) -> None:
+        """Feed some of the rows, a slice or indices; options are those of ``update``."""
         left_out = self.left_out
         taken = rows
         if left_out.any():
             taken = np.arange(len(left_out))[rows][~left_out[rows]]
-        sketch.update(**{name: column[taken] for name, column in self.columns.items()})
+        if self.sites is None:
+            self._feed(sketch, taken, options)
+            return
+        codes = self.sites.codes[taken]
+        for code, some in by_code(codes):
+            of_site = some if isinstance(taken, slice) else taken[some]
+            self._feed(sketch, of_site, options | {"source": self.sites.names[code]})
+
+    def _feed(self, sketch: Sketch, rows: slice | Int64Array, options: dict[str, Any]) -> None:
+        given: dict[str, Any] = {name: column[rows] for name, column in self.columns.items()}
+        if _WORDS in given:
+            given[_WORDS] = HashedKeys(given[_WORDS])
+        sketch.update(**given, **options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +102,16 @@ class ColumnMapping:
         ids: the columns that together identify the thing, such as (source, sequence number):
             integers, text or bytes. Never a column that differs between copies. A sampler needs
             none.
-        source: who sent it: integers, text or bytes. With ``sequence`` the name of an element, for
-            samplers only.
+        key: the columns that together are the key whose events are counted: integers, text or
+            bytes. Only where keys are counted; nothing names a single event there.
+        source: who sent it: integers, text or bytes. With ``sequence`` the name of an element of a
+            sampler. Where rows are counted for a site, the site: integers from 0, or text; None:
+            all rows are of one.
         sequence: integers by which a source numbers what it sends.
         value: the measured number; null is a missing value. None: every value is missing. A sampler
-            needs it.
-        weight: integers 0..max_weight. None: every weight is 1. A sampler takes none.
+            needs it, and a key has none.
+        weight: integers 0..max_weight. None: every weight is 1. A sampler takes none. Of events of
+            keys any integers from 0.
         fallback_time: a time for rows whose ``time`` is null, such as the arrival.
         time_unit: unit of times that are plain numbers ("ns", "us", "ms", "s", "min", "h", "d");
             None: the stream's own. Where the stream's unit is coarser, times are rounded down.
@@ -96,6 +119,7 @@ class ColumnMapping:
 
     time: str
     ids: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
     source: str | None = None
     sequence: str | None = None
     value: str | None = None
@@ -104,8 +128,9 @@ class ColumnMapping:
     time_unit: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.ids, str):
-            raise ParameterError(f"ids is {self.ids!r}; expected a tuple of column names")
+        for name in ("ids", "key"):
+            if isinstance(given := getattr(self, name), str):
+                raise ParameterError(f"{name} is {given!r}; expected a tuple of column names")
         if self.time_unit is not None and self.time_unit not in NANOSECONDS:
             raise ParameterError(
                 f"time_unit is {self.time_unit!r}; expected one of {', '.join(NANOSECONDS)}"
@@ -115,8 +140,8 @@ class ColumnMapping:
     def columns(self) -> tuple[str, ...]:
         """The columns that are read, each once."""
         named = (
-            self.time, self.fallback_time, *self.ids, self.source, self.sequence, self.value,
-            self.weight,
+            self.time, self.fallback_time, *self.ids, *self.key, self.source, self.sequence,
+            self.value, self.weight,
         )  # fmt: skip
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
@@ -127,14 +152,24 @@ class ColumnMapping:
 
         Raises:
             ParameterError: without ids where rows are named by these; without source and sequence
-                where they are named so; without a value where that is required, or with a weight
-                where rows have none.
+                where they are named so; without a key where that is counted, or with one where it
+                is not; without a value where that is required, or with one, or a weight, where rows
+                have none.
         """
         kind = recipe_of(params).kind.input
+        if kind.named_by != "key" and self.key:
+            raise ParameterError(f"key is {self.key!r}; expected none: the sketch counts no keys")
         if kind.named_by == "ids":
             if not self.ids:
                 raise ParameterError(
                     f"ids is {self.ids!r}; expected the columns that identify an observation"
+                )
+        elif kind.named_by == "key":
+            if not self.key or self.ids or self.sequence is not None:
+                raise ParameterError(
+                    f"key is {self.key!r}, ids is {self.ids!r} and sequence is {self.sequence!r}; "
+                    "expected the columns of the key that is counted, and nothing that names an "
+                    "event"
                 )
         elif self.source is None or self.sequence is None:
             raise ParameterError(
@@ -144,7 +179,9 @@ class ColumnMapping:
             )
         if kind.value == "required" and self.value is None:
             raise ParameterError("value is None; expected a column: a sampler samples values")
-        if kind.weight_bound is None and self.weight is not None:
+        if kind.value == "none" and self.value is not None:
+            raise ParameterError(f"value is {self.value!r}; expected None: events have none")
+        if kind.weight_bound is None and not kind.weighted and self.weight is not None:
             raise ParameterError(f"weight is {self.weight!r}; expected None: elements have none")
 
     def read(
@@ -186,8 +223,11 @@ class ColumnMapping:
                 ),
             )  # fmt: skip
         columns["timestamps"] = timestamps
-        elements = recipe.kind.input.value == "required"
-        return LogColumns(table, columns, missing, fallback, refusals, elements)
+        kind, sites = recipe.kind.input, None
+        if kind.sited and self.source is not None:
+            sites = read_sites(table, self.source, refusals)
+        elements = kind.value == "required"
+        return LogColumns(table, columns, missing, fallback, refusals, elements, sites)
 
     def _observations(
         self, table: pa.Table, recipe: Recipe, refusals: Refusals
@@ -199,6 +239,8 @@ class ColumnMapping:
             keys = (id_column(table, name, refusals) for name in self.ids)
             assert isinstance(params, SketchParams)  # as ``named_by`` says
             columns["ids"] = observation_ids(*keys, params=params)
+        elif kind.named_by == "key":
+            columns[_WORDS] = self._words(table, params, refusals)
         elif self.source is not None and self.sequence is not None:  # which :meth:`check` has seen
             columns["source"] = source_column(table, self.source, refusals)
             numbers = column_of(table, self.sequence)
@@ -209,9 +251,15 @@ class ColumnMapping:
             missing = nulls_of(column)
             values = numbers_of(column, self.value, params, refusals)
             _refuse_outside(values, kind.value_bound, self.value, params, refusals)
-        if kind.value == "optional" and missing.any():  # else such rows are left out
-            values = np.ma.MaskedArray(values, mask=missing)
-        columns["values"] = values
+        if kind.value == "none":  # so none is missing
+            missing = np.zeros(rows, dtype=bool)
+        else:
+            if kind.value == "optional" and missing.any():  # else such rows are left out
+                values = np.ma.MaskedArray(values, mask=missing)
+            columns["values"] = values
+        if kind.weighted and self.weight is not None:
+            weights = integers_of(column_of(table, self.weight), self.weight, refusals)
+            columns["weights"] = _refuse_negative(weights, self.weight, refusals)
         if kind.weight_bound is not None:
             columns["weights"] = np.ones(rows, dtype=np.int64)
             if self.weight is not None:
@@ -219,6 +267,26 @@ class ColumnMapping:
                 _refuse_outside(weights, kind.weight_bound, self.weight, params, refusals)
                 columns["weights"] = weights
         return columns, missing
+
+    def _words(self, table: pa.Table, params: Params, refusals: Refusals) -> UInt64Array:
+        """The words that keys are counted by; 0 of those that are refused."""
+        keys = [id_column(table, name, refusals) for name in self.key]
+        given: Any = tuple(keys) if len(keys) > 1 else keys[0]
+        named = ", ".join(self.key)
+        try:
+            return words_of(params, given)
+        except ObservationError as fault:
+            if isinstance(given, tuple) or not isinstance(given, np.ndarray):
+                refusals.refuse_column(named, f"cannot be keys: {fault}")
+                return np.zeros(table.num_rows, np.uint64)
+        faults: dict[int, str] = {}
+        _find_faults(params, given, 0, faults)
+        bad = np.zeros(table.num_rows, dtype=bool)
+        bad[list(faults)] = True
+        refusals.refuse(bad, named, lambda row: (faults[row], given[row].item()))
+        words = np.zeros(table.num_rows, np.uint64)
+        words[~bad] = words_of(params, given[~bad])
+        return words
 
     def _chosen(
         self, table: pa.Table, params: Params, only: RowFilter
@@ -340,6 +408,35 @@ def doubt_of_log(
     if named in (None, unit) or mapping.time_unit is not None or dated(unit, newest) is not None:
         return None
     return f"{source} are read in {unit}, and its name ends like that of one in {named}"
+
+
+def words_of(params: Params, keys: Any) -> UInt64Array:
+    """What keys are counted by, of parameters of a family that counts them."""
+    words: UInt64Array = params.words_of(keys)  # type: ignore[attr-defined]  # as ``named_by`` says
+    return words
+
+
+def _find_faults(params: Params, keys: Column, start: int, faults: dict[int, str]) -> None:
+    """Keys that are none, by halving: O(faults log rows) calls."""
+    try:
+        words_of(params, keys)
+    except ObservationError as fault:
+        if len(keys) == 1:
+            faults[start] = str(fault).partition(" ")[2]  # behind the name of the row
+            return
+        half = len(keys) // 2
+        _find_faults(params, keys[:half], start, faults)
+        _find_faults(params, keys[half:], start + half, faults)
+
+
+def _refuse_negative(weights: Int64Array, name: str, refusals: Refusals) -> Int64Array:
+    """Weights that no parameter bounds; 0 of those that are refused."""
+    bad = (weights < 0) | (weights >= TIME_LIMIT)
+    refusals.refuse(
+        bad, name,
+        lambda row: (f"is {weights[row]}; expected 0 to 2^62 - 1", int(weights[row])),
+    )  # fmt: skip
+    return np.where(bad, 0, weights) if bad.any() else weights
 
 
 def _refuse_outside(

@@ -71,9 +71,16 @@ def build(
     id_columns: Annotated[
         str, typer.Option(help="Columns that together identify an observation, with commas.")
     ] = "id",
+    key_columns: Annotated[
+        str, typer.Option(help="Columns that together are the key, where keys are counted.")
+    ] = "key",
     source_column: Annotated[
-        str, typer.Option(help="Who sent the element, where sources number them.")
-    ] = "source",
+        str | None,
+        typer.Option(
+            help="Who sent the element, where sources number them: source if not given. Where keys "
+            "are counted, the site: none if not given."
+        ),
+    ] = None,
     sequence_column: Annotated[
         str, typer.Option(help="Integers by which a source numbers its elements; likewise.")
     ] = "sequence",
@@ -107,6 +114,14 @@ def build(
     now: Annotated[
         int | None, typer.Option(help="A time to tell sketches that have a clock.")
     ] = None,
+    site: Annotated[
+        str | None,
+        typer.Option(help="Where keys are counted: the site of all rows, 0 if not given."),
+    ] = None,
+    epoch: Annotated[
+        int,
+        typer.Option(help="Likewise: another one for each part of a site's rows, built by itself."),
+    ] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -126,11 +141,13 @@ def build(
         else:
             recipe = recipe_from_options(family, params, decay, id_key, parameters, _DEFAULTS)
         mapping = mapping_from_options(
-            recipe, ids=id_columns, source=source_column, sequence=sequence_column,
+            recipe, ids=id_columns, key=key_columns, source=source_column, sequence=sequence_column,
             time=time_column, fallback_time=fallback_time_column, value=value_column,
             weight=weight_column, time_unit=column_unit,
         )  # fmt: skip
-        builder = KeyedBuilder(recipe, mapping, keys, now=now)
+        builder = KeyedBuilder(
+            recipe, mapping, keys, now=now, site=0 if site is None else site, epoch=epoch
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TimeUnitWarning)  # said below, as a line
             _read(builder, logs, format)

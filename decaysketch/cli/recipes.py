@@ -197,7 +197,8 @@ def mapping_from_options(
     recipe: Recipe,
     *,
     ids: str,
-    source: str,
+    key: str,
+    source: str | None,
     sequence: str,
     time: str,
     fallback_time: str | None,
@@ -205,14 +206,20 @@ def mapping_from_options(
     weight: str | None,
     time_unit: str | None,
 ) -> ColumnMapping:
-    """What the columns of a log mean to a family; names of columns, empty for none."""
-    numbered = recipe.kind.input.named_by == "sequence"
+    """What the columns of a log mean to a family; names of columns, empty for none. Those that the
+    family has no use for are left out. A source that is not given is the column of that name where
+    sources number their elements, and none where rows are counted by site."""
+    taken = recipe.kind.input
+    numbered, counted = taken.named_by == "sequence", taken.named_by == "key"
+    if source is None:
+        source = "source" if numbered else ""
     return ColumnMapping(
         time=time,
-        ids=() if numbered else names(ids),
-        source=(source or None) if numbered else None,
+        ids=names(ids) if taken.named_by == "ids" else (),
+        key=names(key) if counted else (),
+        source=(source or None) if numbered or taken.sited else None,
         sequence=(sequence or None) if numbered else None,
-        value=value or None,
+        value=None if taken.value == "none" else value or None,
         weight=weight or None,
         fallback_time=fallback_time or None,
         time_unit=time_unit,

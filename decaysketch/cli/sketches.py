@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,9 +38,18 @@ __all__ = ["inspect", "merge", "query"]
 _SHOWN = 20  # rows of a table, where as many are found as there are values
 
 
+def _can_ask(question: Question[Any]) -> bool:
+    """Whether a text says all of it; a file may stand for a sketch."""
+    return all(
+        each.travels or not each.required or each.kind == "sketch" for each in question.arguments
+    )
+
+
 def _example(question: Question[Any]) -> str:
     """How it is asked."""
     leading = question.leading
+    if leading is not None and leading.kind == "sketch":
+        return f"{question.name}:FILE"
     if leading is None or not leading.travels:
         return question.name
     if leading.kind == "predicate":
@@ -108,12 +118,13 @@ def _facts(path: Path, id_key: bytes | None) -> dict[str, Any]:
     sketch = _open(path, id_key)
     size, stats = path.stat().st_size, sketch.stats()
     complete = stats.complete_since
-    fixed = getattr(sketch, "decay", None)
+    fixed, sites = getattr(sketch, "decay", None), getattr(sketch, "sources", None)
     return {
         "family": families.family_of(path.read_bytes()),
         "params": sketch.params.to_dict(),
         **({} if fixed is None else {"decay": fixed.to_dict()}),
         "fingerprint": sketch.params.fingerprint.hex(),
+        **({} if sites is None else {"sites": list(sites)}),
         "rows": len(sketch),
         "levels": len(complete),
         "watermarks": list(complete),
@@ -136,6 +147,9 @@ def _two_columns(facts: dict[str, Any]) -> Table:
             text = human_bytes(value)
         elif name in ("params", "decay"):
             text = ", ".join(f"{key}={each}" for key, each in value.items())
+        elif name == "sites":
+            listed = ", ".join(map(str, value[:_SHOWN]))
+            text = f"{len(value):,}: {listed}{', ...' if len(value) > _SHOWN else ''}"
         elif name in ("oldest", "newest", "clock"):
             text = told(facts["params"]["time_unit"], value)
         else:
@@ -151,7 +165,7 @@ def query(
     sketch: Annotated[Path, typer.Argument(help="A sketch file.")],
     aggregates: Annotated[
         list[str],
-        typer.Argument(help=f"{', '.join(map(_example, QUESTIONS.values()))}."),
+        typer.Argument(help=f"{', '.join(map(_example, filter(_can_ask, QUESTIONS.values())))}."),
     ],
     decay: Annotated[
         list[str] | None,
@@ -172,7 +186,8 @@ def query(
 ) -> None:
     """Ask a sketch for aggregates under one or more decays; each answer has its interval."""
     with reporting_errors():
-        opened = _open(sketch, read_id_key(id_key_file))
+        id_key = read_id_key(id_key_file)
+        opened = _open(sketch, id_key)
         chosen: list[tuple[str, decays.Decay | None]] = [
             (text, parse_decay(text, opened.params.time_unit)) for text in decay or ()
         ]
@@ -189,7 +204,9 @@ def query(
         answers: list[dict[str, Any]] = []
         caveats: dict[str, None] = {}
         table = Table("aggregate", "decay", "value", "lower", "upper", "exact", "rows")
-        questions = [_read(opened, aggregate) for aggregate in aggregates]
+        questions = [_read(opened, aggregate, id_key) for aggregate in aggregates]
+        if any(question.of_keys for _, question, _ in questions):
+            table.add_column("surely at most")
         for name, given in chosen or [("none", decays.none())]:
             view = opened.at(given, time)
             for asked in questions:
@@ -201,14 +218,18 @@ def query(
                     answers.append({"aggregate": label, "decay": name, **extra, **content})
                 for label, extra, estimate in shown:
                     if estimate is None:
-                        cells = (
+                        known = (
                             number(each) if each is not None else "" for each in extra.values()
                         )
-                        table.add_row(label, name, " at ".join(cells), "", "", "yes", "")
+                        table.add_row(label, name, " at ".join(known), "", "", "yes", "")
                         continue
                     interval = (estimate.value, estimate.lower, estimate.upper)
                     exact = "yes" if estimate.exact else ""
-                    table.add_row(label, name, *map(number, interval), exact, number(estimate.rows))
+                    cells = [*map(number, interval), exact, number(estimate.rows)]
+                    if any(question.of_keys for _, question, _ in questions):
+                        sure = estimate.sure_upper
+                        cells.append("" if sure is None else number(sure))
+                    table.add_row(label, name, *cells)
                     caveats |= dict.fromkeys(
                         f"{label}: {caveat}: {CAVEATS[caveat]}" for caveat in estimate.caveats
                     )
@@ -240,16 +261,17 @@ Asked = tuple[str, Question[Any], dict[str, Any]]
 Answers = list[tuple[str, dict[str, Any], Estimate | None]]
 
 
-def _read(sketch: Sketch, aggregate: str) -> Asked:
+def _read(sketch: Sketch, aggregate: str, id_key: bytes | None) -> Asked:
     """What a text asks of a sketch."""
     name, _, text = aggregate.partition(":")
-    if name not in sketch.questions:
-        listed = ", ".join(each for each in QUESTIONS if each in sketch.questions)
+    offered = [each for each in QUESTIONS if each in sketch.questions and _can_ask(QUESTIONS[each])]
+    if name not in offered:
+        listed = ", ".join(offered)
         raise CommandError(
             f"aggregate is {name!r}; expected one of {listed} for a {type(sketch).__name__}"
         )
     try:
-        return aggregate, QUESTIONS[name], _argument(QUESTIONS[name], text)
+        return aggregate, QUESTIONS[name], _argument(QUESTIONS[name], text, id_key)
     except ValueError as fault:
         raise CommandError(f"aggregate {aggregate!r}: {fault}") from None
 
@@ -263,7 +285,9 @@ def _ask(view: View, asked: Asked, confidence: float) -> Answers:
     for row in [] if rows is None else parts[rows.name]:
         assert rows is not None
         named = {
-            each.name: number(row[each.name]) for each in rows.keys if row[each.name] is not None
+            each.name: str(row[each.name]) if each.kind == "key" else number(row[each.name])
+            for each in rows.keys
+            if row[each.name] is not None
         }
         keys = {each.name: row[each.name] for each in rows.keys}
         if not rows.estimates:
@@ -280,24 +304,41 @@ def _ask(view: View, asked: Asked, confidence: float) -> Answers:
 _ESTIMATED = {field.name for field in fields(Estimate)}
 
 
-def _argument(question: Question[Any], text: str) -> dict[str, Any]:
+def _argument(question: Question[Any], text: str, id_key: bytes | None) -> dict[str, Any]:
     """What stands after the colon."""
     leading = question.leading
+    if leading is not None and leading.kind == "sketch":
+        return {leading.name: _open(Path(text), id_key)}
     if leading is None or not leading.travels:
         if text:
             raise ValueError(f"it takes no argument, not {text!r}")
         return {}
     if leading.kind == "predicate":
         return {leading.name: read_predicate(text)}
+    if leading.kind == "keys":
+        return {leading.name: _keys(text)}
     read = float if leading.kind == "share" else _number
     if leading.many == "no":
         return {leading.name: read(text)}
     return {leading.name: [read(part) for part in text.split(",")]}
 
 
+def _keys(text: str) -> list[Any]:
+    """Keys with commas between them, each an integer where it is one, else a text; or JSON, in
+    which lists are tuples: ``["12", ["JFK", "LAX"]]``."""
+    if text.startswith("["):
+        given = json.loads(text)
+        return [tuple(each) if isinstance(each, list) else each for each in given]
+    return [int(part) if _is_integer(part) else part for part in text.split(",")]
+
+
+def _is_integer(text: str) -> bool:
+    return text.strip().lstrip("+-").isdecimal()
+
+
 def _number(text: str) -> float | int:
     """An integer where it is one, which may have more digits than a float64 holds."""
-    return int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
+    return int(text) if _is_integer(text) else float(text)
 
 
 def _shown(asked: Asked) -> int | None:

@@ -194,7 +194,11 @@ class Reader:
 
     def byte(self, field: str) -> int:
         """The next byte, as a number."""
-        return self.take(1, field)[0]
+        at = self.at
+        if at >= len(self.body):
+            return self.take(1, field)[0]  # which says what is missing
+        self.at = at + 1
+        return self.body[at]
 
     def varint(self, field: str) -> int:
         """An unsigned number below 2^64, in the fewest bytes."""

@@ -55,22 +55,31 @@ class Input:
 
     Attributes:
         named_by: "ids", which the columns that identify an observation are hashed to, by parameters
-            that are or derive from ``SketchParams``; or "sequence", the number that a source gave
-            it.
-        value: whether a row without a value is an observation all the same.
+            that are or derive from ``SketchParams``; "sequence", the number that a source gave it;
+            or "key": rows are events of a key (an integer, a text, bytes, or a tuple of these), and
+            nothing names a single one, so a row that comes again counts again. What is idempotent
+            there is the delivery of a state.
+        value: whether a row without a value is an observation all the same; "none": rows have none.
         value_bound: the parameter that values, integers from 0, do not exceed, and a row of value 0
             is no observation; None: values are numbers of the stream's ``value_type``.
-        weight_bound: the parameter that weights do not exceed; None: rows have no weight.
+        weight_bound: the parameter that weights do not exceed; None: rows have no weight, but where
+            they are weighted.
+        weighted: whether rows may have a weight, an integer from 1, that no parameter bounds.
+        sited: whether rows are counted for a site: ``update(..., source=, epoch=)``. All rows of
+            one site and epoch are counted by one builder; parts of it, counted apart, conflict or
+            replace each other.
         clock: whether a sketch is told times, by which it forgets.
         decay: whether a query chooses the decay, or it is fixed when a sketch is built.
         age_bound: the parameter that the ages which a chosen decay gives weight to do not exceed,
             where it is set; None: they may be any.
     """
 
-    named_by: Literal["ids", "sequence"]
-    value: Literal["optional", "required"]
+    named_by: Literal["ids", "sequence", "key"]
+    value: Literal["optional", "required", "none"]
     value_bound: str | None = None
     weight_bound: str | None = None
+    weighted: bool = False
+    sited: bool = False
     clock: bool
     decay: Literal["query", "fixed"]
     age_bound: str | None = None
@@ -85,11 +94,15 @@ class Promises:
             sketch must be delivered exactly once, which nobody here promises.
         canonical: equal sets of observations give equal bytes.
         lossless: a merge holds what a single sketch of all would hold.
+        conflicts: two sketches of one stream may contradict each other, so that merging raises a
+            ``ConflictingSketchError``, or finds more than there is room for, and changes nothing.
+            Who promises to keep a sketch must try the merge before.
     """
 
     idempotent: bool
     canonical: bool
     lossless: bool
+    conflicts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +113,13 @@ class Head:
         family: name of the kind of sketch.
         capacity: rows kept for each level.
         rows: of each copy, in order.
+        beside: what it takes in memory besides its rows, as rows.
     """
 
     family: str
     capacity: int
     rows: tuple[int, ...]
+    beside: int = 0
 
     @classmethod
     def of(cls, family: str, header: Header) -> Self:
@@ -115,6 +130,11 @@ class Head:
     def total(self) -> int:
         """Rows of all copies together."""
         return sum(self.rows)
+
+    @property
+    def cost(self) -> int:
+        """What it takes in memory, as rows."""
+        return self.total + self.beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ A family says how rows come in, which bags hold them and what a snapshot of them
 here: rows given one by one wait until somebody reads (:mod:`decaysketch.core.pending`), bags are
 merged, shrunk and trimmed (:mod:`decaysketch.core.bags`), and what is held is read from a snapshot,
 which is kept until something changes. A family that keeps its rows in something else than bags
-overrides what speaks of them: ``params``, ``clock``, ``nbytes``, ``trim``, ``_absorb``,
-``_lower_capacity`` and the length.
+overrides what speaks of them: ``params``, ``clock``, ``nbytes``, ``trim``, ``_take``
+(or ``_absorb``), ``_lower_capacity``, ``_flush`` and the length.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import IncompatibleSketchError
 
-__all__ = ["Sketch", "Stats"]
+__all__ = ["Held", "Sketch", "Stats"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,80 @@ class Stats:
     complete_since: tuple[int | None, ...]
 
 
-class Sketch(Views, Summarized):
-    """A mergeable summary of the observations of a stream. Not safe to use from two threads.
+class Held(Views, Summarized):
+    """What is read from a snapshot, which is kept until something changes: bytes, digests, copies.
 
-    Equal sketches hold the same state under the same parameters. Copies and pickles hold the state
+    Equal ones hold the same state under the same parameters. Copies and pickles hold the state
     alone: what was fed is counted anew.
     """
+
+    _snapshot: Snapshot | None = None  # of what is held, once asked for
+
+    @property
+    @abstractmethod
+    def params(self) -> BuildParams:
+        """Build parameters; ``params.capacity`` is the capacity in force."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: State) -> Self:
+        """One that holds a state, which must be one that such a one had."""
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Fold in the single rows gathered so far; they were validated one by one."""
+
+    @abstractmethod
+    def _freeze(self) -> Snapshot:
+        """A snapshot of what is held."""
+
+    @abstractmethod
+    def _is_like(self, other: object) -> bool:
+        """Whether it may be equal."""
+
+    def _changed(self) -> None:
+        """What is held is another than that of the snapshot."""
+        self._snapshot = None
+
+    def snapshot(self) -> Snapshot:
+        """What is held now, immutable, to be read from any thread. O(rows) after a change, else
+        O(1)."""
+        self._flush()
+        if self._snapshot is None:
+            self._snapshot = self._freeze()
+        return self._snapshot
+
+    def to_bytes(self) -> bytes:
+        """Canonical bytes: equal states give equal bytes on every platform."""
+        return self.snapshot().to_bytes()
+
+    def digest(self) -> str:
+        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
+        return self.snapshot().digest
+
+    def copy(self) -> Self:
+        """An independent sketch with the same state."""
+        return type(self).from_state(self.snapshot().held)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Callable[[State], Self], tuple[State]]:
+        return type(self).from_state, (self.snapshot().held,)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same state under the same parameters."""
+        if not (isinstance(other, Held) and self._is_like(other)):
+            return NotImplemented
+        return bool(self.params == other.params) and self.digest() == other.digest()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+
+class Sketch(Held):
+    """A mergeable summary of the observations of a stream. Not safe to use from two threads."""
 
     #: Class of the snapshots. Sketches of one such class and one class of parameters merge.
     snapshot_type: ClassVar[type[Snapshot]]
@@ -68,7 +136,6 @@ class Sketch(Views, Summarized):
     _bags: Sequence[Retained]  # what holds the rows, one for each hash function
     _pending: Waiting  # rows that were validated one by one
     _fed = _too_late = 0  # rows given to ``update``, and those of them after ``not_after``
-    _snapshot: Snapshot | None = None  # of the rows as they are, once asked for
 
     # --------------------------------------------------------------------- of each family its own
     # Columns and options are those of the family, by its own names and types: so ``Any``.
@@ -89,11 +156,6 @@ class Sketch(Views, Summarized):
     def stats(self) -> Stats:
         """What was fed and what is held. O(rows)."""
 
-    @classmethod
-    @abstractmethod
-    def from_state(cls, state: State) -> Self:
-        """A sketch that holds a state, which must be one that a sketch of this kind had."""
-
     @abstractmethod
     def _empty(self) -> Self:
         """A sketch of the same stream and capacity that has seen nothing."""
@@ -102,20 +164,12 @@ class Sketch(Views, Summarized):
     def _fold(self, *columns: Any) -> None:
         """Put pending rows into the bags."""
 
-    @abstractmethod
-    def _freeze(self) -> Snapshot:
-        """A snapshot of what the bags hold."""
-
     def _differences(self, other: Sketch | Snapshot) -> Differences:
         """All that must agree for a merge and does not, as ``{name: (ours, theirs)}``."""
         if other.params.fingerprint == self.params.fingerprint:
             return {}
         differences: Differences = self.params.differences(other.params)
         return differences
-
-    def _changed(self) -> None:
-        """The rows are others than those of the snapshot."""
-        self._snapshot = None
 
     # ---------------------------------------------------------------------------- what is in force
 
@@ -168,18 +222,21 @@ class Sketch(Views, Summarized):
         Complexity: amortised O(rows of the others).
         """
         for other in others:
-            if not self._is_like(other):
+            if not self._takes(other):
                 name = type(self).__name__
                 article = "an" if name[0] in "AEIO" else "a"
                 raise TypeError(f"cannot merge a {type(other).__name__} into {article} {name}")
             if differences := self._differences(other):
                 raise IncompatibleSketchError(differences)
         self._flush()
-        capacity = min((other.params.capacity for other in others), default=self.params.capacity)
+        capacity = min(each.params.capacity for each in (self, *others))
+        self._take(others, capacity)
+        self._changed()
+
+    def _take(self, others: Sequence[Sketch | Snapshot], capacity: int) -> None:
         if capacity < self.params.capacity:
             self._lower_capacity(capacity)
         self._absorb(others)
-        self._changed()
 
     def _absorb(self, others: Sequence[Sketch | Snapshot]) -> None:
         for bag, *theirs in zip(self._bags, *map(_bags_of, others), strict=True):
@@ -187,11 +244,15 @@ class Sketch(Views, Summarized):
 
     def __or__(self, other: Self) -> Self:
         """A new sketch that holds what both saw; neither is changed."""
-        if not (isinstance(other, Sketch) and self._is_like(other)):
+        if not (isinstance(other, Held) and self._takes(other)):
             return NotImplemented
         merged = self._empty()
         merged.merge(self, other)
         return merged
+
+    def _takes(self, other: object) -> bool:
+        """Whether it can be merged into this one, as far as its kind goes."""
+        return self._is_like(other)
 
     def _is_like(self, other: object) -> bool:
         """Whether it is a sketch of this family, or a snapshot of one."""
@@ -229,44 +290,6 @@ class Sketch(Views, Summarized):
         for bag in self._bags:
             bag.trim()
         self._changed()
-
-    # ----------------------------------------------------------------------------- state and bytes
-
-    def snapshot(self) -> Snapshot:
-        """What is held now, immutable, to be read from any thread. O(rows) after a change, else
-        O(1)."""
-        self._flush()
-        if self._snapshot is None:
-            self._snapshot = self._freeze()
-        return self._snapshot
-
-    def to_bytes(self) -> bytes:
-        """Canonical bytes: equal states give equal bytes on every platform."""
-        return self.snapshot().to_bytes()
-
-    def digest(self) -> str:
-        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
-        return self.snapshot().digest
-
-    def copy(self) -> Self:
-        """An independent sketch with the same state."""
-        return type(self).from_state(self.snapshot().held)
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return self.copy()
-
-    def __reduce__(self) -> tuple[Callable[[State], Self], tuple[State]]:
-        return type(self).from_state, (self.snapshot().held,)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both hold the same state under the same parameters."""
-        if not (isinstance(other, Sketch) and self._is_like(other)):
-            return NotImplemented
-        return bool(self.params == other.params) and self.digest() == other.digest()
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
 
 
 def _bags_of(sketch: Sketch | Snapshot) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""One sketch as it was at one moment: what may be read of any family's."""
+"""One sketch as it was at one moment: what may be read of any family's, and of samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers import query
-from decaysketch.answers.questions import View
+from decaysketch.answers.questions import SampleView, View
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.core.bags import Bag
 from decaysketch.core.params import BuildParams
@@ -23,7 +23,7 @@ from decaysketch.errors import UnanswerableQueryError
 if TYPE_CHECKING:
     from decaysketch.contract.sketch import Sketch
 
-__all__ = ["Fed", "OneState", "Snapshot", "State", "Tally", "marks_of"]
+__all__ = ["Fed", "OneState", "Sampled", "Snapshot", "State", "Tally", "marks_of"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -131,24 +131,20 @@ class Snapshot(ABC):
         """What is held and was fed, together."""
         return Tally(len(self), *self.fed, self.oldest, self.newest)
 
-    def _estimated(self) -> Fed:
-        """By a count without decay of all that there is rows of."""
-        assert self.newest is not None, "what discarded something holds something"
-        try:
-            sample = pool(self.samples(none(), self.newest))
-        except UnanswerableQueryError:
-            return Fed(None, False)
-        estimate = query.count(sample)
-        return Fed(estimate.value, estimate.exact)
-
-    def at(self, decay: Decay | None, now: int) -> View:
-        """What can be asked under a decay, at a time; arguments and errors as :meth:`samples`."""
-        return View(self.samples(decay, now))
-
-    @property
     @abstractmethod
-    def identified(self) -> Identified:
-        """Its rows by identity, each at most once; of several hash functions those of one."""
+    def at(self, decay: Decay | None, now: int) -> View:
+        """What can be asked under a decay, at a time.
+
+        Args:
+            decay: chosen by the query; None where the stream's is fixed.
+            now: time of the query.
+
+        Raises:
+            UnanswerableQueryError: what has weight then was discarded, or the time lies before the
+                clock of a fixed decay.
+            ParameterError: a decay that reaches further back than the sketch was built for, or is
+                none that the family takes.
+        """
 
     @abstractmethod
     def to_bytes(self) -> bytes:
@@ -163,6 +159,11 @@ class Snapshot(ABC):
         """A sketch of its own with this state."""
         return self._thaw(self.held)
 
+    def parts(self) -> Sequence[Snapshot]:
+        """What it is the join of, where each may be merged, or refused, without the others; of most
+        families itself alone."""
+        return (self,)
+
     def verdicts(self, *columns: Any, **options: Any) -> npt.NDArray[np.int8]:
         """What ``update`` of a sketch with this state would do with each row of a batch; see
         ``verdicts`` of the sketch."""
@@ -173,22 +174,35 @@ class Snapshot(ABC):
         where the family keeps no bags."""
         return ()
 
+
+class Sampled(Snapshot):
+    """Of a sketch that holds rows, from which samples are drawn."""
+
+    @property
+    @abstractmethod
+    def identified(self) -> Identified:
+        """Its rows by identity, each at most once; of several hash functions those of one."""
+
     @abstractmethod
     def samples(self, decay: Decay | None, now: int) -> list[Sample]:
-        """The weighted sample of each hash function, which every question is answered from.
+        """The weighted sample of each hash function, which every question is answered from;
+        arguments and errors as :meth:`at`."""
 
-        Args:
-            decay: chosen by the query; None where the stream's is fixed.
-            now: time of the query.
+    def at(self, decay: Decay | None, now: int) -> View:
+        return SampleView(self.samples(decay, now))
 
-        Raises:
-            UnanswerableQueryError: what has weight then was discarded at every level, or the time
-                lies before the clock of a fixed decay.
-            ParameterError: a decay that reaches further back than the sketch was built for.
-        """
+    def _estimated(self) -> Fed:
+        """By a count without decay of all that there is rows of."""
+        assert self.newest is not None, "what discarded something holds something"
+        try:
+            sample = pool(self.samples(none(), self.newest))
+        except UnanswerableQueryError:
+            return Fed(None, False)
+        estimate = query.count(sample)
+        return Fed(estimate.value, estimate.exact)
 
 
-class OneState(Snapshot):
+class OneState(Sampled):
     """Of a sketch of one state, with a clock.
 
     Args:

@@ -46,6 +46,7 @@ __all__ = [
     "MIX_ROUNDS",
     "PRIME_LIMIT",
     "EncodedKeys",
+    "HashedKeys",
     "RepeatedKeys",
     "choose_prime",
     "derive",
@@ -113,6 +114,13 @@ class RepeatedKeys(NamedTuple):
 
     entries: Any
     codes: npt.NDArray[np.integer[Any]]
+
+
+class HashedKeys(NamedTuple):
+    """A column of keys that are hashed already: the words that ``words_of`` of the parameters of
+    the stream gave for them. So one column has keys of several kinds."""
+
+    words: UInt64Array
 
 
 class IdMixing(Protocol):

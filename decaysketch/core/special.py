@@ -2,8 +2,9 @@
 
 SciPy has them. It takes longer to import, and more memory, than all of this library, and what
 builds, merges and encodes sketches asks for none of them: SciPy is imported with the first answer,
-and need not be installed where none is given. Of strangers' bytes only :func:`binomial_at_most` is
-asked, which needs nothing.
+and need not be installed where none is given; who does not want the first answer to wait for that
+calls :func:`load` before. Of strangers' bytes only :func:`binomial_at_most` is asked, which needs
+nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["binomial_at_most", "gammaincinv", "gammaln", "log_ndtr", "ndtri"]
+__all__ = ["binomial_at_most", "gammaincinv", "gammaln", "load", "log_ndtr", "ndtri"]
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -31,6 +32,15 @@ def _scipy() -> Any:
             "answers and for_accuracy need scipy: pip install scipy", name=error.name
         ) from error
     return special
+
+
+def load() -> None:
+    """Import what the functions here need, which takes half a second, once.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    _scipy()
 
 
 def ndtri(probability: float) -> float:

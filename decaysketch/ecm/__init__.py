@@ -16,7 +16,7 @@ events have an id, come again or by several ways, or carry values, a
     >>> params = ECMParams.for_accuracy(0.05, 0.1)
     >>> sketch = ECMSketch(params, source="tap-1")
     >>> sketch.update(["ada", "bob", "ada"], [100, 160, 190])
-    >>> sketch.count("ada", ds.decay.window(60), now=200).value
+    >>> sketch.key_count("ada", ds.decay.window(60), now=200).value
     1.0
 """
 

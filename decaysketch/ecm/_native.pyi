@@ -80,3 +80,31 @@ def decayed(
 def compact(
     counters: Counters, sources: Sequence[tuple[_Int64Array, Lists, int | None, int]], steps: int
 ) -> None: ...
+
+class Shape:
+    layers: int
+    cells: int
+    def __init__(
+        self,
+        width: _Int64Array,
+        depth: _Int64Array,
+        slots: _Int64Array,
+        histogram: bool,
+        has_horizon: bool,
+        arrivals: bool,
+    ) -> None: ...
+
+def read_column(data: bytes, start: int, stop: int, numbers: _UInt64Array) -> int: ...
+def measure_lane(
+    shape: Shape, data: bytes, start: int, stop: int, most: int, room: _Int64Array
+) -> tuple[int, int, int] | None: ...
+def read_lane(
+    shape: Shape,
+    data: bytes,
+    start: int,
+    stop: int,
+    first: int,
+    last: int,
+    edge: int,
+    columns: _Int64Array,
+) -> bool: ...

@@ -1,8 +1,8 @@
 """The kernels of the ECM-sketch's cells over NumPy columns: `columns.c`, `updates.c`, `windows.c`,
-`merges.c`."""
+`merges.c`, `lanes.c`."""
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "<stdbool.h>" nogil:
     ctypedef bint bool
@@ -98,10 +98,36 @@ cdef extern from "ecm/cells.h" nogil:
     const ds_ecm_merge_kernels *ds_ecm_merges_at(int level)
     int ds_level()
 
+cdef extern from "ecm/lanes.h" nogil:
+    ctypedef struct ds_ecm_shape:
+        const int64_t *width
+        const int64_t *depth
+        const int64_t *slots
+        int64_t layers, cells
+        bool histogram, has_horizon, arrivals
+
+    ctypedef struct ds_ecm_span:
+        int64_t first, last, edge
+
+    ctypedef struct ds_ecm_extent:
+        int64_t bytes, times, memory
+
+    ctypedef struct ds_ecm_lane_kernels:
+        int64_t (*column)(const uint8_t *, int64_t, int64_t, uint64_t *) noexcept nogil
+        bool (*measure)(
+            const ds_ecm_shape *, const uint8_t *, int64_t, int64_t, int64_t *, ds_ecm_extent *
+        ) noexcept nogil
+        bool (*read)(
+            const ds_ecm_shape *, const uint8_t *, int64_t, const ds_ecm_span *, int64_t, int64_t *
+        ) noexcept nogil
+
+    const ds_ecm_lane_kernels *ds_ecm_lanes_at(int level)
+
 cdef const ds_ecm_column_kernels *of_columns = ds_ecm_columns_at(ds_level())
 cdef const ds_ecm_update_kernels *of_updates = ds_ecm_updates_at(ds_level())
 cdef const ds_ecm_window_kernels *of_windows = ds_ecm_windows_at(ds_level())
 cdef const ds_ecm_merge_kernels *of_merges = ds_ecm_merges_at(ds_level())
+cdef const ds_ecm_lane_kernels *of_lanes = ds_ecm_lanes_at(ds_level())
 
 MOST_ROWS = DS_ECM_MOST_ROWS
 LIMIT = DS_ECM_LIMIT
@@ -460,3 +486,95 @@ def compact(Counters counters not None, sources, int64_t steps):
         PyMem_RawFree(ends)
         PyMem_RawFree(pieces)
         PyMem_RawFree(of)
+
+
+cdef class Shape:
+    """The layers of a stream, root first: int64[layers] each. Immutable."""
+
+    cdef ds_ecm_shape c
+    cdef const int64_t[::1] width, depth, slots
+
+    def __cinit__(
+        self, const int64_t[::1] width, const int64_t[::1] depth, const int64_t[::1] slots,
+        bint histogram, bint has_horizon, bint arrivals,
+    ):
+        cdef int64_t layers = _rows(width.shape[0], _rows(depth.shape[0], slots.shape[0]))
+        cdef int64_t cells = 0, k
+        for k in range(layers):
+            if not (1 <= width[k] < 1 << 32 and 1 <= depth[k] <= DS_ECM_MOST_ROWS):
+                raise ValueError(f"{depth[k]} rows of {width[k]} cells")
+            if not 2 <= slots[k] < 1 << 22:
+                raise ValueError(f"{slots[k]} slots")
+            cells += width[k] * depth[k]
+        if not 1 <= layers <= 65 or width[0] != 1 or depth[0] != 1:
+            raise ValueError(f"{layers} layers, of which the first is to have one cell")
+        self.width, self.depth, self.slots = width, depth, slots
+        self.c = ds_ecm_shape(
+            &width[0], &depth[0], &slots[0], layers, cells, histogram, has_horizon, arrivals
+        )
+
+    @property
+    def layers(self):
+        return self.c.layers
+
+    @property
+    def cells(self):
+        return self.c.cells
+
+
+cdef int64_t _size_of(const uint8_t[::1] data, int64_t start, int64_t stop) except -1:
+    if not 0 <= start <= stop <= data.shape[0]:
+        raise ValueError(f"bytes {start} to {stop} of {data.shape[0]}")
+    return stop - start
+
+
+def read_column(
+    const uint8_t[::1] data not None, int64_t start, int64_t stop, uint64_t[::1] numbers
+):
+    """Fill a column with packed numbers; returns the end of their bytes, or -1 where they are not
+    flawless."""
+    cdef int64_t size = _size_of(data, start, stop), count = numbers.shape[0]
+    if not count:
+        return start
+    if not size:
+        return -1
+    with nogil:
+        size = of_lanes.column(&data[0] + start, size, count, &numbers[0])
+    return start + size if size >= 0 else -1
+
+
+def measure_lane(
+    Shape shape not None, const uint8_t[::1] data not None, int64_t start, int64_t stop,
+    int64_t most, int64_t[::1] room,
+):
+    """(bytes on the wire, times, bytes of its cells) of the lane whose layers begin at `start`; None
+    where there is no such lane, or it has more than `most` times. `room` is for two numbers of each
+    cell."""
+    cdef int64_t size = _size_of(data, start, stop)
+    cdef ds_ecm_extent found
+    cdef bint good
+    _rows(2 * shape.c.cells, room.shape[0])
+    if not size:
+        return None
+    with nogil:
+        good = of_lanes.measure(&shape.c, &data[0] + start, size, most, &room[0], &found)
+    return (found.bytes, found.times, found.memory) if good else None
+
+
+def read_lane(
+    Shape shape not None, const uint8_t[::1] data not None, int64_t start, int64_t stop,
+    int64_t first, int64_t last, int64_t edge, int64_t[::1] columns,
+):
+    """Fill the columns of a lane that was measured, and find whether all that can be said of it alone
+    is right: ends of the times of each layer, n and old of each cell, times."""
+    cdef ds_ecm_span span = ds_ecm_span(first, last, edge)
+    cdef int64_t times = columns.shape[0] - shape.c.layers - 2 * shape.c.cells
+    cdef int64_t size = _size_of(data, start, stop)
+    cdef bint good
+    if times < 0:
+        raise ValueError(f"room for {columns.shape[0]} numbers of {shape.c.cells} cells")
+    if first > last or not size:
+        return False
+    with nogil:
+        good = of_lanes.read(&shape.c, &data[0] + start, size, &span, times, &columns[0])
+    return good

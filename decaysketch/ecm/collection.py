@@ -10,6 +10,11 @@ What it promises
     newest clock less the horizon are left out; as that clock only grows, that too is a function of
     the set. Two states of one name of which neither can have become the other, a *fork*, are
     refused with both named, and nothing is chosen.
+Rows
+    A collection also counts for itself: events of a source and epoch, all of which it alone has to
+    count. They wait until somebody reads, or there are 2^22 of them, and are counted in order of
+    time; so their order and their batches say nothing. With a horizon, an entry whose next event is
+    later than its clock by more than that begins anew: nothing of it can be asked any more.
 Answers
     Cells are added over sources: that adds no error, where the order-preserving merge of the paper
     (section 5.1) adds some at each level. :meth:`ECMCollection.compact` merges, to send one state
@@ -23,28 +28,43 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.keys import is_key
+from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.contract.snapshot import Snapshot
+from decaysketch.core.observations import TIME_LIMIT, check_range, check_time
 from decaysketch.core.plausible_times import told
-from decaysketch.core.view import Summarized
+from decaysketch.core.verdicts import Verdict, VerdictArray
 from decaysketch.ecm import sizing, wire
 from decaysketch.ecm.cells import Cells, compact
 from decaysketch.ecm.late import Events
 from decaysketch.ecm.params import ECMParams
 from decaysketch.ecm.questions import AskedOfCells
-from decaysketch.ecm.sketch import ECMSketch, check_identity
+from decaysketch.ecm.sketch import ECMSketch, check_identity, check_sum, read_events
 from decaysketch.ecm.snapshot import ECMSnapshot
-from decaysketch.ecm.state import ECMState, Lane, Source
-from decaysketch.errors import ConflictingSketchError, IncompatibleSketchError, ParameterError
+from decaysketch.ecm.state import CollectionState, ECMState, Lane, Source
+from decaysketch.errors import (
+    CapacityError,
+    ConflictingSketchError,
+    ObservationError,
+    ParameterError,
+)
 
 __all__ = ["ECMCollection"]
 
-Entries = dict[tuple[Source, int], ECMState]
+Name = tuple[Source, int]
+Entries = dict[Name, ECMState]
+
+_MOST_WAITING = 1 << 22  # rows
 
 
-class ECMCollection(AskedOfCells, Summarized):
+class ECMCollection(Sketch, AskedOfCells):
     """The newest states of the sources of a stream.
 
     Args:
@@ -65,21 +85,26 @@ class ECMCollection(AskedOfCells, Summarized):
         >>> south.update(["ada"], [120])
         >>> both = ECMCollection(params, [north, south])
         >>> both.merge(north)  # posted again: nothing changes
-        >>> both.count("ada", ds.decay.window(60)).value
+        >>> both.key_count("ada", ds.decay.window(60)).value
         2.0
     """
+
+    snapshot_type = ECMSnapshot
 
     def __init__(
         self,
         params: ECMParams,
-        members: Iterable[ECMSketch | ECMCollection | ECMSnapshot[Any]] = (),
+        members: Iterable[ECMSketch | ECMCollection | ECMSnapshot] = (),
     ) -> None:
-        super().__init__()
         if not isinstance(params, ECMParams):
             raise ParameterError(f"params are {params!r}; an ECMCollection takes ECMParams")
         self._params = params
+        self._bags = ()
+        self._told: int | None = None
         self._entries: Entries = {}
-        self._snapshot: ECMSnapshot[ECMCollection] | None = None
+        self._builders: dict[Name, ECMSketch] = {}  # of those entries that are counted here
+        self._rows: dict[Name, list[Events]] = {}  # that wait to be counted
+        self._waiting = 0  # so many
         self.merge(*members)
 
     # ----------------------------------------------------------------------------------- what it is
@@ -90,7 +115,7 @@ class ECMCollection(AskedOfCells, Summarized):
 
     @property
     def clock(self) -> int | None:
-        return _newest(self._entries.values())
+        return self.snapshot().clock
 
     @property
     def newest(self) -> int | None:
@@ -108,7 +133,7 @@ class ECMCollection(AskedOfCells, Summarized):
         return self.snapshot().too_late
 
     @property
-    def entries(self) -> Mapping[tuple[Source, int], ECMState]:
+    def entries(self) -> Mapping[Name, ECMState]:
         """States by (source, epoch), in their order."""
         return self.snapshot().entries
 
@@ -120,72 +145,295 @@ class ECMCollection(AskedOfCells, Summarized):
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes now; asking of sources builds their cells."""
-        return sum(state.nbytes for state in self._entries.values())
+        held = sum(state.nbytes for state in self._entries.values())
+        return held + sum(each.nbytes for each in self._builders.values()) + 24 * self._waiting
 
     def __len__(self) -> int:
-        """Entries."""
-        return len(self._entries)
+        """Times that are kept, and events that are held back. O(times) after a change."""
+        return len(self.snapshot())
+
+    def stats(self) -> Stats:
+        return Stats(**self._counted())
 
     def _summary(self) -> dict[str, Any]:
-        params = self._params
+        held, params = self.snapshot(), self._params
         fields: dict[str, Any] = {
             "sources": f"{len(self.sources):,}",
-            "entries": f"{len(self):,}",
-            "seen": f"{self.seen:,}",
+            "entries": f"{len(held.entries):,}",
+            "seen": f"{held.seen:,}",
             "cells": f"{params.depth} x {params.width}",
             "slots": params.slots,
             "kind": params.kind,
         }
-        if self.clock is not None:
-            fields["clock"] = told(params.time_unit, self.clock)
+        if held.clock is not None:
+            fields["clock"] = told(params.time_unit, held.clock)
         return fields
+
+    # ----------------------------------------------------------------------------------------- rows
+
+    def update(
+        self,
+        keys: Any,
+        timestamps: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike = 1,
+        *,
+        source: Source | Sequence[Source] = 0,
+        epoch: int | Sequence[int] | npt.NDArray[np.integer[Any]] = 0,
+        not_after: int | None = None,
+    ) -> None:
+        """Count events of sources: columns, or one event as a key and a plain time.
+
+        All events of one source and epoch are to be counted by one collection, or sketch: states of
+        parts of them conflict, or replace each other.
+
+        Args:
+            keys, timestamps, weights: as of :meth:`ECMSketch.update
+                <decaysketch.ecm.ECMSketch.update>`.
+            source: whose events they are; one, or a column of them.
+            epoch: which of its beginnings; one, or a column.
+            not_after: rows later than this are refused and counted in ``stats().too_late``.
+
+        Raises:
+            ObservationError: as of the sketch. Nothing of the batch was taken.
+            CapacityError: more entries than the capacity; nothing was taken.
+            ParameterError: no such source, epoch or time, times where arrivals are counted, or
+                arrivals of several sources.
+
+        Complexity: O(depth) for each event and layer, and sorting, when they are counted.
+        """
+        if self._params.clock == "arrivals":
+            self._count_arrivals(keys, timestamps, weights, source, epoch)
+            return
+        given = read_events(self._params, keys, timestamps, weights)
+        check_range("timestamps", given.times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        parts = self._by_name(given, source, epoch)
+        if not_after is not None:
+            limit = check_time("not_after", not_after)
+            parts = {name: part.part(part.times <= limit) for name, part in parts.items()}
+        taken = sum(map(len, parts.values()))
+        parts = {name: found for name, part in parts.items() if len(found := part.counted())}
+        self._check_taken(parts)
+        for name, part in parts.items():
+            self._rows.setdefault(name, []).append(part)
+            self._waiting += len(part)
+        self._fed += len(given)
+        self._too_late += len(given) - taken
+        self._changed()
+        if self._waiting >= _MOST_WAITING:
+            self._flush()
+
+    def _count_arrivals(
+        self, keys: Any, timestamps: Any, weights: Any, source: Any, epoch: Any
+    ) -> None:
+        """Count events by their order, which is that of updates."""
+        check_identity(source, epoch)
+        self._check_one([*self._entries, (source, epoch)])
+        builder = self._builder((source, epoch))
+        before = builder.seen
+        builder.update(keys, timestamps, weights)
+        self._builders[source, epoch] = builder
+        self._entries[source, epoch] = builder.state()
+        self._fed += builder.seen - before
+        self._changed()
+
+    @staticmethod
+    def _by_name(given: Events, source: Any, epoch: Any) -> dict[Name, Events]:
+        """Events by whose they are."""
+        if isinstance(source, (str, int)) and isinstance(epoch, int):
+            check_identity(source, epoch)
+            return {(source, epoch): given}
+        columns = []
+        for name, column in (("source", source), ("epoch", epoch)):
+            entries = column.tolist() if isinstance(column, np.ndarray) else column
+            entries = [entries] * len(given) if is_key(entries) else list(entries)
+            if len(entries) != len(given):
+                raise ObservationError(
+                    f"columns have unequal lengths: {name} has {len(entries)} rows, keys has "
+                    f"{len(given)}",
+                    column=name,
+                )
+            columns.append(entries)
+        rows: dict[Name, list[int]] = {}
+        for row, whose in enumerate(zip(*columns, strict=True)):
+            rows.setdefault(whose, []).append(row)
+        for whose in rows:
+            check_identity(*whose)
+        return {whose: given.part(np.array(of, np.intp)) for whose, of in rows.items()}
+
+    def _check_taken(self, parts: Mapping[Name, Events]) -> None:
+        """Refuse events with which a source would have seen 2^62, or for which there is no room."""
+        for name, part in parts.items():
+            before = sum(each.weight for each in self._rows.get(name, ()))
+            if (builder := self._builders.get(name)) is not None:
+                before += builder.seen + builder.too_late
+            elif (state := self._entries.get(name)) is not None:
+                before += state.seen + state.too_late
+            check_sum(before, part.weights)
+        if len(self._entries.keys() | self._rows.keys() | parts.keys()) <= self._params.capacity:
+            return
+        clocks = {name: state.clock for name, state in self._entries.items()}
+        waiting = [(name, each) for name, of in self._rows.items() for each in of]
+        for name, part in [*waiting, *parts.items()]:
+            newest, before_ = int(part.times.max()), clocks.get(name)
+            clocks[name] = newest if before_ is None else max(before_, newest)
+        count = len(_young(clocks, self._told, self._params.horizon))
+        if count > self._params.capacity:
+            raise CapacityError(count, self._params.capacity)
+
+    def _builder(self, name: Name) -> ECMSketch:
+        """What counts for a source here, and goes on from what is known of it."""
+        if (builder := self._builders.get(name)) is not None:
+            return builder
+        if (state := self._entries.get(name)) is not None:
+            return ECMSketch.from_state(state)
+        source, epoch = name
+        return ECMSketch(self._params, source=source, epoch=epoch)
+
+    def _flush(self) -> None:
+        """Count the rows that wait; they were validated when they came."""
+        if not self._rows:
+            return
+        for name, parts in self._rows.items():
+            events, builder = Events.joined(parts).by_time(), self._builder(name)
+            if (begun := self._begins(builder.clock, events)) is not None:
+                builder = ECMSketch(self._params, source=name[0], epoch=name[1])
+                events = events.part(slice(begun, None))
+            builder.take(events)
+            self._builders[name] = builder
+            self._entries[name] = builder.state()
+        self._rows, self._waiting = {}, 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Leave out what two horizons separate from the clock: it would begin anew whenever an
+        event came that could be asked for."""
+        horizon, newest = self._params.horizon, _newest(self._entries.values(), self._told)
+        if horizon is None:
+            return
+        for name, state in list(self._entries.items()):
+            if _is_past(state.clock, newest, 2 * horizon):
+                del self._entries[name]
+                self._builders.pop(name, None)
+
+    def _begins(self, clock: int | None, events: Events) -> int | None:
+        """The last of the events that comes so late that nothing before it can be asked."""
+        if self._params.horizon is None:
+            return None
+        before = events.times[:-1]
+        first = events.times[:1]
+        if clock is not None:
+            before, first = np.maximum(before, clock), np.array([clock])
+        gaps = events.times - np.concatenate([first, before])
+        begun = np.flatnonzero(gaps > self._params.horizon)
+        return int(begun[-1]) if len(begun) else None
+
+    def verdicts(
+        self,
+        keys: Any,
+        timestamps: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike = 1,
+        *,
+        source: Source | Sequence[Source] = 0,
+        epoch: int | Sequence[int] | npt.NDArray[np.integer[Any]] = 0,
+    ) -> VerdictArray:
+        """Of each row whether it is counted (``RETAINED``), or is no event or older than every lane
+        of its source (``BELOW_WATERMARK``); arguments as :meth:`update`."""
+        self._flush()
+        given = read_events(self._params, keys, timestamps, weights)
+        found = np.full(len(given), Verdict.RETAINED, np.int8)
+        numbered = replace(given, weights=np.arange(len(given)), unit=False)
+        for name, part in self._by_name(numbered, source, epoch).items():
+            counted = self._builder(name).accepts(part)
+            found[part.weights[~counted]] = Verdict.BELOW_WATERMARK
+        found[given.weights == 0] = Verdict.BELOW_WATERMARK
+        return found
+
+    def advance(self, now: int) -> None:
+        """Tell the time, beside those of the sources; it never falls. With a horizon, entries that
+        are past it are left out.
+
+        Raises:
+            ParameterError: no time, or one where arrivals are counted.
+        """
+        now = check_time("now", now)
+        if self._params.clock == "arrivals":
+            raise ParameterError(f"now is {now} and clock is 'arrivals'; only events advance that")
+        if self._told is None or now > self._told:
+            self._told = now
+            self._changed()
 
     # ----------------------------------------------------------------------------------------- join
 
-    def merge(self, *others: ECMSketch | ECMCollection | ECMSnapshot[Any]) -> None:
+    def merge(self, *others: ECMSketch | ECMCollection | Snapshot) -> None:
         """Take in the states of ``others``, of which each is kept where it is the newest of its
         source and epoch. None of them is changed, nor what they go on to count.
 
-        The smallest of the capacities holds afterwards.
+        The smallest of the capacities holds afterwards. States that are past the horizon of the
+        latest clock of all are left out first.
 
         Raises:
             IncompatibleSketchError: naming all parameters that differ.
             ConflictingSketchError: two states of one source and epoch that are a fork.
-            ParameterError: more entries than the capacity, or count-based sketches of several
-                sources.
+            CapacityError: more entries than the capacity.
+            ParameterError: count-based sketches of several sources.
             TypeError: one of them is nothing of an ECM-sketch.
             In any case this collection is as it was.
 
         Complexity: O(entries), and O(times) for each pair of states that could be a fork.
         """
-        entries, capacity = dict(self._entries), self._params.capacity
-        for other in others:
-            if not isinstance(other, (ECMSketch, ECMCollection, ECMSnapshot)):
-                raise TypeError(f"cannot merge a {type(other).__name__} into an ECMCollection")
-            if other.params.fingerprint != self._params.fingerprint:
-                raise IncompatibleSketchError(self._params.differences(other.params))
-            capacity = min(capacity, other.params.capacity)
-            for state in other._states():
+        super().merge(*others)  # type: ignore[arg-type]  # also sketches of one source
+
+    def _takes(self, other: object) -> bool:
+        return isinstance(other, ECMSketch) or self._is_like(other)
+
+    def _take(self, others: Sequence[Any], capacity: int) -> None:
+        held = [each if isinstance(each, ECMSnapshot) else each.snapshot() for each in others]
+        theirs = [each.state for each in held]
+        clocks = [each.told for each in theirs if each.told is not None]
+        told = max(clocks if self._told is None else [*clocks, self._told], default=None)
+        states = [*self._entries.values(), *(one for each in theirs for one in each.entries)]
+        newest = _newest(states, told)
+        entries: Entries = {}
+        for state in states:
+            if not _is_past(state.clock, newest, self._params.horizon):
                 _join(entries, state)
-        entries = _within(entries, self._params.horizon)
         if len(entries) > capacity:
-            raise ParameterError(f"{len(entries)} entries; the capacity is {capacity}")
-        if self._params.clock == "arrivals" and len(entries) > 1:
-            names = list(entries)[:2]
+            raise CapacityError(len(entries), capacity)
+        self._check_one(list(entries))
+        if capacity < self._params.capacity:
+            self._params = self._params.with_capacity(capacity)
+        self._builders = {
+            name: builder
+            for name, builder in self._builders.items()
+            if entries.get(name, self._entries[name]) is self._entries[name]
+        }
+        self._entries, self._told = entries, told
+
+    def _check_one(self, names: Sequence[Name]) -> None:
+        if self._params.clock == "arrivals" and len({*names}) > 1:
             raise ParameterError(
                 f"entries {names[0]} and {names[1]} count arrivals; expected one: how many of one "
                 "are among the last of both depends on how they interleave, which neither keeps"
             )
-        if capacity < self._params.capacity:
-            self._params = self._params.with_capacity(capacity)
-        self._entries = entries
-        self._touched()
 
-    def __or__(self, other: ECMSketch | ECMCollection) -> ECMCollection:
-        """A new collection of the states of both."""
-        if not isinstance(other, (ECMSketch, ECMCollection)):
-            return NotImplemented
-        return ECMCollection(self._params, [self, other])
+    def _empty(self) -> Self:
+        return type(self)(self._params)
+
+    def _fold(self, *columns: Any) -> None:
+        raise AssertionError("rows wait by source")
+
+    def _lower_capacity(self, capacity: int) -> None:
+        count = len(self.entries)
+        if count > capacity:
+            raise CapacityError(count, capacity)
+        self._params = self._params.with_capacity(capacity)
+
+    def trim(self) -> None:
+        """Give back what no state needs: what counts for sources here, the snapshot and what
+        queries have computed. Changes no state. O(1)."""
+        self._flush()
+        self._builders = {}
+        self._changed()
 
     def drop(self, source: Source) -> int:
         """Leave out all that came from a source, as where it is revoked; a state of it that is
@@ -194,10 +442,12 @@ class ECMCollection(AskedOfCells, Summarized):
         Returns:
             How many entries that were.
         """
+        self._flush()
         left = {name: state for name, state in self._entries.items() if name[0] != source}
         gone = len(self._entries) - len(left)
         self._entries = left
-        self._touched()
+        self._builders = {n: each for n, each in self._builders.items() if n[0] != source}
+        self._changed()
         return gone
 
     # -------------------------------------------------------------------------------------- compact
@@ -240,7 +490,7 @@ class ECMCollection(AskedOfCells, Summarized):
                 "clock is 'arrivals': count-based windows are not merged, as how many arrivals of "
                 "one source are among the last of all depends on how they interleave"
             )
-        states = self._states()
+        states = list(self.entries.values())
         lanes = [lane for state in states for lane in _lanes_of(state)]
         merges, slack = 0, 0.0
         merged: tuple[Lane, ...] = ()
@@ -264,23 +514,34 @@ class ECMCollection(AskedOfCells, Summarized):
 
     # ------------------------------------------------------------------------------ state and bytes
 
-    def _touched(self) -> None:
-        self._snapshot = None
-        self._changed()
-
-    def _states(self) -> Sequence[ECMState]:
-        return list(self.entries.values())
-
-    def snapshot(self) -> ECMSnapshot[ECMCollection]:
+    def snapshot(self) -> ECMSnapshot:
         """What is held now, immutable, to be read from any thread. O(entries) after a change."""
-        if self._snapshot is None:
-            self._snapshot = ECMSnapshot(self._params, list(self._entries.values()), _thaw)
-        return self._snapshot
+        found = super().snapshot()
+        assert isinstance(found, ECMSnapshot)
+        return found
+
+    def _freeze(self) -> ECMSnapshot:
+        horizon, states = self._params.horizon, self._entries.values()
+        newest = _newest(states, self._told)
+        young = [state for state in states if not _is_past(state.clock, newest, horizon)]
+        if len(young) > self._params.capacity:
+            raise CapacityError(len(young), self._params.capacity)
+        state = CollectionState.of(
+            self._params, young, self._told
+        )  # fmt: skip
+        return ECMSnapshot(state, type(self).from_state)
+
+    def state(self) -> CollectionState:
+        """What is held now, in the words of :mod:`decaysketch.ecm.state`."""
+        return self.snapshot().state
 
     @classmethod
-    def from_snapshot(cls, snapshot: ECMSnapshot[Any]) -> Self:
-        """A collection of its own of the states of a snapshot. O(entries)."""
-        return cls(snapshot.params, [snapshot])
+    def from_state(cls, state: CollectionState) -> Self:
+        """A collection of a state. O(entries)."""
+        collection = cls(state.params)
+        collection._entries = {each.identity: each for each in state.entries}
+        collection._told = state.told
+        return collection
 
     def sketch(self, source: Source, epoch: int) -> ECMSketch:
         """A sketch that goes on from one entry, as its source may that lost its own state.
@@ -288,14 +549,10 @@ class ECMCollection(AskedOfCells, Summarized):
         Raises:
             ParameterError: there is no such entry.
         """
-        state = self._entries.get((source, epoch))
+        state = self.entries.get((source, epoch))
         if state is None:
             raise ParameterError(f"entry is {(source, epoch)!r}, which there is none of")
         return ECMSketch.from_state(state)
-
-    def to_bytes(self) -> bytes:
-        """Canonical bytes: equal sets of states give equal bytes on every platform. O(times)."""
-        return self.snapshot().to_bytes()
 
     @classmethod
     def from_bytes(
@@ -306,42 +563,7 @@ class ECMCollection(AskedOfCells, Summarized):
         Raises:
             CorruptSketchError, IncompatibleSketchError: see :func:`decaysketch.ecm.wire.decode`.
         """
-        found, states = wire.decode(blob, params=params)
-        collection = cls(found)
-        collection._entries = {state.identity: state for state in states}
-        return collection
-
-    def digest(self) -> str:
-        """SHA-256 of all states, in hex: equal for equal collections, whatever the wire version."""
-        return self.snapshot().digest
-
-    def copy(self) -> Self:
-        """An independent collection of the same states."""
-        return type(self)(self._params, [self])
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return self.copy()
-
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[ECMParams, bytes]]:
-        return type(self)._unpickled, (self._params, self.to_bytes())
-
-    @classmethod
-    def _unpickled(cls, params: ECMParams, blob: bytes) -> Self:
-        return cls.from_bytes(blob, params=params)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both hold the same states, with equal parameters."""
-        if not isinstance(other, ECMCollection):
-            return NotImplemented
-        return self.params == other.params and self.digest() == other.digest()
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
-
-
-def _thaw(snapshot: ECMSnapshot[ECMCollection]) -> ECMCollection:
-    return ECMCollection.from_snapshot(snapshot)
+        return cls.from_state(wire.decode(blob, params=params))
 
 
 def _join(entries: Entries, state: ECMState) -> None:
@@ -362,21 +584,25 @@ def _told(state: ECMState) -> str:
     return f"clock {state.clock}, seen {state.seen}, digest {state.digest[:16]}"
 
 
-def _within(entries: Entries, horizon: int | None) -> Entries:
-    """Without those whose clock is past the horizon."""
-    newest = _newest(entries.values())
-    if horizon is None or newest is None:
-        return entries
-    return {
-        name: state
-        for name, state in entries.items()
-        if state.clock is None or state.clock >= newest - horizon
-    }
-
-
-def _newest(states: Iterable[ECMState]) -> int | None:
+def _newest(states: Iterable[ECMState], told: int | None) -> int | None:
+    """The latest clock of all."""
     clocks = [state.clock for state in states if state.clock is not None]
-    return max(clocks, default=None)
+    return max(clocks if told is None else [*clocks, told], default=None)
+
+
+def _is_past(clock: int | None, newest: int | None, horizon: int | None) -> bool:
+    """Whether nothing that was counted up to a clock can be asked any more."""
+    if clock is None or newest is None or horizon is None:
+        return False
+    return clock < newest - horizon
+
+
+def _young(
+    clocks: Mapping[Name, int | None], told: int | None, horizon: int | None
+) -> list[Name]:  # fmt: skip
+    known = [clock for clock in (*clocks.values(), told) if clock is not None]
+    newest = max(known, default=None)
+    return [name for name, clock in clocks.items() if not _is_past(clock, newest, horizon)]
 
 
 def _edge(params: ECMParams, clock: int | None) -> int | None:

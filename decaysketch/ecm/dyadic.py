@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -34,10 +33,11 @@ import numpy.typing as npt
 
 from decaysketch.answers.ensemble import median_deviation
 from decaysketch.answers.estimate import Estimate, check_confidence
+from decaysketch.answers.keys import HeavyKey, HeavyKeys
 from decaysketch.core.special import ndtri
 from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_estimator, is_exact
 from decaysketch.ecm.joins import moment_of
-from decaysketch.ecm.points import Counts, check_word, counts, share_of, total
+from decaysketch.ecm.points import check_word, counts, share_of, total
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 __all__ = ["HeavyKey", "HeavyKeys", "heavy_hitters", "quantile", "range_count", "rank"]
@@ -50,48 +50,6 @@ MOST_KEYS = 1 << 16
 _MOST_NODES = 1 << 22  # of a range in one layer
 _MOST_HEAVY = 512  # nodes of a layer that are taken off
 _CHUNK = 1 << 18  # children looked at together
-
-
-@dataclass(frozen=True, slots=True)
-class HeavyKey:
-    """A key whose count may reach a threshold.
-
-    Attributes:
-        key: the integer.
-        count: its decayed count.
-        certain: its lower end reaches the threshold, too.
-    """
-
-    key: int
-    count: Estimate
-    certain: bool
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class HeavyKeys:
-    """Every key whose count may reach a threshold, largest estimate first.
-
-    Attributes:
-        threshold: decayed count.
-        keys: uint64[m].
-        counts: of these keys.
-        certain: bool[m].
-    """
-
-    threshold: float
-    keys: UInt64Array
-    counts: Counts
-    certain: BoolArray
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __iter__(self) -> Iterator[HeavyKey]:
-        return map(HeavyKey, self.keys.tolist(), self.counts, self.certain.tolist())
-
-    def __repr__(self) -> str:
-        found = f"{len(self)} keys, {np.count_nonzero(self.certain)} of them certain"
-        return f"HeavyKeys({found}, threshold={self.threshold:.6g})"
 
 
 def heavy_hitters(

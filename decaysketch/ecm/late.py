@@ -54,6 +54,12 @@ class Events:
         """Some of the rows."""
         return Events(self.words[rows], self.times[rows], self.weights[rows], self.unit)
 
+    def counted(self) -> Events:
+        """Those of weight 1 and more."""
+        if self.unit or not len(self) or self.weights.min():
+            return self
+        return self.part(self.weights > 0)
+
     @property
     def weight(self) -> int:
         """All weights together, which is below 2^62."""
@@ -89,7 +95,7 @@ class Events:
         )
 
 
-NOTHING = Events(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
+NOTHING = Events(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64), unit=True)
 
 
 def lane_bounds(times: Int64Array, clocks: list[int]) -> list[int]:

@@ -211,7 +211,8 @@ class ECMParams(BuildParams):
 
         Args:
             keys: a column of integers, text or bytes (a list or an array of them); a list of
-                tuples of these, all of one length; or the same as a tuple of columns.
+                tuples of these, all of one length; or the same as a tuple of columns. Or
+                :class:`~decaysketch.core.hashing.HashedKeys`, which are taken as they are.
 
         Returns:
             uint64[n], the same on every platform.
@@ -220,6 +221,8 @@ class ECMParams(BuildParams):
             ObservationError: keys of another type, of several types in a column or of more than
                 1,024 bytes, columns of unequal length, or integers outside of ``key_bits``.
         """
+        if isinstance(keys, hashing.HashedKeys):
+            return keys.words
         if self.key_bits is not None:
             return self._integer_words(keys)
         if isinstance(keys, tuple) and not isinstance(keys, hashing.RepeatedKeys):

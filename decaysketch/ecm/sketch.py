@@ -26,18 +26,18 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.answers.keys import is_key
+from decaysketch.contract.sketch import Held
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT, check_range, check_time, integer_column
 from decaysketch.core.params import check_integer
 from decaysketch.core.plausible_times import told
-from decaysketch.core.view import Summarized
 from decaysketch.ecm import wire
 from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.late import Events, lane_bounds
@@ -47,7 +47,15 @@ from decaysketch.ecm.snapshot import ECMSnapshot
 from decaysketch.ecm.state import ECMState, Lane, Source
 from decaysketch.errors import CorruptSketchError, ObservationError, ParameterError
 
-__all__ = ["ECMSketch", "ECMStats", "Late", "check_identity", "new_epoch"]
+__all__ = [
+    "ECMSketch",
+    "ECMStats",
+    "Late",
+    "check_identity",
+    "check_sum",
+    "new_epoch",
+    "read_events",
+]
 
 Late = Literal["refuse", "now"]
 Int64Array = npt.NDArray[np.int64]
@@ -82,7 +90,7 @@ class ECMStats:
     nbytes: int
 
 
-class ECMSketch(AskedOfCells, Summarized):
+class ECMSketch(Held, AskedOfCells):
     """Decayed counts, joins and heavy hitters of the keys that one source sees.
 
     Args:
@@ -100,14 +108,13 @@ class ECMSketch(AskedOfCells, Summarized):
         >>> from decaysketch.ecm import ECMParams, ECMSketch
         >>> sketch = ECMSketch(ECMParams(width=55, depth=3, slots=10), source="tap-1", epoch=1)
         >>> sketch.update(["ada", "bob", "ada"], [100, 160, 190])
-        >>> sketch.count("ada", ds.decay.window(60)).sure_upper
+        >>> sketch.key_count("ada", ds.decay.window(60)).sure_upper
         1.0
-        >>> sketch.total(ds.decay.window(100))
+        >>> sketch.key_total(ds.decay.window(100))
         Estimate(3, exact, 1 rows)
     """
 
     def __init__(self, params: ECMParams, *, source: Source = 0, epoch: int | None = None) -> None:
-        super().__init__()
         if not isinstance(params, ECMParams):
             raise ParameterError(f"params are {params!r}; an ECMSketch takes ECMParams")
         epoch = new_epoch() if epoch is None else epoch
@@ -125,7 +132,6 @@ class ECMSketch(AskedOfCells, Summarized):
         self._single_keys: list[Any] = []
         self._single_times: list[int] = []
         self._single_weights: list[int] = []
-        self._snapshot: ECMSnapshot[ECMSketch] | None = None
 
     # ----------------------------------------------------------------------------------- what it is
 
@@ -236,7 +242,7 @@ class ECMSketch(AskedOfCells, Summarized):
         self._flush()
         events = self._validated(keys, timestamps, weights)
         if len(events):
-            self._take(events, late)
+            self.take(events, late)
 
     def _gather(self, keys: Any, time: Any, weight: Any, late: Late) -> bool:
         """Let a single plain event wait that is in order; False, with nothing taken, for others.
@@ -261,7 +267,7 @@ class ECMSketch(AskedOfCells, Summarized):
         self._single_weights.append(weight)
         if len(times) >= _ENOUGH:
             self._flush()
-        self._touched()
+        self._changed()
         return True
 
     def _fits(self, key: Any) -> bool:
@@ -277,63 +283,28 @@ class ECMSketch(AskedOfCells, Summarized):
             return
         events = self._validated(self._single_keys, self._single_times, self._single_weights)
         self._single_keys, self._single_times, self._single_weights = [], [], []
-        self._take(events, "refuse")
+        self.take(events)
 
     def _validated(self, keys: Any, timestamps: Any, weights: Any) -> Events:
         """Columns of events in order of time, none of weight 0."""
-        arrivals = self._params.clock == "arrivals"
-        if arrivals is not (timestamps is None):
-            raise ParameterError(
-                f"timestamps are {'given' if arrivals else 'None'} and clock is "
-                f"{self._params.clock!r}; expected {'none' if arrivals else 'one for each key'}"
-            )
-        words = self._params.words_of([keys] if _is_key(keys) else keys)
-        if timestamps is None:
-            times = np.arange(self._seen + 1, self._seen + 1 + len(words), dtype=np.int64)
-        else:
-            times = integer_column("timestamps", timestamps)
-        unit = type(weights) is int and weights == 1
-        each = _ones(len(words)) if unit else integer_column("weights", weights)
-        if each.shape == (1,) and len(words) != 1 and np.ndim(weights) == 0:
-            each = np.full(len(words), each[0], np.int64)
-        for name, column in (("timestamps", times), ("weights", each)):
-            if len(column) != len(words):
-                raise ObservationError(
-                    f"columns have unequal lengths: {name} has {len(column)} rows, keys has "
-                    f"{len(words)}",
-                    column=name,
-                )
-        events = Events(words, times, each, unit).by_time()
-        ends = events.times[:: max(len(times) - 1, 1)]
+        given = read_events(self._params, keys, timestamps, weights, self._seen)
+        events = given.by_time()
+        ends = events.times[:: max(len(given) - 1, 1)]
         if not -TIME_LIMIT <= ends.min(initial=0) <= ends.max(initial=0) <= TIME_LIMIT:
-            check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
-        if not unit:
-            most = 1 if arrivals else _MAX_SEEN
-            check_range("weights", each, 1 if arrivals else 0, most, "2^62 - 1")
-            if len(each) and not each.min():
-                events = events.part(events.weights > 0)
-        self._check_sum(events.weights, 1 if unit else int(each.max(initial=0)))
-        return events
-
-    def _check_sum(self, weights: Int64Array, largest: int) -> None:
-        """Refuse weights with which the sketch would have seen 2^62."""
-        if self._seen + self._too_late + largest * len(weights) <= _MAX_SEEN:
-            return
-        total = self._seen + self._too_late + sum(weights.tolist())
-        if total > _MAX_SEEN:
-            raise ObservationError(
-                f"weights sum up to {total}; expected less than 2^62", column="weights"
-            )
+            check_range("timestamps", given.times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        check_sum(self._seen + self._too_late, events.weights)
+        return events.counted()
 
     # --------------------------------------------------------------------------- holding, and lanes
 
-    def _take(self, events: Events, late: Late) -> None:
-        """Hold back or count events in order of time; see :mod:`decaysketch.ecm.late`."""
+    def take(self, events: Events, late: Late = "refuse") -> None:
+        """Hold back or count events, of which there are some, in order of time, validated and none
+        of weight 0; see :mod:`decaysketch.ecm.late`."""
         hold, before = self._params.hold, self._clock
         newest = int(events.times[-1])
         self._clock = newest if before is None else max(before, newest)
         self._seen += events.weight
-        self._touched()
+        self._changed()
         if not hold:
             self._place(events, late)
             return
@@ -403,31 +374,29 @@ class ECMSketch(AskedOfCells, Summarized):
         self._flush()
         if self._clock is None or now > self._clock:
             self._clock = now
-            self._touched()
+            self._changed()
 
     # ------------------------------------------------------------------------------ state and bytes
 
-    def _touched(self) -> None:
-        self._snapshot = None
-        self._changed()
+    def _is_like(self, other: object) -> bool:
+        return type(other) is type(self)
 
-    def _states(self) -> Sequence[ECMState]:
-        return self.snapshot()._states()
-
-    def snapshot(self) -> ECMSnapshot[ECMSketch]:
+    def snapshot(self) -> ECMSnapshot:
         """What is held now, immutable, to be read from any thread. O(cells) after a change, else
         O(1)."""
-        self._flush()
-        if self._snapshot is None:
-            self._snapshot = ECMSnapshot(self._params, [self._freeze()], _thaw)
-        return self._snapshot
+        found = super().snapshot()
+        assert isinstance(found, ECMSnapshot)
+        return found
 
     def state(self) -> ECMState:
         """What is held now, in the words of :mod:`decaysketch.ecm.state`."""
-        (state,) = self.snapshot().entries.values()
+        state: ECMState = self.snapshot().held
         return state
 
-    def _freeze(self) -> ECMState:
+    def _freeze(self) -> ECMSnapshot:
+        return ECMSnapshot(self._state(), type(self).from_state)
+
+    def _state(self) -> ECMState:
         params, clock = self._params, self._clock
         if self._held and clock is not None:
             self._settle(clock - params.hold)
@@ -461,11 +430,6 @@ class ECMSketch(AskedOfCells, Summarized):
         sketch._held, sketch._waiting = ([state.held] if len(state.held) else []), len(state.held)
         return sketch
 
-    def to_bytes(self) -> bytes:
-        """Canonical bytes, of a collection of one entry: equal states give equal bytes on every
-        platform. O(times)."""
-        return self.snapshot().to_bytes()
-
     @classmethod
     def from_bytes(
         cls, blob: bytes | bytearray | memoryview, *, params: ECMParams | None = None
@@ -476,44 +440,26 @@ class ECMSketch(AskedOfCells, Summarized):
             CorruptSketchError, IncompatibleSketchError: see :func:`decaysketch.ecm.wire.decode`;
                 also where the bytes hold another number of entries than one.
         """
-        _, states = wire.decode(blob, params=params)
-        if len(states) != 1:
+        found = wire.decode(blob, params=params)
+        if len(found.entries) != 1 or found.told is not None:
             raise CorruptSketchError(
-                f"{len(states)} entries; a sketch is one of them, ECMCollection reads several"
+                f"{len(found.entries)} entries; a sketch is one, ECMCollection reads several"
             )
-        return cls.from_state(states[0])
+        return cls.from_state(found.entries[0])
 
-    def digest(self) -> str:
-        """SHA-256 of the state, in hex: equal for equal states, whatever the wire version."""
-        return self.snapshot().digest
-
-    def copy(self) -> Self:
-        """An independent sketch of the same source and epoch with the same state.
-
-        Only one of them may go on: what both count under one name is a fork, which collections
-        refuse.
-        """
-        return type(self).from_state(self.state())
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return self.copy()
-
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[ECMParams, bytes]]:
-        return type(self)._unpickled, (self._params, self.to_bytes())
-
-    @classmethod
-    def _unpickled(cls, params: ECMParams, blob: bytes) -> Self:
-        return cls.from_bytes(blob, params=params)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both hold the same state of the same source and epoch, with equal parameters."""
-        if not isinstance(other, ECMSketch):
-            return NotImplemented
-        return self.params == other.params and self.digest() == other.digest()
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
+    def accepts(self, events: Events) -> npt.NDArray[np.bool_]:
+        """bool[m]: of events in any order, whether :meth:`take` would count them or hold them back,
+        and not refuse them as too late. Changes nothing. O(cells + m log m)."""
+        self._flush()
+        after = self.copy()
+        hold, clock = self._params.hold, self._clock
+        judged = np.ones(len(events), np.bool_)
+        if hold and clock is not None:
+            judged = events.times < clock - hold
+            after._settle(clock - hold)
+        if len(after._lanes) < self._params.lanes:
+            return np.ones(len(events), np.bool_)
+        return ~(judged & (events.times < _time_of(after._lanes[-1])))
 
 
 def new_epoch() -> int:
@@ -541,9 +487,56 @@ def check_identity(source: object, epoch: object) -> None:
     check_integer("epoch", epoch, 0, (1 << 64) - 1)
 
 
-def _thaw(snapshot: ECMSnapshot[ECMSketch]) -> ECMSketch:
-    (state,) = snapshot.entries.values()
-    return ECMSketch.from_state(state)
+def read_events(
+    params: ECMParams, keys: Any, timestamps: Any, weights: Any, seen: int = 0
+) -> Events:
+    """Columns of events as they were given, of weights from 0; times are still to be looked at.
+
+    Args:
+        params: of the stream.
+        keys, timestamps, weights: see :meth:`ECMSketch.update`.
+        seen: how many arrivals there were before, where these are counted.
+
+    Raises:
+        ObservationError, ParameterError: see :meth:`ECMSketch.update`.
+    """
+    arrivals = params.clock == "arrivals"
+    if arrivals is not (timestamps is None):
+        raise ParameterError(
+            f"timestamps are {'given' if arrivals else 'None'} and clock is "
+            f"{params.clock!r}; expected {'none' if arrivals else 'one for each key'}"
+        )
+    words = params.words_of([keys] if is_key(keys) else keys)
+    if timestamps is None:
+        times = np.arange(seen + 1, seen + 1 + len(words), dtype=np.int64)
+    else:
+        times = integer_column("timestamps", timestamps)
+    unit = type(weights) is int and weights == 1
+    each = _ones(len(words)) if unit else integer_column("weights", weights)
+    if each.shape == (1,) and len(words) != 1 and np.ndim(weights) == 0:
+        each = np.full(len(words), each[0], np.int64)
+    for name, column in (("timestamps", times), ("weights", each)):
+        if len(column) != len(words):
+            raise ObservationError(
+                f"columns have unequal lengths: {name} has {len(column)} rows, keys has "
+                f"{len(words)}",
+                column=name,
+            )
+    if not unit:
+        most = 1 if arrivals else _MAX_SEEN
+        check_range("weights", each, 1 if arrivals else 0, most, "2^62 - 1")
+    return Events(words, times, each, unit)
+
+
+def check_sum(seen: int, weights: Int64Array) -> None:
+    """Refuse weights with which so much would come to 2^62."""
+    if seen + int(weights.max(initial=0)) * len(weights) <= _MAX_SEEN:
+        return
+    total = seen + sum(weights.tolist())
+    if total > _MAX_SEEN:
+        raise ObservationError(
+            f"weights sum up to {total}; expected less than 2^62", column="weights"
+        )
 
 
 def _time_of(lane: tuple[Cells, ...]) -> int:
@@ -562,10 +555,3 @@ def _plain(key: Any) -> type[Any] | None:
     """The type of a single key that may wait; None for all others."""
     kind = type(key)
     return kind if kind in (int, str, bytes) else None
-
-
-def _is_key(keys: Any) -> bool:
-    """Whether it is one key, and not columns of keys."""
-    if isinstance(keys, tuple):
-        return all(map(_is_key, keys))
-    return isinstance(keys, (str, bytes)) or not hasattr(keys, "__len__")

@@ -2,101 +2,219 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Any
 
-from decaysketch.ecm import wire
+from decaysketch.answers.keys import AskedOfKeys
+from decaysketch.answers.questions import questions_of
+from decaysketch.contract.snapshot import Fed, Snapshot
+from decaysketch.core.observations import check_time
+from decaysketch.decay import Decay
+from decaysketch.ecm import grids, wire
+from decaysketch.ecm.grids import Estimator, Grid, check_estimator
 from decaysketch.ecm.params import ECMParams
-from decaysketch.ecm.questions import AskedOfCells
-from decaysketch.ecm.state import ECMState, Source, name_of
+from decaysketch.ecm.state import CollectionState, ECMState, Source
+from decaysketch.ecm.view import CellView
+from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 __all__ = ["ECMSnapshot"]
 
-S = TypeVar("S", covariant=True)
+_REMEMBERED = 8  # grids
 
 
-class ECMSnapshot(AskedOfCells, Generic[S]):
-    """An immutable :class:`~decaysketch.ecm.ECMSketch`, or collection; asked like one.
+class ECMSnapshot(AskedOfKeys, Snapshot):
+    """An immutable :class:`~decaysketch.ecm.ECMCollection`, or sketch; asked like one.
 
     Args:
-        params: of the stream.
-        states: of the sources, each with its epoch.
+        held: the state of a collection, or of a sketch, which is one of its only entry.
         thaw: makes one of its own of it.
+
+    Attributes:
+        state: of a collection.
     """
 
+    questions = questions_of("keys", "chosen decay")
+
     def __init__(
-        self,
-        params: ECMParams,
-        states: Sequence[ECMState],
-        thaw: Callable[[ECMSnapshot[S]], S],
-    ) -> None:
-        super().__init__()
-        self._params = params
-        self._thaw = thaw
-        ordered = sorted(states, key=lambda state: (name_of(state.source), state.epoch))
-        #: States by (source, epoch), in their order.
-        self.entries: Mapping[tuple[Source, int], ECMState] = MappingProxyType(
-            {state.identity: state for state in ordered}
-        )
+        self, held: CollectionState | ECMState, thaw: Callable[[Any], Any]
+    ) -> None:  # fmt: skip
+        super().__init__(held, thaw)
+        if isinstance(held, ECMState):
+            held = CollectionState.of(held.params, [held])
+        self.state = held
+        self._grids: dict[tuple[Decay, int, frozenset[Source] | None], Grid] = {}
+        self._asking = threading.Lock()
+
+    # ----------------------------------------------------------------------------------- what it is
 
     @property
     def params(self) -> ECMParams:
-        return self._params
-
-    def _states(self) -> Sequence[ECMState]:
-        return list(self.entries.values())
-
-    def __len__(self) -> int:
-        """Entries."""
-        return len(self.entries)
+        return self.state.params
 
     @cached_property
+    def entries(self) -> Mapping[tuple[Source, int], ECMState]:
+        """States by (source, epoch), in their order."""
+        return MappingProxyType({state.identity: state for state in self.state.entries})
+
+    def __len__(self) -> int:
+        """Times that are kept, and events that are held back. O(times), once."""
+        return len(self.state)
+
+    @property
     def clock(self) -> int | None:
-        clocks = [state.clock for state in self.entries.values() if state.clock is not None]
-        return max(clocks, default=None)
+        return self.state.clock
 
     @cached_property
     def newest(self) -> int | None:
-        """The latest time of an event; None where there is none."""
-        times = [state.newest for state in self.entries.values() if state.newest is not None]
+        times = [state.newest for state in self.state.entries if state.newest is not None]
         return max(times, default=None)
+
+    @cached_property
+    def oldest(self) -> int | None:
+        times = [state.oldest for state in self.state.entries if state.oldest is not None]
+        return min(times, default=None)
 
     @cached_property
     def seen(self) -> int:
         """Weight of all that was counted."""
-        return sum(state.seen for state in self.entries.values())
+        return sum(state.seen for state in self.state.entries)
 
     @property
     def too_late(self) -> int:
         """Weight of all that was older than every lane of its source, and refused."""
-        return sum(state.too_late for state in self.entries.values())
+        return sum(state.too_late for state in self.state.entries)
 
     @property
     def horizon(self) -> int | None:
         """How far back it answers."""
         return self.params.horizon
 
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of all states, in hex: equal for equal ones, whatever the wire version."""
-        digest = hashlib.sha256(self.params.fingerprint)
-        digest.update(self.params.capacity.to_bytes(8, "little"))
-        for state in self.entries.values():
-            digest.update(bytes.fromhex(state.digest))
-        return digest.hexdigest()
+    @property
+    def complete_since(self) -> tuple[int | None, ...]:
+        """The time later than which it answers: the clock less the horizon; None for any."""
+        if self.horizon is None or self.clock is None:
+            return (None,)
+        return (self.clock - self.horizon - 1,)
+
+    @property
+    def fed(self) -> Fed:
+        """All that was counted, where no horizon makes it forget."""
+        return Fed(None, False) if self.horizon is not None else Fed(self.seen, True)
 
     @cached_property
-    def size_bytes(self) -> int:
-        """Length on the wire."""
-        return len(self.to_bytes())
+    def digest(self) -> str:
+        return self.state.digest()
+
+    def parts(self) -> Sequence[Snapshot]:
+        """One of each entry, the first of which was also told what clock this was."""
+        if len(self.state.entries) < 2:
+            return (self,)
+        of_entries = [CollectionState.of(self.params, [each]) for each in self.state.entries]
+        of_entries[0] = CollectionState.of(self.params, of_entries[0].entries, self.state.told)
+        return [ECMSnapshot(each, self._thaw) for each in of_entries]
 
     def to_bytes(self) -> bytes:
         """Canonical bytes: equal states give equal bytes on every platform. O(times)."""
-        return wire.encode(self.params, self.entries.values())
+        return wire.encode(self.state)
 
-    def thaw(self) -> S:
-        """One of its own with this state."""
-        return self._thaw(self)
+    # ---------------------------------------------------------------------------------------- grids
+
+    def grid(
+        self,
+        decay: Decay | None,
+        *,
+        now: int | None = None,
+        sources: Iterable[Source] | None = None,
+    ) -> Grid:
+        """The cells of every layer under a decay and at a time, as arrays; see
+        :class:`~decaysketch.ecm.grids.Grid`.
+
+        Raises:
+            ParameterError: ``decay`` is no decay that falls with the age, or reaches back further
+                than the stream's horizon; ``now`` is no time; a source that there is none of.
+            UnanswerableQueryError: at that time the decay reaches back beyond the horizon.
+
+        Complexity: O(cells log n) for each lane of each source under a window, O(times) under
+        another decay; O(1) when it was asked before.
+        """
+        return self._grid(decay, now, None if sources is None else frozenset(sources))
+
+    def _grid(
+        self, decay: Decay | None, now: int | None, chosen: frozenset[Source] | None
+    ) -> Grid:  # fmt: skip
+        if decay is None:
+            raise ParameterError("decay is None; expected one, chosen by the query")
+        states = self._of(chosen)
+        time = self._time(now)
+        self._check_reach(decay, time)
+        with self._asking:
+            known, key = self._grids, (decay, time, chosen)
+            try:
+                found = known.get(key)
+            except TypeError:  # a decay of somebody's own, which has no hash
+                return self._read(states, decay, time)
+            if found is None:
+                found = self._read(states, decay, time)
+                if len(known) >= _REMEMBERED:
+                    known.pop(next(iter(known)))
+                known[key] = found
+            return found
+
+    def _of(self, chosen: frozenset[Source] | None) -> Iterable[ECMState]:
+        """The states of sources."""
+        if chosen is None:
+            return self.state.entries
+        states = [state for state in self.state.entries if state.source in chosen]
+        if missing := sorted(map(repr, chosen - {state.source for state in states})):
+            raise ParameterError(f"sources name {', '.join(missing)}, which there is none of")
+        return states
+
+    def _read(self, states: Iterable[ECMState], decay: Decay, now: int) -> Grid:
+        params = self.params
+        counters = [state.counters for state in states]
+        return grids.read(
+            counters, params.layers, params.seed, decay, now, key_bits=params.key_bits
+        )
+
+    def _time(self, now: int | None) -> int:
+        if now is None:
+            return 0 if self.clock is None else self.clock
+        return check_time("now", now)
+
+    def _check_reach(self, decay: Decay, now: int) -> None:
+        """Refuse what reaches back beyond the horizon."""
+        horizon, clock = self.params.horizon, self.clock
+        if horizon is None or not isinstance(decay, Decay):
+            return
+        if decay.support > horizon:
+            raise ParameterError(
+                f"{decay!r} gives weight to ages up to {decay.support}; the stream's horizon is "
+                f"{horizon}"
+            )
+        if clock is not None and now - int(decay.support) < clock - horizon:
+            raise UnanswerableQueryError(
+                f"{decay!r} reaches back to {now - int(decay.support)} at {now}; expected at least "
+                f"{clock - horizon}, the clock less the horizon"
+            )
+
+    def at(
+        self,
+        decay: Decay | None,
+        now: int | None = None,
+        *,
+        sources: Iterable[Source] | None = None,
+        estimator: Estimator = "debiased",
+    ) -> CellView:
+        """What can be asked under a decay at a time; arguments and errors as :meth:`grid`, and
+
+        Args:
+            estimator: "debiased" (default), or "minimum", the paper's.
+        """
+        check_estimator(estimator)
+        chosen = None if sources is None else frozenset(sources)
+        found = self._grid(decay, now, chosen)
+        lanes = sum(1 + len(state.lanes) for state in self._of(chosen))
+        return CellView(found, self.params.words_of, estimator, lanes)

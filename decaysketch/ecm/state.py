@@ -19,15 +19,20 @@ that it counts (the clock, what was seen, what was refused or moved) is less. Of
 source and epoch the one of the later clock, and of one clock the one that saw more, is the newer,
 and where neither is a prefix of the other there are two of that name: a *fork*, which is refused.
 What is merged of several sources falls in number when one of them leaves; there the clock decides.
+
+*Collections*. What a collection holds is a function of the set of states that were joined, and of
+the latest clock that it was told itself: of each source and epoch the newest state, without those
+whose clock is before the latest clock of all less the horizon.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +44,7 @@ from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.params import ECMParams
 from decaysketch.ecm.ranks import chained, kept_ranks
 
-__all__ = ["CellColumns", "ECMState", "Lane", "LaneColumns", "Source", "name_of"]
+__all__ = ["CellColumns", "CollectionState", "ECMState", "Lane", "LaneColumns", "Source", "name_of"]
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -77,10 +82,7 @@ class CellColumns(NamedTuple):
             some = first_old < offsets[1:]
             old[some] = ranks[first_old[some]]
             times = times[_has(ranks, np.repeat(old, counts))]
-        columns = cls(cells.n.copy(), old, times)
-        for column in columns:
-            column.setflags(write=False)
-        return columns
+        return cls(cells.n.copy(), old, times)
 
     def restored(self, layer: Layer, params: ECMParams, first: int, clock: int) -> Cells:
         """Inverse of :meth:`of`, but for times that no question reaches. O(kept log kept)."""
@@ -97,17 +99,39 @@ def _has(ranks: Int64Array, old: Int64Array) -> BoolArray:
     return (ranks > old) | chained(ranks, old)
 
 
-class LaneColumns(NamedTuple):
-    """A lane as columns.
+@dataclass(frozen=True, slots=True)
+class LaneColumns:
+    """A lane as columns, in one piece: of tiny ones there may be very many.
 
     Attributes:
         first, clock: times of its first and of its last event.
-        layers: root first.
+        numbers: int64[layers + 2 cells + m]: for each layer, root first, where its times end; the
+            ones of each cell of all layers; their old ranks; and m times.
     """
 
     first: int
     clock: int
-    layers: tuple[CellColumns, ...]
+    numbers: Int64Array
+
+    @classmethod
+    def of(cls, first: int, clock: int, layers: Sequence[CellColumns]) -> LaneColumns:
+        """Of columns of each layer, root first. O(times)."""
+        ends = np.cumsum([len(each.times) for each in layers], dtype=np.int64)
+        columns = zip(*((each.n.ravel(), each.old, each.times) for each in layers), strict=True)
+        numbers = np.concatenate([ends, *(part for parts in columns for part in parts)])
+        numbers.setflags(write=False)
+        return cls(first, clock, numbers)
+
+    def layers(self, params: ECMParams) -> Iterator[CellColumns]:
+        """Columns of each layer, root first: views. O(layers)."""
+        shapes, numbers = params.layers, self.numbers
+        cells, start, at = sum(layer.cells for layer in shapes), 0, len(shapes)
+        times = numbers[at + 2 * cells :]
+        for layer, end in zip(shapes, numbers[: len(shapes)].tolist(), strict=True):
+            n = numbers[at : at + layer.cells].reshape(layer.depth, layer.width)
+            old = numbers[at + cells : at + cells + layer.cells]
+            yield CellColumns(n, old, times[start:end])
+            start, at = end, at + layer.cells
 
 
 class Lane:
@@ -121,6 +145,8 @@ class Lane:
         cells: of every layer, root first, not to be changed by anyone; or
         columns: the same as columns.
     """
+
+    __slots__ = ("_cells", "_columns", "_edge", "_lock", "_params")
 
     def __init__(
         self,
@@ -165,30 +191,41 @@ class Lane:
     def seen(self) -> int:
         """Weight of its events."""
         if self._columns is not None:
-            return int(self._columns.layers[0].n[0, 0])
+            return int(self._columns.numbers[len(self._params.layers)])
         assert self._cells is not None
         return self._cells[0].seen
+
+    def __reduce__(self) -> tuple[Callable[..., Lane], tuple[Any, ...]]:
+        return _lane_of, (self._params, self._edge, self.columns)
+
+    @property
+    def kept(self) -> int:
+        """Times that it has, of all cells. O(times), once."""
+        return int(self.columns.numbers[len(self._params.layers) - 1])
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes now."""
         held = 0 if self._cells is None else sum(each.nbytes for each in self._cells)
-        listed = () if self._columns is None else self._columns.layers
-        return held + sum(column.nbytes for layer in listed for column in layer)
+        return held + (0 if self._columns is None else self._columns.numbers.nbytes)
 
     def _restored(self) -> tuple[Cells, ...]:
         columns, params = self._columns, self._params
         assert columns is not None
         return tuple(
             each.restored(layer, params, columns.first, columns.clock)
-            for layer, each in zip(params.layers, columns.layers, strict=True)
+            for layer, each in zip(params.layers, columns.layers(params), strict=True)
         )
 
     def _listed(self) -> LaneColumns:
         assert self._cells is not None
         root = self._cells[0]
-        layers = tuple(CellColumns.of(cells, self._edge) for cells in self._cells)
-        return LaneColumns(_known(root.first), _known(root.clock), layers)
+        layers = [CellColumns.of(cells, self._edge) for cells in self._cells]
+        return LaneColumns.of(_known(root.first), _known(root.clock), layers)
+
+
+def _lane_of(params: ECMParams, edge: int | None, columns: LaneColumns) -> Lane:
+    return Lane(params, edge, columns=columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -206,6 +243,7 @@ class ECMState:
         moved: weight of what was, and was counted at the time of a lane instead.
         merges: levels of compaction that the counters went through; 0 for a source of its own.
         slack: relative error that these put into a count.
+        written: the bytes of its entry, once they were read or written; a cache.
     """
 
     params: ECMParams
@@ -218,6 +256,7 @@ class ECMState:
     moved: int = 0
     merges: int = 0
     slack: float = 0.0
+    written: bytes | None = field(default=None, init=False, repr=False)
 
     @property
     def identity(self) -> tuple[Source, int]:
@@ -237,6 +276,18 @@ class ECMState:
         return self.lanes[0].clock if self.lanes else None
 
     @property
+    def oldest(self) -> int | None:
+        """The earliest time of an event; None where there is none."""
+        times = [lane.columns.first for lane in self.lanes]
+        if len(self.held):
+            times.append(int(self.held.times[0]))
+        return min(times, default=None)
+
+    def __len__(self) -> int:
+        """Times that are kept, and events that are held back. O(times), once."""
+        return sum(lane.kept for lane in self.lanes) + len(self.held)
+
+    @property
     def counters(self) -> Counters:
         """What questions read."""
         held = self.held
@@ -251,7 +302,8 @@ class ECMState:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes now."""
-        return sum(lane.nbytes for lane in self.lanes) + 24 * len(self.held)
+        written = 0 if self.written is None else len(self.written)
+        return sum(lane.nbytes for lane in self.lanes) + 24 * len(self.held) + written
 
     # ------------------------------------------------------------------------------------ versions
 
@@ -280,7 +332,7 @@ class ECMState:
         for lane in self.lanes:
             columns = lane.columns
             digest.update(repr((columns.first, columns.clock)).encode("ascii"))
-            for layer in columns.layers:
+            for layer in columns.layers(self.params):
                 for column in layer:
                     digest.update(column.astype("<i8", copy=False).tobytes())
         held = self.held
@@ -288,6 +340,57 @@ class ECMState:
         digest.update(held.words.astype("<u8", copy=False).tobytes())
         for column in (held.times, held.weights):
             digest.update(column.astype("<i8", copy=False).tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CollectionState:
+    """The newest states of the sources of a stream; immutable, to be read from any thread.
+
+    Attributes:
+        params: of the stream; the capacity is the one in force.
+        entries: by source and epoch, no two of one name.
+        told: the clock that was told beside them; None where that is no later than the clock of one
+            of them.
+    """
+
+    params: ECMParams
+    entries: tuple[ECMState, ...] = ()
+    told: int | None = None
+
+    @classmethod
+    def of(
+        cls, params: ECMParams, entries: Iterable[ECMState], told: int | None = None
+    ) -> CollectionState:
+        """Of entries in any order, and whatever clock was told."""
+        ordered = tuple(sorted(entries, key=lambda e: (name_of(e.source), e.epoch)))
+        newest = max((e.clock for e in ordered if e.clock is not None), default=None)
+        if told is not None and newest is not None and newest >= told:
+            told = None
+        return cls(params=params, entries=ordered, told=told)
+
+    @cached_property
+    def clock(self) -> int | None:
+        """The latest time that was seen or told."""
+        clocks = [state.clock for state in self.entries if state.clock is not None]
+        return max(clocks, default=None) if self.told is None else self.told
+
+    @cached_property
+    def kept(self) -> int:
+        """Times that are kept, and events that are held back. O(times)."""
+        return sum(map(len, self.entries))
+
+    def __len__(self) -> int:
+        return self.kept
+
+    def digest(self) -> str:
+        """SHA-256 of all that is here, in hex: equal for equal states."""
+        digest = hashlib.sha256(self.params.fingerprint)
+        digest.update(self.params.capacity.to_bytes(8, "little"))
+        if self.told is not None:
+            digest.update(repr((self.told,)).encode("ascii"))
+        for state in self.entries:
+            digest.update(bytes.fromhex(state.digest))
         return digest.hexdigest()
 
 

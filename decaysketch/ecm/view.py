@@ -1,103 +1,112 @@
-"""What can be asked of cells under one decay and at one time: each question as a method."""
+"""What can be asked of cells under one decay and at one time: each question about keys."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.answers.asking import Views
 from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.keys import HeavyKeys, KeyView, is_key
 from decaysketch.ecm import dyadic, joins, points
-from decaysketch.ecm.dyadic import MOST_KEYS, HeavyKeys
 from decaysketch.ecm.grids import Estimator, Grid
 from decaysketch.ecm.points import Counts
+from decaysketch.errors import ParameterError
 
-__all__ = ["View"]
+__all__ = ["CellView"]
+
+_DRAW_S, _CELL_S = 1e-4, 100e-9  # processor seconds, measured, of a grid and of a cell in it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class CellView(KeyView):
     """The questions of a grid. Immutable; to be read from any thread.
-
-    Keys are words: hashed, or of a sketch with ``key_bits`` the integers themselves.
 
     Attributes:
         grid: the counters of one decay and time.
+        words_of: of keys; see :meth:`~decaysketch.ecm.params.ECMParams.words_of`.
+        estimator: "debiased", or "minimum", the paper's.
+        lanes: from so many sets of cells it was added.
     """
 
     grid: Grid
+    words_of: Callable[[Any], npt.NDArray[np.uint64]]
+    estimator: Estimator = "debiased"
+    lanes: int = 1
 
     @property
     def now(self) -> int:
-        """The time that is asked about."""
         return self.grid.now
 
     @property
     def verified(self) -> Literal["proof", "grid"]:
-        """How it is known that the decay falls: proved, or looked at on a grid of ages."""
         return self.grid.verified
 
-    def counts(
-        self,
-        words: npt.NDArray[np.uint64],
-        *,
-        confidence: float = 0.95,
-        estimator: Estimator = "debiased",
-    ) -> Counts:
-        """See :func:`decaysketch.ecm.points.counts`."""
-        return points.counts(self.grid, words, confidence=confidence, estimator=estimator)
+    @property
+    def cells(self) -> int:
+        return sum(each.layer.depth * each.layer.width for each in self.grid.layers)
 
-    def count(
-        self, word: int, *, confidence: float = 0.95, estimator: Estimator = "debiased"
-    ) -> Estimate:
-        """See :func:`decaysketch.ecm.points.count`."""
-        return points.count(self.grid, word, confidence=confidence, estimator=estimator)
+    @property
+    def drawn_s(self) -> float:
+        return _DRAW_S + self.lanes * self.cells * _CELL_S
 
-    def total(self, *, confidence: float = 0.95) -> Estimate:
-        """See :func:`decaysketch.ecm.points.total`."""
-        return points.total(self.grid, confidence=confidence)
-
-    def share(
-        self, word: int, *, confidence: float = 0.95, estimator: Estimator = "debiased"
-    ) -> Estimate:
-        """See :func:`decaysketch.ecm.points.share`."""
-        return points.share(self.grid, word, confidence=confidence, estimator=estimator)
-
-    def self_join(self, *, confidence: float = 0.95, estimator: Estimator = "debiased") -> Estimate:
-        """See :func:`decaysketch.ecm.joins.self_join`."""
-        return joins.self_join(self.grid, confidence=confidence, estimator=estimator)
-
-    def inner(
-        self, other: View, *, confidence: float = 0.95, estimator: Estimator = "debiased"
-    ) -> Estimate:
-        """See :func:`decaysketch.ecm.joins.inner`."""
-        return joins.inner(self.grid, other.grid, confidence=confidence, estimator=estimator)
-
-    def heavy_hitters(
-        self,
-        phi: float | None = None,
-        *,
-        threshold: float | None = None,
-        confidence: float = 0.95,
-        estimator: Estimator = "debiased",
-        most: int = MOST_KEYS,
-    ) -> HeavyKeys:
-        """See :func:`decaysketch.ecm.dyadic.heavy_hitters`."""
-        return dyadic.heavy_hitters(
-            self.grid, phi, threshold=threshold, confidence=confidence, estimator=estimator,
-            most=most,
+    def counts(self, keys: Any, *, confidence: float) -> Counts:
+        words = self._words([keys] if is_key(keys) else keys)
+        return points.counts(
+            self.grid, words, confidence=confidence, estimator=self.estimator
         )  # fmt: skip
 
-    def range_count(self, low: int, high: int, *, confidence: float = 0.95) -> Estimate:
-        """See :func:`decaysketch.ecm.dyadic.range_count`."""
+    def _words(self, keys: Any) -> npt.NDArray[np.uint64]:
+        """Words of keys, which in a list may be of several kinds."""
+        if not isinstance(keys, list):
+            return self.words_of(keys)
+        kinds: dict[object, list[int]] = {}
+        for place, key in enumerate(keys):
+            kind = tuple(map(type, key)) if isinstance(key, tuple) else type(key)
+            kinds.setdefault(kind, []).append(place)
+        if len(kinds) < 2:
+            return self.words_of(keys)
+        words = np.empty(len(keys), np.uint64)
+        for places in kinds.values():
+            words[places] = self.words_of([keys[place] for place in places])
+        return words
+
+    def shares(self, keys: Any, *, confidence: float) -> list[Estimate]:
+        whole = points.total(self.grid)
+        return [points.share_of(each, whole) for each in self.counts(keys, confidence=confidence)]
+
+    def total(self, *, confidence: float) -> Estimate:
+        return points.total(self.grid, confidence=confidence)
+
+    def self_join(self, *, confidence: float) -> Estimate:
+        return joins.self_join(self.grid, confidence=confidence, estimator=self.estimator)
+
+    def inner_product(self, other: Any, *, confidence: float) -> Estimate:
+        theirs = other.at(self.grid.decay, self.now) if isinstance(other, Views) else other
+        if not isinstance(theirs, CellView):
+            raise ParameterError(
+                f"other is {other!r}; expected a sketch, a collection or a view of an ECM-sketch"
+            )
+        return joins.inner(
+            self.grid, theirs.grid, confidence=confidence, estimator=self.estimator
+        )  # fmt: skip
+
+    def heavy_keys(
+        self, phi: float | None, threshold: float | None, *, confidence: float
+    ) -> HeavyKeys:
+        return dyadic.heavy_hitters(
+            self.grid, phi, threshold=threshold, confidence=confidence, estimator=self.estimator
+        )
+
+    def range(self, low: int, high: int, *, confidence: float) -> Estimate:
         return dyadic.range_count(self.grid, low, high, confidence=confidence)
 
-    def rank(self, key: int, *, confidence: float = 0.95) -> Estimate:
-        """See :func:`decaysketch.ecm.dyadic.rank`."""
+    def rank(self, key: int, *, confidence: float) -> Estimate:
         return dyadic.rank(self.grid, key, confidence=confidence)
 
-    def quantile(self, q: float, *, confidence: float = 0.95) -> Estimate:
-        """See :func:`decaysketch.ecm.dyadic.quantile`."""
+    def quantile(self, q: float, *, confidence: float) -> Estimate:
         return dyadic.quantile(self.grid, q, confidence=confidence)

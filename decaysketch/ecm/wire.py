@@ -1,6 +1,8 @@
 """Family 5: ECM-sketches, one entry for each source and epoch.
 
-Behind the shared head stand the parameters, always in full, and the entries, by source and epoch.
+Behind the shared head stand the parameters, always in full, how many entries there are and how many
+times they keep, the clock that the collection was told beside them, and the entries, by source and
+epoch.
 An entry is its clock and counts, what it holds back, and its lanes; a lane is its first and its
 last time and, for every layer of cells, the number of ones of each cell and how long before the
 lane's clock, or before the next newer one of the cell, each kept time lies. Which ranks these are
@@ -10,9 +12,11 @@ before it (see :mod:`decaysketch.ecm.state`). Columns of numbers are packed as
 
 What decoding promises
     Whatever the bytes are, :func:`decode` returns a state whose bytes they are, or raises
-    :class:`~decaysketch.errors.CorruptSketchError`; in time proportional to their length, and in
-    memory of at most 300 times it: how long a column is follows from what was read before, and is
-    compared with what is left before anything is allocated. Cells are not built before a question
+    :class:`~decaysketch.errors.CorruptSketchError`; in time proportional to their length, with few
+    steps in Python for each entry and each lane, however tiny; and in memory of at most 100 times
+    it: how long a column is follows from what was read before, and is compared with what is left
+    before anything is allocated. Of how many entries and times there are the header tells, and what
+    has more is refused where the first is too many. Cells are not built before a question
     is asked. What they take follows from the parameters; bytes that bring parameters of their own,
     and stand for more than 64 MB of cells and 512 times themselves, are refused to a reader who
     does not give them.
@@ -21,7 +25,8 @@ What decoding promises
     * *In order.* Times of a cell fall from rank to rank, none is before the first of its lane or
       after its clock, and in every row the newest is that clock. Clocks of lanes fall, held events
       lie within ``hold`` of the clock and lanes before that.
-    * *Canonical.* What was decoded is encoded again and must give the same bytes.
+    * *Canonical.* Every number is in the fewest bits, and every list in its order: what is read has
+      no other bytes. A state remembers those that it was read from, and is written by them.
 
 What remains possible is a state that counts what never was. Nobody can see that: authenticate the
 sender where it matters. Likewise the clock is what its sender says; whoever takes bytes from others
@@ -31,7 +36,6 @@ refuses clocks that are ahead (:func:`peek` tells), since a stream with a horizo
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, get_args
@@ -43,13 +47,23 @@ from decaysketch.codec import fields
 from decaysketch.codec.fields import Reader, refuse
 from decaysketch.codec.numbers import pack_numbers, read_numbers
 from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.ecm import _native
 from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.late import NOTHING, Events
 from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.params import Clock, ECMParams
 from decaysketch.ecm.ranks import chained, digits, kept_after, kept_ranks
 from decaysketch.ecm.sizing import Kind
-from decaysketch.ecm.state import CellColumns, ECMState, Lane, LaneColumns, Source, name_of
+from decaysketch.ecm.state import (
+    CellColumns,
+    CollectionState,
+    ECMState,
+    Lane,
+    LaneColumns,
+    Source,
+    name_of,
+)
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 
 __all__ = ["FAMILY", "MAX_SOURCE_BYTES", "ECMHeader", "decode", "encode", "peek"]
@@ -76,32 +90,41 @@ class ECMHeader:
     Attributes:
         params: of the stream.
         entries: how many sources and epochs there are.
+        kept: how many times they keep, and events they hold back.
+        told: the clock that was told beside them, or None.
     """
 
     params: ECMParams
     entries: int
+    kept: int
+    told: int | None
 
 
 # ----------------------------------------------------------------------------------------- encoding
 
 
-def encode(params: ECMParams, states: Iterable[ECMState]) -> bytes:
+def encode(state: CollectionState) -> bytes:
     """Bytes of the states of sources of one stream; equal sets of states have equal bytes.
-
-    Args:
-        params: of the stream.
-        states: of different sources or epochs, in any order.
 
     Returns:
         Version 1 bytes. O(times), about 0.2 us each.
     """
-    body = fields.begin(FAMILY, params, embed_params=False)  # type: ignore[arg-type]
-    _put_params(body, params)
-    ordered = sorted(states, key=lambda state: (name_of(state.source), state.epoch))
-    fields.put_varint(body, len(ordered))
-    for state in ordered:
+    body = fields.begin(FAMILY, state.params, embed_params=False)  # type: ignore[arg-type]
+    _put_params(body, state.params)
+    fields.put_varint(body, len(state.entries))
+    fields.put_varint(body, state.kept)
+    fields.put_clock(body, NO_WATERMARK if state.told is None else state.told)
+    return fields.seal(body, *map(_written, state.entries))
+
+
+def _written(state: ECMState) -> bytes:
+    """The entry of a state: as it was read, or as it was written before, if it was."""
+    if state.written is None:
+        body = bytearray()
         _put_state(body, state)
-    return fields.seal(body)
+        object.__setattr__(state, "written", bytes(body))  # from any thread: the same bytes
+    assert state.written is not None
+    return state.written
 
 
 def _put_params(body: bytearray, params: ECMParams) -> None:
@@ -159,7 +182,7 @@ def _put_lane(
     """Returns the clock of the lane, which the next one counts from."""
     fields.put_varint(body, before - lane.clock)
     fields.put_varint(body, lane.clock - lane.first)
-    for layer, (n, old, times) in zip(params.layers, lane.layers, strict=True):
+    for layer, (n, old, times) in zip(params.layers, lane.layers(params), strict=True):
         cells = n.ravel()
         body += pack_numbers(cells)
         if params.horizon is not None:
@@ -210,15 +233,15 @@ def peek(blob: bytes | bytearray | memoryview, *, params: ECMParams | None = Non
 
 def decode(
     blob: bytes | bytearray | memoryview, *, params: ECMParams | None = None
-) -> tuple[ECMParams, list[ECMState]]:
-    """The parameters and states that :func:`encode` was given.
+) -> CollectionState:
+    """What :func:`encode` was given.
 
     Args:
         blob: the bytes. Nothing in them is trusted.
         params: what the bytes are expected to carry, or None. The capacity is taken from the bytes.
 
     Returns:
-        States by source and epoch. O(bytes).
+        The state, whose capacity is that of the bytes. O(bytes).
 
     Raises:
         CorruptSketchError: the bytes are not ones that :func:`encode` could have written. The
@@ -229,60 +252,49 @@ def decode(
     """
     blob = fields.as_bytes(blob)
     opening = fields.open_blob(blob, FAMILY)
-    reader = opening.reader
     header = _read_header(opening, params)
-    theirs, params = params is None, header.params
+    reader, theirs, params = opening.reader, params is None, header.params
+    parts = _EntryReader(params, blob, header.kept)
     states: list[ECMState] = []
-    taken = 0
     for _ in range(header.entries):
         at = reader.at
-        state = _read_state(reader, params)
+        state = _read_state(reader, params, parts)
         if states and _order(states[-1]) >= _order(state):
             refuse(
                 f"entry {state.identity} at byte {at} comes after {states[-1].identity}; expected "
                 "entries by source and epoch, each once"
             )
-        again = bytearray()
-        _put_state(again, state)
-        if again != reader.body[at : reader.at]:
-            refuse(f"not canonical: entry {state.identity} at byte {at} would be written otherwise")
+        object.__setattr__(state, "written", bytes(reader.body[at : reader.at]))
         states.append(state)
-        taken += _cells_bytes(state)
-        if theirs and taken > max(_CELLS_BYTES, _CELLS_PER_BYTE * len(blob)):
+        if theirs and parts.memory > max(_CELLS_BYTES, _CELLS_PER_BYTE * len(blob)):
             raise IncompatibleSketchError(
                 {
                     "params": (
                         "not given",
-                        f"needed: {taken} bytes of cells and more are to be built",
+                        f"needed: {parts.memory} bytes of cells and more are to be built",
                     )
                 }
             )
+    if parts.left:
+        refuse(f"{header.kept} times, of which {header.kept - parts.left} are there")
     fields.skip_optional_sections(blob, opening.optional_flags, reader.at)
-    check_horizon(params, states)
-    return params, states
+    found = CollectionState.of(params, states, header.told)
+    if found.told != header.told:
+        refuse(f"clock is {header.told}; expected one after those of all entries, {found.clock}")
+    check_horizon(found)
+    return found
 
 
-def _cells_bytes(state: ECMState) -> int:
-    """What its cells take at the least, once they are built."""
-    layers = state.params.layers
-    total = 0
-    for lane in state.lanes:
-        for layer, each in zip(layers, lane.columns.layers, strict=True):
-            levels = int(each.n.max()).bit_length()
-            total += 8 * each.n.size * layer.slots * levels
-    return total
-
-
-def check_horizon(params: ECMParams, states: Sequence[ECMState]) -> None:
+def check_horizon(found: CollectionState) -> None:
     """Refuse an entry that no set of entries has: one whose clock is past the horizon."""
-    if params.horizon is None:
+    newest, horizon = found.clock, found.params.horizon
+    if horizon is None or newest is None:
         return
-    newest = max((state.clock for state in states if state.clock is not None), default=None)
-    for state in states:
-        if newest is not None and state.clock is not None and state.clock < newest - params.horizon:
+    for state in found.entries:
+        if state.clock is not None and state.clock < newest - horizon:
             refuse(
                 f"entry {state.identity} has clock {state.clock}; expected at least {newest} less "
-                f"the horizon, {params.horizon}"
+                f"the horizon, {horizon}"
             )
 
 
@@ -305,12 +317,18 @@ def _read_header(opening: fields.Opening, ours: ECMParams | None) -> ECMHeader:
     entries = reader.varint("entries")
     if entries > found.capacity:
         refuse(f"{entries} entries; the capacity is {found.capacity}")
+    kept = reader.varint("times kept")
+    told = reader.clock()
+    if told is not None and found.clock == "arrivals":
+        refuse(f"clock is {told} beside entries that count arrivals; only events advance that")
     left = len(reader.body) - reader.at
     if found.clock == "arrivals" and entries > 1:
         refuse(f"{entries} entries that count arrivals; expected one, as they are never added")
     if entries * 10 > left:
         refuse(f"{entries} entries in {left} bytes; an entry takes 10 at the least")
-    return ECMHeader(found, entries)
+    if kept > 4 * left:
+        refuse(f"{kept} times in {left} bytes; a time takes 2 bits at the least")
+    return ECMHeader(found, entries, kept, told)
 
 
 def _read_params(reader: Reader, capacity: int) -> ECMParams:
@@ -342,7 +360,7 @@ def _read_params(reader: Reader, capacity: int) -> ECMParams:
         raise CorruptSketchError(f"parameters: {fault}") from None
 
 
-def _read_state(reader: Reader, params: ECMParams) -> ECMState:
+def _read_state(reader: Reader, params: ECMParams, parts: _EntryReader) -> ECMState:
     source = _read_source(reader)
     epoch = int.from_bytes(reader.take(8, "epoch"), "little")
     clock = reader.clock()
@@ -351,14 +369,14 @@ def _read_state(reader: Reader, params: ECMParams) -> ECMState:
     too_late = _read_count(reader, "weight that came too late")
     moved = _read_count(reader, "weight that was moved")
     merges, slack = _read_slack(reader)
-    held = _read_held(reader, params, clock)
+    held = _read_held(reader, params, clock, parts)
     count = reader.byte("number of lanes")
     if count > params.lanes:
         refuse(f"number of lanes is {count}; the parameters allow {params.lanes}")
     lanes: list[Lane] = []
     before, edge = clock, _edge(params, clock)
     for _ in range(count):
-        columns = _read_lane(reader, params, before, edge)
+        columns = parts.read(reader, before, edge)
         before = columns.clock
         lanes.append(Lane(params, edge, columns=columns))
     state = ECMState(
@@ -399,15 +417,16 @@ def _read_slack(reader: Reader) -> tuple[int, float]:
     return merges, slack
 
 
-def _read_held(reader: Reader, params: ECMParams, clock: int) -> Events:
+def _read_held(reader: Reader, params: ECMParams, clock: int, parts: _EntryReader) -> Events:
     count = reader.varint("events held back")
     if not count:
         return NOTHING
+    parts.take(count)
     if not params.hold:
         refuse(f"{count} events held back; the parameters hold back none")
-    ages = read_numbers(reader, count, "ages of events held back")
-    words = read_numbers(reader, count, "words of events held back")
-    weights = read_numbers(reader, count, "weights of events held back")
+    ages = parts.column(reader, count, "ages of events held back")
+    words = parts.column(reader, count, "words of events held back")
+    weights = parts.column(reader, count, "weights of events held back")
     if int(ages.max()) > params.hold:
         refuse(f"an event held back has age {int(ages.max())}; expected at most {params.hold}")
     times = clock - ages.astype(np.int64)
@@ -431,10 +450,87 @@ def _check_counts(name: str, counts: npt.NDArray[np.uint64], least: int = 0) -> 
         refuse(f"{name} sum up to more than 2^62")
 
 
-def _read_lane(reader: Reader, params: ECMParams, before: int, edge: int | None) -> LaneColumns:
-    clock = before - reader.varint("clock of a lane")
-    first = clock - reader.varint("first time of a lane")
-    fields.check_time(first, "first time of a lane")
+class _EntryReader:
+    """Reads columns and lanes of one body: flawless ones by a kernel (``lanes.c``), whatever else
+    with care, to say what is wrong with it.
+
+    Args:
+        params: of the stream.
+        blob: the body.
+        kept: how many times there are to be.
+
+    Attributes:
+        left: how many of them were not read yet.
+        memory: bytes that the cells of what was read take at the least, once they are built.
+    """
+
+    def __init__(self, params: ECMParams, blob: bytes, kept: int) -> None:
+        self.left = kept
+        self.memory = 0
+        self._params = params
+        self._blob = blob
+        shapes = [(layer.width, layer.depth, layer.slots) for layer in params.layers]
+        width, depth, slots = np.array(shapes, np.int64).T.copy()
+        self._shape = _native.Shape(
+            width, depth, slots, params.kind == "eh", params.horizon is not None,
+            params.clock == "arrivals",
+        )  # fmt: skip
+        self._room: Int64Array | None = None
+
+    def take(self, count: int) -> None:
+        """Count off times; refuse more than there are to be."""
+        if count > self.left:
+            refuse(f"{count} times, of which the header leaves {self.left}")
+        self.left -= count
+
+    def column(self, reader: Reader, count: int, name: str) -> npt.NDArray[np.uint64]:
+        """The next column of numbers: :func:`~decaysketch.codec.numbers.read_numbers`."""
+        numbers = np.empty(count, np.uint64)
+        end = _native.read_column(self._blob, reader.at, len(reader.body), numbers)
+        if end < 0:
+            return read_numbers(reader, count, name)
+        reader.at = end
+        return numbers
+
+    def read(self, reader: Reader, before: int, edge: int | None) -> LaneColumns:
+        """The next lane, behind one of the clock ``before``."""
+        clock = before - reader.varint("clock of a lane")
+        first = clock - reader.varint("first time of a lane")
+        fields.check_time(first, "first time of a lane")
+        at, stop = reader.at, len(reader.body)
+        if 2 * self._shape.cells > 8 * (stop - at):  # they take 2 bits each at the least
+            return self._read_with_care(reader, first, clock, edge)
+        if self._room is None:
+            self._room = np.empty(2 * self._shape.cells, np.int64)
+        shape, blob = self._shape, self._blob
+        found = _native.measure_lane(shape, blob, at, stop, self.left, self._room)
+        if found is None:
+            return self._read_with_care(reader, first, clock, edge)
+        size, times, memory = found
+        numbers = np.empty(shape.layers + 2 * shape.cells + times, np.int64)
+        since = 0 if edge is None else edge
+        if not _native.read_lane(shape, blob, at, at + size, first, clock, since, numbers):
+            return self._read_with_care(reader, first, clock, edge)
+        numbers.setflags(write=False)
+        self.take(times)
+        self.memory += memory
+        reader.at = at + size
+        return LaneColumns(first, clock, numbers)
+
+    def _read_with_care(
+        self, reader: Reader, first: int, clock: int, edge: int | None
+    ) -> LaneColumns:
+        layers = _read_layers(reader, self._params, self.left, first, clock, edge)
+        for layer, each in zip(self._params.layers, layers, strict=True):
+            self.take(len(each.times))
+            self.memory += 8 * each.n.size * layer.slots * int(each.n.max()).bit_length()
+        return LaneColumns.of(first, clock, layers)
+
+
+def _read_layers(
+    reader: Reader, params: ECMParams, most: int, first: int, clock: int, edge: int | None
+) -> list[CellColumns]:
+    """What :func:`_put_lane` wrote of each layer, with ``most`` times or fewer."""
     layers: list[CellColumns] = []
     for number, layer in enumerate(params.layers):
         n = read_numbers(reader, layer.depth * layer.width, f"cells of layer {number}")
@@ -451,16 +547,17 @@ def _read_lane(reader: Reader, params: ECMParams, before: int, edge: int | None)
         cells = n.view(np.int64)
         old = _read_old(reader, params, layer, cells)
         offsets = _offsets(_counts(params, layer, cells, old))
+        if offsets[-1] > most:
+            refuse(f"{int(offsets[-1])} times, of which the header leaves {most}")
+        most -= int(offsets[-1])
         times = _times_of(read_numbers(reader, int(offsets[-1]), "times"), offsets, clock)
         columns = CellColumns(cells.reshape(layer.depth, layer.width), old, times)
         if edge is not None:
             young = kept_after(params.kind, layer.slots, cells, old)
             _check_edge(columns, offsets, young, edge)
         _check_times(params, layer, columns, offsets, first, clock)
-        for column in columns:
-            column.setflags(write=False)
         layers.append(columns)
-    return LaneColumns(first, clock, tuple(layers))
+    return layers
 
 
 def _read_old(reader: Reader, params: ECMParams, layer: Layer, n: Int64Array) -> Int64Array:

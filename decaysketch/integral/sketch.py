@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers import query
-from decaysketch.answers.questions import AskedOfItsDecay, View, questions_of
+from decaysketch.answers.questions import AskedOfItsDecay, SampleView, questions_of
 from decaysketch.answers.sample import Sample
 from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.core.observations import check_time, prepare
@@ -122,7 +122,9 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
 
     def _changed(self) -> None:
         super()._changed()
-        self._view: tuple[tuple[int, Estimator], View] | None = None  # the last one, and of what
+        self._view: tuple[tuple[int, Estimator], SampleView] | None = (
+            None  # the last one, and of what
+        )
 
     @property
     def _rows(self) -> IntegralRows:
@@ -332,7 +334,9 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         """
         return draw(self.state(), now, estimator)
 
-    def at(self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified") -> View:
+    def at(
+        self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified"
+    ) -> SampleView:
         """What can be asked at a time; arguments and errors as :meth:`sample`, and
 
         Args:
@@ -346,7 +350,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         self._flush()
         asked = (now, estimator)
         if self._view is None or self._view[0] != asked:
-            self._view = asked, View([self.sample(now=now, estimator=estimator)])
+            self._view = asked, SampleView([self.sample(now=now, estimator=estimator)])
         return self._view[1]
 
     # --------------------------------------------------------------------------------------- view

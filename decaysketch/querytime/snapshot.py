@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers.bands import Bands
-from decaysketch.answers.questions import View
+from decaysketch.answers.questions import SampleView
 from decaysketch.answers.sample import Sample, pool
-from decaysketch.contract.snapshot import Fed, Snapshot, marks_of
+from decaysketch.contract.snapshot import Fed, Sampled, marks_of
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.verdicts import Identified
@@ -63,7 +63,7 @@ class _Copy:
         return cohen_strauss.draw(self.state, decay, now, ladder=self.ladder)
 
 
-class QueryTimeSnapshot(Snapshot):
+class QueryTimeSnapshot(Sampled):
     """An immutable :class:`~decaysketch.DecaySketch`: the canonical states of its copies.
 
     Args:
@@ -163,9 +163,11 @@ class QueryTimeSnapshot(Snapshot):
         assert decay is not None, "chosen by each query"
         return [copy.sample(decay, now, estimator) for copy in self._copies]
 
-    def at(self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified") -> View:
+    def at(
+        self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified"
+    ) -> SampleView:
         """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`."""
-        return View(self.samples(decay, now, estimator=estimator))
+        return SampleView(self.samples(decay, now, estimator=estimator))
 
     def sample(self, decay: Decay, now: int, *, estimator: Estimator = "stratified") -> Sample:
         """The weighted sample that every query reads: the average of the copies' samples.

@@ -139,7 +139,8 @@ def draw(
         weights = read(reading.weights, runs)
         if len(decayed) and decayed[0] != decayed[-1]:  # they fall: else all are equal
             index = read(reading.rows, runs)
-            decayed = decayed[index - rows.start if rows.start else index]
+            index = index - rows.start if rows.start else index
+            decayed = decayed.take(index, mode="clip")  # all are inside: no second look
     variances = decayed * decayed
     variances *= read(bands.spread, runs)
     return assemble(

@@ -199,13 +199,22 @@ def _named(function: str, recipe: Recipe, columns: Arrays) -> tuple[list[str], l
     ids: list[pa.Array] = []
     for column in columns[len(_LEADING) :]:
         ids += column.flatten() if pa.types.is_struct(column.type) else [column]
-    numbered = recipe.kind.input.named_by == "sequence"
-    if numbered and len(ids) != 2:
+    taken, count = recipe.kind.input, len(ids)
+    if taken.named_by == "sequence" and count != 2:
         raise FunctionError(
-            f"{function}: {len(ids)} ids are given; a sampler of the family {recipe.family!r} "
+            f"{function}: {count} ids are given; a sampler of the family {recipe.family!r} "
             "takes two, the source and its sequence number"
         )
-    places = ("source", "sequence") if numbered else tuple(f"id{k + 1}" for k in range(len(ids)))
+    if taken.sited and count < 2:
+        raise FunctionError(
+            f"{function}: {count} ids are given; the family {recipe.family!r} takes the site, and "
+            "then the columns of the key that is counted"
+        )
+    places = [f"id{k + 1}" for k in range(count)]
+    if taken.named_by == "sequence":
+        places = ["source", "sequence"]
+    elif taken.sited:
+        places[0] = "source"
     named = {
         name: column
         for name, column in zip(_LEADING, columns, strict=False)
@@ -216,10 +225,12 @@ def _named(function: str, recipe: Recipe, columns: Arrays) -> tuple[list[str], l
 
 
 def _mapping(recipe: Recipe, names: Sequence[str]) -> ColumnMapping:
-    present = {name: name for name in ("value", "weight", "source", "sequence") if name in names}
-    return ColumnMapping(
-        time="time", ids=tuple(name for name in names if name.startswith("id")), **present
-    )
+    present: dict[str, Any] = {
+        name: name for name in ("value", "weight", "source", "sequence") if name in names
+    }
+    ids = tuple(name for name in names if name.startswith("id"))
+    named: dict[str, Any] = {"key" if recipe.kind.input.named_by == "key" else "ids": ids}
+    return ColumnMapping(time="time", **named, **present)
 
 
 def merge(function: str, recipes: Sequence[Recipe], batches: Iterator[Any]) -> bytes | None:

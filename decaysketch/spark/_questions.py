@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 from decaysketch import families
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.questions import QUESTIONS
-from decaysketch.answers.shapes import Question, Rows
+from decaysketch.answers.shapes import Argument, Question, Rows
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import DecaySketchError, ParameterError
@@ -49,6 +49,7 @@ _ESTIMATE = (
     ("upper", pa.float64()),
     ("exact", pa.bool_()),
 )
+_SURE = ("sure_upper", pa.float64())
 
 
 class FunctionError(DecaySketchError, ValueError):
@@ -70,11 +71,23 @@ class Form(NamedTuple):
     def argument(self) -> str | None:
         """Name of the argument that the question has of its own, or None."""
         leading = self.question.leading
-        return leading.name if leading is not None and leading.travels else None
+        return leading.name if leading is not None and _in_sql(leading) else None
+
+    @property
+    def estimate(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """Fields of one of its estimates; of keys also the end that is sure, where there is one."""
+        return (*_ESTIMATE, _SURE) if self.question.of_keys else _ESTIMATE
+
+
+def _in_sql(argument: Argument) -> bool:
+    """Whether a column can give it: bytes stand for a sketch."""
+    return argument.travels or argument.kind == "sketch"
 
 
 def _forms() -> Iterator[tuple[str, Form]]:
     for question in QUESTIONS.values():
+        if any(each.required and not _in_sql(each) for each in question.arguments):
+            continue
         if question.leading is not None and question.leading.many == "either":
             yield question.sql, Form(question, one=True)
             yield f"{question.sql}s", Form(question)
@@ -165,7 +178,7 @@ def answer(
             decay = None if text is None else decay_of(text, sketch.time_unit)
             view = sketch.at(decay, now)
             confidence = _number("confidence", confidence)
-            asked = _arguments(form, argument)
+            asked = _arguments(form, argument, recipes)
             found = view.ask(form.question, confidence=confidence, **asked)
         except DecaySketchError as fault:
             raise _refusal(function, row, fault) from None
@@ -248,24 +261,39 @@ def _number(name: str, given: Any) -> int | float:
     return given
 
 
-def _numbers(name: str, given: Any) -> list[int | float]:
-    if not isinstance(given, list):
-        raise ParameterError(f"{name} is {given!r}; expected an array of numbers")
-    return [_number(name, each) for each in given]
-
-
-def _arguments(form: Form, given: Any) -> dict[str, Any]:
+def _arguments(form: Form, given: Any, recipes: Recipes) -> dict[str, Any]:
     """Of a question, from the Python object of its column."""
     argument = form.question.leading
     if form.argument is None or argument is None:
         return {}
+    read: Callable[[str, Any], Any] = _number
     if argument.kind == "predicate":
         return {argument.name: given}
+    if argument.kind == "sketch":
+        if not isinstance(given, bytes):
+            raise ParameterError(f"{argument.name} is {given!r}; expected the bytes of a sketch")
+        return {argument.name: opened(given, recipes).sketch}
+    if argument.kind == "keys":
+        read = _one_key
     if argument.many == "no":
-        return {argument.name: _number(argument.name, given)}
+        return {argument.name: read(argument.name, given)}
     if form.one:
-        return {argument.name: [_number(argument.name, given)]}
-    return {argument.name: _numbers(argument.name, given)}
+        return {argument.name: [read(argument.name, given)]}
+    if not isinstance(given, list):
+        raise ParameterError(f"{argument.name} is {given!r}; expected an array")
+    return {argument.name: [read(argument.name, each) for each in given]}
+
+
+def _one_key(name: str, given: Any) -> Any:
+    """A key of SQL: an integer, a text, bytes, or a structure of these, whatever its fields are
+    called."""
+    if isinstance(given, dict):
+        return tuple(_one_key(name, each) for each in given.values())
+    if isinstance(given, Decimal) and given == given.to_integral_value():
+        return int(given)
+    if isinstance(given, bool) or not isinstance(given, (int, str, bytes)):
+        raise ParameterError(f"{name} is {given!r}; expected an integer, a text or bytes")
+    return given
 
 
 def _is_blob(kind: pa.DataType) -> bool:
@@ -289,24 +317,31 @@ def _finite(number: float) -> float | None:
     return None if math.isnan(number) else number
 
 
-def _estimate(estimate: Estimate) -> tuple[float | None, float | None, float | None, bool]:
+def _estimate(estimate: Estimate) -> tuple[float | bool | None, ...]:
     ends = (estimate.value, estimate.lower, estimate.upper)
-    value, lower, upper = map(_finite, ends)
-    return value, lower, upper, estimate.exact
+    return (*map(_finite, ends), estimate.exact)
 
 
-_KINDS = {"number": pa.float64(), "float": pa.float64(), "time": pa.int64(), "integer": pa.int64()}
+def _estimate_of_keys(estimate: Estimate) -> tuple[float | bool | None, ...]:
+    sure = estimate.sure_upper
+    return (*_estimate(estimate), None if sure is None else _finite(sure))
+
+
+_KINDS = {
+    "number": pa.float64(), "float": pa.float64(), "time": pa.int64(), "integer": pa.int64(),
+    "key": pa.decimal128(20), "flag": pa.bool_(),
+}  # fmt: skip
 
 
 def _type(form: Form, plain: bool) -> pa.DataType:
     """An estimate for itself, or for each entry of an argument; else rows, and what is beside."""
     shape, rows = form.question.shape, form.question.shape.rows
-    estimate = pa.float64() if plain else pa.struct(_ESTIMATE)
+    estimate = pa.float64() if plain else pa.struct(form.estimate)
     if rows is None:
         return estimate
     if rows.each is not None:
         return estimate if form.one else pa.list_(estimate)
-    row = pa.struct(_row_type(rows, plain))
+    row = pa.struct(_row_type(rows, plain, form.estimate))
     if rows.single:
         return row.field(0).type if plain else row
     if not shape.beside:
@@ -315,21 +350,25 @@ def _type(form: Form, plain: bool) -> pa.DataType:
     return pa.struct([(rows.name, pa.list_(row)), *beside])
 
 
-def _row_type(rows: Rows, plain: bool) -> list[tuple[str, pa.DataType]]:
+def _row_type(
+    rows: Rows, plain: bool, estimate: Sequence[tuple[str, pa.DataType]]
+) -> list[tuple[str, pa.DataType]]:
     """Of one estimate the ends stand beside it; several are structures of their own."""
     keys = [(each.sql, _KINDS[each.kind]) for each in rows.keys]
     if plain:
         return keys + [(each.sql, pa.float64()) for each in rows.estimates]
     if len(rows.estimates) == 1:
         (only,) = rows.estimates
-        return [*keys, (only.sql, pa.float64()), *_ESTIMATE[1:]]
-    return keys + [(each.sql, pa.struct(_ESTIMATE)) for each in rows.estimates]
+        return [*keys, (only.sql, pa.float64()), *estimate[1:]]
+    return keys + [(each.sql, pa.struct(estimate)) for each in rows.estimates]
 
 
 def _written(form: Form, plain: bool, parts: Mapping[str, Any]) -> Any:
     """The parts of an answer as a Python object of :func:`_type`."""
     shape, rows = form.question.shape, form.question.shape.rows
-    write = _plain if plain else _estimate
+    write: Callable[[Estimate], Any] = _plain
+    if not plain:
+        write = _estimate_of_keys if form.question.of_keys else _estimate
     if rows is None:
         return write(parts[shape.beside[0].name])
     listed = parts[rows.name]
@@ -337,7 +376,7 @@ def _written(form: Form, plain: bool, parts: Mapping[str, Any]) -> Any:
         (column,) = rows.estimates
         estimates = [write(each[column.name]) for each in listed]
         return estimates[0] if form.one else estimates
-    written = [_row(rows, plain, each) for each in listed]
+    written = [_row(rows, write, each) for each in listed]
     if rows.single:
         first = next(iter(written), None)
         return first[0] if plain and first is not None else first
@@ -350,13 +389,12 @@ def _written(form: Form, plain: bool, parts: Mapping[str, Any]) -> Any:
     return (written, *beside)
 
 
-def _row(rows: Rows, plain: bool, row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _row(rows: Rows, write: Callable[[Estimate], Any], row: Mapping[str, Any]) -> tuple[Any, ...]:
     keys = [_key(row[each.name]) if each.kind == "number" else row[each.name] for each in rows.keys]
-    if plain:
-        return (*keys, *(_plain(row[each.name]) for each in rows.estimates))
-    if len(rows.estimates) == 1:
-        return (*keys, *_estimate(row[rows.estimates[0].name]))
-    return (*keys, *(_estimate(row[each.name]) for each in rows.estimates))
+    estimates = [write(row[each.name]) for each in rows.estimates]
+    if len(estimates) == 1 and isinstance(estimates[0], tuple):
+        return (*keys, *estimates[0])
+    return (*keys, *estimates)
 
 
 def _key(value: float | int | None) -> float | None:

@@ -87,6 +87,7 @@ def sketch_table(
     memory_bytes: int = MEMORY_BYTES,
     salts: int | None = None,
     tally: bool = False,
+    epoch: int = 0,
 ) -> DataFrame:
     """One sketch for each key of a log: the key columns, then ``RESULT_FIELDS``; lazy.
 
@@ -103,16 +104,30 @@ def sketch_table(
         salts: in how many parts the partials of one key are merged before the parts are; None: 1,
             more where there are hundreds of tasks.
         tally: see :func:`merge_table`.
+        epoch: of the sites, where the family counts by site: one of its own for each part of a log
+            that is built by itself (:func:`decaysketch.batch.epoch_of`).
+
+    Where the family counts by site, Spark reads the log, and brings the rows of each key and site
+    together and in the order of time: what is counted, and how, is a function of the rows alone.
 
     Raises:
         FileNotFoundError, ParameterError: nothing is there, or a column is not in it.
     """
     recipe = recipe_of(params)
+    sited = recipe.kind.input.sited
     source = _source(
         session, log, recipe.params, mapping, only, by, format=format, schema=schema,
-        read_in_workers=read_in_workers, tasks=tasks,
+        read_in_workers=read_in_workers and not sited, tasks=tasks,
     )  # fmt: skip
     keys = key_fields(source.schema, by)
+    if sited:
+        rows = _by_site(source.rows, mapping, by)
+        function = partial_builder(
+            recipe, mapping, by, now=now, only=only, refused=refused, memory_bytes=memory_bytes,
+            epoch=epoch,
+        )  # fmt: skip
+        partials = rows.mapInArrow(function, _spark_schema(session, [*keys, *RESULT_FIELDS]))
+        return merge_table(partials, by, recipe, salts=salts or 1, tally=tally)
     options: dict[str, Any] = {
         "now": now, "only": only, "refused": refused, "memory_bytes": memory_bytes
     }  # fmt: skip
@@ -125,6 +140,21 @@ def sketch_table(
         many = source.parts is not None and len(source.parts) > _PARTIALS_AT_ONCE
         salts = ceil(sqrt(len(source.parts))) if many and source.parts else 1
     return merge_table(partials, by, recipe, salts=salts, tally=tally)
+
+
+def _by_site(rows: DataFrame, mapping: ColumnMapping, by: Sequence[str]) -> DataFrame:
+    """All rows of each key and site in one partition, in the order of keys, sites and times. Those
+    of one time may stand in any order: it makes no difference."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    of_site = list(dict.fromkeys((*by, *(() if mapping.source is None else (mapping.source,)))))
+    whole = [_compared_by_bytes(name, rows.schema) for name in of_site]
+    timed = [name for name in (mapping.time, mapping.fallback_time) if name is not None]
+    times = [F.col(quoted(name)) for name in timed]
+    if len({rows.schema[name].dataType for name in timed}) == 1:
+        times = [F.coalesce(*times)]
+    together = rows.repartition(*whole) if whole else rows.repartition(1)
+    return together.sortWithinPartitions(*whole, *times)
 
 
 def merge_table(

@@ -155,7 +155,8 @@ def sketch_build(
         time: when it happened: integers in the stream's unit, timestamps (without a zone: UTC) or
             dates. A row with a NULL is refused: ``coalesce`` it with the arrival.
         ids: what identifies an observation: integers, text, bytes; structs are taken apart. A
-            sampler takes two, the source and its sequence number.
+            sampler takes two, the source and its sequence number. Where keys are counted, the site
+            (a column, or a literal) and then the columns of the key.
         weight: integers 0..max_weight. None: every weight is 1.
         now: the time that a sketch with a clock is told.
         refused: "raise": a row that is refused (no time, no id, a weight out of range) fails the

@@ -18,6 +18,12 @@ batch that is there already is merged again, which changes no sketch, with count
 not skipped: a checkpoint that was deleted under a query's name makes other batches of the same
 numbers.)
 
+*Sites.* Where a family counts by site, a state replaces an older one of its name and never adds to
+it; so every micro-batch is counted under an epoch that follows from the query and its number. A
+batch that is run again gives the same states, and the sum of all is what one build counts, within
+the same bounds. What it costs is a state for each site and batch: a ``horizon`` ends those that no
+question reaches any more, and the capacity has to hold the others.
+
 *Bounded.* Workers hold the keys of one batch; the driver holds names and counts. Every batch adds a
 run, and runs of similar size are merged (:func:`runs_to_merge`), so that a table of size B into
 which batches of size d went has at most ``max(most_runs, 2 + log3(B / d))`` of them, and a byte was
@@ -31,7 +37,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from decaysketch.batch import BuiltWith, ColumnMapping, RowFilter
+from decaysketch.batch import BuiltWith, ColumnMapping, RowFilter, epoch_of
 from decaysketch.errors import IncompatibleSketchError
 from decaysketch.families import Recipe, recipe_of
 from decaysketch.spark.build import sketch_table
@@ -80,7 +86,9 @@ def merge_into(
     sink = merge_rows(
         path, recipe, by, query=query, also=also, most_runs=most_runs, keep=keep, wait_s=wait_s
     )
-    return sketch_batches(sink, recipe, mapping, by, now=now, only=only, refused=refused)
+    return sketch_batches(
+        sink, recipe, mapping, by, now=now, only=only, refused=refused, query=query
+    )
 
 
 def sketch_batches(
@@ -92,6 +100,7 @@ def sketch_batches(
     now: int | None = None,
     only: RowFilter | None = None,
     refused: Literal["raise", "count"] = "raise",
+    query: str | None = None,
 ) -> BatchSink:
     """A function for ``foreachBatch`` that builds one sketch a key and hands them on.
 
@@ -100,13 +109,17 @@ def sketch_batches(
             must bear to be given a batch again. See :func:`merge_rows`, and
             :func:`decaysketch.spark.source.post_rows`.
         params, mapping, by, now, only, refused: see :func:`merge_into`.
+        query: see :func:`merge_rows`; only where the family counts by site.
     """
     recipe = recipe_of(params)
+    sited = recipe.kind.input.sited
 
     def build(batch: DataFrame, batch_id: int) -> None:
+        epoch = epoch_of(query or _query_id(batch), batch_id) if sited else 0
         rows = sketch_table(
-            batch.sparkSession, batch, recipe, mapping, by, now=now, only=only, refused=refused
-        )
+            batch.sparkSession, batch, recipe, mapping, by, now=now, only=only, refused=refused,
+            epoch=epoch,
+        )  # fmt: skip
         sink(rows, batch_id)
 
     return build

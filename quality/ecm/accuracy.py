@@ -96,7 +96,7 @@ def point_errors(
         if isinstance(sketch, RandomizedSketch):
             found = sketch.counts(keys, window, now=log.now)
         else:
-            found = sketch.counts(
+            found = sketch.key_count(
                 keys, ds.decay.window(window), now=log.now, estimator=estimator
             ).value
         errors = np.abs(found - exact[keys]) / exact.sum()

@@ -82,7 +82,7 @@ def measure_ecm(log: Log, epsilon: float, seed: int) -> list[Trial]:
         exact = _exact(log, decay)
         keys = np.flatnonzero(exact)
         for estimator in _ESTIMATORS:
-            values = sketch.counts(keys, decay, estimator=estimator).value
+            values = sketch.key_count(keys, decay, estimator=estimator).value
             errors = _errors(values, exact[keys])
             found.append(Trial(log.name, _ecm_name(epsilon), estimator, name, seed, sent, *errors))
     return found
@@ -146,7 +146,7 @@ def _counted(
     sketch: ECMSketch, keys: Int64Array, decay: Decay, now: int
 ) -> tuple[Float64Array, ...]:
     """Its estimates, with their intervals, as groups have them."""
-    counts = sketch.counts(keys, decay, now=now)
+    counts = sketch.key_count(keys, decay, now=now)
     return counts.value, counts.lower, counts.upper
 
 

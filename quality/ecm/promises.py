@@ -106,8 +106,8 @@ def measure(log: Log, epsilon: float, seed: int) -> Measured:
         exact, left, right = _exact(log, name)
         keys = np.flatnonzero(exact > 0.0)
         f, total = exact[keys], float(exact.sum())
-        counts = point.counts(keys, decay, confidence=CONFIDENCE)
-        least = point.counts(keys, decay, estimator="minimum").value
+        counts = point.key_count(keys, decay, confidence=CONFIDENCE)
+        least = point.key_count(keys, decay, estimator="minimum").value
         covered = (counts.lower <= f) & (f <= counts.upper)
         heavy = np.argsort(-f, kind="stable")
         beyond = np.abs(least - f) > epsilon * total
@@ -115,9 +115,9 @@ def measure(log: Log, epsilon: float, seed: int) -> Measured:
         errors = [np.abs(value - f) / total for value in (least, counts.value)]
         join, product = float(exact @ exact), float(left @ right)
         joined = whole.self_join(decay, confidence=CONFIDENCE)
-        inner = even.inner(odd, decay, now=log.now, confidence=CONFIDENCE)
+        inner = even.inner_product(odd, decay, now=log.now, confidence=CONFIDENCE)
         paper_join = whole.self_join(decay, estimator="minimum").value
-        paper_inner = even.inner(odd, decay, now=log.now, estimator="minimum").value
+        paper_inner = even.inner_product(odd, decay, now=log.now, estimator="minimum").value
         both = float(left.sum() * right.sum())
         assert joined.sure_upper is not None
         assert inner.sure_upper is not None

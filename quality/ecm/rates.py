@@ -88,7 +88,7 @@ def _counted(log: Log, kind: str) -> tuple[float, float]:
         for at in range(0, len(log.keys) - _BATCH + 1, _BATCH)
     )
     keys, decay = np.flatnonzero(log.exact(log.window)), ds.decay.window(log.window)
-    query = best((lambda: sketch.counts(keys, decay).value) for _ in range(50))
+    query = best((lambda: sketch.key_count(keys, decay).value) for _ in range(50))
     return _BATCH / update, len(keys) / query
 
 

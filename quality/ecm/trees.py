@@ -142,7 +142,7 @@ def _search(
     truth = np.bincount(number, decay(now - times))
     searched = []
     for phi in phis:
-        found = sketch.heavy_hitters(decay, phi=phi, now=now)
+        found = sketch.heavy_keys(phi, decay, now=now)
         # What sums of float64 may differ by is no miss.
         reached = distinct[truth > phi * truth.sum() * (1 + 1e-12)]
         surely = np.isin(found.keys, distinct[truth >= phi * truth.sum() * (1 - 1e-12)])

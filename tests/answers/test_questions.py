@@ -31,6 +31,8 @@ from decaysketch.decay.area import area
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 BOTH = [(case, name) for case in CASES for name in sorted(QUESTIONS)]
+#: What is asked with nothing but what any stream can be asked with.
+FROM_OUTSIDE = [(case, name) for case, name in BOTH if QUESTIONS[name].travels]
 
 
 @pytest.fixture(scope="module")
@@ -46,24 +48,26 @@ def test_an_entry_is_complete(name: str) -> None:
     question = QUESTIONS[name]
     assert question.name == name
     assert question.doc.endswith(".")
-    assert question.needs <= {"values", "weights", "chosen decay"}
+    assert question.needs <= {"values", "weights", "chosen decay", "keys"}
     assert sum(each.leading for each in question.arguments) <= 1
     for each in question.arguments:
         assert each.doc.endswith(".")
-        assert each.travels or not each.required
-        assert each.example is not None or not each.required
+        assert each.travels or not each.required or each.kind == "sketch"
+        assert each.example is not None or not each.required or not each.travels
     assert set(asked(question)) <= {each.name for each in question.travelling}
 
 
 def test_families_answer_what_they_provide_for() -> None:
+    keyed = {name for name, each in QUESTIONS.items() if each.of_keys}
     everything = set(QUESTIONS)
     assert {
         name: everything - type(case.build(0, 0)).questions for name, case in CASES.items()
     } == {
-        "decay": set(),
-        "integral": {"rate"},
-        "median": {"sum"},
+        "decay": keyed,
+        "integral": {"rate"} | keyed,
+        "median": {"sum"} | keyed,
         "sum": everything - {"sum", "count", "rate", "selectivity", "last"},
+        "ecm": everything - keyed,
     }
     assert questions_of() == {"count", "selectivity", "last"}
 
@@ -81,10 +85,19 @@ def test_a_sketch_has_a_method_for_each_question_and_no_other(
     parameters = inspect.signature(method).parameters
     assert {"now", "confidence", "combine", "estimator"} <= set(parameters)
     given = asked(question)
-    leading = [given[each.name] for each in question.arguments if each.leading and each.travels]
+    if not question.travels:
+        given = {"other": sketch}
+    leading = [
+        given[each.name] for each in question.arguments if each.leading and each.name in given
+    ]
+    if question.leading is not None and question.leading.fewest == question.leading.longest == 2:
+        (leading,) = leading  # two bounds are two arguments
     options = {"now": NOW, "confidence": 0.9, "combine": "median"}
     found = method(*leading, *([WINDOW] if case.chooses else []), **options)
-    expected = case.view(sketch).ask(question, confidence=0.9, combine="median", **asked(question))
+    expected = case.view(sketch).ask(question, confidence=0.9, combine="median", **given)
+    if name in ("key_count", "heavy_keys"):  # columns
+        assert len(list(found)) == len(expected) > 0
+        found, expected = list(found), list(expected)
     assert found == (expected.groups if name == "group_by" else expected)
 
 
@@ -105,7 +118,7 @@ def client(tmp_path_factory: pytest.TempPathFactory, sketches: dict[str, Any]) -
         yield client
 
 
-@pytest.mark.parametrize(("family", "name"), BOTH)
+@pytest.mark.parametrize(("family", "name"), FROM_OUTSIDE)
 def test_http_answers_as_the_library_does(
     client: TestClient, sketches: dict[str, Any], family: str, name: str
 ) -> None:
@@ -118,7 +131,7 @@ def test_http_answers_as_the_library_does(
     assert response.json()["answers"] == [case.answer(sketches[family], name, confidence=0.9)]
 
 
-@pytest.mark.parametrize(("family", "name"), BOTH)
+@pytest.mark.parametrize(("family", "name"), FROM_OUTSIDE)
 def test_sql_answers_as_the_library_does(sketches: dict[str, Any], family: str, name: str) -> None:
     pa = pytest.importorskip("pyarrow")
     from decaysketch.spark import _questions
@@ -151,6 +164,36 @@ def test_sql_answers_as_the_library_does(sketches: dict[str, Any], family: str, 
             assert numbers(answer) == expected_numbers(parts, called != function, question)
 
 
+def test_sql_and_the_command_join_with_the_bytes_of_another(
+    sketches: dict[str, Any], tmp_path: Path
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from decaysketch.spark import _questions
+
+    case = CASES["ecm"]
+    ours, theirs = sketches["ecm"], case.build(3, 1)
+    found = ours.inner_product(theirs, WINDOW, now=NOW)
+    blobs = [pa.array([sketch.to_bytes()]) for sketch in (ours, theirs)]
+    rest = [pa.array([repr(WINDOW)]), pa.array([NOW])]
+    (answer,) = _questions.answer("inner_product", (), [*blobs, *rest], {}).to_pylist()
+    assert answer == {
+        name: getattr(found, name) for name in ("value", "lower", "upper", "exact", "sure_upper")
+    }
+    for given, message in (
+        (pa.array(["text"]), "other is 'text'; expected the bytes of a sketch"),
+        (pa.array([b"damaged"]), "CorruptSketchError"),
+    ):
+        with pytest.raises(_questions.FunctionError, match=message):
+            _questions.answer("inner_product", (), [blobs[0], given, *rest], {})
+    for name, sketch in (("a", ours), ("b", theirs)):
+        (tmp_path / name).write_bytes(sketch.to_bytes())
+    asked_for = ["query", str(tmp_path / "a"), f"inner_product:{tmp_path / 'b'}"]
+    options = ["--decay", f"window:width={WINDOW.width}", "--now", str(NOW), "--json"]
+    result = CliRunner().invoke(app, [*asked_for, *options])
+    (said,) = json.loads(result.stdout)["answers"]
+    assert (said["value"], said["sure_upper"]) == (found.value, found.sure_upper)
+
+
 def numbers(answer: Any) -> list[Any]:
     """Every number of an answer, in order."""
     if isinstance(answer, dict):
@@ -166,6 +209,8 @@ def expected_numbers(parts: dict[str, Any], alone: bool, question: Question[Any]
 
     def add(estimate: Estimate) -> None:
         ends = [estimate.value, estimate.lower, estimate.upper, estimate.exact]
+        if question.of_keys:
+            ends.append(estimate.sure_upper)
         found.extend(ends[:1] if alone else ends)
 
     if shape.rows is not None:
@@ -182,7 +227,7 @@ def expected_numbers(parts: dict[str, Any], alone: bool, question: Question[Any]
     return found
 
 
-@pytest.mark.parametrize(("family", "name"), BOTH)
+@pytest.mark.parametrize(("family", "name"), FROM_OUTSIDE)
 def test_the_command_answers_as_the_library_does(
     sketches: dict[str, Any], tmp_path: Path, family: str, name: str
 ) -> None:
@@ -218,7 +263,7 @@ def test_the_command_answers_as_the_library_does(
     ] == expected
 
 
-@pytest.mark.parametrize(("family", "name"), BOTH)
+@pytest.mark.parametrize(("family", "name"), FROM_OUTSIDE)
 def test_a_question_costs_something_and_bounds_its_answer(
     sketches: dict[str, Any], family: str, name: str
 ) -> None:
@@ -249,6 +294,27 @@ def test_what_cannot_be_asked_is_refused_by_name(sketches: dict[str, Any]) -> No
     ):  # fmt: skip
         with pytest.raises(ParameterError, match=message):
             view.ask(arguments[0], **arguments[1])
+    keyed = CASES["ecm"].view(sketches["ecm"])
+    for asked_of, message, name in (
+        (view, "key_total is asked of counters of keys; this sketch has a sample", "key_total"),
+        (keyed, "mean is asked of a sample of rows; this sketch has counters", "mean"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            asked_of.ask(name)
+        with pytest.raises(ParameterError, match=message):
+            asked_of.cost_s(name)
+    for fault, given in (
+        ("give either phi or threshold", {}),
+        ("give either phi or threshold", {"phi": 0.1, "threshold": 3}),
+    ):
+        with pytest.raises(ParameterError, match=fault):
+            keyed.ask("heavy_keys", **given)
+    with pytest.raises(ParameterError, match="bounds are two integers"):
+        keyed.ask("key_range", bounds=[1])
+    with pytest.raises(ParameterError, match="other is 7; expected a sketch"):
+        keyed.ask("inner_product", other=7)
+    with pytest.raises(ParameterError, match="decay is None"):
+        sketches["ecm"].at(None, NOW)
     with pytest.raises(ParameterError, match="combine is 'best'"):
         view.ask("mean", combine="best")  # type: ignore[arg-type]
 
@@ -381,7 +447,9 @@ def test_the_last_is_refused_where_it_may_have_been_discarded() -> None:
         at_once.last(ds.decay.window(3), now=8)
 
 
-@pytest.mark.parametrize("family", CASES)
+@pytest.mark.parametrize(
+    "family", [each for each in CASES if "last" in CASES[each].family.questions]
+)
 def test_the_last_of_what_discards_is_true_or_refused(family: str) -> None:
     """Of each family, in any order of arrival, at every time around what is held in full."""
     draw = np.random.default_rng(17)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -249,3 +250,26 @@ def test_a_key_creates_no_more_streams_than_it_may(
     removed = client.delete("/v1/streams/few-1", headers=bearer(tokens["admin *"]))
     assert removed.status_code == 204
     assert client.put("/v1/streams/few-3", json=params, headers=few).status_code == 201
+
+
+@pytest.mark.parametrize("way", ["POST", "GET", "live", "group"])
+@pytest.mark.parametrize("other", [FOREIGN, UNKNOWN, OWN])
+def test_a_stream_is_compared_with_those_in_the_scope_alone(
+    client: TestClient, tokens: dict[str, str], way: str, other: str
+) -> None:
+    query = {"aggregate": "inner_product", "other": other, "decay": {"kind": "none"}, "now": 1}
+    body: dict[str, Any] = {"queries": [query]}
+    headers, path = bearer(tokens["read own-*"]), f"/v1/streams/{OWN}"
+    if way == "POST":
+        answer = client.post(f"{path}/query", json=body, headers=headers)
+    elif way == "group":
+        answer = client.post("/v1/query", json=body | {"streams": [OWN]}, headers=headers)
+    else:
+        route = "live" if way == "live" else "query"
+        answer = client.get(
+            f"{path}/{route}", params={"request": json.dumps(body)}, headers=headers
+        )
+    if other == OWN:  # gone by now, or of a family that does not answer this
+        assert answer.status_code in (404, 422)
+    else:
+        assert f"stream {other!r}" in problem(answer, 403)["detail"]

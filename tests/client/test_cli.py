@@ -25,6 +25,7 @@ from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import ColumnMapping, sketches_by_key
 from decaysketch.cli import app
 from decaysketch.cli.build import build, file_name
+from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.families import FAMILIES, decode, recipe_of
 
 PARAMS = ds.SketchParams(max_weight=9, id_bits=40, capacity=100, seed=5, time_unit="s")
@@ -545,3 +546,87 @@ def test_without_a_server() -> None:
     content = json.loads(result.stdout)
     assert not content["ok"]
     assert {check["ok"] for check in content["checks"]} == {False}
+
+
+class TestKeys:
+    """Events of keys, of a family that counts by site."""
+
+    OPTIONS = ("--family", "ecm", "--width", "60", "--depth", "3", "--slots", "10")
+    PARAMS = ECMParams(width=60, depth=3, slots=10)
+
+    def visits(self) -> pa.Table:
+        draw = np.random.default_rng(4)
+        pages = np.array(["/", "/a", "/b", "12"])
+        return pa.table(
+            {
+                "time": draw.integers(0, 5_000, 900),
+                "key": pages[draw.integers(0, 4, 900)],
+                "town": draw.choice(["x", "y"], 900),
+                "site": draw.choice(["north", "south"], 900),
+            }
+        )
+
+    def built(self, tmp_path: Path, name: str, *options: str) -> Path:
+        log = write(self.visits(), tmp_path / "visits.parquet")
+        out = tmp_path / name
+        run("build", str(log), "--out", str(out), *self.OPTIONS, *options)
+        return out
+
+    def test_are_built_as_by_the_library(self, tmp_path: Path) -> None:
+        out = self.built(tmp_path, "all.sketch", "--source-column", "site")
+        mapping = ColumnMapping(time="time", key=("key",), source="site")
+        [want] = sketches_by_key(self.visits(), self.PARAMS, mapping).values()
+        assert out.read_bytes() == want.to_bytes()
+        tuples = self.built(tmp_path, "pairs.sketch", "--key-columns", "town,key", "--site", "hub")
+        found = ECMCollection.from_bytes(tuples.read_bytes())
+        assert list(found.entries) == [("hub", 0)]
+        [of_x] = ask(tuples, 'key_count:[["x", "/a"]]')
+        rows = self.visits().to_pylist()
+        assert of_x["sure_upper"] >= sum((row["town"], row["key"]) == ("x", "/a") for row in rows)
+
+    def test_are_asked_for(self, tmp_path: Path) -> None:
+        out = self.built(tmp_path, "all.sketch")
+        sketch = ECMCollection.from_bytes(out.read_bytes())
+        counts = ask(out, "key_count:/,/a", 'key_count:["12"]', "key_count:12", "key_total")
+        ever = ds.decay.none()
+        want = [sketch.key_count(key, ever).value for key in ("/", "/a", "12", 12)]
+        assert [each["value"] for each in counts] == [*want, 900]
+        assert [each.get("key") for each in counts] == ["/", "/a", "12", 12, None]
+        assert want[2] > 100 > want[3]
+        [joined] = ask(out, f"inner_product:{out}")
+        assert joined["value"] == sketch.inner_product(sketch, ever).value
+        shown = run("query", out, "key_count:/", "self_join").stdout
+        assert "surely at" in shown
+
+    def test_of_sites_merge_once_and_parts_by_epoch(self, tmp_path: Path) -> None:
+        sites = [self.built(tmp_path, f"{name}.sketch", "--site", name) for name in ("n", "s")]
+        later = self.built(tmp_path, "later.sketch", "--site", "n", "--epoch", "1")
+        merged = tmp_path / "merged.sketch"
+        run("merge", *map(str, [*sites, later, sites[0]]), "--out", str(merged))
+        found = ECMCollection.from_bytes(merged.read_bytes())
+        assert list(found.entries) == [("n", 0), ("n", 1), ("s", 0)]
+        assert found.seen == 3 * 900
+        [facts] = run_json("inspect", merged)
+        assert (facts["family"], facts["sites"]) == ("ecm", ["n", "s"])
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--epoch", "1", "--family", "decay", "--max-weight", "1"], "does not count by site"),
+            (["--source-column", "site", "--site", "n"], "expected one of them"),
+            (["--key-columns", ""], "expected the columns of the key"),
+            (["--weight-column", "town"], "expected integers"),
+        ],
+    )
+    def test_are_refused_in_one_line(
+        self, tmp_path: Path, options: list[str], message: str
+    ) -> None:
+        log = write(self.visits(), tmp_path / "visits.parquet")
+        own = [] if "--family" in options else self.OPTIONS
+        said = failure("build", log, "--out", tmp_path / "x", *own, *options)
+        assert message in said
+
+
+def ask(sketch: Path, *aggregates: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = run_json("query", sketch, *aggregates)["answers"]
+    return found

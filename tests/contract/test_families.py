@@ -15,6 +15,7 @@ from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import RESULT_FIELDS, merge_blobs, partition_merger
 from decaysketch.client import Sensor
+from decaysketch.ecm import ECMParams
 from decaysketch.families import FAMILIES, Recipe, decode, merge, recipe_from_dict, recipe_of
 
 PARAMS = ds.SketchParams(max_weight=7, id_bits=30, capacity=20, seed=5)
@@ -25,14 +26,19 @@ RECIPES: dict[str, Recipe] = {
     "integral": recipe_of(PARAMS, HALVING),
     "sum": recipe_of(SumParams(max_sum=1_000, capacity=20, max_window=500, seed=5)),
     "median": recipe_of(MedianParams(max_count=1_000, capacity=20, seed=5)),
+    "ecm": recipe_of(ECMParams(width=9, depth=2, slots=3, capacity=20, seed=5)),
 }
+#: Of which a row that comes again counts once.
+NAMED = [name for name, recipe in RECIPES.items() if recipe.kind.input.named_by != "key"]
 
 
 def fed(recipe: Recipe, first: int = 0, rows: int = 100) -> Any:
     """A sketch of some rows of a stream that is the same for all."""
     numbers = list(range(first, first + rows))
     sketch = recipe.empty()
-    if recipe.params_type is ds.SketchParams:
+    if recipe.kind.input.named_by == "key":
+        sketch.update([n % 7 for n in numbers], numbers, source="a", epoch=first)
+    elif recipe.params_type is ds.SketchParams:
         sketch.update([float(n) for n in numbers], [1 + n % 7 for n in numbers], numbers, numbers)
     else:
         sketch.update([1 + n % 7 for n in numbers], numbers, numbers, source="a")
@@ -41,7 +47,7 @@ def fed(recipe: Recipe, first: int = 0, rows: int = 100) -> Any:
 
 def test_every_family_has_a_recipe_here() -> None:
     assert list(RECIPES) == list(FAMILIES)
-    assert [family.number for family in FAMILIES.values()] == [1, 2, 3, 4]
+    assert [family.number for family in FAMILIES.values()] == [1, 2, 3, 4, 5]
     for name, recipe in RECIPES.items():
         assert recipe.family == name
         assert type(recipe.empty()) is recipe.sketch_type
@@ -51,11 +57,13 @@ def test_every_family_has_a_recipe_here() -> None:
 class TestEachFamily:
     def test_a_snapshot_is_merged_like_its_sketch(self, name: str) -> None:
         recipe = RECIPES[name]
+        sited = recipe.kind.input.sited
         merged, part = fed(recipe, 0, 60), fed(recipe, 50, 50)
         frozen, before = part.snapshot(), part.to_bytes()
         part.update(*([1, 1, 7, 7] if recipe.params_type is ds.SketchParams else [1, 7]))
         merged.merge(frozen, frozen)
-        assert merged == fed(recipe)
+        expected = fed(recipe, 0, 60) | fed(recipe, 50, 50) if sited else fed(recipe)
+        assert merged == expected
         assert frozen.to_bytes() == frozen.thaw().to_bytes() == before
 
     def test_a_snapshot_is_kept_until_something_changes(self, name: str) -> None:
@@ -68,6 +76,8 @@ class TestEachFamily:
             lambda: sketch.resize(7),
             sketch.trim,
         ]
+        if name == "ecm":
+            changes[2:3] = []  # a capacity of entries, which is not in what is kept
         if sketch.clock is None and name != "decay":
             changes.append(lambda: sketch.advance(900))
         for change in changes:
@@ -99,12 +109,20 @@ def test_a_recipe_stands_for_itself() -> None:
 class TestFed:
     """What a snapshot can tell of the number of distinct observations that the sketch was fed."""
 
-    @pytest.mark.parametrize("name", RECIPES)
+    @pytest.mark.parametrize("name", NAMED)
     def test_all_are_counted_where_nothing_was_discarded(self, name: str) -> None:
         sketch = fed(RECIPES[name], rows=20)
         sketch.merge(fed(RECIPES[name], first=5, rows=10))
         assert sketch.snapshot().fed == (20, True)
         assert RECIPES[name].empty().snapshot().fed == (0, True)
+
+    def test_all_events_are_counted_where_nothing_names_them(self) -> None:
+        sketch = fed(RECIPES["ecm"], rows=200)
+        sketch.merge(fed(RECIPES["ecm"], first=5, rows=10))
+        sketch.advance(900)
+        assert sketch.snapshot().fed == (210, True)
+        forgets = recipe_of(replace(RECIPES["ecm"].params, horizon=9))  # type: ignore[type-var]
+        assert fed(forgets).snapshot().fed == (None, False)
 
     def test_several_copies_count_each_once(self) -> None:
         recipe = recipe_of(replace(PARAMS, copies=3))
@@ -209,11 +227,12 @@ class TestSecrets:
         assert recipe_from_dict(recipe.to_dict(), id_key=self.KEY) == recipe
 
     def test_have_no_use_for_samplers(self) -> None:
-        recipe = RECIPES["sum"]
-        with pytest.raises(ds.IncompatibleSketchError, match="id_key"):
-            decode(fed(recipe).to_bytes(), id_key=self.KEY)
-        with pytest.raises(ds.ParameterError, match="keyed by its seed"):
-            recipe_from_dict(recipe.to_dict(), id_key=self.KEY)
+        for name in ("sum", "ecm"):
+            recipe = RECIPES[name]
+            with pytest.raises(ds.IncompatibleSketchError, match="id_key"):
+                decode(fed(recipe).to_bytes(), id_key=self.KEY)
+            with pytest.raises(ds.ParameterError, match="keyed by its seed"):
+                recipe_from_dict(recipe.to_dict(), id_key=self.KEY)
 
 
 class TestRefusals:
@@ -239,7 +258,7 @@ class TestRefusals:
         with pytest.raises(ds.CorruptSketchError, match=message):
             families.family_of(blob)
 
-    @pytest.mark.parametrize("name", ["decay", "sum", "median"])
+    @pytest.mark.parametrize("name", ["decay", "sum", "median", "ecm"])
     def test_a_decay_where_it_is_chosen_at_query_time(self, name: str) -> None:
         recipe = RECIPES[name]
         with pytest.raises(ds.IncompatibleSketchError, match="chosen at query time"):

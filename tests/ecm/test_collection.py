@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +13,13 @@ from ecm.events import SMALL, Event, built, feed
 
 import decaysketch as ds
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, sizing
-from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.errors import (
+    CapacityError,
+    ConflictingSketchError,
+    IncompatibleSketchError,
+    ObservationError,
+    ParameterError,
+)
 
 EVER = ds.decay.none()
 PARAMS = ECMParams(width=40, depth=3, slots=5, seed=3)
@@ -41,7 +48,7 @@ class TestJoin:
         collection = ECMCollection(SMALL, [source, again])
         collection.merge(early)
         assert list(collection.entries) == [("a", 1), ("a", 2)]
-        assert (collection.seen, len(collection), collection.sources) == (3, 2, ("a",))
+        assert (collection.seen, len(collection.entries), collection.sources) == (3, 2, ("a",))
         assert collection.entries["a", 1].digest == source.state().digest
 
     def test_takes_a_state_again_without_counting_it_twice(self) -> None:
@@ -82,7 +89,7 @@ class TestJoin:
         assert collection.params == small
         with pytest.raises(ParameterError, match="3 entries; the capacity is 2"):
             collection.merge(built(SMALL, [], source=2))
-        assert len(collection) == 2
+        assert len(collection.entries) == 2
 
     def test_of_arrivals_is_of_one_source(self) -> None:
         """Figure 2: the last N of both depend on how they interleave."""
@@ -93,7 +100,7 @@ class TestJoin:
         first.update([1])
         second.update([3])
         collection = ECMCollection(params, [first, early])
-        assert collection.total(EVER).value == 3
+        assert collection.key_total(EVER).value == 3
         with pytest.raises(ParameterError, match="interleave"):
             collection.merge(second)
         with pytest.raises(ParameterError, match="interleave"):
@@ -104,7 +111,7 @@ class TestJoin:
         assert collection.drop("a") == 1
         assert collection.drop("a") == 0
         assert collection.sources == ("b",)
-        assert collection.total(EVER).value == 1
+        assert collection.key_total(EVER).value == 1
 
     def test_gives_a_source_its_state_back(self) -> None:
         sketch = built(SMALL, [Event(1, 5)], source="a", epoch=9)
@@ -115,6 +122,166 @@ class TestJoin:
         assert collection.seen == 2
         with pytest.raises(ParameterError, match="which there is none of"):
             collection.sketch("a", 8)
+
+
+class TestRows:
+    """Events that a collection counts itself."""
+
+    COLUMNS = ([1, 2, 1, 3], [40, 10, 30, 20], [1, 2, 3, 4])
+    WHOSE: ClassVar[dict[str, Any]] = {"source": ["a", "b", "a", "b"], "epoch": [1, 1, 1, 2]}
+
+    def test_are_those_of_sketches_of_their_sources(self) -> None:
+        collection = ECMCollection(SMALL)
+        collection.update(*self.COLUMNS, **self.WHOSE)
+        expected = ECMCollection(
+            SMALL,
+            [
+                built(SMALL, [Event(1, 30, 3), Event(1, 40)], source="a", epoch=1),
+                built(SMALL, [Event(2, 10, 2)], source="b", epoch=1),
+                built(SMALL, [Event(3, 20, 4)], source="b", epoch=2),
+            ],
+        )
+        assert collection == expected
+        assert collection.stats().fed == 4
+        assert (collection.newest, collection.stats().oldest, collection.seen) == (40, 10, 10)
+
+    def test_wait_until_somebody_reads_so_that_their_order_says_nothing(self) -> None:
+        rng = np.random.default_rng(4)
+        keys, times = rng.integers(0, 9, 500), rng.permutation(500)
+        whole, single = ECMCollection(SMALL), ECMCollection(SMALL)
+        whole.update(keys, times, source="a")
+        for key, time in zip(keys.tolist(), times.tolist(), strict=True):
+            single.update(key, time, source="a")
+        assert single == whole
+        assert whole.too_late == 0
+        assert len(whole.entries["a", 0].lanes) == 1
+
+    def test_that_come_after_a_reading_go_on_from_it(self) -> None:
+        collection = ECMCollection(SMALL)
+        for time in range(0, 100, 10):
+            collection.update([1, 2], [time, time + 5], source="a")
+            assert collection.seen == 2 * (time // 10 + 1)
+            if time == 50:
+                collection = ECMCollection.from_bytes(collection.to_bytes())
+        whole = ECMCollection(SMALL)
+        whole.update([1, 2] * 10, range(0, 100, 5), source="a")
+        assert collection == whole
+
+    def test_are_refused_whole(self) -> None:
+        collection = ECMCollection(SMALL.with_capacity(2))
+        collection.update(*self.COLUMNS, source="a")
+        before = collection.to_bytes()
+        faults: list[tuple[type[Exception], str, dict[str, Any]]] = [
+            (ObservationError, "source has 3 rows, keys has 4", {"source": ["a", "b", "a"]}),
+            (ObservationError, "epoch has 1 rows", {"source": "a", "epoch": [1]}),
+            (ParameterError, "epoch is -1", {"source": "a", "epoch": -1}),
+            (ParameterError, "source is ''", {"source": ["a", "", "a", "a"]}),
+            (CapacityError, "3 entries; the capacity is 2", {"source": ["b", "c", "b", "c"]}),
+        ]
+        for error, match, whose in faults:
+            with pytest.raises(error, match=match):
+                collection.update(*self.COLUMNS, **whose)
+        for bad in ([40, 10, 30, (1 << 62) + 1], [40, 10, 30]):
+            with pytest.raises(ObservationError):
+                collection.update([1, 2, 1, 3], bad, source="a")
+        with pytest.raises(ObservationError, match="less than 2"):
+            collection.update([1, 1], [50, 50], [(1 << 62) - 1, 1], source="a")
+        assert collection.to_bytes() == before
+
+    def test_after_a_time_are_refused_and_counted(self) -> None:
+        collection = ECMCollection(SMALL)
+        collection.update(*self.COLUMNS, source="a", not_after=25)
+        assert (collection.seen, collection.stats().fed, collection.stats().too_late) == (6, 4, 2)
+
+    def test_of_one_source_counted_apart_are_a_fork(self) -> None:
+        here, there = ECMCollection(SMALL), ECMCollection(SMALL)
+        here.update([1, 1], [10, 20], source="a")
+        there.update([2, 2], [10, 20], source="a")
+        before = here.to_bytes()
+        for attempt in (lambda: here.merge(there), lambda: here | there):
+            with pytest.raises(ConflictingSketchError, match="'a', 0"):
+                attempt()
+        assert here.to_bytes() == before
+        assert here.copy().params == SMALL
+
+    def test_that_find_a_newer_state_merged_go_on_from_that(self) -> None:
+        here, source = ECMCollection(SMALL), ECMSketch(SMALL, source="a", epoch=0)
+        here.update(1, 10, source="a")
+        source.update([1, 2], [10, 20])
+        here.merge(source)
+        here.update(3, 30, source="a")
+        source.update(3, 30)
+        assert here == ECMCollection(SMALL, [source])
+
+    def test_past_the_horizon_begin_anew(self) -> None:
+        params = replace(SMALL, horizon=100)
+        one, several = ECMCollection(params), ECMCollection(params)
+        one.update([1, 1, 2, 3], [0, 50, 150, 260], source="a")
+        for key, time in ((1, 0), (1, 50), (2, 150), (3, 260)):
+            several.update(key, time, source="a")
+            several.update(9, time, source="b")
+            assert several.seen
+        assert one.entries["a", 0].digest == several.entries["a", 0].digest
+        assert one.seen == 1  # that of 150 is 110 before that of 260
+        several.drop("b")
+        assert several == one
+        old = ECMCollection(params)
+        old.update([1, 1], [0, 50], source="a")
+        for order in ((one, old), (old, one)):
+            assert ECMCollection(params, order) == one  # and no fork
+
+    def test_that_are_too_late_have_a_verdict(self) -> None:
+        params = replace(SMALL, lanes=1)
+        collection = ECMCollection(params)
+        collection.update([1], [100], source="a")
+        before = collection.to_bytes()
+        rows = ([1, 2, 3, 4], [99, 100, 101, 50], [1, 1, 0, 1])
+        found = collection.verdicts(*rows, source=["a", "a", "a", "b"])
+        assert found.tolist() == [2, 0, 2, 0]
+        assert collection.to_bytes() == before
+        collection.update(*rows, source=["a", "a", "a", "b"])
+        assert (collection.seen, collection.too_late) == (3, 1)
+        held = ECMCollection(replace(params, hold=10))
+        held.update([1, 1], [100, 120], source="a")
+        assert held.seen == 2
+        assert held.verdicts([1, 1], [99, 115], source="a").tolist() == [2, 0]
+
+    def test_of_arrivals_are_counted_as_they_come(self) -> None:
+        collection = ECMCollection(replace(SMALL, clock="arrivals"))
+        collection.update([1, 2], source="a")
+        collection.update(1, source="a")
+        assert collection.key_total(ds.decay.window(1)).value == 2
+        assert collection.stats().fed == 3
+        with pytest.raises(ParameterError, match="interleave"):
+            collection.update(1, source="b")
+        with pytest.raises(ParameterError, match="only events advance"):
+            collection.advance(9)
+
+
+class TestClock:
+    def test_that_is_told_is_kept_beside_those_of_sources(self) -> None:
+        collection = ECMCollection(SMALL, [built(SMALL, [Event(1, 10)])])
+        collection.advance(7)
+        assert collection == ECMCollection(SMALL, [built(SMALL, [Event(1, 10)])])
+        collection.advance(30)
+        assert collection.clock == 30
+        assert collection.newest == 10
+        assert ECMCollection.from_bytes(collection.to_bytes()).clock == 30
+        merged = ECMCollection(SMALL)
+        merged.merge(collection)
+        assert merged == collection
+        merged.merge(built(SMALL, [Event(2, 40)], source=1))
+        assert merged.state().told is None
+
+    def test_leaves_out_what_is_past_the_horizon(self) -> None:
+        params = replace(SMALL, horizon=20)
+        collection = ECMCollection(params, [built(params, [Event(1, 10)])])
+        collection.advance(30)
+        assert collection.seen == 1
+        collection.advance(31)
+        assert (collection.seen, len(collection), collection.clock) == (0, 0, 31)
+        collection.merge(built(params, [Event(1, 10)]))
+        assert not collection.entries
 
 
 class TestAnswers:
@@ -137,22 +304,22 @@ class TestAnswers:
 
     def test_are_those_of_the_sources_that_are_named(self) -> None:
         collection = ECMCollection(PARAMS, sites(4))
-        total = collection.total(EVER).value
-        parts = [collection.total(EVER, sources=[name]).value for name in collection.sources]
+        total = collection.key_total(EVER).value
+        parts = [collection.key_total(EVER, sources=[name]).value for name in collection.sources]
         assert sum(parts) == total == 4000
-        assert collection.total(EVER, sources=[]).value == 0
-        assert collection.total(EVER, sources=collection.sources[:2]).value == sum(parts[:2])
+        assert collection.key_total(EVER, sources=[]).value == 0
+        assert collection.key_total(EVER, sources=collection.sources[:2]).value == sum(parts[:2])
         with pytest.raises(ParameterError, match="'nowhere', which there is none of"):
-            collection.total(EVER, sources=["site-1", "nowhere"])
+            collection.key_total(EVER, sources=["site-1", "nowhere"])
 
     def test_are_those_of_a_snapshot(self) -> None:
         collection = ECMCollection(PARAMS, sites(3))
         snapshot = collection.snapshot()
         collection.drop("site-0")
-        assert snapshot.total(EVER).value == 4000
+        assert snapshot.key_total(EVER).value == 4000
         assert snapshot.clock == snapshot.newest
         assert snapshot.size_bytes == len(snapshot.to_bytes())
-        assert (snapshot.horizon, snapshot.too_late, len(snapshot)) == (None, 0, 3)
+        assert (snapshot.horizon, snapshot.too_late, len(snapshot.entries)) == (None, 0, 3)
 
     def test_are_asked_again_for_nothing(self) -> None:
         collection = ECMCollection(PARAMS, sites(2))

@@ -107,7 +107,7 @@ class TestKeys:
     def counted(self, keys: Any, asked: Any, params: ECMParams = SMALL) -> list[float]:
         sketch = ECMSketch(replace(params, width=4000, slots=2), source=0, epoch=0)
         sketch.update(keys, [10] * sketch_length(keys))
-        found = sketch.counts(asked, EVER, estimator="minimum")
+        found = sketch.key_count(asked, EVER, estimator="minimum")
         return found.value.tolist()
 
     def test_are_integers_text_bytes_or_tuples(self) -> None:
@@ -129,7 +129,12 @@ class TestKeys:
         sketch = ECMSketch(replace(SMALL, width=4000), source=0, epoch=0)
         for key in ("1", b"1", 1):
             sketch.update(key, 10)
-        assert [sketch.count(key, EVER).value for key in ("1", b"1", 1, ("1", "1"))] == [1, 1, 1, 0]
+        assert [sketch.key_count(key, EVER).value for key in ("1", b"1", 1, ("1", "1"))] == [
+            1,
+            1,
+            1,
+            0,
+        ]
 
     @pytest.mark.parametrize(
         "keys", [[1, "a"], [1.5], [None], [("a",), ("a", "b")], ["x" * 1025], [True]]
@@ -145,7 +150,7 @@ class TestKeys:
         sketch = ECMSketch(replace(SMALL, key_bits=bits), source=0, epoch=0)
         largest = (1 << bits) - 1
         sketch.update([0, largest, largest], [1, 2, 3])
-        assert sketch.count(largest, EVER).sure_upper >= 2  # type: ignore[operator]
+        assert sketch.key_count(largest, EVER).sure_upper >= 2  # type: ignore[operator]
         for key in (-1, 1 << bits, "a", 1.0):
             with pytest.raises(ObservationError):
                 sketch.update([key], [4])
@@ -221,8 +226,8 @@ class TestUpdate:
     def test_takes_extreme_times(self) -> None:
         sketch = built(SMALL, [Event(1, -(1 << 62)), Event(1, 0), Event(1, 1 << 62)])
         assert ECMSketch.from_bytes(sketch.to_bytes()) == sketch
-        assert sketch.total(ds.decay.window(0)).value == 1
-        assert sketch.total(EVER).value == 3
+        assert sketch.key_total(ds.decay.window(0)).value == 1
+        assert sketch.key_total(EVER).value == 3
 
     @FEW
     @given(
@@ -239,11 +244,11 @@ class TestUpdate:
             feed(sketch, [event])
         for decay in (ds.decay.window(width), ds.decay.exponential(half_life=width + 1), EVER):
             weight = decayed(events, decay, now)
-            total = sketch.total(decay, now=now)
+            total = sketch.key_total(decay, now=now)
             assert total.lower <= sum(weight.values()) * (1 + 1e-12)
             assert sum(weight.values()) <= total.upper * (1 + 1e-12)
             for key in range(6):
-                upper = sketch.count(key, decay, now=now).sure_upper
+                upper = sketch.key_count(key, decay, now=now).sure_upper
                 assert upper is not None
                 assert weight[key] <= upper * (1 + 1e-12)
 
@@ -280,11 +285,11 @@ class TestLateEvents:
         sketch.update(keys, times)
         asked, decays = list(range(20)), [ds.decay.window(w) for w in (50, 5000, 100_000)]
         decays.append(ds.decay.exponential(half_life=900))
-        before = [sketch.counts(asked, decay, now=100_000) for decay in decays]
+        before = [sketch.key_count(asked, decay, now=100_000) for decay in decays]
         sketch.update(99, 60_000)
         sketch.update(98, 96_000)
         for decay, old in zip(decays, before, strict=True):
-            new = sketch.counts(asked, decay, now=100_000, estimator="minimum")
+            new = sketch.key_count(asked, decay, now=100_000, estimator="minimum")
             minimum = new.value
             assert (new.sure_upper >= old.sure_upper).all()
             sketch_before = old._grid
@@ -300,14 +305,14 @@ class TestLateEvents:
         assert sketch.seen == 3
         after = sketch.grid(EVER, now=20)
         assert (after.leaf.hi == grid.leaf.hi).all()
-        assert sketch.count(3, ds.decay.window(0), now=5).sure_upper >= 4  # type: ignore[operator]
+        assert sketch.key_count(3, ds.decay.window(0), now=5).sure_upper >= 4  # type: ignore[operator]
 
     def test_may_be_counted_at_the_time_of_a_lane(self) -> None:
         sketch = ECMSketch(replace(SMALL, lanes=1), source=0, epoch=0)
         sketch.update([1], [20], [5])
         sketch.update([2], [3], [4], late="now")
         assert (sketch.moved, sketch.too_late, sketch.seen) == (4, 0, 9)
-        total = sketch.total(ds.decay.window(0))
+        total = sketch.key_total(ds.decay.window(0))
         assert (total.lower, total.upper) == (5, 9)
         assert ECMSketch.from_bytes(sketch.to_bytes()) == sketch
         with pytest.raises(ParameterError, match="late is 'drop'"):
@@ -336,8 +341,8 @@ class TestHold:
         sketch = built(self.PARAMS, [Event(1, 100), Event(2, 95), Event(1, 91, 5)])
         assert sketch.stats().held == 3
         assert sketch.stats().lanes == ()
-        assert sketch.total(ds.decay.window(6)).value == 2
-        assert sketch.count(1, ds.decay.window(9)).sure_upper >= 6  # type: ignore[operator]
+        assert sketch.key_total(ds.decay.window(6)).value == 2
+        assert sketch.key_count(1, ds.decay.window(9)).sure_upper >= 6  # type: ignore[operator]
 
     def test_puts_in_order_what_is_older(self) -> None:
         sketch = built(self.PARAMS, [Event(1, 100), Event(2, 95), Event(1, 91)])
@@ -367,9 +372,9 @@ class TestArrivals:
         sketch = ECMSketch(self.PARAMS, source=0, epoch=0)
         sketch.update(["a"] * 50 + ["b"] * 10)
         assert sketch.clock == 60
-        assert sketch.total(ds.decay.window(9)).value == 10  # ages 0 to 9
-        assert sketch.count("b", ds.decay.window(9)).upper >= 10
-        assert sketch.count("a", ds.decay.window(9)).sure_upper <= 4  # type: ignore[operator]
+        assert sketch.key_total(ds.decay.window(9)).value == 10  # ages 0 to 9
+        assert sketch.key_count("b", ds.decay.window(9)).upper >= 10
+        assert sketch.key_count("a", ds.decay.window(9)).sure_upper <= 4  # type: ignore[operator]
         sketch.update("a")
         assert sketch.clock == 61
         assert ECMSketch.from_bytes(sketch.to_bytes()) == sketch
@@ -387,52 +392,52 @@ class TestArrivals:
 class TestQuestions:
     def test_beyond_the_horizon_are_refused(self) -> None:
         sketch = built(replace(SMALL, horizon=50), [Event(1, 100), Event(1, 200)])
-        assert sketch.count(1, ds.decay.window(50)).value >= 0
+        assert sketch.key_count(1, ds.decay.window(50)).value >= 0
         with pytest.raises(ParameterError, match="horizon is 50"):
-            sketch.count(1, ds.decay.window(51))
+            sketch.key_count(1, ds.decay.window(51))
         with pytest.raises(ParameterError, match="horizon is 50"):
-            sketch.count(1, ds.decay.exponential(half_life=3))
+            sketch.key_count(1, ds.decay.exponential(half_life=3))
         with pytest.raises(UnanswerableQueryError, match="reaches back to 149"):
-            sketch.count(1, ds.decay.window(50), now=199)
-        assert sketch.total(ds.decay.window(0), now=199).value == 0
+            sketch.key_count(1, ds.decay.window(50), now=199)
+        assert sketch.key_total(ds.decay.window(0), now=199).value == 0
 
     def test_of_decays_that_rise_are_refused(self) -> None:
         with pytest.raises(ParameterError):
-            built(SMALL, [Event(1, 1)]).total("window")  # type: ignore[arg-type]
+            built(SMALL, [Event(1, 1)]).key_total("window")  # type: ignore[arg-type]
 
     def test_of_an_empty_sketch_are_answered(self) -> None:
         sketch = ECMSketch(SMALL)
-        assert sketch.total(EVER).value == 0
-        assert sketch.count("a", EVER).sure_upper == 0
+        assert sketch.key_total(EVER).value == 0
+        assert sketch.key_count("a", EVER).sure_upper == 0
         assert sketch.self_join(EVER).value == 0
         assert ECMSketch.from_bytes(sketch.to_bytes()) == sketch
 
     def test_inner_takes_streams_of_equal_hashes(self) -> None:
         ours, theirs = built(SMALL, [Event(1, 5, 3)]), built(SMALL, [Event(1, 7, 2)])
-        found = ours.inner(theirs, EVER)
+        found = ours.inner_product(theirs, EVER)
         assert found.sure_upper is not None
         assert found.sure_upper >= 6
         with pytest.raises(IncompatibleSketchError, match="seed"):
-            ours.inner(built(replace(SMALL, seed=1), []), EVER)
+            ours.inner_product(built(replace(SMALL, seed=1), []), EVER)
 
     def test_of_prefixes_find_heavy_keys_and_quantiles(self) -> None:
         sketch = ECMSketch(replace(SMALL, width=60, depth=3, key_bits=12, fanout_bits=2))
         rng = np.random.default_rng(4)
         keys = np.concatenate([rng.integers(0, 4096, 2000), np.full(900, 1234)])
         sketch.update(keys, np.arange(2900))
-        found = sketch.heavy_hitters(EVER, phi=0.2)
+        found = sketch.heavy_keys(0.2, EVER)
         assert 1234 in found.keys.tolist()
-        assert sketch.range_count(0, 4095, EVER).value == pytest.approx(2900, rel=0.05)
-        assert 0 <= sketch.quantile(0.5, EVER).value < 4096
-        assert sketch.rank(4095, EVER).value == pytest.approx(1, abs=0.05)
+        assert sketch.key_range(0, 4095, EVER).value == pytest.approx(2900, rel=0.05)
+        assert 0 <= sketch.key_quantile(0.5, EVER).value < 4096
+        assert sketch.key_rank(4095, EVER).value == pytest.approx(1, abs=0.05)
         with pytest.raises(ParameterError, match="key_bits"):
-            ECMSketch(SMALL).heavy_hitters(EVER, phi=0.1)
+            ECMSketch(SMALL).heavy_keys(0.1, EVER)
 
     def test_of_prefixes_that_counted_nothing_are_answered(self) -> None:
         """However many there are: none of them is looked at."""
         sketch = ECMSketch(replace(SMALL, key_bits=32))
-        assert sketch.range_count(0, 1 << 31, EVER).value == 0
-        assert len(sketch.heavy_hitters(EVER, phi=0.1)) == 0
+        assert sketch.key_range(0, 1 << 31, EVER).value == 0
+        assert len(sketch.heavy_keys(0.1, EVER)) == 0
 
     def test_of_prefixes_whose_total_may_be_nothing_are_answered(self) -> None:
         """A moment long ago, of which is only known how much came around it."""
@@ -442,9 +447,9 @@ class TestQuestions:
         unknown = 0
         for now in range(0, 1200, 37):
             decay = ds.decay.window(0)
-            total = sketch.total(decay, now=now)
+            total = sketch.key_total(decay, now=now)
             unknown += total.lower == 0 < total.upper
-            found = sketch.heavy_hitters(decay, phi=0.5, now=now)
+            found = sketch.heavy_keys(0.5, decay, now=now)
             assert set(keys[times == now].tolist()) <= set(found.keys.tolist())
         assert unknown > 10
 
@@ -495,7 +500,8 @@ class TestObject:
             for width in range(0, 400, 4):
                 decay = ds.decay.window(width)
                 ours, theirs = (
-                    each.counts(range_, decay, now=1000) for each in (snapshot, expected.snapshot())
+                    each.key_count(range_, decay, now=1000)
+                    for each in (snapshot, expected.snapshot())
                 )
                 if (ours.value != theirs.value).any() or len(snapshot.to_bytes()) < 100:
                     wrong.append(width)

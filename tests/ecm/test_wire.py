@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import sys
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +21,16 @@ from ecm.events import SMALL, Event, built, events_in_order, feed, params
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decaysketch.codec import fields
 from decaysketch.codec.fields import Reader
 from decaysketch.codec.numbers import pack_numbers, read_numbers
-from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, wire
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch, _native, wire
 from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.hashing import columns_of
 from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.ranks import kept_after, kept_ranks
-from decaysketch.ecm.state import ECMState
+from decaysketch.ecm.state import CollectionState, ECMState
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -220,6 +225,7 @@ class TestHostile:
                 else:
                     accepted += 1
                     assert found.to_bytes() == mutated
+                    assert rewritten(found.entries.values()) == bytes(body)[entries_at(blob) :]
                     for state in found.entries.values():  # cells that take what was accepted
                         ECMSketch.from_state(state)
         assert refused > 500
@@ -258,7 +264,7 @@ class TestHostile:
         ],
     )
     def test_entries_stand_in_order(
-        self, change: Callable[..., list[object]], message: str
+        self, change: Callable[..., list[ECMState]], message: str
     ) -> None:
         collection = _collection(SMALL)
         entries = list(collection.entries.values())
@@ -286,14 +292,201 @@ class TestHostile:
             ECMSketch.from_bytes(_collection(SMALL).to_bytes())
 
 
-def _written(params: ECMParams, states: list[object]) -> bytes:
-    """In the order that is given."""
-    body = wire.fields.begin(wire.FAMILY, params, embed_params=False)  # type: ignore[arg-type]
-    wire._put_params(body, params)
-    wire.fields.put_varint(body, len(states))
+class TestTheKernel:
+    """``lanes.c`` takes what the careful reader in Python takes, and nothing else."""
+
+    @FEW
+    @given(params(), st.lists(events_in_order(30), min_size=1, max_size=3), st.randoms())
+    def test_reads_what_is_sound(
+        self, params: ECMParams, streams: list[list[Event]], rng: random.Random
+    ) -> None:
+        sketches = []
+        for number, events in enumerate(streams):
+            shuffled = [*events]
+            rng.shuffle(shuffled)  # into several lanes
+            sketches.append(built(params, shuffled[:10], source=number))
+            feed(sketches[-1], shuffled[10:])
+        blob = ECMCollection(params, sketches).to_bytes()
+        with without(wire._EntryReader, "_read_with_care"):
+            found = ECMCollection.from_bytes(blob, params=params)
+        with without(_native, "measure_lane"), without(_native, "read_column", -1):
+            assert ECMCollection.from_bytes(blob, params=params) == found
+        states = [replace(state) for state in found.entries.values()]
+        assert wire.encode(CollectionState.of(params, states)) == blob
+
+    @pytest.mark.parametrize("number", range(len(TestGolden.CASES)))
+    def test_takes_and_refuses_the_same(self, number: int) -> None:
+        """Bytes of entries, of which a bit is another one, or some are anything."""
+        _, make = TestGolden.CASES[number]
+        blob, rng = make().to_bytes(), random.Random(number)
+        at = entries_at(blob)
+        bodies = []
+        for k in range(300 if at < len(blob) - 4 else 1):
+            body = bytearray(blob[:-4])
+            for _ in range((1, 1, 2, 5)[k % 4] if at < len(body) else 0):
+                where = rng.randrange(at, len(body))
+                body[where] ^= 1 << rng.randrange(8) if k % 8 < 6 else rng.randrange(256)
+            bodies.append(bytes(body))
+        taken = 0
+        for body in bodies:
+            found = outcome(sealed(body))
+            with without(_native, "measure_lane"), without(_native, "read_column", -1):
+                assert outcome(sealed(body)) == found
+            taken += isinstance(found, bytes)
+        assert number == 0 or 0 < taken < len(bodies)
+
+
+def outcome(blob: bytes) -> bytes | str:
+    """What is decoded, written again; or why it is not."""
+    try:
+        return rewritten(ECMCollection.from_bytes(blob).entries.values())
+    except (CorruptSketchError, IncompatibleSketchError) as refused:
+        return str(refused)
+
+
+@contextmanager
+def without(owner: Any, name: str, found: object = None) -> Iterator[None]:
+    """A kernel finds nothing that is flawless; or what is there to find faults is not called."""
+    with pytest.MonkeyPatch.context() as patch:
+        if owner is _native:
+            patch.setattr(owner, name, lambda *_: found)
+        else:
+            patch.setattr(owner, name, lambda *_: pytest.fail(f"{name} was called"))
+        yield
+
+
+def rewritten(states: Iterable[ECMState]) -> bytes:
+    """The entries, written anew: what they remember of how they were read is left out."""
+    body = bytearray()
     for state in states:
-        wire._put_state(body, state)  # type: ignore[arg-type]
-    return wire.fields.seal(body)
+        fresh = replace(state)
+        assert fresh.written is None
+        wire._put_state(body, fresh)
+    return bytes(body)
+
+
+def entries_at(blob: bytes) -> int:
+    """Where the entries of a sound body begin."""
+    states = ECMCollection.from_bytes(blob).entries.values()
+    return len(blob) - 4 - len(rewritten(states))
+
+
+class TestManyTinyEntries:
+    """Whoever posts them is not to gain by it: what they cost is counted, not timed."""
+
+    ENTRIES = 500
+    TINY = ECMParams(width=1, depth=1, slots=2, capacity=1 << 20)
+    CASES: tuple[tuple[str, ECMParams, list[Event]], ...] = (
+        ("nothing", TINY, []),
+        ("an_event", TINY, [Event(1, 10)]),
+        ("lanes", replace(TINY, lanes=64), [Event(1, -time) for time in range(64)]),
+        ("a_horizon", replace(TINY, horizon=9, kind="eh"), [Event(1, 10), Event(1, 30)]),
+        ("layers", replace(TINY, key_bits=64, fanout_bits=1), [Event(1, 10)]),
+        ("held_back", replace(TINY, hold=9), [Event(1, 10), Event(1, 30)]),
+    )
+
+    @pytest.mark.parametrize(("params", "events"), [case[1:] for case in CASES],
+                             ids=[case[0] for case in CASES])  # fmt: skip
+    def test_take_few_steps_and_little_memory_for_each_byte(
+        self, params: ECMParams, events: list[Event]
+    ) -> None:
+        sketch = ECMSketch(params, source=0, epoch=0)
+        for event in events:
+            feed(sketch, [event])
+        parts = max(1, len(sketch.state().lanes)) * len(params.layers)
+        entries = range(2 * self.ENTRIES // parts)
+        states = [replace(sketch.state(), source=number) for number in entries]
+        blob = wire.encode(CollectionState.of(params, states))
+        steps = 0
+
+        def count(*_: object) -> None:
+            nonlocal steps
+            steps += 1
+
+        sys.setprofile(count)  # calls and returns, of functions in Python and in C
+        try:
+            found = wire.decode(blob, params=params).entries
+        finally:
+            sys.setprofile(None)
+        assert steps < 10 * len(blob), steps / len(blob)
+        tracemalloc.start()
+        found = wire.decode(blob, params=params).entries
+        memory = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert memory < 100 * len(blob), memory / len(blob)
+        assert [state.digest for state in found[:3]] == [state.digest for state in states[:3]]
+
+    def test_one_that_is_false_is_read_with_care_once(self) -> None:
+        sketch = built(self.TINY, [Event(1, 10)])
+        states = [replace(sketch.state(), source=number) for number in range(self.ENTRIES)]
+        body = bytearray(wire.encode(CollectionState.of(self.TINY, states))[:-4])
+        body[-1] ^= 1  # of the last entry
+        with_care, calls = wire._EntryReader._read_with_care, []
+
+        def counted(*arguments: Any) -> Any:
+            calls.append(arguments)
+            return with_care(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wire._EntryReader, "_read_with_care", counted)
+            with pytest.raises(CorruptSketchError):
+                wire.decode(sealed(bytes(body)))
+        assert len(calls) == 1
+
+
+class TestHeader:
+    def test_is_read_alone(self) -> None:
+        for _, make in TestGolden.CASES:
+            collection = make()
+            header = wire.peek(collection.to_bytes())
+            assert header.params == collection.params
+            assert header.entries == len(collection.entries)
+            assert header.kept == len(collection)
+            assert header.told is None
+
+    def test_says_which_clock_was_told(self) -> None:
+        collection = _collection(SMALL)
+        before = collection.to_bytes()
+        assert collection.clock is not None
+        collection.advance(collection.clock)
+        assert collection.to_bytes() == before
+        later = collection.clock + 5
+        collection.advance(later)
+        assert wire.peek(collection.to_bytes()).told == later
+        assert wire_reference.read(collection.to_bytes())["told"] == later
+        assert ECMCollection.from_bytes(collection.to_bytes()) == collection
+
+    @pytest.mark.parametrize("more", [-1, 1])
+    def test_says_how_many_times_there_are(self, more: int) -> None:
+        states = list(_collection(SMALL).entries.values())
+        kept = sum(map(len, states))
+        _written(SMALL, states)
+        with pytest.raises(
+            CorruptSketchError, match=f"{kept + 1} times, of which {kept} are|leaves"
+        ):
+            ECMCollection.from_bytes(_written(SMALL, states, kept=kept + more))
+
+    def test_bounds_what_is_read(self) -> None:
+        """Before any of it is: bytes that the count would not fit into, and events held back."""
+        with pytest.raises(CorruptSketchError, match="a time takes 2 bits"):
+            wire.peek(_written(SMALL, [], kept=1 << 40))
+        params = replace(SMALL, hold=12)
+        states = [built(params, EVENTS).state()]
+        assert len(states[0].held)
+        with pytest.raises(CorruptSketchError, match="the header leaves 0"):
+            ECMCollection.from_bytes(_written(params, states, kept=0))
+
+
+def _written(params: ECMParams, states: list[Any], kept: int | None = None) -> bytes:
+    """In the order that is given."""
+    body = fields.begin(wire.FAMILY, params, embed_params=False)  # type: ignore[arg-type]
+    wire._put_params(body, params)
+    fields.put_varint(body, len(states))
+    fields.put_varint(body, sum(map(len, states)) if kept is None else kept)
+    fields.put_clock(body, NO_WATERMARK)
+    for state in states:
+        wire._put_state(body, state)
+    return fields.seal(body)
 
 
 class TestHorizon:
@@ -326,9 +519,3 @@ class TestHorizon:
             sketch.update(keys, times)
             sizes[horizon] = len(sketch.to_bytes())
         assert sizes[1000] < 0.35 * sizes[None], sizes
-
-
-def test_peek_reads_parameters_and_how_many_entries_there_are() -> None:
-    header = wire.peek(_collection(SMALL).to_bytes())
-    assert header.params == SMALL
-    assert header.entries == 2

@@ -92,8 +92,7 @@ def kept_ranks(kind: int, slots: int, n: int) -> list[int]:
     ranks = []
     if kind == 0:
         for level in range(n.bit_length()):
-            of_level = list(range(1 << level, n + 1, 2 << level))
-            ranks += of_level[-slots:]
+            ranks += range(1 << level, n + 1, 2 << level)[-slots:]
     else:
         buckets, level = n, 0
         while buckets:
@@ -126,9 +125,20 @@ def read(blob: bytes) -> dict[str, Any]:
     params["slots"], params["horizon"] = fields.varint(), fields.varint() - 1
     params["lanes"], params["hold"] = fields.byte(), fields.varint()
     params["key_bits"], params["fanout_bits"] = fields.byte(), fields.byte()
-    entries = [read_entry(fields, params) for _ in range(fields.varint())]
+    count, kept = fields.varint(), fields.varint()
+    told = fields.signed() if fields.byte() else None
+    entries = [read_entry(fields, params) for _ in range(count)]
     assert not fields.rest
-    return {"fingerprint": fingerprint, "params": params, "entries": entries}
+    assert kept == sum(map(times_of, entries))
+    assert told is None or all(told > entry["clock"] for entry in entries if entry["clock"])
+    held = {"kept": kept, "told": told, "entries": entries}
+    return {"fingerprint": fingerprint, "params": params, **held}
+
+
+def times_of(entry: dict[str, Any]) -> int:
+    """How many are written, of cells and of events that are held back."""
+    layers = (layer for lane in entry["lanes"] for layer in lane["layers"])
+    return len(entry["held"]) + sum(len(times) for layer in layers for _, times in layer)
 
 
 def read_entry(fields: Bytes, params: dict[str, Any]) -> dict[str, Any]:

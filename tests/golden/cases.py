@@ -19,6 +19,7 @@ from decaysketch.core import hashing
 from decaysketch.core.observations import encode_values
 from decaysketch.core.params import SketchParams
 from decaysketch.decay import integral
+from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.querytime.state import SketchState
 from quality.examples import EXAMPLES, feed, stream
 
@@ -47,6 +48,7 @@ def cases() -> Iterator[Case]:
     yield from of_decay()
     yield from of_integral()
     yield from of_samplers()
+    yield from of_sites()
     for family, example in EXAMPLES.items():
         sketch = example.recipe.empty()
         rows = stream(example, example.recipe, 60)
@@ -225,3 +227,47 @@ def of_samplers() -> Iterator[Case]:
         integers.update(-(2**62) + i, 2**62 - i // 3, i, source=i)
     integers.advance(-(2**62))
     yield Case("median", "integers", "extreme values and times, two levels", integers)
+
+
+def _counted(params: ECMParams, rows: int, *, late: bool = False) -> ECMCollection:
+    """Of three sites, one of them begun anew; some of the events in lanes of their own."""
+    collection = ECMCollection(params)
+    for site, (source, epoch) in enumerate([("north", 1), ("north", 2), (17, 2**63)]):
+        times = sorted(1_700_000_000 + _below(400, 2, 1000 * site + i) for i in range(rows))
+        for i, time in enumerate(times):
+            key = _below(40, 3, 1000 * site + i) * _below(6, 4, 1000 * site + i)
+            collection.update(key, time, 1 + _below(9, 1, i) ** 3, source=source, epoch=epoch)
+            if late and i % 20 == 19:
+                assert len(collection)  # read: what comes now and is earlier is late
+                collection.update(key, time - 30 * site, source=source, epoch=epoch)
+    return collection
+
+
+def of_sites() -> Iterator[Case]:
+    params = ECMParams(width=7, depth=2, slots=3, seed=42)
+    yield Case("ecm", "empty", "nothing but parameters", ECMCollection(params))
+    told = ECMCollection(params)
+    told.advance(1_700_000_000)
+    yield Case("ecm", "clock", "a clock alone", told)
+    one = ECMCollection(params)
+    one.update("ada", 1_700_000_100, 3, source="tap-7", epoch=5)
+    yield Case("ecm", "one_event", "one event of weight 3, of a key that is a text", one)
+    sites = _counted(params, 150, late=True)
+    yield Case("ecm", "lanes", "waves of three sites, with events in several lanes", sites)
+    horizon = ECMParams(
+        width=5, depth=3, slots=2, kind="eh", horizon=90, time_unit="ms", capacity=9
+    )
+    forgets = _counted(horizon, 150)
+    forgets.advance(1_700_000_440)
+    about = "histograms with a horizon, and a clock that was told"
+    yield Case("ecm", "horizon", about, forgets)
+    prefixes = ECMParams(width=9, depth=2, slots=2, key_bits=9, fanout_bits=3, hold=25)
+    yield Case(
+        "ecm", "prefixes_held_back", "integer keys by prefix, events held back",
+        _counted(prefixes, 60),
+    )  # fmt: skip
+    region = ECMCollection(params, [sites.compact(source="region", epoch=3)])
+    yield Case("ecm", "compacted", "three sites in one entry, which has slack", region)
+    last = ECMCollection(ECMParams(width=5, depth=2, slots=2, clock="arrivals", seed=2**64 - 1))
+    last.update([b"a", b"b", b"a", b"c"] * 9, source="tap", epoch=0)
+    yield Case("ecm", "arrivals", "windows of the last arrivals", last)

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from golden import sites
 from golden.cases import TABLE, Case, cases
 from support.examples import states_of
 
 from decaysketch.core.observations import decode_values, encode_values
 from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.ecm.state import CollectionState
 from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.querytime import wire
 
@@ -41,6 +43,8 @@ _FIRST: Mapping[str, tuple[str, ...]] = {
 def description(case: Case) -> dict[str, Any]:
     """What the bytes say."""
     states = states_of(case.sketch)
+    if isinstance(states[0], CollectionState):
+        return sites.description(case.about, states[0])
     params = states[0].params
     said = {"about": case.about, "params": params.to_dict()}
     if hasattr(params, "id_key"):
@@ -85,6 +89,8 @@ def recipe_said(family: str, said: Mapping[str, Any]) -> Recipe:
 def sketch_said(family: str, said: Mapping[str, Any]) -> Any:
     """The sketch, from the JSON alone."""
     recipe = recipe_said(family, said)
+    if "entries" in said:
+        return recipe.sketch_type.from_state(sites.state_said(recipe.params, said))
     empty = recipe.empty()
     states = [_state_said(recipe, said, state) for state in states_of(empty)]
     return recipe.sketch_type.from_state(states if hasattr(empty, "states") else states[0])
@@ -119,7 +125,7 @@ def to_json(described: Mapping[str, Any]) -> str:
     lines = []
     for name, content in described.items():
         text = json.dumps(content)
-        if name.startswith("rows") and content:
+        if (name.startswith("rows") or name == "entries") and content:
             text = "[\n    " + ",\n    ".join(map(json.dumps, content)) + "\n  ]"
         lines.append(f"  {json.dumps(name)}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}\n"

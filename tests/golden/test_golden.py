@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asyncwindow import wire_reference
+from ecm import wire_reference as ecm_reference
 from golden import make
 from golden.cases import TABLE, cases
 from support.examples import states_of
@@ -22,6 +23,7 @@ from wire import reference
 import decaysketch as ds
 from decaysketch import families
 from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.ecm.state import CollectionState
 from decaysketch.families import FAMILIES
 from decaysketch.integral import wire as integral_wire
 from decaysketch.querytime import wire
@@ -62,6 +64,11 @@ class TestOfEveryFamily:
     def test_bytes_decode_to_what_is_written_beside_them(self, golden: Golden) -> None:
         read = golden.recipe.decode(golden.blob)
         for state, said in zip(states_of(read), states_of(golden.written), strict=True):
+            if isinstance(state, CollectionState):
+                assert state.told == said.told
+                digests = [[entry.digest for entry in each.entries] for each in (state, said)]
+                assert digests[0] == digests[1]
+                continue
             for name in type(state).__dataclass_fields__:
                 theirs = getattr(said, name)
                 np.testing.assert_array_equal(getattr(state, name), theirs, err_msg=name)
@@ -110,6 +117,24 @@ def test_the_specification_gives_the_golden_bytes(golden: Golden) -> None:
 @goldens("sum", "median")
 def test_the_specification_of_the_samplers_gives_the_golden_bytes(golden: Golden) -> None:
     assert wire_reference.blob_of(golden.written.state()).to_bytes() == golden.blob
+
+
+@goldens("ecm")
+def test_the_specification_of_collections_reads_the_golden_bytes(golden: Golden) -> None:
+    found = ecm_reference.read(golden.blob)
+    assert found["fingerprint"].hex() == golden.said["fingerprint"]
+    assert (found["kept"], found["told"]) == (golden.said["kept"], golden.said["told"])
+    for entry, said in zip(found["entries"], golden.said["entries"], strict=True):
+        for name in ("source", "epoch", "clock", "too_late", "moved", "merges", "slack"):
+            assert entry.get(name, 0) == said[name]
+        assert [list(each) for each in entry["held"]] == said["held (time, word, weight)"]
+        for lane, of in zip(entry["lanes"], said["lanes"], strict=True):
+            assert (lane["first"], lane["clock"]) == (of["first"], of["clock"])
+            for cells, (ones, _, times) in zip(
+                lane["layers"], of["layers (ones, old ranks, times)"], strict=True
+            ):
+                assert [n for n, _ in cells] == [n for row in ones for n in row]
+                assert [time for _, by_rank in cells for time in by_rank.values()] == times
 
 
 @goldens("decay")

@@ -6,13 +6,16 @@ library. A family that has none is held to the other laws only.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import definition
 import numpy as np
 import pytest
 from asyncwindow import elements
+from ecm import wire_reference
 from integral import cases as integral_cases
 from support.examples import BATCHES, SHUFFLES, Case, law, states_of
 
@@ -50,11 +53,99 @@ def of_a_sampler(case: Case) -> Described:
     return [(found.rows, found.watermarks)]
 
 
-DEFINITIONS: dict[str, tuple[Callable[[Case], Described], tuple[str, ...]]] = {
-    "decay": (of_a_query_time_sketch, ("value_keys", "weights", "times", "ids", "levels")),
-    "integral": (of_an_integral_sketch, ("value_keys", "weights", "times", "ids")),
-    "sum": (of_a_sampler, ("times", "keys", "value_keys", "levels")),
-    "median": (of_a_sampler, ("times", "keys", "value_keys", "levels")),
+def of_an_ecm_collection(case: Case) -> list[Any]:
+    """Of each source: of each layer the cells, of each how many ones it saw, and by rank the times
+    of those that it keeps."""
+    horizon, events = case.params.horizon, [row for row in case.rows if row.weight]
+    newest = max([row.time for row in events] + case.told, default=0)
+    found = []
+    for source in sorted({row.name[0] for row in events}):
+        own = sorted((row for row in events if row.name[0] == source), key=lambda row: row.time)
+        if horizon is not None:
+            gaps = [after.time - before.time for before, after in pairwise(own)]
+            begun = max((k + 1 for k, gap in enumerate(gaps) if gap > horizon), default=0)
+            own = own[begun:]
+            if own[-1].time < newest - horizon:
+                continue
+        edge = None if horizon is None else own[-1].time - horizon
+        layers = [cells_of(case, layer, own, edge) for layer in case.params.layers]
+        found.append((source, 0, own[-1].time, own[0].time, layers))
+    return found
+
+
+def cells_of(case: Case, layer: Any, own: list[Any], edge: int | None) -> list[Any]:
+    """(ones, time by rank) of each cell of a layer."""
+    params = case.params
+    ones: list[list[tuple[int, int]]] = [[] for _ in range(layer.depth * layer.width)]
+    words = params.words_of([row.name[2] for row in own]).tolist()
+    for row, word in zip(own, words, strict=True):
+        for line in range(layer.depth):
+            at = word >> layer.shift
+            if layer.hashed:
+                at = wire_reference.column(word, layer.shift, line, layer.width, params.seed)
+            cell = ones[line * layer.width + at]
+            cell.append(((cell[-1][0] if cell else 0) + row.weight, row.time))
+    kind = ("wave", "eh").index(params.kind)
+    found = []
+    for cell in ones:
+        n = cell[-1][0] if cell else 0
+        times = {
+            rank: cell[bisect_left(cell, (rank, -(1 << 63)))][1]
+            for rank in wire_reference.kept_ranks(kind, layer.slots, n)
+        }
+        old = max((r for r, t in times.items() if edge is not None and t < edge), default=0)
+        chain = wire_reference.chain(old)
+        found.append((n, {r: t for r, t in times.items() if r > old or r in chain}))
+    return found
+
+
+def held_by_a_collection(sketch: Any) -> list[Any]:
+    """The same of a state."""
+    found = []
+    for entry in sketch.state().entries:
+        assert not len(entry.held)
+        assert (entry.too_late, entry.moved, entry.merges) == (0, 0, 0)
+        (lane,) = entry.lanes
+        layers = []
+        for layer, (n, old, times) in zip(
+            entry.params.layers, lane.columns.layers(entry.params), strict=True
+        ):  # fmt: skip
+            rest, cells = iter(times.tolist()), []
+            kind = ("wave", "eh").index(entry.params.kind)
+            for ones, before in zip(n.ravel().tolist(), old.tolist(), strict=True):
+                ranks = wire_reference.kept_ranks(kind, layer.slots, ones)
+                chain = wire_reference.chain(before)
+                cells.append((ones, {r: next(rest) for r in ranks if r > before or r in chain}))
+            assert next(rest, None) is None
+            layers.append(cells)
+        found.append((*entry.identity, lane.clock, lane.columns.first, layers))
+        assert entry.clock == lane.clock
+    return found
+
+
+def columns(*names: str) -> Callable[[Any], Described]:
+    """Of the states of a sketch: these columns, row by row, and the watermarks."""
+
+    def described(sketch: Any) -> Described:
+        states = states_of(sketch)
+        assert [getattr(state, "copy", 0) for state in states] == list(range(len(states)))
+        return [
+            (
+                list(zip(*(getattr(state, name).tolist() for name in names), strict=True)),
+                state.watermarks.tolist(),
+            )
+            for state in states
+        ]
+
+    return described
+
+
+DEFINITIONS: dict[str, tuple[Callable[[Case], Any], Callable[[Any], Any]]] = {
+    "decay": (of_a_query_time_sketch, columns("value_keys", "weights", "times", "ids", "levels")),
+    "integral": (of_an_integral_sketch, columns("value_keys", "weights", "times", "ids")),
+    "sum": (of_a_sampler, columns("times", "keys", "value_keys", "levels")),
+    "median": (of_a_sampler, columns("times", "keys", "value_keys", "levels")),
+    "ecm": (of_an_ecm_collection, held_by_a_collection),
 }
 
 
@@ -64,15 +155,11 @@ def test_state_equals_the_definition_for_any_order_duplication_and_batching(
 ) -> None:
     if case.recipe.family not in DEFINITIONS:
         pytest.skip("it has none")
-    define, names = DEFINITIONS[case.recipe.family]
+    define, describe = DEFINITIONS[case.recipe.family]
     expected = define(case)
     copies = case.again(data.draw(SHUFFLES))
     for sketch in (case.fed(), case.fed(copies, data.draw(BATCHES), case.told[::-1])):
-        states = states_of(sketch)
-        columns = [[getattr(state, name).tolist() for name in names] for state in states]
-        rows = [list(zip(*each, strict=True)) for each in columns]
-        assert [getattr(state, "copy", 0) for state in states] == list(range(len(states)))
-        assert list(zip(rows, (s.watermarks.tolist() for s in states), strict=True)) == expected
+        assert describe(sketch) == expected
 
 
 def test_no_watermark_is_earlier_than_every_time() -> None:

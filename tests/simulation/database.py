@@ -428,7 +428,7 @@ class Transaction:
     async def insert_interval(self, post: NewPost) -> None:
         await self.step()
         assert post.interval is not None
-        entry = (post.interval, post.digest)
+        entry = (post.interval, post.sent)
         self._change(_enter, (post.stream_id, post.source), entry)
 
     async def delete_interval(self, source: SourceKey, interval: Interval) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import random
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -44,6 +44,14 @@ DOMAINS: Mapping[str, list[Any] | Callable[[Any], st.SearchStrategy[Any]]] = {
     "id_key": [None, None, None, bytes(range(16))],
     "seed": lambda _: st.integers(0, (1 << 64) - 1),
     "eager_from_level": lambda params: st.none() | st.integers(0, params.levels),
+    "width": [1, 4, 9],
+    "depth": [1, 3],
+    "slots": [2, 3, 5],
+    "kind": ["wave", "eh"],
+    "horizon": [None, None, 0, 5, 400],
+    "lanes": [1, 2, 4],
+    "key_bits": [None, 6, 30],
+    "fanout_bits": [2, 8],
 }
 
 
@@ -68,6 +76,8 @@ def recipes(draw: Any, example: Example) -> Recipe:
                 params = replace(params, **{field: value})
             except ParameterError:  # what does not go together stays as it was
                 continue
+    if recipe.kind.input.sited:  # rows of two sources need room for two entries
+        params = params.with_capacity(params.capacity + 8)
     changes = {"params": params}
     if recipe.decay is not None:
         changes["decay"] = draw(decays(params.max_weight))
@@ -108,7 +118,11 @@ def rows(draw: Any, example: Example, recipe: Recipe, max_size: int = 120) -> li
     """Observations with copies, conflicting copies and ties."""
     params = recipe.params
     name: st.SearchStrategy[Any]
-    if example.named_by == "id":
+    if example.named_by == "key":
+        bits = params.key_bits or 40
+        keys = draw(st.lists(st.integers(0, (1 << bits) - 1), min_size=1, max_size=9))
+        name = st.tuples(st.sampled_from(SOURCES), st.just(0), st.sampled_from(keys))
+    elif example.named_by == "id":
         ids = st.integers(0, (1 << params.id_bits) - 1)
         name = st.sampled_from(draw(st.lists(ids, min_size=1, max_size=60)))
     else:
@@ -128,6 +142,8 @@ def rows(draw: Any, example: Example, recipe: Recipe, max_size: int = 120) -> li
     if example.weight is not None:
         some = st.integers(0, getattr(params, example.weight))
         weight = st.sampled_from(draw(st.lists(some, min_size=1, max_size=4)))
+    elif example.weighted:
+        weight = st.sampled_from([1, 1, 2, 3, 50, 10_000, 0])
     span = draw(st.sampled_from([0, 5, 300, 1 << 40, 1 << 62]))
     row = st.builds(Row, value, weight, st.integers(-span, span), name)
     return draw(st.lists(row, max_size=max_size))  # type: ignore[no-any-return]
@@ -176,8 +192,28 @@ class Case:
 
     def again(self, rng: random.Random) -> list[Row]:
         """The rows in another order, and some a second time where that is to change nothing."""
-        copies = [rng.choice(self.rows) for _ in self.rows] if self.example.idempotent else []
+        copies = [rng.choice(self.rows) for _ in self.rows] if self.example.counts_once else []
         return rng.sample(self.rows + copies, len(self.rows + copies))
+
+    @property
+    def sited(self) -> bool:
+        """Whether all rows of a source are to be counted by one sketch."""
+        return self.recipe.kind.input.sited
+
+    def apart(self, rows: Sequence[Row], number: int) -> list[Row]:
+        """The same rows, to be counted by a sketch of their own beside others."""
+        if not self.sited:
+            return list(rows)
+        return [row._replace(name=(row.name[0], number, *row.name[2:])) for row in rows]
+
+    def after(self, rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
+        """More rows than these, for a sketch that was read already: in order of time where that has
+        to be, as all rows of a source are counted by one sketch."""
+        if not self.sited:
+            return list(more)
+        least = max([row.time for row in rows] + self.told, default=-(1 << 62))
+        later = [row._replace(time=max(row.time, least)) for row in more]
+        return sorted(later, key=lambda row: row.time)
 
     def more(self, max_size: int = 40) -> st.SearchStrategy[list[Row]]:
         """More rows of the same stream."""
@@ -251,6 +287,12 @@ _QUESTIONS: Mapping[str, tuple[Any, ...]] = {
     "selectivity": (lambda v, w: v > 0,),
     "heavy_hitters": (0.1,),
     "group_by": (),
+    "key_count": ([0, 1, 7],),
+    "key_total": (),
+    "self_join": (),
+    "heavy_keys": (0.1,),
+    "key_range": (0, 9),
+    "key_quantile": ([0, 0.5],),
 }
 
 
@@ -268,7 +310,8 @@ def answers(sketch: Any, now: int, decays: Sequence[Any]) -> list[str]:
                 if more.keys() <= ways:
                     chosen = () if decay is None else (decay,)
                     try:
-                        answer = repr(ask(*_QUESTIONS[name], *chosen, now=now, **more))
+                        given = ask(*_QUESTIONS[name], *chosen, now=now, **more)
+                        answer = repr(list(given) if isinstance(given, Iterable) else given)
                     except DecaySketchError as refusal:
                         answer = str(refusal)
                     found.append(f"{name} {decay} {more}: {answer}")

@@ -2,6 +2,7 @@
 
 import os
 
+from sites_family import SITES
 from toy_family import COUNTS, TOY
 
 from decaysketch.families import FAMILIES
@@ -9,3 +10,5 @@ from decaysketch.families import FAMILIES
 FAMILIES["toy"] = TOY
 if os.environ.get("TOY_COUNTS"):
     FAMILIES["counts"] = COUNTS
+if os.environ.get("TOY_SITES"):
+    FAMILIES["sites"] = SITES

@@ -48,5 +48,9 @@ def test_it_is_built_and_asked_in_spark() -> None:
         pytest.skip("there is no Java here")
 
 
+def test_an_aggregator_keeps_its_word_where_sketches_may_contradict_each_other() -> None:
+    run("tests/toy/sites.py", TOY_SITES="1")
+
+
 def test_a_family_without_idempotent_merge_is_refused() -> None:
     run("tests/toy/roads.py", "-k", "WithoutThePromise or registered", TOY_COUNTS="1")

@@ -1,0 +1,168 @@
+"""Rows of families that count for a site: this process is the site, one for each source.
+
+Nothing names a single event of a key, so what is idempotent is the delivery of a state: a site
+counts, and each of its states takes the place of the one before. So a post of rows is counted in
+the sketch of its source's site, and what is journaled is the whole new state of that; where it is
+refused the site goes on from the old one. Which rows were posted before is known by their numbers
+alone, and by the digest of the request, which the ledger keeps: a post that comes again counts
+nothing.
+
+A site is (source, epoch). The epoch is drawn by each process, so that no two of them count under
+one name; and anew where nobody knows whether the last state was journaled, since two that go on
+from one another's past would be a fork. What an old epoch counted stays counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from api.errors import BusyError, ServiceError
+from api.service.budget import BUFFER_ROWS, ROW_BYTES, Memory
+from api.service.streams import Stream
+from decaysketch.errors import DecaySketchError
+from decaysketch.families import Sketch
+
+__all__ = ["MOST_SITES", "Site", "Sites"]
+
+_log = logging.getLogger(__name__)
+
+MOST_SITES = 4096  # that are kept; one that comes back later begins another epoch
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False, slots=True)
+class Site:
+    """Where the rows of one source are counted.
+
+    Attributes:
+        source: whose they are.
+        epoch: which of its beginnings.
+        sketch: all that was counted and journaled; not to be changed.
+    """
+
+    source: str
+    epoch: int
+    sketch: Sketch
+    stream: Stream
+    revocation: int | None  # the last of its source when it began
+    rows: int = 0  # as they are counted in memory
+    counting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def check(self) -> None:
+        """Raises BusyError: its source was revoked since it began, and what it counted before is
+        gone; the rows are to be counted anew."""
+        if not self.is_current:
+            raise BusyError
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what it counted is still in the stream."""
+        return self.stream.revocation(self.source) == self.revocation
+
+
+class Sites:
+    """The sites of one process.
+
+    Args:
+        memory: where their rows are counted.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._epoch = secrets.randbits(64)
+        self._sites: OrderedDict[tuple[int, str], Site] = OrderedDict()
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    async def count(
+        self,
+        stream: Stream,
+        source: str,
+        post: Callable[[Site], Awaitable[tuple[T, Sketch | None]]],
+    ) -> T:
+        """Count rows of a source, one post after the other; it goes on if who asked is gone.
+
+        Args:
+            stream: where to.
+            source: whose rows they are.
+            post: counts them in a copy of the site's sketch and journals it: what to answer, and
+                the sketch from which the site goes on; None: from the same.
+
+        Raises:
+            Exception: what ``post`` raises. If that is no refusal, the outcome is unknown, and the
+                site begins anew.
+        """
+        task = asyncio.ensure_future(self._count(stream, source, post))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # told to who asked, if he is there
+
+    async def _count(
+        self,
+        stream: Stream,
+        source: str,
+        post: Callable[[Site], Awaitable[tuple[T, Sketch | None]]],
+    ) -> T:
+        while True:
+            site = self._site(stream, source)
+            async with site.counting:
+                if self._sites.get((stream.id, source)) is not site or not site.is_current:
+                    continue  # it was given up meanwhile
+                try:
+                    answer, sketch = await post(site)
+                except (ServiceError, DecaySketchError):  # nothing was journaled
+                    raise
+                except BaseException:
+                    self._forget(site)
+                    self._epoch = secrets.randbits(64)
+                    _log.warning(
+                        "source %r of stream %r begins another epoch: whether its last rows were "
+                        "journaled is not known", source, stream.name,
+                    )  # fmt: skip
+                    raise
+                if sketch is not None:
+                    site.sketch = sketch
+                    self._weigh(site, BUFFER_ROWS + -(-sketch.nbytes // ROW_BYTES))
+                return answer
+
+    def _site(self, stream: Stream, source: str) -> Site:
+        key = stream.id, source
+        site = self._sites.get(key)
+        if site is not None and not site.is_current:
+            self._forget(site)
+            self._epoch = secrets.randbits(64)
+            site = None
+        if site is None:
+            site = Site(
+                source, self._epoch, stream.recipe.empty(), stream, stream.revocation(source)
+            )
+            self._sites[key] = site
+            self._weigh(site, BUFFER_ROWS)
+            self._give_up_idle()
+        self._sites.move_to_end(key)
+        return site
+
+    def _give_up_idle(self) -> None:
+        idle = [each for each in self._sites.values() if not each.counting.locked()]
+        for site in idle[: max(0, len(self._sites) - MOST_SITES)]:
+            self._forget(site)
+            self._epoch = secrets.randbits(64)
+
+    def _forget(self, site: Site) -> None:
+        self._weigh(site, 0)
+        self._sites.pop((site.stream.id, site.source), None)
+
+    def _weigh(self, site: Site, rows: int) -> None:
+        self._memory.resident.change(rows - site.rows)
+        site.rows = rows

@@ -1,0 +1,237 @@
+"""How a question is asked: of a view, which is a sketch under one decay and at one time.
+
+What a view reads is its own: samples of rows (:class:`~decaysketch.answers.questions.SampleView`),
+or counters of keys (:class:`~decaysketch.answers.keys.KeyView`). Whoever hands questions on knows
+:class:`View` alone, and :data:`QUESTIONS`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, TypeVar, overload
+
+import numpy as np
+
+from decaysketch.answers.ensemble import Combine
+from decaysketch.answers.query import Predicate
+from decaysketch.answers.shapes import Question
+from decaysketch.decay import Decay
+from decaysketch.errors import ParameterError
+from decaysketch.text.predicate import Predicate as ReadPredicate
+
+__all__ = [
+    "QUESTIONS",
+    "View",
+    "Views",
+    "asked_by",
+    "given_to",
+    "questions_of",
+    "read_predicate",
+]
+
+A = TypeVar("A")
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Every question by its name, in the order of documents.
+QUESTIONS: dict[str, Question[Any]] = {}
+
+
+def questions_of(*provided: str) -> frozenset[str]:
+    """Names of the questions that need nothing but what a family provides.
+
+    Args:
+        provided: of "values", "weights" (apart from values) and "chosen decay"; or "keys", of which
+            a sketch has counters and no sample: then the questions about keys, and no others.
+    """
+    keyed = "keys" in provided
+    return frozenset(
+        name
+        for name, each in QUESTIONS.items()
+        if each.needs <= {*provided} and each.of_keys == keyed
+    )
+
+
+class View(ABC):
+    """What can be asked of a sketch under one decay and at one time."""
+
+    @property
+    @abstractmethod
+    def now(self) -> int:
+        """The time that is asked about."""
+
+    @property
+    @abstractmethod
+    def verified(self) -> Literal["proof", "grid"]:
+        """How it is known that the decay falls: proved, or looked at on a grid of ages."""
+
+    @property
+    @abstractmethod
+    def drawn_s(self) -> float:
+        """About so long the processor needed to make the view, in seconds."""
+
+    @overload
+    def ask(
+        self, question: Question[A], *, confidence: float = ..., combine: Combine = ...,
+        **arguments: Any,
+    ) -> A: ...  # fmt: skip
+
+    @overload
+    def ask(
+        self, question: str, *, confidence: float = ..., combine: Combine = ..., **arguments: Any
+    ) -> Any: ...
+
+    @abstractmethod
+    def ask(
+        self,
+        question: Question[Any] | str,
+        *,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+        **arguments: Any,
+    ) -> Any:
+        """The answer to a question.
+
+        Args:
+            question: an entry of :data:`QUESTIONS`, or its name.
+            confidence: of every interval.
+            combine: how the answers of several hash functions make one; see
+                :mod:`decaysketch.answers.ensemble`.
+            arguments: of the question.
+
+        Raises:
+            ParameterError: there is no such question; an argument that it does not have, that is
+                missing or outside of its domain.
+            UnanswerableQueryError: what is asked for was discarded.
+        """
+
+    @abstractmethod
+    def cost_s(
+        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
+    ) -> float:
+        """About so long the processor needs to answer, in seconds."""
+
+
+def given_to(
+    question: Question[Any] | str, arguments: Mapping[str, Any], *, of_keys: bool = False
+) -> tuple[Question[Any], dict[str, Any]]:
+    """A question, and all of its arguments, predicates read.
+
+    Args:
+        question: an entry of :data:`QUESTIONS`, or its name.
+        arguments: some of them.
+        of_keys: whether it is asked of counters of keys.
+
+    Raises:
+        ParameterError: see :meth:`View.ask`.
+    """
+    if not isinstance(question, Question):
+        question = _named(question)
+    if question.of_keys is not of_keys:
+        held = ("a sample of rows", "counters of keys")
+        raise ParameterError(
+            f"{question.name} is asked of {held[question.of_keys]}; this sketch has {held[of_keys]}"
+        )
+    known = {argument.name: argument for argument in question.arguments}
+    if unknown := [name for name in arguments if name not in known]:
+        raise ParameterError(f"{question.name} has no argument {unknown[0]!r}")
+    given = {}
+    for name, argument in known.items():
+        if argument.required and name not in arguments:
+            raise ParameterError(f"{question.name} needs {name}")
+        value = arguments.get(name, argument.default)
+        if argument.kind == "predicate" and value is not None:
+            value = _predicate(name, value)
+        if argument.many != "no" and argument.kind != "keys" and _is_one(value):
+            value = [value]
+        given[name] = value
+    if fault := question.check(given):
+        raise ParameterError(fault)
+    return question, given
+
+
+def _is_one(value: Any) -> bool:
+    return np.ndim(value) == 0 or isinstance(value, str)
+
+
+def _named(question: str) -> Question[Any]:
+    try:
+        return QUESTIONS[question]
+    except KeyError:
+        raise ParameterError(
+            f"aggregate is {question!r}; expected one of {', '.join(QUESTIONS)}"
+        ) from None
+
+
+def _predicate(name: str, given: Any) -> Predicate:
+    """A function of columns as it is; of a text, what it says."""
+    if callable(given):
+        function: Predicate = given
+        return function
+    if not isinstance(given, str):
+        raise ParameterError(f"{name} is {given!r}; expected a text")
+    return read_predicate(given)
+
+
+@lru_cache(maxsize=256)
+def read_predicate(text: str) -> ReadPredicate:
+    """What a text over ``v`` and ``w`` says; the same one is read once, however often it is asked.
+
+    Raises:
+        ParameterError: it says nothing.
+    """
+    return ReadPredicate(text)
+
+
+# ----------------------------------------------------------------------------------------- methods
+
+
+def asked_by(
+    question: Question[Any], how: Sequence[inspect.Parameter], said: str
+) -> Callable[[F], F]:
+    """Of a method: the words of its question, and its keywords one by one.
+
+    Args:
+        question: what it asks.
+        how: keywords in place of ``**how``.
+        said: about them.
+    """
+
+    def described(method: F) -> F:
+        parts = [inspect.getdoc(method) or question.doc.replace("`", "``"), ""]
+        named = [each for each in question.arguments if each.name in method.__code__.co_varnames]
+        if named:
+            parts += ["Args:", *(f"    {each.name}: {each.doc}" for each in named), ""]
+        method.__doc__ = "\n".join([*parts, said])
+        signature = inspect.signature(method)
+        own = [each for name, each in signature.parameters.items() if name != "how"]
+        method.__signature__ = signature.replace(parameters=[*own, *how])  # type: ignore[attr-defined]
+        return method
+
+    return described
+
+
+class Views(ABC):
+    """A sketch that gives views."""
+
+    #: Names of the questions that it answers.
+    questions: ClassVar[frozenset[str]]
+
+    @abstractmethod
+    def at(self, decay: Decay | None, now: int, *, estimator: Any = ...) -> View:
+        """What can be asked under a decay, at a time.
+
+        Args:
+            decay: weight of an observation as a function of its age ``now - timestamp``; None where
+                it was fixed when the sketch was built.
+            now: time of the question, in the stream's unit; may lie in the past. Later observations
+                are kept but not counted.
+            estimator: one of the family's.
+
+        Raises:
+            UnanswerableQueryError: the sketch has discarded, at every level, observations that the
+                decay gives weight to.
+            ParameterError: no such decay, time or estimator.
+        """

@@ -1,0 +1,95 @@
+"""The sites that rows of a log are counted for, where a family counts by site.
+
+A state of a site is replaced by a newer one and never added to another of the same name, so all
+rows of a site are to be counted by one builder: whoever cuts a log for several gives each of them
+whole sites, or counts each part under an epoch of its own (:func:`epoch_of`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from decaysketch.batch.columns import column_of, is_text, nulls_of
+from decaysketch.batch.refusals import Refusals
+
+__all__ = ["Sites", "by_code", "epoch_of", "read_sites"]
+
+Int64Array = npt.NDArray[np.int64]
+
+_LONGEST_NAME = 255  # bytes
+
+
+class Sites(NamedTuple):
+    """Sites of rows.
+
+    Attributes:
+        codes: int64[n], place of each row's site in ``names``.
+        names: texts, or numbers below 2^64.
+    """
+
+    codes: Int64Array
+    names: list[str | int]
+
+
+def read_sites(table: pa.Table, name: str, refusals: Refusals) -> Sites:
+    """A column of sites: integers from 0, or text of 1 to 255 bytes; nulls are refused."""
+    column = column_of(table, name)
+    rows, kind = table.num_rows, column.type
+    if not (is_text(kind) or pa.types.is_integer(kind)):
+        refusals.refuse_column(name, f"is of type {kind}; expected integers or text")
+        return Sites(np.zeros(rows, np.int64), [0])
+    refusals.refuse(nulls_of(column), name, lambda row: ("is null", None))
+    encoded = column.dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    names = encoded.dictionary.to_pylist()
+    codes = encoded.indices.cast(pa.int64()).fill_null(len(names)).to_numpy(zero_copy_only=False)
+    none = np.array([*(not _is_name(each) for each in names), False])
+    refusals.refuse(
+        none[codes], name,
+        lambda row: (
+            f"is {column[row].as_py()!r}; expected a number from 0, or 1 to {_LONGEST_NAME} bytes "
+            "of text",
+            column[row].as_py(),
+        ),
+    )  # fmt: skip
+    return Sites(codes, [*names, 0])  # the last one is that of nulls
+
+
+def _is_name(site: str | int) -> bool:
+    return site >= 0 if isinstance(site, int) else 1 <= len(site.encode()) <= _LONGEST_NAME
+
+
+def epoch_of(*parts: str | int) -> int:
+    """64 bits that stand for a part of a log which is counted by itself, the same whenever and
+    wherever it is counted: BLAKE2b of the names of the part.
+
+    Args:
+        parts: what the part is called, such as a query and the number of its batch.
+    """
+    digest = hashlib.blake2b(digest_size=8, person=b"ds-epoch-1")
+    for part in parts:
+        text = f"{type(part).__name__}:{part}".encode()
+        digest.update(len(text).to_bytes(8, "little") + text)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def by_code(codes: npt.NDArray[np.integer]) -> Iterator[tuple[int, slice | Int64Array]]:
+    """Each number that occurs with its rows, in their order: a slice, or an array of indices."""
+    counts = np.bincount(codes)
+    occurring = np.flatnonzero(counts)
+    if len(occurring) == 1:
+        yield int(occurring[0]), slice(None)
+        return
+    # A stable sort of 16-bit integers is a radix sort.
+    narrow = np.uint16 if len(counts) <= 1 << 16 else np.int32
+    order = np.argsort(codes.astype(narrow), kind="stable")
+    ends = np.cumsum(counts)
+    for code in occurring.tolist():
+        yield code, order[ends[code] - counts[code] : ends[code]]
