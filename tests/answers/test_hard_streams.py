@@ -49,10 +49,10 @@ def a_few_heavy(pair: int, heavy: int, weight: int, light: int) -> tuple[Any, ..
 def test_intervals_hold_the_truth_where_a_few_heavy_observations_make_the_sum(
     kind: str, heavy: int, weight: int, light: int
 ) -> None:
-    """Of 200 intervals that cover with probability 0.95, 23 or more miss with probability 2e-4: of
-    27 such cells one would fail on fresh seeds with probability below 1 in 180."""
+    """Of 100 intervals that cover with probability 0.95, 15 or more miss with probability 1.4e-4:
+    of 27 such cells one would fail on fresh seeds with probability below 1 in 260."""
     misses = {name: Misses() for name in ("sum", "mean", "rank")}
-    for pair in range(PAIRS):
+    for pair in range(100):
         values, weights, times, ids = a_few_heavy(pair, heavy, weight, light)
         params = ds.SketchParams(
             max_weight=weight, id_bits=24, capacity=40, seed=pair,
@@ -72,7 +72,7 @@ def test_intervals_hold_the_truth_where_a_few_heavy_observations_make_the_sum(
         share = float(weights[values <= 10].sum()) / whole
         misses["rank"].note(query.rank(sample, 10.0), share)
     for name, found in misses.items():
-        assert found.count <= 22, (name, found.count)
+        assert found.count <= 14, (name, found.count)
         assert found.worst_z <= 6, name
 
 
@@ -108,7 +108,7 @@ def test_a_count_allows_for_the_light_observations_that_cannot_have_been_seen(
 @pytest.mark.parametrize("bits", [20, 30])
 def test_a_count_that_saw_no_light_row_is_told_of_by_the_exact_rows(bits: int) -> None:
     """By chance no row stands out in one of a hundred; the count is then far too low."""
-    for pair in range(200):
+    for pair in range(60):
         built, _ = counts_of_unequal_weights(pair, bits, 200)
         assert "unequal-weights" in built.count(decay.none(), now=6_000).caveats
 

@@ -11,6 +11,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 from itertools import accumulate, pairwise, product
 
 import numpy as np
@@ -298,9 +299,11 @@ def test_the_error_of_every_window_of_every_prefix_is_below_its_bound(
     for time in np.cumsum([rng.choice([0, 1, 1, 2]) for _ in range(300)]).tolist():
         cells.update(np.zeros(1, np.uint64), np.array([time]))
         times.append(time)
-        for start in range(times[0], time + 2):
-            (lo,), (hi,) = (ends[0].tolist() for ends in cells.grid(start))
-            assert lo <= sum(t >= start for t in times) <= hi
+        starts = np.arange(times[0], time + 2)
+        ends = cells.each(np.zeros(len(starts), np.uint64), starts)  # of the only cell
+        truths = len(times) - np.searchsorted(times, starts)
+        for lo, truth, hi in zip(ends[0].tolist(), truths.tolist(), ends[1].tolist(), strict=True):
+            assert lo <= truth <= hi
             worst = max(worst, Fraction(hi - lo, max(1, hi + lo)))
     assert error_of(cells) / 2 < worst < error_of(cells)
 
@@ -360,6 +363,7 @@ def slowly(ages: Int64Array) -> npt.NDArray[np.float64]:
 @pytest.mark.parametrize("decay", [halving, by_steps, slowly])
 def test_decayed_counts_are_true_and_those_of_the_reference(decay: object) -> None:
     assert callable(decay)
+    at_age = cache(lambda age: float(decay(np.array([min(age, 2**63 - 1)]))[0]))
     for rng, cells, stream in streams(30, seed=11):
         made, first, clock = plain(cells, stream), int(stream[1][0]), int(stream[1][-1])
         rows = columns_of(stream[0], cells.layer, SEED)
@@ -370,9 +374,9 @@ def test_decayed_counts_are_true_and_those_of_the_reference(decay: object) -> No
             for cell, reference_cell in enumerate(made):
                 row, column = divmod(cell, cells.layer.width)
                 low, high = lo[row, column], hi[row, column]
-                expected = reference_cell.decayed(
-                    lambda age: float(decay(np.array([min(age, 2**63 - 1)]))[0]), now, first
-                ) if reference_cell.n else (0.0, 0.0)  # fmt: skip
+                expected = (
+                    reference_cell.decayed(at_age, now, first) if reference_cell.n else (0.0, 0.0)
+                )
                 assert (low, high) == pytest.approx(expected, rel=1e-9, abs=0)
                 truth = weights[rows[row] == column].sum()
                 assert low * (1 - 1e-9) <= truth <= high * (1 + 1e-9)
