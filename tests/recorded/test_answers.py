@@ -105,7 +105,7 @@ class TestTheRecord:
             for asked, told in (("decay", "aggregate"), ("params", "family"))
         )
         assert aggregates - {None} >= set(QUESTIONS)
-        assert families - {None} == {stream.family for stream in STREAMS.values()}
+        assert families - {None} >= {stream.family for stream in STREAMS.values()}
         answered: dict[tuple[str, str], set[int]] = {}
         for each in read("http"):
             scene, _, case = each["case"].partition(": ")
