@@ -7,8 +7,10 @@ import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js
 import { curveOfText, formula, LENGTH } from "./decay.js";
 import { key, Newest, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
-import { element, showFigures, showHitters, showTable } from "./panels.js";
-import { askFigures, askSeries, familyOf, hasFixedDecay, learnFamilies, oldestAge, seriesLabel, seriesOf } from "./questions.js";
+import { element, keyText, showFigures, showHitters, showKeys, showSkew, showTable } from "./panels.js";
+import {
+  askFigures, askKey, askSeries, familyOf, findsKeys, hasFixedDecay, keyOf, learnFamilies, oldestAge, seriesLabel, seriesOf,
+} from "./questions.js";
 import {
   $, askedNow, check, fixedDecay, kindsOf, latest, newestData, radio, serviceDecay, shownNow, state, timesOf,
 } from "./state.js";
@@ -54,6 +56,7 @@ const figures = new Newest(
     showFigures($("figures"), answer.figures, { now: answer.now, decay });
     $("hitters-panel").hidden = answer.hitters === null;
     if (answer.hitters) showHitters($("hitters"), answer.hitters, question.phi);
+    if (familyOf(stream).keys) showCounters(answer, question.phi);
     $("status").textContent = `answered in ${Math.max(1, Math.round(ms))} ms`;
     showNow(state.unit.fromStream(answer.now));
     announce(answer.figures);
@@ -69,6 +72,18 @@ const series = new Newest(
     for (const id of ["count-panel", "quantile-panel"]) {
       note(id, error.status ? error.message : "The aggregator does not answer.");
     }
+  },
+);
+
+const overTime = new Newest(
+  (signal, stream, question) => askKey(stream, question, signal),
+  ({ times, counts }, _ms, _stream, { key: asked }) => {
+    const seconds = times.map((time) => state.unit.fromStream(time));
+    show("key", keyChart, seconds, [line(keyText(asked), counts, true)], false);
+  },
+  (error) => {
+    if (error.status === 401) { askForKey(); return; }
+    note("key-panel", error.status ? error.message : "The aggregator does not answer.");
   },
 );
 
@@ -104,9 +119,7 @@ function ask(debounceMs = 0) {
   if (!state.stream) return;
   remember();
   if (state.decay.kind === "expression" && !fixedDecay()) {
-    figures.cancel();
-    series.cancel();
-    found.cancel();
+    for (const each of [figures, series, overTime, found]) each.cancel();
     if (state.decay.text.trim() === "") {
       curve.cancel();
       state.textFault = "write a formula of the age x";
@@ -150,7 +163,48 @@ function askOverTime(debounceMs = 0) {
     note("count-panel", `A stream with a fixed decay forgets what has expired: it answers${since}, and has no past to draw.`);
     return;
   }
-  series.put([stream, { decay: serviceDecay(), times: timesOf(state.unit, latest(), state.span), confidence }], debounceMs);
+  series.put([stream, { decay: serviceDecay(), times: timesAsked(), confidence }], debounceMs);
+  askOneKey(debounceMs);
+}
+
+// Counters of keys answer for the past as far as their windows do not reach back beyond what is kept.
+function timesAsked() {
+  const { stream, unit, decay, span } = state;
+  const times = timesOf(unit, latest(), span);
+  const most = familyOf(stream).keys ? oldestAge(stream) : null;
+  if (!most || stream.clock === null || decay.kind !== "window") return times;
+  const first = stream.clock - most + unit.toStream(decay.width);
+  const steps = Math.max(0, Math.floor((times.stop - first) / times.step));
+  return { ...times, start: Math.max(times.start, times.stop - steps * times.step) };
+}
+
+function askOneKey(debounceMs = 0) {
+  const { stream, confidence } = state;
+  if (!familyOf(stream).keys) { overTime.cancel(); return; }
+  if (state.key === "") {
+    overTime.cancel();
+    note("key-panel", findsKeys(stream) ? "Choose a key above, or write one." : "Write a key.");
+    return;
+  }
+  const question = { decay: serviceDecay(), times: timesAsked(), confidence, key: keyOf(state.key) };
+  overTime.put([stream, question], debounceMs);
+}
+
+// What is said of the keys at one time; the heaviest stands for one over time until another is chosen.
+function showCounters({ figures: told, heaviest }, phi) {
+  const [total, join] = ["key_total", "self_join"].map((id) => told.find((each) => each.id === id).estimate);
+  $("skew-panel").hidden = false;
+  showSkew($("skew"), total, join);
+  $("keys-panel").hidden = heaviest === null;
+  if (heaviest === null) return;
+  showKeys($("keys"), heaviest, total.value, phi, pickKey);
+  if (state.key === "" && heaviest.length) pickKey(heaviest[0].key);
+}
+
+function pickKey(chosen) {
+  state.key = keyText(chosen);
+  $("one-key").value = state.key;
+  askOneKey();
 }
 
 // ----------------------------------------------------------------------------------------- showing
@@ -167,6 +221,10 @@ const countChart = new LineChart($("count-chart"), {
 });
 const quantileChart = new LineChart($("quantile-chart"), {
   fromZero: false, picked: pickTime, read: (text) => { $("quantile-key").textContent = text || $("quantile-key").dataset.text; },
+});
+
+const keyChart = new LineChart($("key-chart"), {
+  fromZero: true, picked: pickTime, read: (text) => { $("key-key").textContent = text || $("key-key").dataset.text; },
 });
 
 function line(label, estimates, main) {
@@ -263,8 +321,7 @@ function showNow(at) {
   const ago = end - at;
   $("now-slider").setAttribute("aria-valuetext",
     ago < state.unit.scale ? "at the end of the charts" : `${state.unit.duration(ago)} before the end`);
-  countChart.moveNow(at);
-  quantileChart.moveNow(at);
+  for (const each of [countChart, quantileChart, keyChart]) each.moveNow(at);
 }
 
 // ---------------------------------------------------------------------------------- choosing a stream
@@ -275,13 +332,14 @@ async function chooseStream(name, moved) {
   choosing?.abort();
   choosing = new AbortController();
   const { signal } = choosing;
-  for (const each of [figures, series, found, curve]) each.cancel();
+  for (const each of [figures, series, overTime, found, curve]) each.cancel();
   try {
     const stream = await request(streamPath(name), undefined, signal);
     const unit = new Unit(stream.params.time_unit);
     const newest = newestData(stream);
     const before = state.stream;
     Object.assign(state, { stream, unit });
+    if (before?.name !== name) { state.key = ""; $("one-key").value = ""; }
     if (before?.name !== name || newestData(before) === null) {
       state.mode = state.wished.mode === "live" && !unit.hasClock ? "newest" : state.wished.mode;
       if (newest === null && state.mode === "newest" && unit.hasClock) state.mode = "live";
@@ -350,6 +408,11 @@ function present() {
   $("now-zone").hidden = !unit.hasClock;
   for (const each of document.querySelectorAll('input[name="kind"]')) each.disabled = !kindsOf(stream).includes(each.value);
   $("hitters-panel").hidden = !familyOf(stream).values;
+  $("key-panel").hidden = !familyOf(stream).keys;
+  $("keys-panel").hidden = !findsKeys(stream);
+  $("skew-panel").hidden = !familyOf(stream).keys;
+  $("key-says").textContent = findsKeys(stream)
+    ? "An integer." : "A text, an integer, or a list of these such as [\"JFK\", \"LAX\"]; a text of digits in quotes.";
   $("expression-unit").textContent = ` in ${unit.name}`;
   document.querySelector('input[name="mode"][value="live"]').disabled = !unit.hasClock;
   document.querySelector('input[name="mode"][value="newest"]').disabled = newestData(stream) === null;
@@ -459,6 +522,9 @@ $("range").addEventListener("change", (event) => { state.span = Number(event.tar
 $("confidence").addEventListener("change", (event) => { state.confidence = Number(event.target.value); ask(); });
 $("phi").addEventListener("change", (event) => { state.phi = Number(event.target.value); if (!state.textFault) askNow(); });
 
+$("keys-phi").addEventListener("change", (event) => { state.phi = Number(event.target.value); if (!state.textFault) askNow(); });
+$("one-key").addEventListener("input", (event) => { state.key = event.target.value.trim(); askOneKey(TYPING_MS); });
+
 // -------------------------------------------------------------------------------------------- theme
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -468,8 +534,7 @@ function showTheme() {
   const isDark = held ? held === "dark" : dark.matches;
   document.documentElement.dataset.theme = isDark ? "dark" : "light";
   $("theme").setAttribute("aria-pressed", isDark);
-  countChart.paint();
-  quantileChart.paint();
+  for (const each of [countChart, quantileChart, keyChart]) each.paint();
 }
 $("theme").addEventListener("click", () => {
   localStorage.setItem("decaysketch-theme", document.documentElement.dataset.theme === "dark" ? "light" : "dark");

@@ -2,8 +2,8 @@
 // service says of it: a question that the service learns is on the page.
 
 import { request, streamPath } from "./http.js";
-import { bounds, element } from "./panels.js";
-import { questionsOf } from "./questions.js";
+import { bounds, element, keyText } from "./panels.js";
+import { keyOf, questionsOf } from "./questions.js";
 import { number, told } from "./units.js";
 
 const FIRST = "histogram"; // where there is one
@@ -38,7 +38,8 @@ export class AnyQuestion {
     this.panel.querySelector(".says").textContent = this.#question.description.replaceAll("`", "");
     const fields = Object.entries(this.#question.arguments).map(([name, argument]) => {
       const place = `${this.#name} ${name}`;
-      const first = argument.required || argument.kind === "predicate" ? argument.example : argument.default;
+      const example = argument.kind === "sketch" ? this.#stream.name : argument.example;
+      const first = argument.required || argument.kind === "predicate" ? example : argument.default ?? example;
       const input = element("input", {
         type: "text", name, spellcheck: "false", autocomplete: "off", autocapitalize: "off",
         title: argument.description.replaceAll("`", ""), "aria-describedby": "any-error",
@@ -57,8 +58,7 @@ export class AnyQuestion {
     for (const input of this.panel.querySelectorAll(".fields input")) {
       const argument = this.#question.arguments[input.name];
       const text = input.value.trim();
-      const parts = argument.many === "no" ? [text] : text.split(/[\s,;]+/).filter(Boolean);
-      const values = argument.kind === "predicate" ? parts : parts.map(Number);
+      const values = valuesOf(argument, text);
       const empty = text === "";
       const wrong = (empty && argument.required) || (!empty && values.some((each) => Number.isNaN(each)));
       input.setAttribute("aria-invalid", wrong);
@@ -96,6 +96,14 @@ export class AnyQuestion {
   }
 }
 
+// What a text gives for an argument, as a list.
+function valuesOf({ kind, many }, text) {
+  if (kind === "predicate" || kind === "sketch") return [text];
+  if (kind === "keys" && text.startsWith("[")) return [keyOf(text)].flat();
+  const parts = many === "no" ? [text] : text.split(/[\s,;]+/).filter(Boolean);
+  return parts.map(kind === "keys" ? keyOf : Number);
+}
+
 function table(columns, rows, unit) {
   const head = columns.flatMap(({ name, kind }) => [name.replaceAll("_", " "), ...(kind === "estimate" ? ["Interval"] : [])]);
   return element("table", {},
@@ -111,6 +119,8 @@ function list(columns, answer, unit) {
 
 function cells(value, kind, unit) {
   const cell = (...inside) => element("td", { class: "number" }, ...inside);
+  if (kind === "key") return [cell(keyText(value))];
+  if (kind === "flag") return [cell(value ? "yes" : "no")];
   if (kind === "estimate") return [cell(told(value)), cell(bounds(value))];
   return [cell(kind === "time" ? unit.time(unit.fromStream(value)) : number(value))];
 }

@@ -84,6 +84,73 @@ function bar({ value, lower, upper, exact }, longest) {
 
 const SHOWN = 12;
 
+export const keyText = (key) => (typeof key === "object" ? JSON.stringify(key) : String(key));
+
+// Bars of counts, each with its interval and, dashed, the end that it surely does not exceed.
+export function showKeys(host, found, total, phi, picked) {
+  host.dataset.count = found.length;
+  if (!found.length) {
+    host.replaceChildren(element("p", { class: "hint" }, `No key holds more than ${percent(phi)} of the decayed count.`));
+    return;
+  }
+  const shown = found.slice(0, SHOWN);
+  const longest = Math.max(...shown.map(({ count }) => count.sure_upper ?? count.upper ?? count.value), 1e-300);
+  const rows = shown.map(({ key, count, certain }) => {
+    const drawn = bar(count, longest);
+    if (count.sure_upper !== undefined && !count.exact) {
+      const end = at(count.sure_upper / longest);
+      drawn.append(svg("line", { class: "surely", x1: end, x2: end, y1: 3, y2: 21 }));
+    }
+    const pick = element("button", { type: "button", class: "pick", title: "Show it over time" }, keyText(key));
+    pick.addEventListener("click", () => picked(key));
+    const surely = count.exact || count.sure_upper === undefined ? "" : `≤ ${told(count, count.sure_upper)}`;
+    return element("tr", { "data-key": keyText(key), "data-count": count.value, "data-certain": certain },
+      element("th", { scope: "row", class: "number" }, pick),
+      element("td", { class: "bar-cell" }, drawn),
+      element("td", { class: "number" }, told(count)),
+      element("td", { class: "number" }, total > 0 ? share(count.value / total) : ""),
+      element("td", { class: "number interval wide" }, bounds(count)),
+      element("td", { class: "number interval" }, surely));
+  });
+  const column = (name, cls = "number") => element("th", { scope: "col", class: cls }, name);
+  const head = element("tr", {}, column("Key"), element("td", {}), column("Count"), column("Share"),
+    column("Interval", "number interval wide"), column("Surely", "number interval"));
+  const parts = [element("table", { class: "hitters" }, element("thead", {}, head), element("tbody", {}, ...rows))];
+  if (found.length > SHOWN) parts.push(element("p", { class: "hint" }, `and ${found.length - SHOWN} more`));
+  host.replaceChildren(...parts);
+}
+
+// The self-join over the square of the total: 1 where all events are of one key, 1/n where n keys share them evenly.
+export function showSkew(host, total, join) {
+  const square = (each) => (each === null || each <= 0 ? null : each * each);
+  const over = (above, below) => (above === null || square(below) === null ? null : Math.min(1, above / square(below)));
+  const value = over(join.value, total.value);
+  if (value === null) {
+    host.replaceChildren(element("p", { class: "hint" }, "No event has weight."));
+    return;
+  }
+  const lower = over(join.lower, total.upper) ?? 0;
+  const upper = over(join.upper, total.lower) ?? 1;
+  Object.assign(host.dataset, { value, lower, upper });
+  const decades = 6;
+  const place = (each) => at(1 + Math.log10(Math.max(each, 10 ** -decades)) / decades);
+  const marks = Array.from({ length: decades / 2 + 1 }, (_, i) => 100 ** -i);
+  const drawn = svg("svg", { class: "gauge", role: "img", "aria-label": `Skew ${number(value)}, between ${number(lower)} and ${number(upper)}` },
+    svg("line", { class: "rail", x1: "0%", x2: "100%", y1: 8, y2: 8 }),
+    svg("line", { class: "band", x1: place(lower), x2: place(upper), y1: 8, y2: 8 }),
+    svg("line", { class: "middle", x1: place(value), x2: place(value), y1: 0, y2: 16 }),
+    ...marks.map((each, i) => {
+      const anchor = i === 0 ? "end" : 2 * i === decades ? "start" : "middle";
+      const label = svg("text", { x: place(each), y: 31, "text-anchor": anchor });
+      label.textContent = number(1 / each);
+      return label;
+    }));
+  const keys = 1 / Math.max(value, 1e-300);
+  const says = element("p", { class: "skew-says" }, element("strong", {}, number(value)),
+    ` of 1: as if ${number(keys)} ${keys < 1.5 ? "key" : "keys"} shared all events evenly (between ${number(1 / upper)} and ${lower > 0 ? number(1 / lower) : "∞"}).`);
+  host.replaceChildren(drawn, says);
+}
+
 export function showHitters(host, hitters, phi) {
   host.dataset.count = hitters.length;
   if (!hitters.length) {

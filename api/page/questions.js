@@ -6,8 +6,11 @@ const QUANTILES = [0.1, 0.5, 0.9];
 const NAMES = { 0.1: "p10", 0.5: "p50", 0.9: "p90" };
 
 // The numbers that a family mainly tells of: the first two of these that it has.
-const MAIN = ["count", "mean", "sum"];
-const LABELS = { count: "Decayed count", mean: "Decayed mean", sum: "Decayed sum" };
+const MAIN = ["count", "mean", "sum", "key_total", "self_join"];
+const LABELS = {
+  count: "Decayed count", mean: "Decayed mean", sum: "Decayed sum", key_total: "Decayed count", self_join: "Self-join",
+};
+const KEYS_ASKED = 100;
 
 let families = null;
 
@@ -32,15 +35,26 @@ export const oldestAge = (stream) => stream.params?.[inputOf(stream).age_bound];
 
 export function familyOf(stream) {
   const questions = questionsOf(stream);
-  return { scalars: MAIN.filter((name) => name in questions).slice(0, 2), values: "quantile" in questions };
+  return {
+    scalars: MAIN.filter((name) => name in questions).slice(0, 2), values: "quantile" in questions, keys: "key_count" in questions,
+  };
 }
 
+// Whether the heaviest keys can be found: keys are integers then, and others are known by hashes alone.
+export const findsKeys = (stream) => "heavy_keys" in questionsOf(stream) && Number.isInteger(stream.params?.key_bits);
+
+// How many observations, or events, there are.
+const counted = (stream) => ("key_total" in questionsOf(stream) ? "key_total" : "count");
+
 // What the series of a stream without values is of.
-export const seriesOf = (stream) => (familyOf(stream).values ? "count" : familyOf(stream).scalars.at(-1));
+export const seriesOf = (stream) => {
+  const { values, keys, scalars } = familyOf(stream);
+  return values || keys ? counted(stream) : scalars.at(-1);
+};
 
 export const seriesLabel = (stream) => LABELS[seriesOf(stream)];
 
-// Everything about one time: [{id, label, estimate}], the heavy hitters and the time.
+// Everything about one time: [{id, label, estimate}], the heavy hitters, the heaviest keys and the time.
 export async function askFigures(stream, { decay, now, confidence, phi }, signal) {
   const { scalars, values } = familyOf(stream);
   const common = { confidence, ...(decay && { decay }), ...(now !== null && { now }) };
@@ -49,6 +63,7 @@ export async function askFigures(stream, { decay, now, confidence, phi }, signal
     queries.push({ aggregate: "quantile", q: QUANTILES, ...common });
     queries.push({ aggregate: "heavy_hitters", phi, ...common });
   }
+  if (findsKeys(stream)) queries.push({ aggregate: "heavy_keys", phi, limit: KEYS_ASKED, ...common });
   const { answers, digest } = await request(streamPath(stream.name, "/query"), { queries }, signal);
   const figures = scalars.map((id, i) => ({ id, label: LABELS[id], estimate: answers[i].estimate }));
   const quantiles = answers.find((each) => each.aggregate === "quantile")?.quantiles ?? [];
@@ -56,7 +71,25 @@ export async function askFigures(stream, { decay, now, confidence, phi }, signal
     figures.push({ id: NAMES[q], label: q === 0.5 ? "Median" : NAMES[q], estimate });
   }
   const hitters = answers.find((each) => each.aggregate === "heavy_hitters")?.heavy_hitters ?? null;
-  return { figures, hitters, now: answers[0].now, digest };
+  const heaviest = answers.find((each) => each.aggregate === "heavy_keys")?.heavy_keys ?? null;
+  return { figures, hitters, heaviest, now: answers[0].now, digest };
+}
+
+// The counts of one key over times: {times, counts: [estimate]}.
+export async function askKey(stream, { decay, times, confidence, key }, signal) {
+  const queries = [{ aggregate: "key_count", keys: [key], confidence, times, ...(decay && { decay }) }];
+  const { answers } = await request(streamPath(stream.name, "/query"), { queries }, signal);
+  const { points } = answers[0];
+  return { times: points.map((point) => point.now), counts: points.map((point) => point.counts[0].estimate) };
+}
+
+// What a text says as a key: an integer, a text, a list of these as JSON has them; or the text itself.
+export function keyOf(text) {
+  try {
+    const said = JSON.parse(text);
+    if (Number.isSafeInteger(said) || typeof said === "string" || Array.isArray(said)) return said;
+  } catch { /* the text itself */ }
+  return text;
 }
 
 // The same over times: {times, count: [estimate], quantiles: {p10: [estimate], ...} or null}.
@@ -77,7 +110,7 @@ export async function askSeries(stream, { decay, times, confidence }, signal) {
 
 // The decayed count over times, for a glance.
 export async function askCounts(stream, { decay, times, confidence }) {
-  const queries = [{ aggregate: "count", decay, times, confidence }];
+  const queries = [{ aggregate: counted(stream), decay, times, confidence }];
   const { answers } = await request(streamPath(stream.name, "/query"), { queries });
   return answers[0].points.map((point) => point.estimate);
 }
@@ -87,7 +120,7 @@ export async function askCounts(stream, { decay, times, confidence }) {
 export async function dataSpan(stream, lengths, now, signal) {
   const ask = (widths) => {
     const at = now === null ? {} : { now };
-    const queries = widths.map((width) => ({ aggregate: "count", decay: { kind: "window", width }, ...at }));
+    const queries = widths.map((width) => ({ aggregate: counted(stream), decay: { kind: "window", width }, ...at }));
     return request(streamPath(stream.name, "/query"), { queries }, signal);
   };
   let asked = lengths;

@@ -28,6 +28,7 @@ export const state = {
   chosen: 0,
   confidence: 0.95,
   phi: 0.02,
+  key: "", // what stands in the field
   textFault: null,
   find: "",
   away: false, // the aggregator did not answer

@@ -95,8 +95,10 @@ def _query(client: httpx2.Client, limit_s: float) -> tuple[bool, str]:
     path = f"/v1/streams/{quote(name, safe='')}"
     state = client.get(path).json()
     known = [time for time in (state.get("clock"), state["newest"]) if time is not None]
-    asked: dict[str, Any] = {"aggregate": "count", "now": max(known, default=0)}
-    kind = FAMILIES[state["family"]].input
+    family = FAMILIES[state["family"]]
+    counted = "count" if "count" in family.questions else "key_total"
+    asked: dict[str, Any] = {"aggregate": counted, "now": max(known, default=0)}
+    kind = family.input
     if kind.decay == "query":
         widest = None if kind.age_bound is None else state["params"][kind.age_bound]
         asked["decay"] = {"kind": "none"} if widest is None else {"kind": "window", "width": widest}
