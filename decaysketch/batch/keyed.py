@@ -16,7 +16,7 @@ from decaysketch.batch.columns import Entry, is_binary, is_text
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log
 from decaysketch.batch.numbering import KeyNumbers
-from decaysketch.batch.sites import by_code
+from decaysketch.batch.sites import by_code, epochs_of_keys
 from decaysketch.contract.many import HeldByKey, Many
 from decaysketch.core.params import check_integer
 from decaysketch.errors import ParameterError, TimeUnitWarning
@@ -103,7 +103,8 @@ class KeyedBuilder:
         site: where the family counts by site and the mapping has no column of sites, the one that
             all rows are counted for.
         epoch: which of the beginnings of their sites rows are of; one of its own for each part of
-            a log that is built by itself (:func:`decaysketch.batch.epoch_of`).
+            a log that is built by itself (:func:`decaysketch.batch.epoch_of`). Rows of each key
+            have one that follows from it and the key.
 
     Raises:
         ParameterError: the parameters, the mapping and ``now`` do not belong together, or
@@ -149,6 +150,7 @@ class KeyedBuilder:
             raise ParameterError(
                 f"site is {site!r} and source is {mapping.source!r}; expected one of them"
             )
+        self._epoch = epoch
         self._site = {"source": site, "epoch": epoch} if self.sited else {}
         self.mapping = mapping
         self.keys = tuple(keys)
@@ -167,6 +169,7 @@ class KeyedBuilder:
         self._numbers: KeyNumbers | None = None
         self._counts = np.zeros((0, len(COUNTS)), dtype=np.int64)
         self._sketches: dict[int, Sketch] = {}
+        self._epochs: list[int] = []  # of the keys, where they are counted by site
         self._rows: HeldByKey | None = None
         if self._many is not None:
             self._rows = self._many.hold(self.memory_bytes)
@@ -214,7 +217,18 @@ class KeyedBuilder:
             for code, rows in by_code(codes):
                 if code not in self._sketches:
                     self._sketches[code] = self.recipe.empty(self.now)
-                log.update(self._sketches[code], rows, **self._site)
+                log.update(self._sketches[code], rows, **self._site_of(code))
+
+    def _site_of(self, code: int) -> dict[str, Any]:
+        """What rows of a key are counted for, unless the mapping says it."""
+        if not (self.sited and self.keys):
+            return self._site
+        assert self._numbers is not None
+        known = len(self._epochs)
+        if code >= known:
+            new = self._numbers.keys(known, len(self._numbers))
+            self._epochs += epochs_of_keys(new, self._epoch)
+        return self._site | {"epoch": self._epochs[code]}
 
     def _count(self, codes: npt.NDArray[np.int32], log: LogColumns) -> None:
         assert self._numbers is not None
@@ -314,14 +328,14 @@ class KeyedBuilder:
             return
         last = len(self._numbers) - 1
         key, sketch = self._numbers.keys(last, last + 1), self._sketches[last]
-        counts = self._counts[last : last + 1].copy()
+        counts, epochs = self._counts[last : last + 1].copy(), self._epochs[last : last + 1]
         for start in range(0, last, _SKETCHES_AT_A_TIME):
             stop = min(start + _SKETCHES_AT_A_TIME, last)
             yield self._encoded(start, stop, digests, forget=True)
         self.clear()
         self._numbers = KeyNumbers(self._fields)
         self._numbers.number(pa.Table.from_arrays(key, schema=pa.schema(self._fields)))
-        self._sketches[0], self._counts = sketch, counts
+        self._sketches[0], self._counts, self._epochs = sketch, counts, epochs
 
     def _encoded(self, start: int, stop: int, digests: bool, forget: bool) -> pa.RecordBatch:
         blobs, named = [], []

@@ -2,13 +2,15 @@
 
 A state of a site is replaced by a newer one and never added to another of the same name, so all
 rows of a site are to be counted by one builder: whoever cuts a log for several gives each of them
-whole sites, or counts each part under an epoch of its own (:func:`epoch_of`).
+whole sites, or counts each part under an epoch of its own (:func:`epoch_of`). Rows that are grouped
+are counted under an epoch for each key, so that sketches of different keys add up where they meet,
+as those of hours do in a day.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +20,7 @@ import pyarrow as pa
 from decaysketch.batch.columns import column_of, is_text, nulls_of
 from decaysketch.batch.refusals import Refusals
 
-__all__ = ["Sites", "by_code", "epoch_of", "read_sites"]
+__all__ = ["Sites", "by_code", "epoch_of", "epochs_of_keys", "read_sites"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -66,7 +68,7 @@ def _is_name(site: str | int) -> bool:
     return site >= 0 if isinstance(site, int) else 1 <= len(site.encode()) <= _LONGEST_NAME
 
 
-def epoch_of(*parts: str | int) -> int:
+def epoch_of(*parts: str | int | bytes | None) -> int:
     """64 bits that stand for a part of a log which is counted by itself, the same whenever and
     wherever it is counted: BLAKE2b of the names of the part.
 
@@ -75,9 +77,34 @@ def epoch_of(*parts: str | int) -> int:
     """
     digest = hashlib.blake2b(digest_size=8, person=b"ds-epoch-1")
     for part in parts:
-        text = f"{type(part).__name__}:{part}".encode()
+        said = part.hex() if isinstance(part, bytes) else part
+        text = f"{type(part).__name__}:{said}".encode()
         digest.update(len(text).to_bytes(8, "little") + text)
     return int.from_bytes(digest.digest(), "little")
+
+
+def epochs_of_keys(columns: Sequence[pa.Array], epoch: int) -> list[int]:
+    """The epochs that rows of some keys are counted under, where those of no key are counted under
+    a given one.
+
+    Args:
+        columns: the key columns, in their plain types.
+        epoch: of the log.
+    """
+    plain = [_plain(column).to_pylist() for column in columns]
+    return [epoch_of("key", epoch, *key) for key in zip(*plain, strict=True)]
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Booleans, dates and timestamps as integers, which have no limits but their own."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    elif not pa.types.is_timestamp(kind):
+        return column
+    return column.cast(pa.int64())
 
 
 def by_code(codes: npt.NDArray[np.integer]) -> Iterator[tuple[int, slice | Int64Array]]:

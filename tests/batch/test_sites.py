@@ -20,6 +20,7 @@ from decaysketch.batch import (
     partition_merger,
     sketches_by_key,
 )
+from decaysketch.batch.sites import epochs_of_keys
 from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.errors import ConflictingSketchError, ObservationError, ParameterError
 
@@ -77,6 +78,18 @@ class TestRows:
         for start in range(0, len(table), 700):
             builder.add(shuffled.slice(start, 700))
         assert builder.sketches[()].to_bytes() == whole.to_bytes()
+
+    def test_of_different_keys_add_up(self) -> None:
+        table = log()
+        towns = sketches_by_key(table, PARAMS, PAGES, ["town"])
+        whole = ds.decode(merge_blobs(sketch.to_bytes() for sketch in towns.values()))
+        assert whole.seen == sum(table.column("hits").to_pylist())
+        assert len(whole.entries) == 6  # two hosts of three towns
+        days = pa.array([0, 1, None], pa.date32())
+        moments = pa.array([0, 1 << 61, None], pa.timestamp("us", "UTC"))  # beyond Python's years
+        keys = [days, moments, pa.array([True, False, None]), pa.array([b"", b"0", None])]
+        epochs = epochs_of_keys(keys, 0) + epochs_of_keys(keys, 1)
+        assert len(set(epochs)) == 6
 
     def test_of_one_site_need_no_column_of_it(self) -> None:
         mapping = ColumnMapping(time="time", key=("page",))

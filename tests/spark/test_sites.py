@@ -183,7 +183,10 @@ def sql(session: SparkSession) -> SparkSession:
 class TestSQL:
     def test_builds_what_a_build_gives(self, sql: SparkSession) -> None:
         rows = {(row.town,): bytes(row.sketch) for row in sql.table("towns").collect()}
-        assert rows == expected(log(), ["town"])
+        visits = log()
+        for (town,), blob in rows.items():  # which group it is of, an aggregate is not told
+            mask = pa.array([each == town for each in visits.column("town").to_pylist()])
+            assert blob == expected(visits.filter(mask), [])[()]
         [whole] = sql.sql(
             "SELECT sketch_merge(sketch) AS sketch FROM towns WHERE town IS NULL"
         ).collect()

@@ -16,7 +16,7 @@ from client.faults import Aggregator, aggregator
 from delivery_logs import delivery_log
 
 import decaysketch as ds
-from decaysketch.batch import ColumnMapping, KeyedBuilder, sketches_by_key
+from decaysketch.batch import ColumnMapping, KeyedBuilder, merge_blobs, sketches_by_key
 from decaysketch.ecm import ECMParams
 from decaysketch.errors import ParameterError
 from decaysketch.families import recipe_of
@@ -270,5 +270,7 @@ class TestSites:
         ).cache()
         for _ in range(2):  # a job that is run again
             written(table, served, "visits", sourceBy="source")
-        want = sketches_by_key(LOG, self.PARAMS, self.VISITS)[()]
-        assert served.sketch("visits") == want.to_bytes()
+        by_source = sketches_by_key(LOG, self.PARAMS, self.VISITS, ["source"])
+        assert served.sketch("visits") == merge_blobs(
+            sketch.to_bytes() for sketch in by_source.values()
+        )
