@@ -36,6 +36,7 @@ from decaysketch.families import DEFAULT, FAMILIES, Family
 
 __all__ = [
     "FIELDS",
+    "MAX_KEY_PARTS",
     "SOURCE",
     "STREAM",
     "TEXT",
@@ -67,6 +68,8 @@ _SAID_BESIDES = {
     "keyed_by": "By a secret of the sender's: not here, merging needs it. See `secret_ids`."
 }
 STREAM = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+MAX_KEY_PARTS = 4
+"""Of a key that is written as an array."""
 SOURCE = r"^[^\x00-\x1f\x7f-\x9f]{1,200}$"
 
 FIELDS, TEXT = "as fields", "as text"  # of a decay; no name of a field has a space

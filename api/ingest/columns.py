@@ -40,7 +40,6 @@ __all__ = [
     "EXACT_IN_FLOAT",
     "FIELDS",
     "INT64_LIMIT",
-    "MAX_KEY_PARTS",
     "REFUSALS_LISTED",
     "Batch",
     "Columns",
@@ -56,7 +55,6 @@ FIELDS = ("value", "weight", "time", "id")
 _EVENT_FIELDS = ("weight", "time", "key")
 _MOST_WEIGHT = 1 << 40  # of an event, where no parameter bounds it
 INT64_LIMIT = 1 << 63
-MAX_KEY_PARTS = 4
 EXACT_IN_FLOAT = 1 << 53
 REFUSALS_LISTED = 1000  # of one post, the first of them; of the others nobody asks for the value
 

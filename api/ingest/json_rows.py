@@ -23,7 +23,6 @@ from api.errors import Fault, InvalidRequestError, TooManyRowsError
 from api.ingest.columns import (
     EXACT_IN_FLOAT,
     INT64_LIMIT,
-    MAX_KEY_PARTS,
     REFUSALS_LISTED,
     Form,
     Key,
@@ -33,6 +32,7 @@ from api.ingest.columns import (
 )
 from api.ingest.json_weight import parts
 from api.ingest.plain_rows import Plain, plain_reader
+from api.schemas import MAX_KEY_PARTS
 
 __all__ = ["MAX_LINE_BYTES", "MAX_LINE_PARTS", "read_json", "read_lines"]
 

@@ -21,10 +21,9 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from api.ingest.columns import MAX_KEY_PARTS
 from api.queries.answers import PointAnswer, asked_with, offers
 from api.queries.decays import AnyDecay, AnyNumber
-from api.schemas import RequestModel, SourceText
+from api.schemas import MAX_KEY_PARTS, RequestModel, SourceText
 from decaysketch import Snapshot
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.questions import QUESTIONS, View
