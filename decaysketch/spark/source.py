@@ -12,7 +12,8 @@
 
 - sketches, where there is a column ``sketch``: each is posted as it is;
 - rows of a log, with an option ``mapping`` (:class:`decaysketch.batch.ColumnMapping` as JSON): each
-  task builds sketches of its rows, by the parameters of the stream, and posts those;
+  task builds sketches of its rows, by the parameters of the stream, and posts those; not where
+  the family counts by site, of which a task may have a part;
 - with ``raw=true`` observations (columns ``value``, ``weight``, ``time``, ``id`` of
   ``docs/http-api.md``), which the aggregator builds sketches of: for streams whose ids are keyed by
   a secret of the aggregator's own.
@@ -246,6 +247,11 @@ class _Plan:
         posted: Posted,
     ) -> None:
         recipe = aggregator.recipe()
+        if recipe.kind.input.sited:
+            raise ParameterError(
+                f"the family {recipe.family!r} counts by site, and a site may have rows in several "
+                "tasks; build its sketches by sketch_table or sketch_batches, and write those"
+            )
         builder = KeyedBuilder(recipe, mapping, self.by, memory_bytes=_MEMORY_BYTES)
         for batch in batches:
             builder.add(batch)
@@ -333,7 +339,7 @@ def _names(option: str, text: str) -> tuple[str, ...]:
 def _mapping(text: str) -> ColumnMapping:
     try:
         fields = json.loads(text)
-        fields["ids"] = tuple(fields.get("ids", ()))
+        fields |= {name: tuple(fields.get(name, ())) for name in ("ids", "key")}
         return ColumnMapping(**fields)
     except (ValueError, TypeError, AttributeError) as fault:
         raise ParameterError(

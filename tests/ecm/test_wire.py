@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.ranks import kept_after, kept_ranks
 from decaysketch.ecm.state import CollectionState, ECMState
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError
+from quality.damage import damaged, recipes
 
 GOLDEN = Path(__file__).with_name("golden.json")
 FEW = settings(max_examples=40, deadline=None)
@@ -369,6 +371,24 @@ def entries_at(blob: bytes) -> int:
     """Where the entries of a sound body begin."""
     states = ECMCollection.from_bytes(blob).entries.values()
     return len(blob) - 4 - len(rewritten(states))
+
+
+@pytest.mark.parametrize("name", [each for each in recipes() if each.startswith("ecm")])
+def test_what_was_damaged_and_is_taken_is_written_anew_as_it_was(name: str) -> None:
+    """As ``quality.hostile`` damages it; without the bytes that states remember."""
+    recipe, taken = recipes()[name], 0
+    for _, body in islice(damaged(20_261_123, [name]), 500):
+        try:
+            found = recipe.decode(body).snapshot()
+        except (CorruptSketchError, IncompatibleSketchError):
+            continue
+        taken += 1
+        anew = CollectionState.of(
+            found.state.params, [replace(entry) for entry in found.state.entries], found.state.told
+        )
+        assert body.startswith(wire.encode(anew)[:7])
+        assert wire.encode(anew)[8:-4] in body
+    assert taken > 20
 
 
 class TestManyTinyEntries:

@@ -1,5 +1,5 @@
 /* Calls of the ECM-sketch's cells. */
-#include "ecm/cells.h"
+#include "ecm/lanes.h"
 
 #include "driver.h"
 
@@ -7,6 +7,7 @@ static const ds_ecm_column_kernels *placing = &TABLE(ds_ecm_columns, DS_LEVEL);
 static const ds_ecm_update_kernels *counting = &TABLE(ds_ecm_updates, DS_LEVEL);
 static const ds_ecm_window_kernels *asking = &TABLE(ds_ecm_windows, DS_LEVEL);
 static const ds_ecm_merge_kernels *merging = &TABLE(ds_ecm_merges, DS_LEVEL);
+static const ds_ecm_lane_kernels *reading = &TABLE(ds_ecm_lanes, DS_LEVEL);
 
 enum { LAYER_COLUMNS = 3, LIST_COLUMNS = 3, LEVELS = 63 }; /* for any number of ones */
 
@@ -220,6 +221,52 @@ static void compact(call *c) {
     give_lists(c, &cells);
 }
 
+/* -------------------------------------------------------------------------------------- reading */
+
+/* Inputs: bytes, (count). Results: how many bytes a column takes, or -1; its numbers. */
+static void packed_column(call *c) {
+    const int64_t count = *c->in[1].numbers;
+    uint64_t *numbers = room(count, 8);
+    const uint8_t *data = narrow(&c->in[0], 1);
+    const int64_t size = reading->column(data, c->in[0].count, count, numbers);
+    give(c, &size, 1);
+    if (size >= 0) give(c, numbers, count);
+}
+
+/* Inputs: widths, depths and slots of layers, (histogram, has a horizon, arrivals), (most times),
+   (first, last, edge), bytes. Results: whether they are flawless; if so, bytes, times and memory, and
+   columns. */
+static void lane(call *c) {
+    const int64_t layers = c->in[0].count, *of = c->in[3].numbers, *span = c->in[5].numbers;
+    const int64_t *width = c->in[0].numbers, *depth = c->in[1].numbers;
+    const uint8_t *data = narrow(&c->in[6], 1);
+    const int64_t size = c->in[6].count;
+    int64_t cells = 0;
+    for (int64_t k = 0; k < layers; k++) cells += width[k] * depth[k];
+    const ds_ecm_shape shape = {
+        .width = width,
+        .depth = depth,
+        .slots = c->in[2].numbers,
+        .layers = layers,
+        .cells = cells,
+        .histogram = of[0],
+        .has_horizon = of[1],
+        .arrivals = of[2],
+    };
+    const ds_ecm_span times = {span[0], span[1], span[2]};
+    ds_ecm_extent found;
+    int64_t good = reading->measure(
+        &shape, data, size, *c->in[4].numbers, room(2 * cells, 8), &found
+    );
+    const int64_t numbers = good ? layers + 2 * cells + found.times : 0;
+    int64_t *columns = room(numbers, 8);
+    good = good && reading->read(&shape, data, found.bytes, &times, found.times, columns);
+    give(c, &good, 1);
+    if (!good) return;
+    give(c, (int64_t[]){found.bytes, found.times, found.memory}, 3);
+    give(c, columns, numbers);
+}
+
 const adapter ecm_adapters[] = {
     {"ecm.columns", columns},
     {"ecm.minimum", minimum},
@@ -231,5 +278,7 @@ const adapter ecm_adapters[] = {
     {"ecm.each", each},
     {"ecm.decayed", decayed},
     {"ecm.compact", compact},
+    {"ecm.column", packed_column},
+    {"ecm.lane", lane},
     {0},
 };

@@ -21,9 +21,11 @@ from delivery_logs import delivery_log
 from typer.testing import CliRunner
 
 import decaysketch as ds
+from decaysketch import families
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.batch import ColumnMapping, sketches_by_key
 from decaysketch.cli.output import CommandError
+from decaysketch.ecm import ECMParams
 from decaysketch.families import Recipe, recipe_of
 from decaysketch.spark.tables import SketchTable
 from spark_jobs import build, compact, java, merge, publish, rebuild, work
@@ -83,6 +85,33 @@ def run(program: Callable[..., None], *arguments: object) -> tuple[int, str]:
 
 @pytest.mark.usefixtures("shared_session")
 class TestPrograms:
+    def test_counts_of_keys_by_site(self, tmp_path: Path) -> None:
+        log, later = delivery_log(500), delivery_log(900).slice(500)
+        tables = []
+        for number, part in enumerate((log, later)):
+            pq.write_table(part, tmp_path / f"{number}.parquet")
+            tables.append(tmp_path / f"t{number}")
+            asked = (tmp_path / f"{number}.parquet", "--out", tables[-1], "--by", "path")
+            asked += ("--family", "ecm", "--width", 40, "--depth", 3, "--slots", 5)
+            asked += ("--key-columns", "msg", "--site-column", "source", "--epoch", number)
+            status, told = run(build.main, *asked)
+            assert (status, "copies of others" in told) == (0, False)
+        whole = tmp_path / "t"
+        assert run(merge.main, *tables, tables[0], "--out", whole, "--per-key")[0] == 0
+        params = ECMParams(width=40, depth=3, slots=5, time_unit="us", capacity=24_000)
+        visits = ColumnMapping(
+            time="event_us", fallback_time="arrival_us", key=("msg",), source="source"
+        )
+        parts = [
+            sketches_by_key(part, params, visits, ["path"], epoch=number)
+            for number, part in enumerate((log, later))
+        ]
+        want = {
+            key: families.merge([part[key] for part in parts if key in part]).to_bytes()
+            for key in parts[0].keys() | parts[1].keys()
+        }
+        assert {each.key: each.blob for each in SketchTable.open(whole).sketches()} == want
+
     def test_build_merge_and_build_again(self, tmp_path: Path) -> None:
         tmp_path = tmp_path / "an odd [name] of {a} folder, 100%*"
         tmp_path.mkdir()

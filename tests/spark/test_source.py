@@ -17,10 +17,12 @@ from delivery_logs import delivery_log
 
 import decaysketch as ds
 from decaysketch.batch import ColumnMapping, KeyedBuilder, sketches_by_key
+from decaysketch.ecm import ECMParams
 from decaysketch.errors import ParameterError
 from decaysketch.families import recipe_of
 from decaysketch.spark._aggregator import Address
-from decaysketch.spark.source import SketchDataSource, post_rows
+from decaysketch.spark.build import sketch_table
+from decaysketch.spark.source import Posted, SketchDataSource, _Plan, post_rows
 from decaysketch.spark.streaming import merge_into
 from decaysketch.spark.tables import SketchTable
 
@@ -241,3 +243,32 @@ class TestOptions:
         ):
             pass
         assert "ds-" not in str(caught.value)
+
+
+class TestSites:
+    """Families that count by site: states are delivered, not rows."""
+
+    PARAMS = ECMParams(width=40, depth=3, slots=5, time_unit="us")
+    VISITS = ColumnMapping(time="arrival_us", key=("msg",), source="source")
+
+    def test_rows_of_which_a_task_may_have_a_part_are_refused(self) -> None:
+        class Known:
+            def recipe(self) -> Any:
+                return recipe_of(TestSites.PARAMS)
+
+        plan = _Plan(Address("http://localhost", "s"), "all of it", (), self.VISITS, raw=False)
+        rows: Any = iter(LOG.to_batches())
+        with pytest.raises(ParameterError, match=r"'ecm' counts by site.* sketch_table"):
+            plan._post_log(Known(), rows, self.VISITS, Posted())  # type: ignore[arg-type]
+
+    def test_sketches_of_whole_sites_are_delivered_once(
+        self, spark: SparkSession, served: Aggregator
+    ) -> None:
+        served.create("visits", **recipe_of(self.PARAMS).to_dict())
+        table = sketch_table(
+            spark, spark.createDataFrame(LOG), self.PARAMS, self.VISITS, ["source"]
+        ).cache()
+        for _ in range(2):  # a job that is run again
+            written(table, served, "visits", sourceBy="source")
+        want = sketches_by_key(LOG, self.PARAMS, self.VISITS)[()]
+        assert served.sketch("visits") == want.to_bytes()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain, pairwise, product
 from typing import Any, NamedTuple, get_args
 
@@ -23,11 +24,15 @@ from native.recording import (
     words,
 )
 
-from decaysketch.ecm import _native, hashing
+from decaysketch.codec.fields import Reader
+from decaysketch.codec.numbers import pack_numbers, read_numbers
+from decaysketch.ecm import ECMParams, ECMSketch, _native, hashing, wire
 from decaysketch.ecm.cells import LIMIT
 from decaysketch.ecm.layers import Layer
 from decaysketch.ecm.reference import EH, Cell, Wave, merged
 from decaysketch.ecm.sizing import Kind, cell_error
+from decaysketch.ecm.state import LaneColumns
+from decaysketch.errors import CorruptSketchError
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CELLS: dict[Kind, type[Cell]] = {"wave": Wave, "eh": EH}
@@ -314,6 +319,89 @@ def compactions(rng: random.Random) -> Iterator[Call]:
                 yield Call("compact", given, lists_of(whole))
 
 
+def packed(rng: random.Random) -> Iterator[Call]:
+    """Columns of numbers, some of them damaged; read by the reader in Python."""
+    for count in (0, 1, 7, 8, 9, 30):
+        for bits in (0, 1, 13, 63, 64):
+            numbers = [rng.randrange(1 << bits) for _ in range(count)]
+            body = bytearray(pack_numbers(np.array(numbers, np.uint64)) + bytes(2))
+            yield _packed(bytes(body), count)
+            if count:
+                body[rng.randrange(len(body))] ^= 1 << rng.randrange(8)
+                yield _packed(bytes(body), count)
+                yield _packed(bytes(body[: rng.randrange(len(body))]), count)
+
+
+def _packed(body: bytes, count: int) -> Call:
+    reader = Reader(memoryview(body), 0)
+    try:
+        numbers = read_numbers(reader, count, "numbers")
+    except CorruptSketchError:
+        return Call("column", [_bytes(body), [count]], [[-1]])
+    return Call("column", [_bytes(body), [count]], [[reader.at], numbers])
+
+
+def _bytes(body: bytes) -> list[int]:
+    return np.frombuffer(body, np.int8).tolist()
+
+
+def lanes(rng: random.Random) -> Iterator[Call]:
+    """Lanes on the wire, and damaged ones; read with care, in NumPy."""
+    small = ECMParams(width=3, depth=2, slots=2, seed=SEED)
+    for params in (
+        small, replace(small, kind="eh", slots=3), replace(small, horizon=40, width=2),
+        replace(small, horizon=0, kind="eh"), replace(small, key_bits=5, fanout_bits=2),
+        replace(small, clock="arrivals"),
+    ):  # fmt: skip
+        for weight in (1, 1 << 40):
+            sketch = ECMSketch(params, source=0, epoch=0)
+            keys = [rng.randrange(32) for _ in range(60)]
+            times = sorted(rng.randrange(200) for _ in keys)
+            if params.clock == "arrivals":
+                sketch.update(keys)
+            else:
+                sketch.update(keys, times, [rng.choice([1, weight]) for _ in keys])
+            state = sketch.state()
+            (lane,) = (each.columns for each in state.lanes)
+            edge = None if params.horizon is None else lane.clock - params.horizon
+            body = bytearray()
+            wire._put_lane(body, params, lane, lane.clock, edge)
+            reader = Reader(memoryview(bytes(body)), 0)
+            reader.varint("clock")
+            reader.varint("first")
+            sound = bytes(body[reader.at :])
+            assert _lane(params, sound, lane.first, lane.clock, edge).results[0] == [1]
+            yield _lane(params, sound, lane.first, lane.clock, edge)
+            yield _lane(params, sound, lane.first + 1, lane.clock, edge)
+            yield _lane(params, sound[:-1], lane.first, lane.clock, edge)
+            for _ in range(5):
+                damaged = bytearray(sound)
+                damaged[rng.randrange(len(sound))] ^= 1 << rng.randrange(8)
+                yield _lane(params, bytes(damaged), lane.first, lane.clock, edge)
+
+
+def _lane(params: ECMParams, body: bytes, first: int, clock: int, edge: int | None) -> Call:
+    layers, most = params.layers, 10_000
+    kinds = [params.kind == "eh", edge is not None, params.clock == "arrivals"]
+    inputs: list[Column] = [
+        [layer.width for layer in layers], [layer.depth for layer in layers],
+        [layer.slots for layer in layers], list(map(int, kinds)), [most], [first, clock, edge or 0],
+        _bytes(body),
+    ]  # fmt: skip
+    reader = Reader(memoryview(body), 0)
+    try:
+        found = wire._read_layers(reader, params, most, first, clock, edge)
+    except CorruptSketchError:
+        return Call("lane", inputs, [[0]])
+    numbers = LaneColumns.of(first, clock, found).numbers
+    memory = sum(
+        8 * each.n.size * layer.slots * int(each.n.max()).bit_length()
+        for layer, each in zip(layers, found, strict=True)
+    )
+    times = sum(len(each.times) for each in found)
+    return Call("lane", inputs, [[1], [reader.at, times, memory], numbers])
+
+
 def calls() -> Iterator[Call]:
     rng = random.Random(9)
     yield from grids(rng)
@@ -324,3 +412,5 @@ def calls() -> Iterator[Call]:
     yield from refused()
     yield from questions(rng)
     yield from compactions(rng)
+    yield from packed(rng)
+    yield from lanes(rng)
