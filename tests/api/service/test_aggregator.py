@@ -151,10 +151,10 @@ async def test_a_stream_of_a_later_release_fails_posts_and_stops_nothing(aggrega
     here = await aggregate()
     await here.create("s", FORM)
     async with here._storage.writing() as tx:
-        row = StreamRow(0, "later", "x", {"family": "ecm"}, 0)
+        row = StreamRow(0, "later", "x", {"family": "later"}, 0)
         assert await log.create(tx, row) is not None
     for _ in range(2):
-        with pytest.raises(ReplayError, match="family is 'ecm'"):
+        with pytest.raises(ReplayError, match="family is 'later'"):
             await asyncio.wait_for(post(here, build(1)), 10)
     async with here._storage.writing() as tx:
         (later,) = [each for each in await tx.streams() if each.name == "later"]
