@@ -51,7 +51,6 @@ MOST_TIMES = 10_000
 """Times of a list; the setting ``max_points`` is at most this."""
 
 _MOST_SOURCES = 1000
-_MOST_KEY_PARTS = 4  # as of rows that are posted
 
 
 class Range(RequestModel):
@@ -211,7 +210,7 @@ _KeyPart = (
     Annotated[int, Field(strict=True, ge=-(1 << 63), lt=1 << 64)]
     | Annotated[str, Field(min_length=1, max_length=MAX_KEY_BYTES)]
 )
-_AnyKey = _KeyPart | Annotated[list[_KeyPart], Field(min_length=1, max_length=_MOST_KEY_PARTS)]
+_AnyKey = _KeyPart | Annotated[list[_KeyPart], Field(min_length=1, max_length=MAX_KEY_PARTS)]
 
 
 def _tuples(keys: Sequence[Any]) -> list[Any]:
