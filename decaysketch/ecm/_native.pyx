@@ -1,6 +1,7 @@
 """The kernels of the ECM-sketch's cells over NumPy columns: `columns.c`, `updates.c`, `windows.c`,
 `merges.c`, `lanes.c`."""
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -113,6 +114,7 @@ cdef extern from "ecm/lanes.h" nogil:
         int64_t bytes, times, memory
 
     ctypedef struct ds_ecm_lane_kernels:
+        int64_t (*pack)(const uint64_t *, int64_t, uint8_t *) noexcept nogil
         int64_t (*column)(const uint8_t *, int64_t, int64_t, uint64_t *) noexcept nogil
         bool (*measure)(
             const ds_ecm_shape *, const uint8_t *, int64_t, int64_t, int64_t *, ds_ecm_extent *
@@ -122,6 +124,7 @@ cdef extern from "ecm/lanes.h" nogil:
         ) noexcept nogil
 
     const ds_ecm_lane_kernels *ds_ecm_lanes_at(int level)
+    int64_t ds_ecm_packed_room(int64_t count)
 
 cdef const ds_ecm_column_kernels *of_columns = ds_ecm_columns_at(ds_level())
 cdef const ds_ecm_update_kernels *of_updates = ds_ecm_updates_at(ds_level())
@@ -526,6 +529,21 @@ cdef int64_t _size_of(const uint8_t[::1] data, int64_t start, int64_t stop) exce
     if not 0 <= start <= stop <= data.shape[0]:
         raise ValueError(f"bytes {start} to {stop} of {data.shape[0]}")
     return stop - start
+
+
+def pack_column(const uint64_t[::1] numbers):
+    """The bytes of a column of numbers."""
+    cdef int64_t count = numbers.shape[0], size
+    cdef uint8_t *packed
+    if not count:
+        return b""
+    packed = <uint8_t *> _memory(ds_ecm_packed_room(count))
+    try:
+        with nogil:
+            size = of_lanes.pack(&numbers[0], count, packed)
+        return PyBytes_FromStringAndSize(<const char *> packed, size)
+    finally:
+        PyMem_RawFree(packed)
 
 
 def read_column(

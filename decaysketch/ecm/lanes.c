@@ -1,4 +1,4 @@
-/* The layers of a lane, unpacked and checked cell by cell: docs/wire-format.md, 10.1, 10.2 and 10.5.
+/* Columns of numbers, packed; and the layers of a lane, unpacked and checked cell by cell: docs/wire-format.md, 10.1, 10.2 and 10.5.
 
    Everything is asked of the bytes that the format excludes; what is read has no other bytes. Whatever
    is not flawless is left to the careful reader, wire.py, which says what is wrong with it. Bytes are
@@ -74,6 +74,33 @@ static bool unpack(const packed *column, uint64_t *to) {
         to += here;
     }
     return true;
+}
+
+static int64_t pack(const uint64_t *numbers, int64_t count, uint8_t *to) {
+    const int64_t blocks = blocks_of(count);
+    uint8_t *data = to + blocks;
+    for (int64_t k = 0; k < blocks; k++) {
+        const uint64_t *of = numbers + IN_BLOCK * k;
+        const int64_t here = k < blocks - 1 ? (int64_t)IN_BLOCK : count - IN_BLOCK * k;
+        uint8_t block[64 + 16] = {0};
+        uint64_t all = 0;
+        for (int64_t j = 0; j < here; j++) all |= of[j];
+        const int width = bits_of(all);
+        for (int64_t j = 0; j < here; j++) {
+            const int64_t bit = j * width;
+            const int shift = (int)(bit & 7);
+            uint64_t low;
+            memcpy(&low, block + (bit >> 3), sizeof low);
+            low |= of[j] << shift;
+            memcpy(block + (bit >> 3), &low, sizeof low);
+            if (shift) block[(bit >> 3) + 8] |= (uint8_t)(of[j] >> (64 - shift));
+        }
+        const int64_t size = (here * width + 7) / 8;
+        memcpy(data, block, (size_t)size);
+        to[k] = (uint8_t)width;
+        data += size;
+    }
+    return data - to;
 }
 
 static int64_t column(const uint8_t *data, int64_t size, int64_t count, uint64_t *numbers) {
@@ -255,4 +282,4 @@ static bool read(
     return end == room;
 }
 
-DS_TABLE(ds_ecm_lane_kernels, ds_ecm_lanes) = {column, measure, read};
+DS_TABLE(ds_ecm_lane_kernels, ds_ecm_lanes) = {pack, column, measure, read};

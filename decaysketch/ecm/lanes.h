@@ -1,4 +1,5 @@
-/* Lanes that are read from bytes and found flawless; lanes.c says how. */
+/* Columns of numbers as bytes, and lanes that are read from bytes and found flawless; lanes.c says
+   how. */
 #ifndef DS_ECM_LANES_H
 #define DS_ECM_LANES_H
 
@@ -24,6 +25,9 @@ typedef struct {
 } ds_ecm_extent;
 
 typedef struct {
+    /* Packs numbers into a column; how many bytes it takes. There is room for
+       ds_ecm_packed_room(count). */
+    int64_t (*pack)(const uint64_t *numbers, int64_t count, uint8_t *to);
     /* A column of `count` numbers at the front of so many bytes: how many of these it takes, or -1
        where it is not flawless. */
     int64_t (*column)(const uint8_t *data, int64_t size, int64_t count, uint64_t *numbers);
@@ -43,5 +47,8 @@ typedef struct {
 } ds_ecm_lane_kernels;
 
 DS_TABLES(ds_ecm_lane_kernels, ds_ecm_lanes)
+
+/* Bytes that no column of so many numbers exceeds. */
+static inline int64_t ds_ecm_packed_room(int64_t count) { return 8 * count + count / 8 + 1; }
 
 #endif

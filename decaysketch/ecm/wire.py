@@ -45,7 +45,7 @@ import numpy.typing as npt
 
 from decaysketch.codec import fields
 from decaysketch.codec.fields import Reader, refuse
-from decaysketch.codec.numbers import pack_numbers, read_numbers
+from decaysketch.codec.numbers import read_numbers
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.ecm import _native
@@ -171,9 +171,9 @@ def _put_state(body: bytearray, state: ECMState) -> None:
 
 def _put_held(body: bytearray, held: Events, clock: int) -> None:
     fields.put_varint(body, len(held))
-    body += pack_numbers(clock - held.times)
-    body += pack_numbers(held.words)
-    body += pack_numbers(held.weights)
+    body += _packed(clock - held.times)
+    body += _packed(held.words)
+    body += _packed(held.weights)
 
 
 def _put_lane(
@@ -184,12 +184,17 @@ def _put_lane(
     fields.put_varint(body, lane.clock - lane.first)
     for layer, (n, old, times) in zip(params.layers, lane.layers(params), strict=True):
         cells = n.ravel()
-        body += pack_numbers(cells)
+        body += _packed(cells)
         if params.horizon is not None:
-            body += pack_numbers(np.where(old > 0, cells - old + 1, 0))
+            body += _packed(np.where(old > 0, cells - old + 1, 0))
         offsets = _offsets(_counts(params, layer, cells, old))
-        body += pack_numbers(_steps(times, offsets, lane.clock))
+        body += _packed(_steps(times, offsets, lane.clock))
     return lane.clock
+
+
+def _packed(column: Int64Array | npt.NDArray[np.uint64]) -> bytes:
+    """A column of numbers, as :func:`~decaysketch.codec.numbers.pack_numbers` writes it."""
+    return _native.pack_column(np.ascontiguousarray(column).view(np.uint64))
 
 
 def _counts(params: ECMParams, layer: Layer, n: Int64Array, old: Int64Array) -> Int64Array:

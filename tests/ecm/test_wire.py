@@ -48,6 +48,7 @@ class TestNumbers:
     @given(st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 3), max_size=40))
     def test_are_read_as_written(self, numbers: list[int]) -> None:
         packed = pack_numbers(np.array(numbers, np.uint64))
+        assert _native.pack_column(np.array(numbers, np.uint64)) == packed
         reader = Reader(memoryview(packed), 0)
         assert read_numbers(reader, len(numbers), "numbers").tolist() == numbers
         assert reader.at == len(packed)
@@ -55,6 +56,7 @@ class TestNumbers:
     def test_of_many_chunks_are_read_as_written(self) -> None:
         rng = np.random.default_rng(5)
         numbers = rng.integers(0, 1 << 63, 20_001) >> rng.integers(0, 63, 20_001)
+        assert _native.pack_column(numbers.view(np.uint64)) == pack_numbers(numbers)
         reader = Reader(memoryview(pack_numbers(numbers)), 0)
         assert (read_numbers(reader, len(numbers), "numbers") == numbers.view(np.uint64)).all()
 

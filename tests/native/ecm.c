@@ -223,14 +223,18 @@ static void compact(call *c) {
 
 /* -------------------------------------------------------------------------------------- reading */
 
-/* Inputs: bytes, (count). Results: how many bytes a column takes, or -1; its numbers. */
+/* Inputs: bytes, (count). Results: how many bytes a column takes, or -1; its numbers, and their bytes
+   when they are packed again. */
 static void packed_column(call *c) {
     const int64_t count = *c->in[1].numbers;
     uint64_t *numbers = room(count, 8);
     const uint8_t *data = narrow(&c->in[0], 1);
     const int64_t size = reading->column(data, c->in[0].count, count, numbers);
     give(c, &size, 1);
-    if (size >= 0) give(c, numbers, count);
+    if (size < 0) return;
+    give(c, numbers, count);
+    uint8_t *again = room(ds_ecm_packed_room(count), 1);
+    give_narrow(c, again, reading->pack(numbers, count, again), 1);
 }
 
 /* Inputs: widths, depths and slots of layers, (histogram, has a horizon, arrivals), (most times),

@@ -338,7 +338,8 @@ def _packed(body: bytes, count: int) -> Call:
         numbers = read_numbers(reader, count, "numbers")
     except CorruptSketchError:
         return Call("column", [_bytes(body), [count]], [[-1]])
-    return Call("column", [_bytes(body), [count]], [[reader.at], numbers])
+    again = _bytes(pack_numbers(numbers))
+    return Call("column", [_bytes(body), [count]], [[reader.at], numbers, again])
 
 
 def _bytes(body: bytes) -> list[int]:
