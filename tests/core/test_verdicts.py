@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import Case, cases, law, states_of
+from support.examples import EXAMPLES, Case, cases, law, states_of
 
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams, SumSampler, element_keys
@@ -87,7 +87,11 @@ def cut(case: Case, data: Any) -> tuple[list[Row], list[Row]]:
     return case.rows[:at], data.draw(st.permutations(batch))
 
 
-@partial(law, examples=80)
+# An event of a key has no identity, and is no copy: of those see tests/ecm/test_collection.py.
+NAMED = [name for name, each in EXAMPLES.items() if each.named_by != "key"]
+
+
+@partial(law, examples=80, families=NAMED)
 def test_verdicts_are_what_the_states_before_and_after_say(case: Case, data: Any) -> None:
     first, batch = cut(case, data)
     if not batch:

@@ -301,7 +301,7 @@ def test_a_predicate_counts_by_rows_and_operations(stream: TestClient, sketch: D
         QueryRequest.model_validate({"queries": [common | {"predicate": text}]}).queries[0]
         for text in ("v>1", "+".join(["v"] * 40) + ">1")
     )
-    more_s = long.work_s(view) - short.work_s(view)
+    more_s = long.work_s(view, {}) - short.work_s(view, {})
     assert more_s == pytest.approx(61 * view.rows * 4e-9)
 
 
@@ -318,9 +318,9 @@ def test_a_turn_may_end_after_any_query_and_equal_ones_are_answered_once(
         turns.append(body is not None)
         return body
 
-    def read_it(query: Any, view: Any) -> Any:
+    def read_it(query: Any, *given: Any) -> Any:
         read.append(query.confidence)
-        return original_read(query, view)
+        return original_read(query, *given)
 
     original, original_read = Evaluation.work, Query.read
     monkeypatch.setattr(Evaluation, "work", work)
