@@ -199,11 +199,12 @@ class KeyView(View):
 # ------------------------------------------------------------------------------------------ entries
 
 # Processor seconds, measured on one core, rounded: of an answer; of an estimate for each of many
-# keys; of a cell of a join; of a cell in the descents of ranks; of a child that is looked at.
+# keys, written as JSON; of a cell of a join; of the descents of a rank, and of a cell in them; of a
+# child that is looked at.
 _ANSWER_S = 2e-4
 _KEY_S = 15e-6
 _JOINED_S = 60e-9
-_RANKED_S = 1e-6
+_RANK_S, _RANKED_S = 2e-3, 4e-7
 _CHILD_S = 20e-9
 _MOST_CHILDREN = 1 << 20  # that a usual question looks at
 
@@ -392,7 +393,7 @@ def _no_range(given: Mapping[str, Any]) -> str | None:
 
 
 def _ranked_s(view: KeyView, answers: int = 1) -> float:
-    return _ANSWER_S + answers * view.cells * _RANKED_S
+    return _ANSWER_S + answers * (_RANK_S + view.cells * _RANKED_S)
 
 
 _KEY_RANGE = _enter(
