@@ -32,6 +32,11 @@ def asked(question: Question[Any]) -> dict[str, Any]:
     return {each.name: each.example for each in question.travelling if each.example is not None}
 
 
+def has_examples(question: Question[Any]) -> bool:
+    """Whether they are all that it needs: another sketch is nobody's example."""
+    return all(each.example is not None or not each.required for each in question.arguments)
+
+
 @dataclass(frozen=True)
 class Case:
     """A stream of one family."""
@@ -103,7 +108,7 @@ class Case:
     @property
     def _answered(self) -> list[str]:
         """What can be asked from outside; the last may have been discarded."""
-        asked_of = {name for name in self.family.questions if QUESTIONS[name].travels}
+        asked_of = {name for name in self.family.questions if has_examples(QUESTIONS[name])}
         return sorted(asked_of - {"last"})
 
 

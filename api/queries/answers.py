@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, create_model
 
 from decaysketch.answers.estimate import CAVEATS, Estimate
 from decaysketch.answers.questions import QUESTIONS, View
-from decaysketch.answers.shapes import Argument, Column, Question, Shape
+from decaysketch.answers.shapes import Column, Question, Shape
 
 __all__ = [
     "EstimateModel",
@@ -17,20 +17,7 @@ __all__ = [
     "PointAnswer",
     "QueryResponse",
     "SeriesAnswer",
-    "asked_with",
-    "offers",
 ]
-
-
-def asked_with(question: Question[Any]) -> list[Argument]:
-    """What a question is asked with over HTTP, where the name of a stream stands for its sketch."""
-    return [each for each in question.arguments if each.travels or each.kind == "sketch"]
-
-
-def offers(question: Question[Any]) -> bool:
-    """Whether it can be asked over HTTP."""
-    given = asked_with(question)
-    return all(each in given or not each.required for each in question.arguments)
 
 
 class EstimateModel(BaseModel):
@@ -127,9 +114,7 @@ def _fields(columns: Iterable[Column]) -> dict[str, Any]:
 
 def _model(shape: Shape) -> type[PointAnswer]:
     """Of the answers of one shape, whatever they are to."""
-    names = tuple(
-        name for name, each in QUESTIONS.items() if each.shape.name == shape.name and offers(each)
-    )
+    names = tuple(name for name, each in QUESTIONS.items() if each.shape.name == shape.name)
     fields: dict[str, Any] = {"aggregate": (Literal[names], ...)}
     if shape.rows is not None:
         row: Any = create_model(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from api.queries.answers import asked_with, offers
 from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Argument, Column, Question
 from decaysketch.families import FAMILIES
@@ -16,11 +15,7 @@ __all__ = ["questions_table"]
 def questions_table() -> str:
     """Every question with its arguments and its answer, as a Markdown table."""
     head = "| `aggregate` | argument | what it is | in the answer | not of family |\n"
-    return (
-        head
-        + "| --- | --- | --- | --- | --- |\n"
-        + "".join(_line(each) for each in QUESTIONS.values() if offers(each))
-    )
+    return head + "| --- | --- | --- | --- | --- |\n" + "".join(map(_line, QUESTIONS.values()))
 
 
 def _line(question: Question[Any]) -> str:
@@ -31,7 +26,7 @@ def _line(question: Question[Any]) -> str:
     )
     cells = (
         f"`{question.name}`",
-        "; ".join(map(_argument, asked_with(question))),
+        "; ".join(map(_argument, question.travelling)),
         question.doc,
         ", ".join(_parts(question)),
         ", ".join(without),

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from api.queries.answers import PointAnswer, asked_with, offers
+from api.queries.answers import PointAnswer
 from api.queries.decays import AnyDecay, AnyNumber
 from api.schemas import MAX_KEY_PARTS, RequestModel, SourceText
 from decaysketch import Snapshot
@@ -152,7 +152,7 @@ class Query(RequestModel):
     def arguments(self) -> dict[str, Any]:
         """What it is asked with; of the sketch of another stream, the name of that."""
         given = {}
-        for each in asked_with(self.question):
+        for each in self.question.travelling:
             value = getattr(self, each.json)
             given[each.name] = _tuples(value) if each.kind == "keys" else value
         return given
@@ -162,7 +162,7 @@ class Query(RequestModel):
         """Names of the streams among the arguments, by the arguments' names in JSON."""
         return {
             each.json: getattr(self, each.json)
-            for each in asked_with(self.question)
+            for each in self.question.travelling
             if each.kind == "sketch"
         }
 
@@ -258,15 +258,15 @@ def _models() -> Iterator[Any]:
     keys; and one of each of the others."""
     plain: dict[str, dict[str, str]] = {"Scalar": {}, "KeyScalar": {}}
     for name, each in QUESTIONS.items():
-        if each.shape is SCALAR and not asked_with(each) and offers(each):
+        if each.shape is SCALAR and not each.travelling:
             plain["KeyScalar" if each.of_keys else "Scalar"][name] = each.doc
     for model, named in plain.items():
         doc = "\n\n".join(f"`{name}`: {text}" for name, text in named.items())
         yield _model(model, doc, tuple(named), ())
     for name, each in QUESTIONS.items():
-        if offers(each) and not any(name in named for named in plain.values()):
+        if not any(name in named for named in plain.values()):
             camel = name.title().replace("_", "")
-            yield _model(camel, each.doc, (name,), asked_with(each))
+            yield _model(camel, each.doc, (name,), each.travelling)
 
 
 _AnyQuery: Any = Annotated[Union[*_models()], Field(discriminator="aggregate")]
@@ -308,11 +308,6 @@ _EXAMPLE: JsonDict = {
 
 
 class _Request(RequestModel):
-    @property
-    def others(self) -> set[str]:
-        """Names of the streams that queries compare with what is asked."""
-        return {name for each in self.queries for name in each.others.values()}
-
     queries: list[AnyQuery] = Field(min_length=1, max_length=MOST_QUERIES)
     sources: list[SourceText] | None = Field(
         default=None,
@@ -326,6 +321,11 @@ class _Request(RequestModel):
         max_length=200,
         description="The `token` of a post: wait until that is in what is asked.",
     )
+
+    @property
+    def others(self) -> set[str]:
+        """Names of the streams that queries compare with what is asked."""
+        return {name for each in self.queries for name in each.others.values()}
 
 
 class QueryRequest(_Request):

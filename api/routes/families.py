@@ -15,7 +15,6 @@ from pydantic import BaseModel, Field
 
 from api.http.guard import reads
 from api.queries import is_known
-from api.queries.answers import asked_with, offers
 from api.queries.caching import etag
 from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Argument, Column, Question
@@ -169,9 +168,7 @@ def _family(family: Family) -> FamilyModel:
         options={each.name: _option(each) for each in family.options},
         promises=PromisesModel(**asdict(family.promises)),
         questions={
-            name: _question(each)
-            for name, each in QUESTIONS.items()
-            if name in family.questions and offers(each)
+            name: _question(each) for name, each in QUESTIONS.items() if name in family.questions
         },
     )
 
@@ -193,7 +190,7 @@ def _question(question: Question[Any]) -> QuestionModel:
     rows = question.shape.rows
     return QuestionModel(
         description=question.doc,
-        arguments={each.json: _argument(each) for each in asked_with(question)},
+        arguments={each.json: _argument(each) for each in question.travelling},
         rows=None if rows is None else rows.name,
         columns=[] if rows is None else _columns(rows.columns),
         beside=_columns(question.shape.beside),

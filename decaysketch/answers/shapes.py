@@ -71,8 +71,8 @@ class Argument:
 
     @property
     def travels(self) -> bool:
-        """Whether it can be given from outside of the process, as it is."""
-        return self.kind not in ("function", "sketch")
+        """Whether it can be given from outside of the process; of a sketch, what stands for it."""
+        return self.kind != "function"
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,3 @@ class Question(Generic[A]):
     def travelling(self) -> Sequence[Argument]:
         """Arguments that can be given from outside of the process."""
         return [each for each in self.arguments if each.travels]
-
-    @property
-    def travels(self) -> bool:
-        """Whether it can be asked from outside of the process, by what it is given as it is."""
-        return all(each.travels or not each.required for each in self.arguments)

@@ -38,20 +38,13 @@ __all__ = ["inspect", "merge", "query"]
 _SHOWN = 20  # rows of a table, where as many are found as there are values
 
 
-def _can_ask(question: Question[Any]) -> bool:
-    """Whether a text says all of it; a file may stand for a sketch."""
-    return all(
-        each.travels or not each.required or each.kind == "sketch" for each in question.arguments
-    )
-
-
 def _example(question: Question[Any]) -> str:
     """How it is asked."""
     leading = question.leading
-    if leading is not None and leading.kind == "sketch":
-        return f"{question.name}:FILE"
     if leading is None or not leading.travels:
         return question.name
+    if leading.kind == "sketch":
+        return f"{question.name}:FILE"
     if leading.kind == "predicate":
         return f"{question.name}:'{leading.example}'"
     given = leading.example if leading.many != "no" else [leading.example]
@@ -165,7 +158,7 @@ def query(
     sketch: Annotated[Path, typer.Argument(help="A sketch file.")],
     aggregates: Annotated[
         list[str],
-        typer.Argument(help=f"{', '.join(map(_example, filter(_can_ask, QUESTIONS.values())))}."),
+        typer.Argument(help=f"{', '.join(map(_example, QUESTIONS.values()))}."),
     ],
     decay: Annotated[
         list[str] | None,
@@ -264,9 +257,8 @@ Answers = list[tuple[str, dict[str, Any], Estimate | None]]
 def _read(sketch: Sketch, aggregate: str, id_key: bytes | None) -> Asked:
     """What a text asks of a sketch."""
     name, _, text = aggregate.partition(":")
-    offered = [each for each in QUESTIONS if each in sketch.questions and _can_ask(QUESTIONS[each])]
-    if name not in offered:
-        listed = ", ".join(offered)
+    if name not in sketch.questions:
+        listed = ", ".join(each for each in QUESTIONS if each in sketch.questions)
         raise CommandError(
             f"aggregate is {name!r}; expected one of {listed} for a {type(sketch).__name__}"
         )
@@ -307,12 +299,12 @@ _ESTIMATED = {field.name for field in fields(Estimate)}
 def _argument(question: Question[Any], text: str, id_key: bytes | None) -> dict[str, Any]:
     """What stands after the colon."""
     leading = question.leading
-    if leading is not None and leading.kind == "sketch":
-        return {leading.name: _open(Path(text), id_key)}
     if leading is None or not leading.travels:
         if text:
             raise ValueError(f"it takes no argument, not {text!r}")
         return {}
+    if leading.kind == "sketch":
+        return {leading.name: _open(Path(text), id_key)}
     if leading.kind == "predicate":
         return {leading.name: read_predicate(text)}
     if leading.kind == "keys":

@@ -20,7 +20,7 @@ import pyarrow as pa
 from decaysketch import families
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.questions import QUESTIONS
-from decaysketch.answers.shapes import Argument, Question, Rows
+from decaysketch.answers.shapes import Question, Rows
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import DecaySketchError, ParameterError
@@ -71,7 +71,7 @@ class Form(NamedTuple):
     def argument(self) -> str | None:
         """Name of the argument that the question has of its own, or None."""
         leading = self.question.leading
-        return leading.name if leading is not None and _in_sql(leading) else None
+        return leading.name if leading is not None and leading.travels else None
 
     @property
     def estimate(self) -> tuple[tuple[str, pa.DataType], ...]:
@@ -79,15 +79,8 @@ class Form(NamedTuple):
         return (*_ESTIMATE, _SURE) if self.question.of_keys else _ESTIMATE
 
 
-def _in_sql(argument: Argument) -> bool:
-    """Whether a column can give it: bytes stand for a sketch."""
-    return argument.travels or argument.kind == "sketch"
-
-
 def _forms() -> Iterator[tuple[str, Form]]:
     for question in QUESTIONS.values():
-        if any(each.required and not _in_sql(each) for each in question.arguments):
-            continue
         if question.leading is not None and question.leading.many == "either":
             yield question.sql, Form(question, one=True)
             yield f"{question.sql}s", Form(question)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families import CASES, MEDIAN, SUM, WINDOW, asked
+from families import CASES, MEDIAN, SUM, WINDOW, asked, has_examples
 from fastapi.testclient import TestClient
 from service import LOCAL, NOW, OCTETS
 from typer.testing import CliRunner
@@ -32,7 +32,7 @@ from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 BOTH = [(case, name) for case in CASES for name in sorted(QUESTIONS)]
 #: What is asked with nothing but what any stream can be asked with.
-FROM_OUTSIDE = [(case, name) for case, name in BOTH if QUESTIONS[name].travels]
+FROM_OUTSIDE = [(case, name) for case, name in BOTH if has_examples(QUESTIONS[name])]
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def test_an_entry_is_complete(name: str) -> None:
     assert sum(each.leading for each in question.arguments) <= 1
     for each in question.arguments:
         assert each.doc.endswith(".")
-        assert each.travels or not each.required or each.kind == "sketch"
-        assert each.example is not None or not each.required or not each.travels
+        assert each.travels or not each.required
+        assert each.example is not None or not each.required or each.kind == "sketch"
     assert set(asked(question)) <= {each.name for each in question.travelling}
 
 
@@ -85,7 +85,7 @@ def test_a_sketch_has_a_method_for_each_question_and_no_other(
     parameters = inspect.signature(method).parameters
     assert {"now", "confidence", "combine", "estimator"} <= set(parameters)
     given = asked(question)
-    if not question.travels:
+    if not has_examples(question):
         given = {"other": sketch}
     leading = [
         given[each.name] for each in question.arguments if each.leading and each.name in given
