@@ -19,7 +19,7 @@ from api.errors import Fault, InvalidRequestError
 from api.journal.model import Interval
 from decaysketch import Snapshot
 
-__all__ = ["UNSHOWN", "check_interval", "interval_of"]
+__all__ = ["UNSHOWN", "check_interval", "check_length", "interval_of"]
 
 UNSHOWN = 1 << 20  # a Sensor posts after 10,000 rows, or as many as one update brings
 
@@ -48,6 +48,16 @@ def interval_of(first: int | None, one_past: int | None) -> Interval | None:
     return Interval(first, one_past)
 
 
+def check_length(interval: Interval, max_interval: int) -> None:
+    """Refuse an interval of more numbers.
+
+    Raises:
+        InvalidRequestError: naming the numbers there are and those there may be.
+    """
+    if interval.next - interval.first > max_interval:
+        _refuse(interval, max_interval, f"at most {max_interval} are taken (max_interval)")
+
+
 def check_interval(interval: Interval, sketch: Snapshot, *, max_interval: int) -> None:
     """Refuse an interval that the sketch posted with it cannot be of.
 
@@ -59,9 +69,8 @@ def check_interval(interval: Interval, sketch: Snapshot, *, max_interval: int) -
     Raises:
         InvalidRequestError: naming the numbers there are and those there may be.
     """
+    check_length(interval, max_interval)
     numbers = interval.next - interval.first
-    if numbers > max_interval:
-        _refuse(interval, max_interval, f"at most {max_interval} are taken (max_interval)")
     if numbers - len(sketch) > UNSHOWN and all(mark is None for mark in sketch.complete_since):
         most = len(sketch) + UNSHOWN
         why = (

@@ -39,7 +39,7 @@ async def append(
     posts: Sequence[NewPost],
     catalog: int,
     now_us: int,
-    last: int | None = None,
+    upto: int | None = None,
 ) -> list[Journaled | IntervalConflictError]:
     """Append posts, each at most once, in their order.
 
@@ -51,7 +51,7 @@ async def append(
         posts: checked against the catalog of that number.
         catalog: number of the catalog.
         now_us: time of receipt.
-        last: number of the row up to which the journal is known to whoever found that the posts can
+        upto: number of the row up to which the journal is known to whoever found that the posts can
             be joined with it; None: they can be with any.
 
     Returns:
@@ -64,7 +64,7 @@ async def append(
     head = await tx.lock_head()
     if head.catalog != catalog:
         raise CatalogChangedError
-    if last not in (None, head.last):
+    if upto not in (None, head.last):
         raise OvertakenError
     known = await tx.known({post.key for post in posts})
     results: list[Journaled | IntervalConflictError] = []

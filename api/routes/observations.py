@@ -18,7 +18,7 @@ from api.ingest.arrow import read_arrow
 from api.ingest.building import READERS, Reader, Taken, count, take
 from api.ingest.columns import REFUSALS_LISTED, Batch, Form, Refusal, check
 from api.ingest.doubts import doubts_of_columns
-from api.ingest.intervals import interval_of
+from api.ingest.intervals import check_length, interval_of
 from api.ingest.skew import latest_time
 from api.journal.model import Interval
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
@@ -179,9 +179,9 @@ async def post_observations(
             )
         else:
             taken = await compute(_take_held, memory, hold, stream, reader, body, form)
-        if interval is None and taken.incoming is not None:
-            draft = Draft.of(taken.incoming)
-            receipt = await aggregator.post(stream, source, draft, hold, caller)
+            if taken.incoming is not None:
+                draft = Draft.of(taken.incoming)
+                receipt = await aggregator.post(stream, source, draft, hold, caller)
     counts = _counts(taken)
     for verdict, rows in counts.items():
         if rows:
@@ -223,12 +223,7 @@ def _interval(
             "they say which of the rows of the source these are",
             [Fault(field=name, reason="missing") for name in ("first", "next")],
         )
-    if interval.next - interval.first > most:
-        raise InvalidRequestError(
-            f"the interval [{interval.first}, {interval.next}) has "
-            f"{interval.next - interval.first} numbers; at most {most} are taken (max_interval)",
-            [Fault(field="next", reason="too far past first", value=interval.next)],
-        )
+    check_length(interval, most)
     return interval
 
 

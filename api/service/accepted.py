@@ -71,11 +71,16 @@ class Accepted:
                 out += others
             return left, out
 
-    def copies(self, source: str) -> tuple[Sketch, Sketch]:
-        """Sketches of their own: of all, and of one source."""
+    def whole(self) -> Sketch:
+        """A sketch of its own, of all."""
+        with self._lock:
+            return self._whole.copy()
+
+    def of(self, source: str) -> Sketch:
+        """A sketch of its own, of one source."""
         with self._lock:
             own = self._sources.get(source)
-            return self._whole.copy(), self._recipe.empty() if own is None else own.copy()
+            return self._recipe.empty() if own is None else own.copy()
 
 
 class Trial:
@@ -106,11 +111,10 @@ class Trial:
         """
         if not self.concerns(stream_id):
             return
-        whole, own = self._streams[stream_id].copies(source)
-        if (tried := self._wholes.get(stream_id)) is not None:
-            whole = tried.copy()
-        if (tried := self._owns.get((stream_id, source))) is not None:
-            own = tried.copy()
+        accepted = self._streams[stream_id]
+        whole, own = self._wholes.get(stream_id), self._owns.get((stream_id, source))
+        whole = accepted.whole() if whole is None else whole.copy()
+        own = accepted.of(source) if own is None else own.copy()
         for post in posts:
             whole.merge(post)
             own.merge(post)

@@ -287,7 +287,7 @@ class Committer:
     async def _write(self, batch: list[Submission], trial: Trial | None) -> list[Outcome]:
         """The outcome of each post; who brought what cannot be taken has been told."""
         catalog = min(each.catalog for each in batch)
-        last = None if trial is None else trial.upto
+        upto = None if trial is None else trial.upto
         now_us = self._now_us()
         began = 0.0
 
@@ -301,7 +301,7 @@ class Committer:
 
         async def append(tx: Writer) -> list[Outcome]:
             posts = [post for each in batch for post in each.posts]
-            return await log.append(tx, posts, catalog, now_us, last)
+            return await log.append(tx, posts, catalog, now_us, upto)
 
         try:
             outcomes = await self._storage.write(append, before=prepare)

@@ -72,7 +72,8 @@ class Replacements:
 
 def _replacing(stream: Stream) -> Mapping[str, int] | None:
     """Of each source; None where there are too many rows."""
-    if stream.source_count < 2:
+    nameless = stream.recipe.kind.input.named_by == "key"  # rows, and none stands for another
+    if nameless or stream.source_count < 2:
         return dict.fromkeys(stream.source_names, 0)
     held: dict[str, Identified] = {}
     rows = 0
@@ -81,8 +82,7 @@ def _replacing(stream: Stream) -> Mapping[str, int] | None:
         if source is None:  # dropped since
             continue
         merged = source[0].merged()
-        if not isinstance(merged, Sampled):  # nothing names its rows
-            return dict.fromkeys(stream.source_names, 0)
+        assert isinstance(merged, Sampled), "rows that something names are held"
         held[name] = merged.identified
         rows += len(held[name].times)
         if rows > MOST_ROWS:

@@ -124,8 +124,7 @@ class Sites:
                 except (ServiceError, DecaySketchError):  # nothing was journaled
                     raise
                 except BaseException:
-                    self._forget(site)
-                    self._epoch = secrets.randbits(64)
+                    self._give_up(site)
                     _log.warning(
                         "source %r of stream %r begins another epoch: whether its last rows were "
                         "journaled is not known", source, stream.name,
@@ -140,8 +139,7 @@ class Sites:
         key = stream.id, source
         site = self._sites.get(key)
         if site is not None and not site.is_current:
-            self._forget(site)
-            self._epoch = secrets.randbits(64)
+            self._give_up(site)
             site = None
         if site is None:
             site = Site(
@@ -156,12 +154,13 @@ class Sites:
     def _give_up_idle(self) -> None:
         idle = [each for each in self._sites.values() if not each.counting.locked()]
         for site in idle[: max(0, len(self._sites) - MOST_SITES)]:
-            self._forget(site)
-            self._epoch = secrets.randbits(64)
+            self._give_up(site)
 
-    def _forget(self, site: Site) -> None:
+    def _give_up(self, site: Site) -> None:
+        """Forget a site; the sites that begin from now on are of another epoch."""
         self._weigh(site, 0)
         self._sites.pop((site.stream.id, site.source), None)
+        self._epoch = secrets.randbits(64)
 
     def _weigh(self, site: Site, rows: int) -> None:
         self._memory.resident.change(rows - site.rows)

@@ -165,14 +165,12 @@ class Stream:
             if gone.buffer is not self._all:
                 gone.buffer.discard()
             self._large.discard(gone.buffer)
-            self._join_again()
-            if self.accepted is not None:  # what was joined with the source may not be without it
-                self._all.discard()
-                self._all = self._new_buffer()
+            if self.accepted is None:
+                self._join_again()
+            else:  # what was joined with the source may not be without it
                 parts, out = self.accepted.drop(revocation.source)
                 self._left_out += out
-                for part in parts:
-                    self._all.add(part)
+                self._join_again(parts)
             with self._joining:
                 self._partial_joins.clear()
         self.generation += known != revocation
@@ -200,13 +198,14 @@ class Stream:
             self._sources[name] = _Source(buffer)
         return self._sources[name]
 
-    def _join_again(self) -> None:
-        """A buffer of its own for the stream, of what its sources hold."""
+    def _join_again(self, parts: Sequence[Snapshot] | None = None) -> None:
+        """A buffer of its own for the stream, of what its sources hold, or of these parts of it."""
         if all(source.buffer is not self._all for source in self._sources.values()):
             self._all.discard()
         self._all = self._new_buffer()
-        for source in self._sources.values():
-            self._all.add(source.buffer)
+        held = [source.buffer for source in self._sources.values()]
+        for part in held if parts is None else parts:
+            self._all.add(part)
 
     def _new_buffer(self) -> MergeBuffer:
         return MergeBuffer(self.recipe, self._memory, self._tally)

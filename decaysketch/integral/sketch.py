@@ -122,9 +122,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
 
     def _changed(self) -> None:
         super()._changed()
-        self._view: tuple[tuple[int, Estimator], SampleView] | None = (
-            None  # the last one, and of what
-        )
+        # The last one, and of what.
+        self._view: tuple[tuple[int, Estimator], SampleView] | None = None
 
     @property
     def _rows(self) -> IntegralRows:
