@@ -13,6 +13,7 @@ from typing import Any, Self
 from decaysketch.batch import ColumnMapping, RowFilter, epoch_of, parse_where
 from decaysketch.cli.output import CommandError
 from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.errors import ParameterError
 from spark_jobs.inputs import Fingerprint
 
 __all__ = ["BuildSpec", "time_in_units"]
@@ -86,10 +87,9 @@ class BuildSpec:
             CommandError: a field is unknown, or missing.
         """
         try:
-            mapping = dict(form["mapping"])
-            mapping |= {name: tuple(mapping.get(name, ())) for name in ("ids", "key")}
-            return cls(**{**form, "mapping": ColumnMapping(**mapping), "by": tuple(form["by"])})
-        except (TypeError, KeyError) as fault:
+            mapping = ColumnMapping.from_dict(form["mapping"])
+            return cls(**{**form, "mapping": mapping, "by": tuple(form["by"])})
+        except (TypeError, KeyError, ParameterError) as fault:
             raise CommandError(
                 f"the table was built in a way that this release does not know: {fault}"
             ) from None

@@ -189,15 +189,19 @@ def read_predicate(text: str) -> ReadPredicate:
 
 
 def asked_by(
-    question: Question[Any], how: Sequence[inspect.Parameter], said: str
+    question: Question[Any], how: Sequence[tuple[str, Any, str]], said: str
 ) -> Callable[[F], F]:
     """Of a method: the words of its question, and its keywords one by one.
 
     Args:
         question: what it asks.
-        how: keywords in place of ``**how``.
+        how: keywords in place of ``**how``: the name, default and type of each.
         said: about them.
     """
+    keywords = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, default, kind in how
+    ]
 
     def described(method: F) -> F:
         parts = [inspect.getdoc(method) or question.doc.replace("`", "``"), ""]
@@ -207,7 +211,7 @@ def asked_by(
         method.__doc__ = "\n".join([*parts, said])
         signature = inspect.signature(method)
         own = [each for name, each in signature.parameters.items() if name != "how"]
-        method.__signature__ = signature.replace(parameters=[*own, *how])  # type: ignore[attr-defined]
+        method.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
         return method
 
     return described

@@ -9,7 +9,6 @@ To add one: a method of :class:`KeyView`, here its entry, and a method of :class
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -465,16 +464,13 @@ class HowOfKeys(TypedDict, total=False):
     estimator: Any
 
 
-_HOW = [
-    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-    for name, default, kind in (
-        ("now", None, "int | None"),
-        ("sources", None, "Iterable | None"),
-        ("confidence", 0.95, "float"),
-        ("combine", "average", "Combine"),
-        ("estimator", "debiased", "str"),
-    )
-]
+_HOW = (
+    ("now", None, "int | None"),
+    ("sources", None, "Iterable | None"),
+    ("confidence", 0.95, "float"),
+    ("combine", "average", "Combine"),
+    ("estimator", "debiased", "str"),
+)
 
 
 def _asks(question: Question[Any]) -> Callable[[F], F]:

@@ -15,7 +15,6 @@ kind. Which families answer it follows from what it needs.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -648,14 +647,11 @@ class How(TypedDict, total=False):
     estimator: str
 
 
-_HOW = [
-    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-    for name, default, kind in (
-        ("confidence", 0.95, "float"),
-        ("combine", "average", "Combine"),
-        ("estimator", "stratified", "str"),
-    )
-]
+_HOW = (
+    ("confidence", 0.95, "float"),
+    ("combine", "average", "Combine"),
+    ("estimator", "stratified", "str"),
+)
 
 
 def _asks(question: Question[Any]) -> Callable[[F], F]:

@@ -3,50 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
 
 from decaysketch.asyncwindow import rows, wire
 from decaysketch.asyncwindow.params import OPTIONS, AsyncParams, MedianParams, SumParams
-from decaysketch.asyncwindow.sketch import MedianSampler, Sampler, SumSampler
-from decaysketch.contract.family import Blob, Family, Head, Input, Promises
-from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
+from decaysketch.asyncwindow.sketch import MedianSampler, SumSampler
+from decaysketch.contract.family import Family, Head, Input, Promises
+from decaysketch.contract.recipe import Own, Recipe, SeededRecipe
 from decaysketch.core.params import Form
-from decaysketch.decay.integral import IntegralDecay
-from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.errors import ParameterError
 
 __all__ = ["MEDIAN", "SUM", "MedianRecipe", "SumRecipe"]
 
 
-class _SamplerRecipe(Recipe):
+class _SamplerRecipe(SeededRecipe):
     """What the recipes of both asynchronous samplers have in common."""
 
-    def empty(self, now: int | None = None) -> Sampler[Any]:
-        sampler: Sampler[Any] = self.sketch_type(self.params)
-        if now is not None:
-            sampler.advance(now)
-        return sampler
+    hashed = "elements are keyed"
 
     @classmethod
-    def read(
-        cls, blob: Blob, *, params: Own | None, decay: IntegralDecay | None, id_key: bytes | None
-    ) -> Sampler[Any]:
-        refuse_decay(decay)
-        if id_key is not None:
-            raise IncompatibleSketchError(
-                {"id_key": ("given", "none, elements are keyed by the seed")}
-            )
-        sampler: Sampler[Any] = cls.sketch_type.from_bytes(blob, params=params)
-        return sampler
-
-    @classmethod
-    def parse(cls, form: Form, *, id_key: bytes | None, table: IntegralDecay | None) -> Self:
-        take_fields(form, "params")
-        if id_key is not None:
-            raise ParameterError(f"id_key is given; family {cls.family!r} is keyed by its seed")
-        fields = {"kind": cls.family, **form["params"]}
+    def params_of(cls, fields: Form) -> Own:
+        fields = {"kind": cls.family, **fields}
         if fields["kind"] != cls.family:
             raise ParameterError(f"kind is {fields['kind']!r}; expected the family, {cls.family!r}")
-        return cls(AsyncParams.from_dict(fields))  # type: ignore[call-arg]
+        return AsyncParams.from_dict(fields)
 
 
 @dataclass(frozen=True)

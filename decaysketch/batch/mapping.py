@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -135,6 +136,25 @@ class ColumnMapping:
             raise ParameterError(
                 f"time_unit is {self.time_unit!r}; expected one of {', '.join(NANOSECONDS)}"
             )
+
+    @classmethod
+    def from_dict(cls, form: Mapping[str, Any]) -> Self:
+        """Of what ``dataclasses.asdict`` gives, also as JSON, which has lists for tuples.
+
+        Raises:
+            ParameterError: no object of fields; a field that is unknown, missing or outside of its
+                domain.
+        """
+        try:
+            given = {name: form.get(name, ()) for name in ("ids", "key")}
+            lists = {
+                name: each if isinstance(each, str) else tuple(each) for name, each in given.items()
+            }
+            return cls(**{**form, **lists})
+        except (TypeError, AttributeError) as fault:
+            raise ParameterError(
+                f"mapping is {form!r}; expected the fields of a ColumnMapping: {fault}"
+            ) from None
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from decaysketch.core.params import BuildParams, Differences, Form
 from decaysketch.decay.integral import IntegralDecay, StepTable
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 
-__all__ = ["Own", "Recipe", "refuse_decay", "take_fields"]
+__all__ = ["Own", "Recipe", "SeededRecipe", "refuse_decay", "take_fields"]
 
 Own = Any
 """Parameters, or a sketch, of the family's own class, which the contract cannot name."""
@@ -129,6 +129,41 @@ class Recipe(ABC):
         """JSON-ready form; see :func:`decaysketch.families.recipe_from_dict`. Secrets and tables
         are not in it."""
         return {"family": self.family, "params": self.params.to_dict()}
+
+
+class SeededRecipe(Recipe):
+    """Of sketches that have a clock, a decay chosen by the query, and hashes that follow from the
+    seed: no secret keys them."""
+
+    #: What the seed hashes, and how: of the error about a secret.
+    hashed: ClassVar[str]
+
+    def empty(self, now: int | None = None) -> Any:
+        sketch = self.sketch_type(self.params)
+        if now is not None:
+            sketch.advance(now)
+        return sketch
+
+    @classmethod
+    def read(
+        cls, blob: Blob, *, params: Own | None, decay: IntegralDecay | None, id_key: bytes | None
+    ) -> Any:
+        refuse_decay(decay)
+        if id_key is not None:
+            raise IncompatibleSketchError({"id_key": ("given", f"none, {cls.hashed} by the seed")})
+        return cls.sketch_type.from_bytes(blob, params=params)
+
+    @classmethod
+    def parse(cls, form: Form, *, id_key: bytes | None, table: IntegralDecay | None) -> Self:
+        take_fields(form, "params")
+        if id_key is not None:
+            raise ParameterError(f"id_key is given; family {cls.family!r} is keyed by its seed")
+        return cls(cls.params_of(form["params"]))  # type: ignore[call-arg]  # as in ``of``
+
+    @classmethod
+    @abstractmethod
+    def params_of(cls, fields: Form) -> Own:
+        """Parameters of the family from their JSON form."""
 
 
 def refuse_decay(decay: IntegralDecay | None) -> None:

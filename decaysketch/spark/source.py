@@ -338,11 +338,10 @@ def _names(option: str, text: str) -> tuple[str, ...]:
 
 def _mapping(text: str) -> ColumnMapping:
     try:
-        fields = json.loads(text)
-        fields |= {name: tuple(fields.get(name, ())) for name in ("ids", "key")}
-        return ColumnMapping(**fields)
-    except (ValueError, TypeError, AttributeError) as fault:
+        form = json.loads(text)
+    except ValueError as fault:
         raise ParameterError(
             f"the option mapping is {text!r}; expected the fields of a ColumnMapping as JSON: "
             f"{fault}"
         ) from None
+    return ColumnMapping.from_dict(form)

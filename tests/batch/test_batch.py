@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import uuid
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ import decaysketch as ds
 from decaysketch import batch
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.batch import ColumnMapping, KeyedBuilder, sketches_by_key
+from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe, Sketch, recipe_of
 
 MAPPING = ColumnMapping(
@@ -48,6 +50,19 @@ def one(table: pa.Table, params: ds.SketchParams, **columns: object) -> ds.Decay
     """The sketch of a small table, all of whose columns are named after their use."""
     mapping = ColumnMapping(**{"time": "time", "ids": ("id",), **columns})  # type: ignore[arg-type]
     return sketches_by_key(table, params, mapping)[()]
+
+
+def test_a_mapping_is_read_from_what_it_is_written_to() -> None:
+    mapping = ColumnMapping(time="t", ids=("source", "msg"), value="v", time_unit="s")
+    assert ColumnMapping.from_dict(asdict(mapping)) == mapping
+    assert ColumnMapping.from_dict(json.loads(json.dumps(asdict(mapping)))) == mapping
+    assert ColumnMapping.from_dict({"time": "t"}) == ColumnMapping(time="t")
+    wrong: list[Any] = [{}, {"tmie": "t"}, {"time": "t", "ids": 5}, ["time"], "time", None]
+    for form in wrong:
+        with pytest.raises(ParameterError, match="expected the fields of a ColumnMapping"):
+            ColumnMapping.from_dict(form)
+    with pytest.raises(ParameterError, match="expected a tuple of column names"):
+        ColumnMapping.from_dict({"time": "t", "ids": "source"})
 
 
 def test_uuids_in_a_column_are_the_keys_that_their_texts_are() -> None:

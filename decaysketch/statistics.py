@@ -1,0 +1,246 @@
+"""How many rows a predicate or a join gives: what a query planner asks before it chooses a plan.
+
+Index or scan, and the order of joins, are chosen by estimated rows. The planner of the LEADS
+platform (D3.4, section 3.1) keeps a Count-Min sketch of indexed columns for that, updates it in
+batches and lets it lag, since a stale one costs a worse plan and never a wrong answer. Here the
+sketches are there already, and say two things more: how sure an estimate is, and of which time.
+
+Of keys, rows equal to one are its count (Papapetrou, Garofalakis and Deligiannakis 2015, section
+4.1: an ECM-sketch), rows of an equi-join the inner product of two streams (4.2), and either has an
+end that is sure. Of observations with values, any predicate is asked of the sample (Cormode,
+Tirthapura and Xu 2009, section 3.4), in which copies of a row are one row.
+
+Which of it a sketch can say follows from the questions that it answers. There is no planner here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.asking import QUESTIONS, View, Views, read_predicate
+from decaysketch.answers.estimate import Estimate, Interval, check_confidence, share_interval
+from decaysketch.answers.query import Predicate
+from decaysketch.contract.sketch import Held
+from decaysketch.contract.snapshot import Snapshot
+from decaysketch.decay import Decay, none, window
+from decaysketch.errors import ParameterError
+
+__all__ = ["Selection", "Statistics"]
+
+_CHOSEN, _KEYS = "chosen decay", "keys"  # what questions need
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a predicate or a join leaves.
+
+    Attributes:
+        rows: estimated rows, decayed.
+        selectivity: their share of the rows that could be left; NaN where there are none.
+    """
+
+    rows: Estimate
+    selectivity: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of a stream as it is at one time. Immutable; to be read from any thread.
+
+    A row is a distinct observation; where keys are counted, an event, as often as its weight says,
+    and as often as it came.
+
+    Attributes:
+        view: what is asked.
+        questions: names of those that it answers.
+        confidence: of every interval.
+    """
+
+    view: View
+    questions: frozenset[str]
+    confidence: float = 0.95
+
+    @classmethod
+    def of(
+        cls,
+        held: Held | Snapshot,
+        decay: Decay | None = None,
+        now: int | None = None,
+        *,
+        confidence: float = 0.95,
+    ) -> Self:
+        """Of what a sketch, a collection or a snapshot holds.
+
+        Args:
+            held: the sketch.
+            decay: what a row counts by its age, ``decay.window(w)`` for the rows of that time; None
+                for the decay it was built with, or else for all rows in full, as far back as the
+                sketch promises to look.
+            now: time of the question; None for the latest that was seen or told.
+            confidence: of every interval.
+
+        Raises:
+            ParameterError: a decay for a sketch that was built with one; a decay or time that the
+                sketch does not take; no confidence.
+            UnanswerableQueryError: what the decay reaches was discarded.
+        """
+        snapshot = held if isinstance(held, Snapshot) else held.snapshot()
+        asked = snapshot if isinstance(snapshot, Views) else snapshot.thaw()
+        if decay is None and any(_CHOSEN in QUESTIONS[name].needs for name in asked.questions):
+            decay = none() if snapshot.horizon is None else window(snapshot.horizon)
+        if now is None:
+            times = (snapshot.clock, snapshot.newest)
+            now = max((time for time in times if time is not None), default=0)
+        return cls(asked.at(decay, now), asked.questions, check_confidence(confidence))
+
+    def rows(self) -> Estimate:
+        """Rows in all.
+
+        Raises:
+            ParameterError: the sketch does not say.
+        """
+        return self._ask("rows", "key_total" if self._counts_keys else "count")
+
+    def equal(self, key: Any) -> Selection:
+        """Rows of one key, or of one value.
+
+        Raises:
+            ParameterError: the sketch does not say; a key that it cannot have.
+        """
+        if self._counts_keys:
+            (rows,) = self._ask("equal", "key_count", keys=[key])
+            return self._of_total(rows)
+        if not isinstance(key, (int, float, np.integer, np.floating)):
+            raise ParameterError(f"key is {key!r}; expected a number: values are sampled")
+        return self._where("equal", lambda values, _: values == key)
+
+    def range(self, low: float, high: float) -> Selection:
+        """Rows of integer keys, or of values, between two, both inclusive.
+
+        Raises:
+            ParameterError: as :meth:`equal`; integer keys were not sketched to be asked for ranges.
+        """
+        if self._counts_keys:
+            return self._of_total(self._ask("range", "key_range", bounds=(low, high)))
+        return self._where("range", lambda values, _: (values >= low) & (values <= high))
+
+    def where(self, predicate: Predicate | str) -> Selection:
+        """Rows for which a predicate holds: a text over the value ``v`` and the weight ``w``, or a
+        function of their columns. It does not hold for a row without a value, and the selectivity
+        is a share of the rows that have one.
+
+        Raises:
+            ParameterError: the sketch does not say; a text that cannot be read, a function that
+                gave no truth values.
+        """
+        return self._where(
+            "where", read_predicate(predicate) if isinstance(predicate, str) else predicate
+        )
+
+    def join(self, other: Statistics) -> Selection:
+        """Rows of the join on equal keys with another stream: pairs, of all pairs of rows.
+
+        Raises:
+            ParameterError: one of both does not say.
+            IncompatibleSketchError: sketches whose cells are not alike.
+        """
+        ours, theirs = self._ask("join", "key_total"), other._ask("join", "key_total")
+        rows = self._ask("join", "inner_product", other=other.view)
+        pairs = replace(
+            ours,
+            value=ours.value * theirs.value,
+            lower=ours.lower * theirs.lower,
+            upper=ours.upper * theirs.upper,
+            exact=ours.exact and theirs.exact,
+        )
+        return Selection(rows, _over(rows, pairs))
+
+    # ----------------------------------------------------------------------------------------------
+
+    @property
+    def _counts_keys(self) -> bool:
+        return any(_KEYS in QUESTIONS[name].needs for name in self.questions)
+
+    def _ask(self, what: str, question: str, **arguments: Any) -> Any:
+        if question not in self.questions:
+            raise ParameterError(
+                f"{what} is read from the question {question!r}; this sketch answers "
+                f"{', '.join(sorted(self.questions))}"
+            )
+        return self.view.ask(question, confidence=self.confidence, **arguments)
+
+    def _of_total(self, rows: Estimate) -> Selection:
+        return Selection(rows, _over(rows, self.rows()))
+
+    def _where(self, what: str, predicate: Predicate) -> Selection:
+        rows = self._ask(what, "total", function=_truths(predicate))
+        others = self._ask(what, "total", function=_truths(predicate, negated=True))
+        return Selection(rows, _share(rows, others))
+
+
+def _truths(
+    predicate: Predicate, *, negated: bool = False
+) -> Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.NDArray[np.bool_]]:
+    """A predicate, or what is left by it, as a function whose sum counts rows."""
+
+    def holds(values: npt.NDArray[Any], weights: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        found = np.asarray(predicate(values, weights))
+        if found.dtype != np.bool_ or found.shape != values.shape:
+            raise ParameterError(
+                f"predicate gave {found.dtype} of shape {found.shape}; "
+                f"expected a truth value for each of {len(values)} observations"
+            )
+        return ~found if negated else found
+
+    return holds
+
+
+def _share(rows: Estimate, others: Estimate) -> Estimate:
+    """Of sampled rows in those and all others, of which the sample is another part."""
+    found = share_interval(
+        Interval(rows.value, rows.lower, rows.upper),
+        Interval(others.value, others.lower, others.upper),
+    )
+    total = rows.value + others.value
+    stderr = math.nan
+    if total > 0.0:
+        stderr = math.hypot(others.value * rows.stderr, rows.value * others.stderr) / total**2
+    return replace(
+        rows,
+        value=float(found.value),
+        lower=float(found.lower),
+        upper=float(found.upper),
+        stderr=stderr,
+        exact=rows.exact and others.exact,
+        caveats=tuple(sorted({*rows.caveats, *others.caveats})),
+    )
+
+
+def _over(rows: Estimate, whole: Estimate) -> Estimate:
+    """Of counted rows in all, of which both ends are sure."""
+    value, stderr = math.nan, math.nan
+    lower, upper, surely = 0.0, 1.0, rows.sure_upper
+    if whole.upper > 0.0:
+        lower, upper = rows.lower / whole.upper, _ratio(rows.upper, whole.lower)
+    if whole.value > 0.0:
+        value = min(max(rows.value / whole.value, lower), upper)
+        stderr = rows.stderr / whole.value
+    return replace(
+        rows,
+        value=value,
+        lower=lower,
+        upper=upper,
+        stderr=stderr,
+        exact=rows.exact and whole.exact,
+        sure_upper=None if surely is None else _ratio(surely, whole.lower),
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    return min(part / whole, 1.0) if whole > 0.0 else 1.0
