@@ -6,9 +6,10 @@ forgotten only when a report shows that the site holds a later one, or is a new 
 of charges bounds what all sites hold back, whatever the network does, and with the bounds of
 :mod:`~decaysketch.monitor.bounds`
 
-* *firing* implies that the aggregate is at the threshold or within the tolerance, always;
-* *calm* implies that it is short of the threshold, but for what is held by sites that are over
-  their allowance, whose reports are under way;
+* *firing* implies that the aggregate is at the threshold or within the tolerance, and *calm* that
+  it is short of it: over all rows, but for those that sites hold which are over their allowance,
+  so that their reports are under way. What more rows cannot undo holds of them, too: that a count
+  or a sum is above, whether it fires for that or is calm;
 * everything else is *uncertain*, with the reason: sites that are silent, by name; the allowances,
   where fewer would tell (these sites are recalled); or the sketch.
 

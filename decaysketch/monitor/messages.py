@@ -189,9 +189,13 @@ class Grant:
         numbers = ("inc", "seq", "epoch", "serial")
         take_known("grant", form, ("monitor", *numbers, "allowance", "lease_s"), ("spec",))
         spec = form.get("spec")
+        inc, seq, epoch, serial = (whole(name, form[name]) for name in numbers)
         return cls(
             monitor_name(form["monitor"]),
-            *(whole(name, form[name]) for name in numbers),
+            inc,
+            seq,
+            epoch,
+            serial,
             number("allowance", form["allowance"], 0.0),
             number("lease_s", form["lease_s"], above=0.0),
             None if spec is None else mapping_of("spec", spec),
