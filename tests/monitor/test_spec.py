@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -188,7 +187,3 @@ def test_a_question_or_decay_that_a_family_does_not_have_is_refused() -> None:
         Threshold("count", above=5).check_recipe(FAMILIES["decay"].example)
     with pytest.raises(ParameterError, match="fixed"):
         total.check_recipe(FAMILIES["integral"].example)
-    example = FAMILIES["sum"].example
-    params = replace(example.params, max_window=5)  # type: ignore[type-var]
-    with pytest.raises(ParameterError, match="max_window of the stream is 5"):
-        Threshold("count", above=5, decay=DECAY).check_recipe(type(example)(params))  # type: ignore[call-arg]
