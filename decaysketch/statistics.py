@@ -105,7 +105,8 @@ class Statistics:
         Raises:
             ParameterError: the sketch does not say.
         """
-        return self._ask("rows", "key_total" if self._counts_keys else "count")
+        found: Estimate = self._ask("rows", "key_total" if self._counts_keys else "count")
+        return found
 
     def equal(self, key: Any) -> Selection:
         """Rows of one key, or of one value.

@@ -32,7 +32,7 @@ class ECMRecipe(SeededRecipe):
         return ECMParams.from_dict(fields)
 
     def join(self, snapshots: Iterable[Snapshot]) -> Snapshot:
-        merged = self.empty()
+        merged: ECMCollection = self.empty()
         merged.merge(*snapshots)
         return merged.snapshot()
 

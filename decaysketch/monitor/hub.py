@@ -1,0 +1,478 @@
+"""The side of the hub: who may hold back how much, and what that leaves to say. No I/O, no state.
+
+The hub keeps of every monitor and site an :class:`Account`, a frozen value. A site is *charged* the
+largest allowance that it may still believe it holds: a grant counts from when it is made, and is
+forgotten only when a report shows that the site holds a later one, or is a new process. So the sum
+of charges bounds what all sites hold back, whatever the network does, and with the bounds of
+:mod:`~decaysketch.monitor.bounds`
+
+* *firing* implies that the aggregate is at the threshold or within the tolerance, and *calm* that
+  it is short of it: over all rows, but for those that sites hold which are over their allowance,
+  so that their reports are under way. What more rows cannot undo holds of them, too: that a count
+  or a sum is above, whether it fires for that or is calm;
+* everything else is *uncertain*, with the reason: sites that are silent, by name; the allowances,
+  where fewer would tell (these sites are recalled); or the sketch.
+
+Shares are by the square root of a site's rate, which makes the reports of all sites together the
+fewest. Far from the threshold sites may hold back 70 % of what is free, each its share; near it,
+nearly all.
+
+An account is of one epoch. Where accounts were lost, or the spec was changed, the epoch must be one
+that was never in use; then nobody is vouched for before it has reported under it. Times are the
+hub's own, in seconds, and survive its restarts; a clock that is set back prolongs leases by as
+much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.asking import View, read_predicate
+from decaysketch.answers.estimate import Estimate
+from decaysketch.contract.recipe import Recipe
+from decaysketch.decay.area import area
+from decaysketch.errors import ParameterError
+from decaysketch.monitor.alert import Verdict
+from decaysketch.monitor.bounds import Reading, Room, room
+from decaysketch.monitor.fields import (
+    mapping_of,
+    monitor_name,
+    number,
+    sequence_of,
+    take_known,
+    whole,
+)
+from decaysketch.monitor.messages import Grant, Report
+from decaysketch.monitor.pending import unit_s
+from decaysketch.monitor.spec import Threshold
+
+__all__ = ["Account", "Expected", "Granted", "Monitor", "State"]
+
+_FAR = 0.7  # of a site's share, far from the line
+_NEAR = 0.97
+_STARVED = 0.05  # of what the tolerance leaves: a site that finds less has others recalled
+_MOST_GRANTS = 8  # that an account tells apart
+_NO_LIFETIME_S = 3600.0  # where the decay has none
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the hub knows of one site, for one monitor.
+
+    Attributes:
+        epoch: of the monitor, when the account was last written.
+        inc, seq: of the latest report; -1 before there was one.
+        serial: of the latest grant.
+        grants: (serial, allowance) of all that the site may act on.
+        until: end of the lease, in seconds of the hub's clock.
+        confirmed: whether the site has shown that it holds a grant of the epoch.
+        rate: rows a lifetime of the decay, by the posts so far.
+        last: time of the latest report.
+    """
+
+    epoch: int = 0
+    inc: int = -1
+    seq: int = -1
+    serial: int = 0
+    grants: tuple[tuple[int, float], ...] = ()
+    until: float = 0.0
+    confirmed: bool = False
+    rate: float = 1.0
+    last: float = 0.0
+
+    @property
+    def charge(self) -> float:
+        """What the site may hold back, at most."""
+        return max((allowance for _, allowance in self.grants), default=0.0)
+
+    def of(self, epoch: int) -> Account:
+        """The account under an epoch: of an older one only the numbers of reports and the rate
+        are left."""
+        if self.epoch == epoch:
+            return self
+        return replace(self, epoch=epoch, serial=0, grants=(), until=0.0, confirmed=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, for a row of a database."""
+        return {
+            "epoch": self.epoch,
+            "inc": self.inc,
+            "seq": self.seq,
+            "serial": self.serial,
+            "grants": [list(grant) for grant in self.grants],
+            "until": self.until,
+            "confirmed": self.confirmed,
+            "rate": self.rate,
+            "last": self.last,
+        }
+
+    @classmethod
+    def from_dict(cls, form: object) -> Self:
+        """Inverse of :meth:`to_dict`.
+
+        Raises:
+            ParameterError: a field that is unknown, missing or outside its domain.
+        """
+        form = mapping_of("account", form)
+        take_known("account", form, list(cls.__slots__))
+        if not isinstance(form["confirmed"], bool):
+            raise ParameterError(f"confirmed is {form['confirmed']!r:.100}; expected true or false")
+        grants = []
+        for each in sequence_of("grants", form["grants"], _MOST_GRANTS):
+            pair = sequence_of("a grant", each, 2)
+            if len(pair) != 2:
+                raise ParameterError(f"a grant has {len(pair)} numbers; expected 2")
+            grants.append((whole("serial of a grant", pair[0]), number("allowance", pair[1], 0.0)))
+        return cls(
+            whole("epoch", form["epoch"]),
+            *(-1 if form[name] == -1 else whole(name, form[name]) for name in ("inc", "seq")),
+            whole("serial", form["serial"]),
+            tuple(grants),
+            number("until", form["until"]),
+            form["confirmed"],
+            number("rate", form["rate"], 0.0),
+            number("last", form["last"]),
+        )
+
+
+class Granted(NamedTuple):
+    """The answer to a report, for one monitor.
+
+    Attributes:
+        account: of the site, from now on.
+        grant: for the site; ``spec`` is in it where the site does not know the epoch.
+        recall: sites that hold what this one would need: they are to post now.
+    """
+
+    account: Account
+    grant: Grant
+    recall: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What can be said of a monitor.
+
+    Attributes:
+        verdict: "calm", "firing" or "uncertain".
+        reason: why it is uncertain: "silent", "allowances" or "sketch"; else None.
+        value: the estimate, of what the hub has; None where it is not defined. Of a quantile, the
+            share of values on the threshold's low side.
+        lower, upper: ends that hold what sites hold back, too; None where there is none.
+        threshold: the line that these are compared with; of a quantile, q.
+        pending_at_most: what the sites that are heard of may hold back together.
+        silent: sites that nothing is known of now.
+        recall: sites that are to post now.
+    """
+
+    verdict: Verdict
+    reason: str | None
+    value: float | None
+    lower: float | None
+    upper: float | None
+    threshold: float
+    pending_at_most: float
+    silent: tuple[str, ...] = ()
+    recall: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "state": self.verdict,
+            "reason": self.reason,
+            "value": self.value,
+            "lower": self.lower,
+            "upper": self.upper,
+            "threshold": self.threshold,
+            "pending_at_most": self.pending_at_most,
+            "silent": list(self.silent),
+        }
+
+
+class Expected(NamedTuple):
+    """Reports that a monitor will cost, a lifetime of its decay.
+
+    Attributes:
+        near: posts, while the aggregate is near the threshold.
+        renewals: reports that only keep leases, at most.
+        without: posts if every row were posted at once.
+    """
+
+    near: float
+    renewals: float
+    without: float
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A spec in force on a stream: functions of accounts, readings and the time.
+
+    Attributes:
+        name: of the monitor.
+        epoch: +1 whenever the spec is changed or accounts were lost.
+        spec: what is watched.
+        lifetime_s: so long the decay looks back, in seconds, about.
+    """
+
+    name: str
+    epoch: int
+    spec: Threshold
+    lifetime_s: float = _NO_LIFETIME_S
+
+    @classmethod
+    def of(cls, name: str, epoch: int, spec: Threshold, recipe: Recipe) -> Self:
+        """A monitor of a stream.
+
+        Raises:
+            ParameterError: a name or epoch outside its domain; or the stream's sketches cannot
+                answer what the spec asks, or not with the promise.
+        """
+        spec.check_recipe(recipe)
+        lifetime = _NO_LIFETIME_S
+        if spec.decay is not None:
+            span = area(spec.decay) * unit_s(recipe)
+            lifetime = span if 0.0 < span < math.inf else lifetime
+        return cls(monitor_name(name), whole("epoch", epoch), spec, lifetime)
+
+    # ------------------------------------------------------------------------------------- reading
+
+    def read(self, view: View, *, confidence: float = 0.95) -> Reading:
+        """What a sketch says of the aggregate.
+
+        Args:
+            view: of the stream's sketch under the spec's decay, at the present time.
+            confidence: of the interval; where two answers are needed each has half of the rest.
+
+        Raises:
+            UnanswerableQueryError: the sketch has discarded what is asked about.
+        """
+        spec = self.spec
+        if spec.question in ("count", "sum", "total"):
+            return _plain(spec, view, confidence)
+        each = 1.0 - (1.0 - confidence) / 2.0
+        weight = _weight(view, each)
+        if weight.value <= 0.0:
+            return Reading.of(math.nan)
+        if spec.question == "mean":
+            found = view.ask("mean", confidence=each)
+        else:
+            found = view.ask("selectivity", confidence=each, predicate=_inside(spec))
+        return _reading(found, max(weight.lower, 0.0), exact=found.exact and weight.exact)
+
+    # ------------------------------------------------------------------------------------- granting
+
+    def grant(
+        self, accounts: Mapping[str, Account], source: str, report: Report, reading: Reading,
+        *, now: float, rows: int = 0,
+    ) -> Granted | None:  # fmt: skip
+        """The answer to a report.
+
+        Args:
+            accounts: of all sites that are admitted, and no others: a site that is no longer
+                admitted is nobody's to vouch for. One that never reported has ``Account()``.
+            source: whose report it is.
+            report: what it says; whose rows, if any, are in the journal.
+            reading: of the aggregate; one that is not the latest costs reports, no promise.
+            now: the hub's time in seconds.
+            rows: that came with the report.
+
+        Returns:
+            None where nothing is granted: to a report that a later one has overtaken, and to a site
+            that the spec does not list. The latest report, once more, has the same grant again.
+
+        Complexity: O(sites).
+        """
+        if source not in self._sites(accounts):
+            return None
+        account = accounts.get(source, Account()).of(self.epoch)
+        held = report.held.get(self.name)
+        spec = None if held is not None and held.epoch == self.epoch else self.spec.to_dict()
+        if report.number == (account.inc, account.seq) and account.grants:
+            serial, allowance = account.grants[-1]
+            return Granted(account, self._message(report, serial, allowance, spec))
+        if report.number <= (account.inc, account.seq):
+            return None
+        account = self._heard(account, report, now, rows)
+        others = {
+            name: other.of(self.epoch)
+            for name, other in accounts.items()
+            if name != source and name in self._sites(accounts)
+        }
+        free, share, space = self._share(account, others, reading)
+        near = space.total <= 2.0 * space.least
+        allowance = min(free, _NEAR * space.total * share) if near else _FAR * free * share
+        allowance = max(allowance, 0.0)
+        serial = account.serial + 1
+        granted = replace(
+            account,
+            serial=serial,
+            grants=_kept((*account.grants, (serial, allowance))),
+            until=now + self.spec.lease_s,
+        )
+        starved = free < _STARVED * space.least
+        starved = starved and not self.spec.aim.fires_at(reading, math.inf)
+        recall = tuple(name for name, other in others.items() if other.charge > 0.0)
+        message = self._message(report, serial, allowance, spec)
+        return Granted(granted, message, recall if starved else ())
+
+    def _heard(self, account: Account, report: Report, now: float, rows: int) -> Account:
+        """The account with what a new report says."""
+        grants, confirmed = account.grants, account.confirmed
+        if report.inc != account.inc:
+            grants, confirmed = (), False  # a new process holds nothing
+        held = report.held.get(self.name)
+        if held is not None and held.epoch == self.epoch and held.serial <= account.serial:
+            grants = tuple(grant for grant in grants if grant[0] >= held.serial)
+            confirmed = True
+        passed = max(now - account.last, 0.0)
+        rate = account.rate * math.exp(-passed / self.lifetime_s) + rows
+        return replace(
+            account, inc=report.inc, seq=report.seq, grants=grants, confirmed=confirmed,
+            rate=rate, last=now,
+        )  # fmt: skip
+
+    def _share(
+        self, account: Account, others: Mapping[str, Account], reading: Reading
+    ) -> tuple[float, float, Room]:
+        """What others leave, the site's share of all, and what there is."""
+        space = room(self.spec.aim, reading)
+        free = max(space.total - sum(other.charge for other in others.values()), 0.0)
+        own = math.sqrt(account.rate)
+        everyone = own + sum(math.sqrt(other.rate) for other in others.values())
+        return free, own / everyone if everyone > 0.0 else 1.0, space
+
+    def _message(
+        self, report: Report, serial: int, allowance: float, spec: Mapping[str, Any] | None
+    ) -> Grant:
+        return Grant(
+            self.name, report.inc, report.seq, self.epoch, serial, allowance, self.spec.lease_s,
+            spec,
+        )  # fmt: skip
+
+    def _sites(self, accounts: Mapping[str, Account]) -> Mapping[str, Account] | frozenset[str]:
+        return accounts if self.spec.sites is None else frozenset(self.spec.sites)
+
+    # ---------------------------------------------------------------------------------------- state
+
+    def state(self, accounts: Mapping[str, Account], reading: Reading, now: float) -> State:
+        """What can be said.
+
+        Args:
+            accounts: as in :meth:`grant`.
+            reading: of the stream's present sketch, at ``now``.
+            now: the hub's time in seconds.
+
+        Complexity: O(sites).
+        """
+        of = {name: accounts.get(name, Account()).of(self.epoch) for name in self._sites(accounts)}
+        silent = sorted(n for n, a in of.items() if now >= a.until or not a.confirmed)
+        charges = sum(account.charge for account in of.values())
+        u = math.inf if silent else charges
+        aim = self.spec.aim
+        verdict: Verdict = "uncertain"
+        if aim.fires_at(reading, u):
+            verdict = "firing"
+        elif aim.calm_at(reading, u):
+            verdict = "calm"
+        reason, recall = None, ()
+        if verdict == "uncertain":
+            tells = aim.fires_at(reading, 0.0) or aim.calm_at(reading, 0.0)
+            reason = "silent" if silent else "allowances" if tells else "sketch"
+            if reason == "allowances":
+                recall = tuple(sorted(name for name, each in of.items() if each.charge > 0.0))
+        low, high = aim.bounds(reading, u)
+        return State(
+            verdict, reason, _finite(reading.value), _finite(low), _finite(high), aim.line,
+            charges, tuple(silent), recall,
+        )  # fmt: skip
+
+    def expected(self, rates: Sequence[float]) -> Expected:
+        """What the monitor will cost: near the threshold a site of rate r (decayed weight that it
+        takes in a lifetime of the decay) with the allowance a posts r / a times, and shares by the
+        square root make that ``(sum sqrt r)^2`` over what the tolerance leaves, for sums
+        ``within * threshold``. Of a mean, where what is left is a share of the weight, that is
+        taken as the sum of the rates, as if no site heard what another does.
+
+        Args:
+            rates: of each site.
+        """
+        weight = float(sum(rates))
+        aim = self.spec.aim
+        lower, upper = sorted((aim.line, aim.fires))
+        least = aim.form.between(lower, upper, weight)
+        near = (
+            math.fsum(math.sqrt(rate) for rate in rates) ** 2 / least if least > 0.0 else math.inf
+        )
+        renewals = len(rates) * self.lifetime_s / (0.6 * self.spec.lease_s)
+        return Expected(min(near, weight), renewals, weight)
+
+
+def _kept(grants: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+    """At most so many, the oldest as one: it counts as long as the later and as much as the larger
+    of those that it stands for."""
+    extra = len(grants) - _MOST_GRANTS
+    if extra <= 0:
+        return grants
+    first = grants[: extra + 1]
+    return ((first[-1][0], max(allowance for _, allowance in first)), *grants[extra + 1 :])
+
+
+def _plain(spec: Threshold, view: View, confidence: float) -> Reading:
+    """Of a count, sum or total."""
+    if spec.where is None:
+        found = view.ask(spec.question, confidence=confidence)
+    else:
+        function = _where(spec.question, spec.where)
+        found = view.ask("total", confidence=confidence, function=function)
+    if spec.question == "total":
+        return _reading(found)
+    return _reading(found, least=0.0)
+
+
+def _where(question: str, text: str) -> Any:
+    """What is summed of the observations that a predicate holds for."""
+    holds = read_predicate(text)
+
+    def chosen(values: npt.NDArray[Any], weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        held = holds(values, weights)
+        if question == "count":
+            return held
+        column = weights if question == "sum" else values
+        return np.where(held, column.astype(np.float64), 0.0)
+
+    return chosen
+
+
+def _weight(view: View, confidence: float) -> Estimate:
+    """The decayed weight of the observations that have a value."""
+    found: Estimate = view.ask(
+        "total", confidence=confidence, function=lambda _values, weights: weights
+    )
+    return found
+
+
+def _inside(spec: Threshold) -> Any:
+    """The predicate whose share is watched."""
+    if spec.question == "share":
+        return spec.predicate
+    line = spec.threshold if spec.question == "quantile" else spec.value
+    if spec.question == "quantile" and spec.above is not None:
+        return lambda values, _weights: np.asarray(values < line)
+    return lambda values, _weights: np.asarray(values <= line)
+
+
+def _reading(
+    found: Estimate, weight: float = 0.0, *, least: float = -math.inf, exact: bool | None = None
+) -> Reading:
+    lower = max(found.lower, least)
+    return Reading(found.value, lower, found.upper, weight, found.exact if exact is None else exact)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,390 @@
+"""What is watched: a spec, frozen, checked when it is made, in JSON by its ``kind``.
+
+A :class:`Spec` has what all kinds share: tolerance, decay, sites, lease, times of the alert. Its
+kinds are the classes in :data:`SPECS`, of which :class:`Threshold` is here; another kind is a
+frozen subclass under :func:`kind`, with its own fields, :meth:`Spec.check_fields` and
+:meth:`Spec.check_recipe`. Every field has a reader in ``_READERS`` or in the class's own
+``readers``, so that JSON of strangers is read as strictly as arguments are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+
+from decaysketch.answers.asking import read_predicate
+from decaysketch.contract.family import Family
+from decaysketch.contract.recipe import Recipe
+from decaysketch.decay import Decay
+from decaysketch.decay.read import parse
+from decaysketch.errors import ParameterError
+from decaysketch.monitor.bounds import Aim, Form, Mean, Monotone, Signed
+from decaysketch.monitor.fields import (
+    MAX_SITES,
+    mapping_of,
+    number,
+    sequence_of,
+    take_known,
+    text_of,
+)
+
+__all__ = ["QUESTIONS", "SPECS", "Question", "Spec", "Threshold", "kind", "spec_from_dict"]
+
+Question = Literal["count", "sum", "total", "mean", "share", "rank", "quantile"]
+
+S = TypeVar("S", bound="type[Spec]")
+
+#: Every kind of spec, by its name in JSON.
+SPECS: dict[str, type[Spec]] = {}
+
+_SHORTEST_LEASE_S, _LONGEST_LEASE_S = 1.0, 30 * 86_400.0
+_LONGEST_S = 366 * 86_400.0
+_URL = r"https?://[!-~]{1,1990}"
+_SITE = r"[^\x00-\x1f\x7f-\x9f]{1,200}"
+
+
+def kind(name: str) -> Callable[[S], S]:
+    """Enter a class into :data:`SPECS`."""
+
+    def entered(spec: S) -> S:
+        spec.kind = name
+        SPECS[name] = spec
+        return spec
+
+    return entered
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec(ABC):
+    """What every kind of monitor is told.
+
+    Attributes:
+        within: tolerance eps, a share of the threshold between 0 and 1.
+        decay: weight by age; None where the stream's is fixed. Also any spelling of one
+            (:mod:`decaysketch.decay.read`).
+        lease_s: so long the hub vouches for a site that it does not hear from.
+        for_s: so long the condition must hold before the alert fires.
+        keep_firing_s: so long the alert goes on after the condition is gone.
+        webhook: URL that is told of the alert; whether it may be, the service says.
+        sites: names of the sources that are vouched for; None: all that were ever admitted.
+    """
+
+    kind: ClassVar[str]
+    #: Readers of fields of a kind's own: from what was given to what is kept, or an error.
+    readers: ClassVar[Mapping[str, Callable[[str, Any], Any]]] = {}
+
+    within: float = 0.05
+    decay: Decay | None = None
+    lease_s: float = 30.0
+    for_s: float = 0.0
+    keep_firing_s: float = 0.0
+    webhook: str | None = None
+    sites: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            given = getattr(self, each.name)
+            if given is not None or each.default is not None:
+                read = {**_READERS, **self.readers}[each.name]
+                object.__setattr__(self, each.name, read(each.name, given))
+        self.check_fields()
+
+    @abstractmethod
+    def check_fields(self) -> None:
+        """Refuse fields that do not go together, or with None where they are needed."""
+
+    @abstractmethod
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse a stream whose sketches cannot answer, or not with the promise.
+
+        Raises:
+            ParameterError: with what the stream has and what the spec needs.
+        """
+
+    def check_decay(self, recipe: Recipe) -> None:
+        """The part of :meth:`check_recipe` that is about the decay."""
+        family = recipe.kind
+        if family.input.decay == "fixed":
+            if self.decay is not None:
+                raise ParameterError(
+                    f"decay is {self.decay!r}; family {family.name!r} has one that is fixed: "
+                    "expected none"
+                )
+            return
+        if self.decay is None:
+            raise ParameterError(f"decay is None; family {family.name!r} needs one")
+        bound = family.input.age_bound
+        widest = None if bound is None else getattr(recipe.params, bound)
+        if widest is not None and self.decay.support > widest:
+            raise ParameterError(
+                f"decay {self.decay!r} reaches back {self.decay.support:g}; {bound} of the stream "
+                f"is {widest}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, with ``kind``; fields at their defaults are left out."""
+        form: dict[str, Any] = {"kind": self.kind}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.default is not MISSING and value == each.default:
+                continue
+            if isinstance(value, Decay):
+                value = value.to_dict()
+            form[each.name] = list(value) if isinstance(value, tuple) else value
+        return form
+
+    @classmethod
+    def from_dict(cls, form: object, *, time_unit: str | None = None) -> Self:
+        """Inverse of :meth:`to_dict`; nothing in the form is trusted.
+
+        Args:
+            time_unit: of the stream, where its decay may be a text with units.
+
+        Raises:
+            ParameterError: a field that is unknown, missing or outside its domain.
+        """
+        given = dict(mapping_of("monitor", form))
+        if given.pop("kind", cls.kind) != cls.kind:
+            raise ParameterError(f"kind is {form['kind']!r}; expected {cls.kind!r}")  # type: ignore[index]
+        needed = [f.name for f in fields(cls) if f.default is MISSING]
+        take_known(f"a {cls.kind}", given, needed, [f.name for f in fields(cls)])
+        if given.get("decay") is not None:
+            given["decay"] = _decay("decay", given["decay"], time_unit)
+        return cls(**given)
+
+
+def spec_from_dict(form: object, *, time_unit: str | None = None) -> Spec:
+    """A spec of any kind from its JSON form; see :meth:`Spec.from_dict`.
+
+    Raises:
+        ParameterError: an unknown kind, or a field that is unknown, missing or outside its domain.
+    """
+    form = mapping_of("monitor", form)
+    named = form.get("kind")
+    if not isinstance(named, str) or named not in SPECS:
+        raise ParameterError(f"kind is {named!r:.100}; expected one of {', '.join(sorted(SPECS))}")
+    return SPECS[named].from_dict(form, time_unit=time_unit)
+
+
+# ----------------------------------------------------------------------------------------- fields
+
+
+def _decay(name: str, given: Any, time_unit: str | None = None) -> Decay:
+    if isinstance(given, Decay):
+        return given
+    if not isinstance(given, (str, Mapping)):
+        raise ParameterError(f"{name} is a {type(given).__name__}; expected a text or an object")
+    return parse(given, time_unit)
+
+
+def _sites(name: str, given: Any) -> tuple[str, ...]:
+    listed = sequence_of(name, given, MAX_SITES)
+    if not listed:
+        raise ParameterError(f"{name} is empty; expected a source, or none for all of them")
+    names = tuple(text_of(f"a name of {name}", each, _SITE, "a source") for each in listed)
+    if len(set(names)) < len(names):
+        raise ParameterError(
+            f"{name} has {len(names) - len(set(names))} repeated; expected each once"
+        )
+    return names
+
+
+def _predicate(name: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise ParameterError(f"{name} is a {type(given).__name__}; expected a text")
+    return read_predicate(given).text
+
+
+def _real(name: str, given: Any) -> float:
+    return number(name, given)
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "within": lambda name, given: number(name, given, above=0.0, below=1.0),
+    "decay": _decay,
+    "lease_s": lambda name, given: number(name, given, _SHORTEST_LEASE_S, _LONGEST_LEASE_S),
+    "for_s": lambda name, given: number(name, given, 0.0, _LONGEST_S),
+    "keep_firing_s": lambda name, given: number(name, given, 0.0, _LONGEST_S),
+    "webhook": lambda name, given: text_of(name, given, _URL, "an http or https URL"),
+    "sites": _sites,
+}
+
+
+# -------------------------------------------------------------------------------------- threshold
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a question of a threshold takes.
+
+    Attributes:
+        needs: the argument of its own that it must have.
+        may: arguments that it may have.
+        asks: questions of the family that the hub asks for it.
+        valued: whether an observation without a value is no part of it.
+    """
+
+    needs: str | None
+    may: tuple[str, ...]
+    asks: tuple[str, ...]
+    valued: bool
+
+
+#: What each question of a threshold takes.
+QUESTIONS: Mapping[str, _Asked] = {
+    "count": _Asked(None, ("where",), ("count",), False),
+    "sum": _Asked(None, ("where",), ("sum",), False),
+    "total": _Asked(None, ("where",), ("total",), True),
+    "mean": _Asked("range", (), ("mean", "total"), True),
+    "share": _Asked("predicate", (), ("selectivity", "total"), True),
+    "rank": _Asked("value", (), ("selectivity", "total"), True),
+    "quantile": _Asked("q", (), ("selectivity", "total"), True),
+}
+_OWN = ("where", "predicate", "value", "q", "range")
+
+
+@kind("threshold")
+@dataclass(frozen=True, kw_only=True)
+class Threshold(Spec):
+    """An alert when an aggregate reaches a threshold.
+
+    ``Threshold("count", above=5_000, within=0.05, decay=ds.decay.exponential(half_life=1800))``
+
+    It fires only where the aggregate is at ``(1 - within)`` of the threshold or above it, and is
+    calm only where it is below; of ``below`` with the sides exchanged and ``1 + within``. Of a
+    quantile ``within`` is in rank: it fires only where some quantile from ``q - within`` to
+    ``q + within`` has reached the threshold.
+
+    Attributes:
+        question: "count", "sum" of weights, "total" of signed values, "mean", "share" of the weight
+            that a predicate holds for, "rank" of a value, or "quantile".
+        above, below: the threshold; one of them. Of a share and a rank between 0 and 1, not 0.
+        where: predicate over ``v`` and ``w``: count, sum and total are of these observations alone.
+        predicate: of a share.
+        value: of a rank: the share of the weight whose value is this or less.
+        q: of a quantile, between 0 and 1.
+        range: of a mean: values lie from the first number to the second; one that does not is
+            posted at once.
+
+    Raises:
+        ParameterError: a field outside its domain, or one that the question does not have.
+    """
+
+    question: Question = field(kw_only=False)
+    above: float | None = None
+    below: float | None = None
+    where: str | None = None
+    predicate: str | None = None
+    value: float | None = None
+    q: float | None = None
+    range: tuple[float, float] | None = None
+
+    readers: ClassVar[Mapping[str, Callable[[str, Any], Any]]] = {
+        "question": lambda name, given: _question(name, given),
+        "above": _real,
+        "below": _real,
+        "where": _predicate,
+        "predicate": _predicate,
+        "value": _real,
+        "q": lambda name, given: number(name, given, above=0.0, below=1.0),
+        "range": lambda name, given: _range(name, given),
+    }
+
+    def check_fields(self) -> None:
+        if (self.above is None) == (self.below is None):
+            raise ParameterError(
+                f"above is {self.above} and below is {self.below}; expected one of them"
+            )
+        asked = QUESTIONS[self.question]
+        for name in _OWN:
+            given = getattr(self, name)
+            if name == asked.needs and given is None:
+                raise ParameterError(f"{name} is None; a threshold of {self.question} needs it")
+            if given is not None and name != asked.needs and name not in asked.may:
+                raise ParameterError(
+                    f"{name} is {given!r}; a threshold of {self.question} has none"
+                )
+        line = self.threshold
+        side = "above" if self.below is None else "below"
+        if self.question in ("total", "mean", "quantile"):
+            if line == 0.0 and self.question != "quantile":
+                raise ParameterError(
+                    f"{side} is 0; its tolerance is a share of it: expected another"
+                )
+        else:
+            number(side, line, above=0.0)
+        if self.question != "quantile" and isinstance(form := self.form, Mean):
+            for end in (self.aim.line, self.aim.fires):
+                number(f"{side} with its tolerance", end, above=form.least, below=form.most)
+        if self.q is not None:
+            number("q with its tolerance", self.q - self.within, above=0.0)
+            number("q with its tolerance", self.q + self.within, below=1.0)
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        family = recipe.kind
+        _check_promises(family)
+        for name in (*QUESTIONS[self.question].asks, *(("total",) if self.where else ())):
+            if name not in family.questions:
+                raise ParameterError(
+                    f"question is {self.question!r}, which asks {name!r}; family {family.name!r} "
+                    f"answers {', '.join(sorted(family.questions))}"
+                )
+        self.check_decay(recipe)
+
+    @property
+    def threshold(self) -> float:
+        """The number that was given as ``above`` or ``below``."""
+        line = self.above if self.above is not None else self.below
+        assert line is not None
+        return line
+
+    @property
+    def form(self) -> Form:
+        """How the aggregate moves with weight that is not in yet."""
+        if self.question in ("count", "sum"):
+            return Monotone()
+        if self.question == "total":
+            return Signed()
+        return Mean() if self.range is None else Mean(*self.range)
+
+    @cached_property
+    def aim(self) -> Aim:
+        """The line, as a bound of what :meth:`~decaysketch.monitor.hub.Monitor.read` reads.
+
+        A quantile reaches T from below where the share of values below T falls to q, and from above
+        where the share of values of T and less rises to q.
+        """
+        above = self.above is not None
+        if self.q is not None:
+            return Aim(Mean(), not above, self.q, self.q + (self.within if above else -self.within))
+        slack = self.within * abs(self.threshold)
+        return Aim(self.form, above, self.threshold, self.threshold + (-slack if above else slack))
+
+
+def _check_promises(family: Family) -> None:
+    kept = family.promises
+    if not (kept.idempotent and kept.lossless):
+        raise ParameterError(
+            f"family {family.name!r} promises idempotent={kept.idempotent} and "
+            f"lossless={kept.lossless}; a threshold needs answers of a union: expected both True"
+        )
+
+
+def _question(name: str, given: Any) -> Question:
+    if not isinstance(given, str) or given not in get_args(Question):
+        raise ParameterError(
+            f"{name} is {given!r:.100}; expected one of {', '.join(get_args(Question))}"
+        )
+    return given  # type: ignore[return-value]
+
+
+def _range(name: str, given: Any) -> tuple[float, float]:
+    pair = sequence_of(name, given, 2)
+    if len(pair) != 2:
+        raise ParameterError(f"{name} has {len(pair)} numbers; expected 2")
+    least, most = (number(name, each) for each in pair)
+    number(f"the second of {name}", most, above=least)
+    return least, most

@@ -1,0 +1,1 @@
+"""Monitors over bad networks, and what they save on real logs."""

@@ -1,0 +1,189 @@
+"""Specs and messages: what is written is read back, and strangers' JSON is refused by its field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import decaysketch as ds
+from decaysketch.errors import ParameterError
+from decaysketch.families import FAMILIES
+from decaysketch.monitor import (
+    Account,
+    Alert,
+    Answer,
+    Grant,
+    Held,
+    Monitor,
+    Report,
+    Threshold,
+    spec_from_dict,
+)
+
+DECAY = ds.decay.exponential(half_life=60)
+SPECS = [
+    Threshold("count", above=5_000, decay=DECAY, sites=("a", "b"), webhook="https://h.example/x"),
+    Threshold("sum", below=10, where="v > 3 and w >= 2", within=0.1),
+    Threshold("total", above=-4.5, decay=ds.decay.window(60), for_s=5, keep_firing_s=60),
+    Threshold("mean", above=20, range=(-40, 60), lease_s=5, decay=ds.decay.none()),
+    Threshold("share", below=0.5, predicate="v >= 1", decay=ds.decay.expression("1/(1 + x)")),
+    Threshold("rank", above=0.25, value=3, decay=DECAY),
+    Threshold("quantile", above=0, q=0.9, decay=DECAY),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.question)
+def test_a_spec_is_read_back(spec: Threshold) -> None:
+    assert spec_from_dict(spec.to_dict()) == spec
+
+
+def test_a_decay_may_be_a_text_with_units() -> None:
+    form = {"kind": "threshold", "question": "count", "above": 5, "decay": "window(1h)"}
+    assert spec_from_dict(form, time_unit="s").decay == ds.decay.window(3600)
+
+
+GOOD: dict[str, Any] = {"kind": "threshold", "question": "count", "above": 5, "decay": "none"}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"kind": "x" * 10_000}, "kind"),
+        ({"kind": ["threshold"]}, "kind"),
+        ({"question": "median"}, "question"),
+        ({"question": []}, "question"),
+        ({"above": "5"}, "above"),
+        ({"above": True}, "above"),
+        ({"above": float("nan")}, "above"),
+        ({"above": 10**400}, "above"),
+        ({"above": -5}, "above"),
+        ({"above": None}, "above"),
+        ({"below": 5}, "below"),
+        ({"within": 1}, "within"),
+        ({"within": 0}, "within"),
+        ({"decay": 5}, "decay"),
+        ({"decay": "__import__('os')"}, "decay"),
+        ({"decay": {"kind": "window"}}, "width"),
+        ({"where": "v.__class__"}, "predicate"),
+        ({"where": 5}, "where"),
+        ({"predicate": "v > 1"}, "predicate"),
+        ({"q": 0.5}, "q is"),
+        ({"lease_s": 0}, "lease_s"),
+        ({"for_s": -1}, "for_s"),
+        ({"keep_firing_s": 1e12}, "keep_firing_s"),
+        ({"webhook": "file:///etc/passwd"}, "webhook"),
+        ({"sites": []}, "sites"),
+        ({"sites": ["a", "a"]}, "sites"),
+        ({"sites": "abc"}, "sites"),
+        ({"sites": ["a\n"]}, "sites"),
+        ({"sites": ["a"] * 10_001}, "sites"),
+        ({"epoch": 5}, "epoch"),
+        ({"question": "mean"}, "range"),
+        ({"question": "mean", "range": [5, 1]}, "range"),
+        ({"question": "mean", "range": [0, 5]}, "above"),
+        ({"question": "total", "above": 0}, "above"),
+        ({"question": "share", "predicate": "v > 1"}, "above"),
+        ({"question": "share", "above": 0.5}, "predicate"),
+        ({"question": "quantile", "q": 0.01}, "q with"),
+    ],
+)
+def test_a_wrong_field_of_a_spec_is_named(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(ParameterError, match=named) as refused:
+        spec_from_dict(GOOD | change)
+    assert len(str(refused.value)) < 1000
+
+
+def test_what_is_no_object_is_no_spec() -> None:
+    for form in (None, [], "threshold", 5):
+        with pytest.raises(ParameterError, match="monitor"):
+            spec_from_dict(form)
+
+
+def test_reports_travel_as_headers_and_as_json() -> None:
+    report = Report(3, 17, {"too-many": Held(1, 2), "b.c_d": Held(2**53 - 1, 0)})
+    assert Report.from_dict(report.to_dict()) == report
+    assert Report.from_headers(*report.headers().values()) == report
+    assert Report.from_headers("0.0") == Report(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("site", "held"),
+    [
+        ("", ""),
+        ("1", ""),
+        ("1.2.3", ""),
+        ("-1.2", ""),
+        ("1.9007199254740992", ""),
+        ("1." + "9" * 5000, ""),
+        ("1.2", "m"),
+        ("1.2", "m:1"),
+        ("1.2", "m:1.2,"),
+        ("1.2", "m:1.2,m:1.3"),
+        ("1.2", "-m:1.2"),
+        ("1.2", "m:1.2," * 100_000),
+        ("1.2", ",".join(f"m{i}:1.1" for i in range(33))),
+    ],
+)
+def test_other_headers_are_refused(site: str, held: str) -> None:
+    with pytest.raises(ParameterError, match=r"Decaysketch|held"):
+        Report.from_headers(site, held)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        None,
+        {},
+        {"inc": 1, "seq": 1},
+        {"inc": 1.0, "seq": 1, "held": {}},
+        {"inc": True, "seq": 1, "held": {}},
+        {"inc": 1, "seq": -1, "held": {}},
+        {"inc": 1, "seq": 1, "held": []},
+        {"inc": 1, "seq": 1, "held": {"m": [1]}},
+        {"inc": 1, "seq": 1, "held": {"m": [1, 2**53]}},
+        {"inc": 1, "seq": 1, "held": {"a b": [1, 2]}},
+        {"inc": 1, "seq": 1, "held": {}, "more": 1},
+    ],
+)
+def test_other_reports_are_refused(form: Any) -> None:
+    with pytest.raises(ParameterError):
+        Report.from_dict(form)
+
+
+def test_answers_and_accounts_are_read_back() -> None:
+    grant = Grant("m", 1, 2, 3, 4, 5.5, 30.0, SPECS[0].to_dict())
+    answer = Answer((grant,), ("old",))
+    assert Answer.from_dict({"token": 5} | answer.to_dict()) == answer
+    assert Answer.from_dict({}) == Answer()
+    account = Account(1, 2, 3, 4, ((3, 1.5), (4, 0.5)), 100.0, True, 2.5, 99.0)
+    assert Account.from_dict(account.to_dict()) == account
+    assert Account.from_dict(Account().to_dict()) == Account()
+    alert = Alert("firing", 5.0, 7.0)
+    assert Alert.from_dict(alert.to_dict()) == alert
+    for change in ({"allowance": -1}, {"allowance": "1"}, {"lease_s": 0}, {"monitor": ""}):
+        with pytest.raises(ParameterError, match=next(iter(change))):
+            Grant.from_dict(grant.to_dict() | change)
+
+
+def test_families_that_cannot_promise_are_refused() -> None:
+    window = ds.decay.window(1)
+    count = Threshold("count", above=5, decay=window)
+    for name, family in FAMILIES.items():
+        recipe = family.example
+        spec = Threshold("count", above=5) if family.input.decay == "fixed" else count
+        if family.promises.lossless:
+            Monitor.of("m", 1, spec, recipe)
+        else:
+            with pytest.raises(ParameterError, match=f"'{name}' promises .*lossless=False"):
+                Monitor.of("m", 1, spec, recipe)
+
+
+def test_a_question_or_decay_that_a_family_does_not_have_is_refused() -> None:
+    total = Threshold("total", above=5, decay=ds.decay.window(1))
+    with pytest.raises(ParameterError, match=r"'total'.*family 'sum'"):
+        total.check_recipe(FAMILIES["sum"].example)
+    with pytest.raises(ParameterError, match="decay is None"):
+        Threshold("count", above=5).check_recipe(FAMILIES["decay"].example)
+    with pytest.raises(ParameterError, match="fixed"):
+        total.check_recipe(FAMILIES["integral"].example)
