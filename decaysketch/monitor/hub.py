@@ -129,9 +129,11 @@ class Account:
             if len(pair) != 2:
                 raise ParameterError(f"a grant has {len(pair)} numbers; expected 2")
             grants.append((whole("serial of a grant", pair[0]), number("allowance", pair[1], 0.0)))
+        inc, seq = (-1 if form[n] == -1 else whole(n, form[n]) for n in ("inc", "seq"))
         return cls(
             whole("epoch", form["epoch"]),
-            *(-1 if form[name] == -1 else whole(name, form[name]) for name in ("inc", "seq")),
+            inc,
+            seq,
             whole("serial", form["serial"]),
             tuple(grants),
             number("until", form["until"]),
@@ -380,7 +382,8 @@ class Monitor:
             verdict = "firing"
         elif aim.calm_at(reading, u):
             verdict = "calm"
-        reason, recall = None, ()
+        reason: str | None = None
+        recall: tuple[str, ...] = ()
         if verdict == "uncertain":
             tells = aim.fires_at(reading, 0.0) or aim.calm_at(reading, 0.0)
             reason = "silent" if silent else "allowances" if tells else "sketch"

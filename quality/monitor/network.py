@@ -22,7 +22,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
@@ -35,7 +35,7 @@ from decaysketch.contract.recipe import Recipe
 from decaysketch.families import recipe_of
 from decaysketch.monitor import Account, Answer, BudgetSite, Grant, Monitor, Reading, Report
 from decaysketch.monitor.site import _Watched
-from decaysketch.monitor.spec import Threshold
+from decaysketch.monitor.spec import Question, Threshold
 
 __all__ = ["PLANTED", "Outcome", "run"]
 
@@ -129,7 +129,8 @@ class Run:
         self.monitor = Monitor.of("m", 1, self._draw_spec(), _recipe())
         names = [f"s{i}" for i in range(rng.randint(2, 4))]
         self.sites = {name: _Site(name, len(self.stamps), rng) for name in names}
-        self.cut = (names[0], *sorted(rng.uniform(0, _HORIZON_S) for _ in range(2)))
+        begins, ends = sorted(rng.uniform(0, _HORIZON_S) for _ in range(2))
+        self.cut = names[0], begins, ends
         self.joins = dict.fromkeys(names, 0.0)
         self.joins[names[-1]] = rng.choice([0.0, rng.uniform(0, 20)])
         self.revoked: set[str] = set()
@@ -166,14 +167,15 @@ class Run:
                 ds.decay.polynomial(2, scale=9),
             ]
         )
-        self.question = rng.choice(["count", "count", "sum", "total", "share"])
+        asked: list[Question] = ["count", "count", "sum", "total", "share"]
+        self.question = rng.choice(asked)
         scale = {"count": 30.0, "sum": 75.0, "total": 15.0, "share": 0.6}[self.question]
         line = scale * rng.uniform(0.7, 1.3)
-        side = {rng.choice(["above", "above", "below"]): line}
+        side: dict[str, Any] = {rng.choice(["above", "above", "below"]): line}
         if self.question == "share":
             side |= {"predicate": "v > 0.5"}
         within = rng.choice([0.1, 0.2])
-        return Threshold(self.question, within=within, decay=decay, lease_s=_LEASE_S, **side)  # type: ignore[arg-type]
+        return Threshold(self.question, within=within, decay=decay, lease_s=_LEASE_S, **side)
 
     # --------------------------------------------------------------------------------- the network
 
@@ -238,7 +240,7 @@ class Run:
         self._push(0.1, "check")
         self._push(self.revokes_at, "revoke", names[1])
         self._push(_HORIZON_S + 0.5, "heal")
-        handlers = {
+        handlers: dict[str, Callable[..., None]] = {
             "observe": self._observe, "start": self._start, "tick": self._tick,
             "post": self._post, "answer": self._answer, "recall": self._recall,
             "check": self._check, "revoke": self._revoke, "heal": self._heal, "flush": self._flush,
