@@ -13,7 +13,6 @@ readers disagree about: whole ones are below 2^53, others finite.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
@@ -215,8 +214,7 @@ def check_count(name: str, value: object) -> None:
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or not 0 <= value <= MAX_NUMBER
+        or not 0 <= value <= MAX_NUMBER  # nor is what is no number
     ):
         raise ParameterError(
             f"{name} is {shown(value)}; expected a finite number from 0 to {MAX_NUMBER}"
