@@ -404,7 +404,7 @@ class TopKHub:
                     upper[item] = upper.get(item, unseen) - word.rest
         rows = top(lower, self.k)
         last = rows[-1][1] if len(rows) == self.k else 0
-        return _Known(lower, upper, unseen, [item for item, _ in rows], last)  # type: ignore[arg-type]
+        return _Known(lower, upper, unseen, [item for item, _ in rows], last)
 
 
 def _limited(
