@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import platform
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Final
 
+import decaysketch as ds
 from quality.figures import pool
 from quality.figures.claims import Claim, Figure
 from quality.figures.report import Report, Table
 from quality.monitor.network import PLANTED, Outcome, run
 
-__all__ = ["first_breach", "produce"]
+__all__ = ["first_breach", "main", "produce"]
 
 _MOST: Final = 200  # seeds in which a planted mistake must show
 
@@ -84,3 +88,25 @@ def _planted(found: dict[str, tuple[int, str] | None]) -> Table:
         for name, at in found.items()
     ]
     return Table("Planted mistakes", ["mistake", "found by seed", "as"], rows)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns 1 where a claim does not hold."""
+    parser = argparse.ArgumentParser(
+        prog="python -m quality.monitor faults", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--seeds", type=int, default=300, help="runs (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("out/quality"), help="folder")
+    options = parser.parse_args(arguments)
+    for name in ("seeds", "jobs"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} is {getattr(options, name)}; expected 1 or more")
+    began = time.perf_counter()
+    report = produce(options.seeds, options.jobs, options.out)
+    print(report)
+    print(
+        f"decaysketch {ds.__version__}, Python {platform.python_version()}, "
+        f"{platform.machine()}; {time.perf_counter() - began:.0f} s; tables in {options.out}"
+    )
+    return int(any(claim.verdict == "does not hold" for claim in report.claims))

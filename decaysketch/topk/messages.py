@@ -1,0 +1,282 @@
+"""What sites and the hub of a top-k list say to each other, and its JSON.
+
+An :class:`Ask` goes down, a :class:`Post` comes up. Both say how things are, not what changed, so
+any of them may be lost, repeated or overtaken: of posts of a site the one of the largest
+``(inc, seq)`` counts, of asks that of the largest ``(epoch, serial)``. A post that only adds to
+another names it, and is nothing to whoever does not have that one.
+
+Bytes of others are hostile: every message is checked when it is made, in time and memory
+proportional to its text, which is bounded. Unknown fields are refused, as numbers are that JSON
+readers disagree about: whole ones are below 2^53, others finite.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any, Final, Self
+
+from decaysketch.errors import ParameterError
+from decaysketch.text.grammar import json_object
+from decaysketch.topk.ranking import Item
+
+__all__ = [
+    "MAX_ENTRIES",
+    "MAX_ITEM_BYTES",
+    "MAX_JSON",
+    "MAX_K",
+    "MAX_NUMBER",
+    "MAX_SITE_BYTES",
+    "MAX_WATCHED",
+    "Ask",
+    "Post",
+    "check_count",
+    "check_item",
+    "check_site",
+    "check_whole",
+]
+
+MAX_NUMBER: Final = (1 << 53) - 1
+"""Of counters, times and counts: what every reader of JSON takes as it is."""
+
+MAX_ENTRIES: Final = 10_000
+"""Entries that a site has at the hub in one round."""
+
+MAX_WATCHED: Final = 4_000
+"""Items that an ask names."""
+
+MAX_K: Final = 1_000
+"""Items of a list."""
+
+MAX_ITEM_BYTES: Final = 500
+"""UTF-8 bytes of an item that is a text."""
+
+MAX_SITE_BYTES: Final = 200
+"""UTF-8 bytes of a site's name."""
+
+MAX_JSON: Final = 1 << 23
+"""Characters of a message."""
+
+
+class _Message:
+    """JSON of a frozen dataclass."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form; tuples are lists."""
+        return {each.name: _listed(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, form: Any) -> Self:
+        """Read a JSON form.
+
+        Raises:
+            ParameterError: it is not one, and this field is why. O(size of the form).
+        """
+        name = cls.__name__.lower()
+        if not isinstance(form, dict):
+            raise ParameterError(f"{name} is {shown(form)}; expected a JSON object")
+        known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        if unknown := [each for each in form if each not in known]:
+            raise ParameterError(f"{name} has a field {shown(unknown[0])}; expected {known}")
+        if missing := [each for each in known if each not in form]:
+            raise ParameterError(f"{name} has no field {missing[0]!r}; expected {known}")
+        return cls(**{each: _frozen(form[each]) for each in known})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a text of at most MAX_JSON characters.
+
+        Raises:
+            ParameterError: as :meth:`from_dict`, or it is no JSON, or too long.
+        """
+        return cls.from_dict(json_object(f"the {cls.__name__.lower()}", text, MAX_JSON))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post(_Message):
+    """What a site says of its counts as of one time.
+
+    Attributes:
+        site: its name.
+        inc: its incarnation, larger each time it begins anew.
+        seq: number of this post within the incarnation.
+        as_of: the round's time.
+        asked: (epoch, serial) of the ask that it follows; None where it had none. Of an item that
+            this ask watches and that is not among the entries, the site has none.
+        base: None, and the entries are all that it says; or the ``seq`` of the post of this
+            incarnation and time to whose entries these are added.
+        entries: (item, count), each item once, counts above 0.
+        rest: the largest count of an item that is not among the entries, or those added to; 0
+            where there is none.
+
+    Raises:
+        ParameterError: a field is none of these.
+    """
+
+    site: str
+    inc: int
+    seq: int
+    as_of: int
+    asked: tuple[int, int] | None
+    base: int | None
+    entries: tuple[tuple[Item, int | float], ...]
+    rest: int | float
+
+    def __post_init__(self) -> None:
+        check_site("site", self.site)
+        check_whole("inc", self.inc)
+        check_whole("seq", self.seq)
+        check_whole("as_of", self.as_of, -MAX_NUMBER)
+        _check_pair("asked", self.asked)
+        if self.base is not None:
+            check_whole("base", self.base, 0, self.seq - 1)
+        _check_length("entries", self.entries, MAX_ENTRIES)
+        for entry in self.entries:
+            if not isinstance(entry, tuple) or len(entry) != 2:
+                raise ParameterError(f"an entry is {shown(entry)}; expected an item and its count")
+            check_item(entry[0])
+            check_count(f"the count of {entry[0]!r}", entry[1])
+            if not entry[1]:
+                raise ParameterError(f"the count of {entry[0]!r} is 0; expected more")
+        if len({item for item, _ in self.entries}) < len(self.entries):
+            raise ParameterError(
+                f"entries are of {len(self.entries)} items, of which some are the same; expected "
+                "each once"
+            )
+        check_count("rest", self.rest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask(_Message):
+    """What the hub wants to know: of each site the same, but for ``have``.
+
+    Attributes:
+        epoch: of the hub, larger each time it begins anew.
+        serial: number of this ask within the epoch.
+        as_of: time of the round that is open; None before the first.
+        floor: all items with a count above this are wanted; None: none for that reason.
+        least: so many of a site's largest counts are wanted in any case.
+        watched: items whose counts are wanted, however small.
+        have: (inc, seq) of what the hub has of this site in this round; None: nothing.
+
+    Raises:
+        ParameterError: a field is none of these.
+    """
+
+    epoch: int
+    serial: int
+    as_of: int | None
+    floor: int | float | None
+    least: int
+    watched: tuple[Item, ...]
+    have: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("epoch", self.epoch)
+        check_whole("serial", self.serial)
+        if self.as_of is not None:
+            check_whole("as_of", self.as_of, -MAX_NUMBER)
+        if self.floor is not None:
+            check_count("floor", self.floor)
+        check_whole("least", self.least, 0, 2 * MAX_K)
+        _check_length("watched", self.watched, MAX_WATCHED)
+        for item in self.watched:
+            check_item(item)
+        if len(set(self.watched)) < len(self.watched):
+            raise ParameterError(
+                f"watched are {len(self.watched)} items, of which some are the same; expected each "
+                "once"
+            )
+        _check_pair("have", self.have)
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """(epoch, serial)."""
+        return self.epoch, self.serial
+
+
+# ----------------------------------------------------------------------------------------- checks
+
+
+def check_whole(name: str, value: object, low: int = 0, high: int = MAX_NUMBER) -> None:
+    """Refuse what is no integer from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ParameterError(f"{name} is {shown(value)}; expected an integer from {low} to {high}")
+
+
+def check_count(name: str, value: object) -> None:
+    """Refuse what is no finite number from 0 on, below 2^53."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value <= MAX_NUMBER  # nor is what is no number
+    ):
+        raise ParameterError(
+            f"{name} is {shown(value)}; expected a finite number from 0 to {MAX_NUMBER}"
+        )
+
+
+def check_item(item: object) -> None:
+    """Refuse what is neither an integer within 2^53 nor a text of 1 to MAX_ITEM_BYTES bytes."""
+    if isinstance(item, str):
+        _check_text("an item", item, MAX_ITEM_BYTES)
+    else:
+        check_whole("an item (where it is no text)", item, -MAX_NUMBER)
+
+
+def check_site(name: str, site: object) -> None:
+    """Refuse what is no text of 1 to MAX_SITE_BYTES bytes."""
+    if not isinstance(site, str):
+        raise ParameterError(f"{name} is {shown(site)}; expected a text")
+    _check_text(name, site, MAX_SITE_BYTES)
+
+
+def _check_text(name: str, text: str, most: int) -> None:
+    try:
+        size = len(text.encode()) if len(text) <= most else len(text)
+    except UnicodeEncodeError:
+        raise ParameterError(f"{name} is {shown(text)}; expected what UTF-8 can hold") from None
+    if not 0 < size <= most:
+        raise ParameterError(f"{name} is {shown(text)}, {size} bytes; expected 1 to {most}")
+
+
+def _check_pair(name: str, pair: object) -> None:
+    if pair is None:
+        return
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise ParameterError(f"{name} is {shown(pair)}; expected two numbers, or null")
+    for each in pair:
+        check_whole(name, each)
+
+
+def _check_length(name: str, column: object, most: int) -> None:
+    if not isinstance(column, tuple):
+        raise ParameterError(f"{name} is {shown(column)}; expected a list")
+    if len(column) > most:
+        raise ParameterError(f"{name} has {len(column)} entries; expected at most {most}")
+
+
+def shown(value: object) -> str:
+    """A value as refusals show it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits; lists within lists
+        return "something too long to show"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists."""
+    return [_listed(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _frozen(value: Any) -> Any:
+    """Lists, and lists in them, as tuples; what is deeper is refused by whoever looks at it."""
+    if not isinstance(value, list):
+        return value
+    return tuple(tuple(each) if isinstance(each, list) else each for each in value)

@@ -1,0 +1,112 @@
+"""Tally: exact counts of a site's items under a decay, as of any time.
+
+Keeps every event that the decay still weighs, as columns; so it takes memory for each, and its
+counts are as a certificate wants them. Sketches take less and estimate: of their counts a hub makes
+a certain list of estimates, which is another thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.observations import TIME_LIMIT, check_range, check_time, integer_column
+from decaysketch.decay import Decay
+from decaysketch.errors import ObservationError
+from decaysketch.topk.messages import check_item
+from decaysketch.topk.ranking import Item
+
+__all__ = ["Tally"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class Tally:
+    """Counts of items at one site.
+
+    Args:
+        decay: what an event weighs at its age; ``decay.window(width)`` counts those of the window.
+
+    Example:
+        >>> import decaysketch as ds
+        >>> tally = Tally(ds.decay.window(60))
+        >>> tally.update(["ada", "bob", "ada"], [100, 130, 150])
+        >>> tally.at(160), tally.at(200)
+        ({'ada': 2, 'bob': 1}, {'ada': 1})
+    """
+
+    def __init__(self, decay: Decay) -> None:
+        self.decay = decay
+        self._codes: dict[Item, int] = {}
+        self._items: list[Item] = []
+        self._parts: list[tuple[Int64Array, Int64Array]] = []  # codes and times
+
+    def __len__(self) -> int:
+        """Events that are kept."""
+        return sum(len(times) for _, times in self._parts)
+
+    def update(self, items: Sequence[Item], timestamps: npt.ArrayLike) -> None:
+        """Count events, in any order.
+
+        Args:
+            items: integers within 2^53, or texts.
+            timestamps: int64[n], within 2^62.
+
+        Raises:
+            ParameterError, ObservationError: no such items or times; nothing was taken. O(n).
+        """
+        times = integer_column("timestamps", timestamps)
+        check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
+        named = items.tolist() if isinstance(items, np.ndarray) else list(items)
+        if len(named) != len(times):
+            raise ObservationError(
+                f"columns have unequal lengths: items has {len(named)} rows, timestamps has "
+                f"{len(times)}",
+                column="items",
+            )
+        for item in set(named):
+            check_item(item)
+        for item in named:
+            if item not in self._codes:
+                self._codes[item] = len(self._items)
+                self._items.append(item)
+        codes = np.fromiter((self._codes[item] for item in named), np.int64, len(named))
+        self._parts.append((codes, times))
+
+    def at(self, as_of: int) -> dict[Item, int | float]:
+        """Counts as of a time, of items that have any: whole numbers where the decay's weights are.
+
+        Events after that time are not counted, so a time that is past may be asked about as long as
+        nothing that it needs was forgotten. O(events).
+        """
+        as_of = check_time("as_of", as_of)
+        codes, times = self._columns()
+        inside = times <= as_of
+        weights = self.decay(as_of - times[inside])
+        totals = np.bincount(codes[inside], weights, len(self._items))
+        if (weights == np.floor(weights)).all():
+            totals = totals.astype(np.int64)
+        found = np.flatnonzero(totals)
+        return {
+            self._items[code]: count
+            for code, count in zip(found.tolist(), totals[found].tolist(), strict=True)
+        }
+
+    def advance(self, now: int) -> None:
+        """Forget the events that weigh nothing at ``now``, or later. O(events)."""
+        now = check_time("now", now)
+        codes, times = self._columns()
+        kept = now - times <= self.decay.support
+        found, codes = np.unique(codes[kept], return_inverse=True)
+        self._items = [self._items[code] for code in found.tolist()]
+        self._codes = {item: code for code, item in enumerate(self._items)}
+        self._parts = [(codes, times[kept])]
+
+    def _columns(self) -> tuple[Int64Array, Int64Array]:
+        if not self._parts:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        codes, times = map(np.concatenate, zip(*self._parts, strict=True))
+        self._parts = [(codes, times)]
+        return codes, times
