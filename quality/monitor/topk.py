@@ -438,7 +438,7 @@ def _draw_cost(path: Path, logs: Sequence[Log], found: Sequence[Round]) -> None:
                 part = _of(found, log.name, name)
                 sent = np.array([each.entries + each.more for each in part])
                 full = np.array([each.all for each in part])
-                line = {"color": colour, "linewidth": 1.4}
+                line: dict[str, Any] = {"color": colour, "linewidth": 1.4}
                 axes.plot(sent / full, label=label, **line)
                 beyond.plot(sent - K, **line)
             axes.set_yscale("log")
