@@ -72,7 +72,7 @@ def test_an_answer_that_does_not_end_ends_with_its_head(holding: TestClient) -> 
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"].startswith("text/event-stream")
     app: Any = holding.app
-    assert app.state.live_clients == 0  # every place was given back
+    assert app.state.live_places.taken == 0  # every place was given back
 
 
 @pytest.mark.parametrize(
