@@ -37,8 +37,7 @@ monitors = sa.Table(
     sa.Column("version", sa.BigInteger, nullable=False),  # of what follows: one writer wins
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("since_us", sa.BigInteger, nullable=False),
-    sa.Column("pending_us", sa.BigInteger),  # since when another state would be due
-    sa.Column("alerting", sa.Boolean, nullable=False),  # whether "firing" was told last
+    sa.Column("alert", sa.Text, nullable=False),  # as JSON: its phase, and since when
     sa.Column("sequence", sa.BigInteger, nullable=False),  # of what was told
     sa.UniqueConstraint("stream_id", "name"),
     sqlite_autoincrement=True,  # an id is never used twice
