@@ -266,6 +266,10 @@ class Aggregator:
         """
         return self._streams[name]
 
+    def stream_by_id(self, stream_id: int) -> Stream | None:
+        """The stream of this id, as far as this process knows."""
+        return self._streams.by_id(stream_id)
+
     async def find(self, name: str) -> Stream:
         """The stream of this name, even if another process has only just created it.
 
@@ -545,6 +549,18 @@ class Aggregator:
                 await self._follower.reached(int(number))
         except TimeoutError:
             raise NotCaughtUpError(token) from None
+
+    async def taken(self, number: int) -> None:
+        """Wait until every row of the journal up to a number was taken here.
+
+        Raises:
+            StorageError: it takes too long.
+        """
+        try:
+            async with asyncio.timeout(self._limits.wait_s):
+                await self._follower.reached(number)
+        except TimeoutError:
+            raise StorageError(f"row {number} of the journal was not read in time") from None
 
     async def _check_there(self, token: str, number: int) -> None:
         """A token is given once its row is in the journal: of what lies beyond there is none."""
