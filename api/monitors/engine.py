@@ -63,6 +63,7 @@ it lists those that matter. A grant looks at the account of every site, while wr
 
 _LOOK_S = 0.2  # whether a stream has grown
 _EVERY_S = 1.0  # a state is found out again
+_STALE_S = 10.0  # a state that could not be found out for so long is none
 _RECALL_S = 1.0  # between two recalls of one monitor
 _UNREAD = Reading.of(math.nan)
 
@@ -73,7 +74,7 @@ class Watched:
 
     Attributes:
         accounts: of every site that it takes, by source.
-        state: None until it was found out.
+        state: None while it is not found out.
     """
 
     row: MonitorRow
@@ -147,7 +148,7 @@ class Monitors:
         self._readings: dict[int, Reading] = {}  # by id
         self._watched: dict[tuple[int, str], Watched] = {}
         self._generations: dict[int, int] = {}  # of the streams, when they were read last
-        self._looked_s = -math.inf
+        self._looked_s = self._current_s = -math.inf
         self._recalled_s: dict[int, float] = {}
         self._looking = asyncio.Lock()
         self._failing = Seldom(_log)
@@ -215,7 +216,7 @@ class Monitors:
             UnknownMonitorError: this process knows of none of this name.
         """
         try:
-            return self._watched[stream.id, name]
+            return self._as_of_now(self._watched[stream.id, name])
         except KeyError:
             raise UnknownMonitorError(stream.name, name) from None
 
@@ -234,7 +235,12 @@ class Monitors:
     def of_stream(self, stream: Stream) -> list[Watched]:
         """Those of a stream, in order of name."""
         mine = [each for each in self._watched.values() if each.row.stream_id == stream.id]
-        return sorted(mine, key=lambda each: each.row.name)
+        return sorted(map(self._as_of_now, mine), key=lambda each: each.row.name)
+
+    def _as_of_now(self, watched: Watched) -> Watched:
+        """Without its state, where that was not found out for too long: leases end meanwhile."""
+        age_s = asyncio.get_running_loop().time() - self._current_s
+        return watched if age_s < _STALE_S else replace(watched, state=None)
 
     def expected(self, watched: Watched) -> Expected:
         """What the monitor will cost in reports: by the rates that the sites had, or where nothing
@@ -345,15 +351,18 @@ class Monitors:
                 head = await rx.head()
                 rows = await store.every(rx)
                 accounts = await store.accounts_of(rx, [row.id for row in rows])
-            before = self._watched
-            self._watched = {}
+            before = dict(self._watched)
             if rows:
                 await self._aggregator.taken(head.last)
             for row in rows:
                 if (stream := self._aggregator.stream_by_id(row.stream_id)) is None:
                     continue  # created or deleted at this moment, elsewhere
                 await self._look_at(row, stream, accounts[row.id])
+            present = {(row.stream_id, row.name) for row in rows}
+            for key in self._watched.keys() - present:
+                del self._watched[key]
             self._forget(before)
+            self._current_s = asyncio.get_running_loop().time()
 
     async def _look_at(
         self, row: MonitorRow, stream: Stream, accounts: Mapping[str, Account]
@@ -361,8 +370,10 @@ class Monitors:
         try:
             monitor = self._monitor(row, stream)
             sites = _sites(stream, monitor, accounts)
+            old = self._watched.get((stream.id, row.name))
             watched = Watched(row, monitor, sites)
-            self._watched[stream.id, row.name] = watched
+            if old is None or old.row.epoch != row.epoch:
+                self._watched[stream.id, row.name] = watched
             self._generations[stream.id] = stream.generation
             now_us = self._aggregator.now_us()
             snapshot = await self._aggregator.compute(stream.snapshot)
@@ -372,8 +383,9 @@ class Monitors:
             self._failing.say(
                 logging.ERROR, "monitor %r of stream %r: %s", row.name, stream.name, error
             )
+            if (old := self._watched.get((stream.id, row.name))) is not None:
+                self._watched[stream.id, row.name] = replace(old, state=None)
             return
-        # No state of a monitor that was defined anew is told under the epoch before.
         self._readings[row.id] = reading or _UNREAD
         state = _state(monitor, sites, reading, now_us / 1e6)
         row = await self._say(row, stream, monitor, state, now_us)
@@ -490,7 +502,7 @@ def summary(watched: Watched) -> dict[str, Any]:
     """What is said of a monitor, without its sites."""
     row, state = watched.row, watched.state
     said: dict[str, Any] = {"monitor": row.name, "epoch": row.epoch}
-    said |= {"state": row.state, "since": row.since_us / 1e6} if state is None else state.to_dict()
+    said |= {"state": "uncertain", "reason": None} if state is None else state.to_dict()
     said |= {"since": row.since_us / 1e6, "alert": row.alert.to_dict()}
     return said
 

@@ -93,7 +93,7 @@ class MonitorState(BaseModel):
     state: Literal["calm", "firing", "uncertain"]
     reason: Literal["silent", "allowances", "sketch"] | None = Field(
         description="Why it is uncertain: sites that are silent, what sites may hold back, or the "
-        "error of the sketch."
+        "error of the sketch; null of others, and while nothing was found out."
     )
     since: float = Field(description="Since when it is so, in seconds since 1970.")
     alert: AlertState
@@ -340,7 +340,7 @@ def _state_of(monitors: Monitors, watched: Watched) -> MonitorState:
         spec=dict(row.spec),
         epoch=row.epoch,
         state="uncertain" if state is None else state.verdict,
-        reason="sketch" if state is None else state.reason,
+        reason=None if state is None else state.reason,
         since=row.since_us / 1e6,
         alert=AlertState(**row.alert.to_dict()),
         value=None if state is None else state.value,
