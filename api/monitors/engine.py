@@ -353,7 +353,7 @@ class Monitors:
                 accounts = await store.accounts_of(rx, [row.id for row in rows])
             before = dict(self._watched)
             if rows:
-                await self._aggregator.taken(head.last)
+                await self._aggregator.taken(head)
             for row in rows:
                 if (stream := self._aggregator.stream_by_id(row.stream_id)) is None:
                     continue  # created or deleted at this moment, elsewhere

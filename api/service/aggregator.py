@@ -32,7 +32,7 @@ from api.errors import (
     UnknownStreamError,
 )
 from api.journal import log
-from api.journal.model import Interval, ReplayError, StorageError, StreamRow
+from api.journal.model import Head, Interval, ReplayError, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
 from api.service.accepted import Trial
 from api.service.admission import Admission, RowLimits, Scoped
@@ -550,17 +550,20 @@ class Aggregator:
         except TimeoutError:
             raise NotCaughtUpError(token) from None
 
-    async def taken(self, number: int) -> None:
-        """Wait until every row of the journal up to a number was taken here.
+    async def taken(self, head: Head) -> None:
+        """Wait until everything was taken here that the database held when this was its head:
+        rows, streams and revocations.
 
         Raises:
-            StorageError: it takes too long.
+            StorageError: the database is out of reach, or it takes too long.
         """
         try:
             async with asyncio.timeout(self._limits.wait_s):
-                await self._follower.reached(number)
+                if self._follower.catalog < head.catalog or self._follower.cursor < head.last:
+                    await self._follower.catch_up()
+                await self._follower.reached(head.last)
         except TimeoutError:
-            raise StorageError(f"row {number} of the journal was not read in time") from None
+            raise StorageError(f"the journal was not read up to row {head.last} in time") from None
 
     async def _check_there(self, token: str, number: int) -> None:
         """A token is given once its row is in the journal: of what lies beyond there is none."""

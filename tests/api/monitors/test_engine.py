@@ -34,7 +34,7 @@ HOOK = "https://ops.example/hook"
 SPEC: dict[str, Any] = {
     "kind": "threshold",
     "question": "count",
-    "above": 500.0,
+    "above": 700.0,
     "within": 0.1,
     "decay": {"kind": "none"},
     "webhook": HOOK,
@@ -149,10 +149,14 @@ async def test_from_calm_to_firing_and_told_once_by_two(run: Run, clock: list[in
     state = await one.state()
     assert (state.verdict, state.reason, state.silent) == ("uncertain", "silent", ("a",))
     held = {"m": Held(epoch, grant.serial)}
-    confirmed = await one.monitors.report(one.stream, "a", Report(1, 2, held))
-    assert confirmed.grants[0].spec is None
+    (smaller,) = (await one.monitors.report(one.stream, "a", Report(1, 2, held))).grants
+    assert smaller.allowance < grant.allowance
+    assert smaller.spec is None
+    assert (await two.state()).reason == "allowances"  # it may still act on the larger
+    held = {"m": Held(epoch, smaller.serial)}
+    await one.monitors.report(one.stream, "a", Report(1, 3, held))
     assert (await one.state()).verdict == (await two.state()).verdict == "calm"
-    await two.post(Report(1, 3, held), seed=2)
+    await two.post(Report(1, 4, held), seed=2)
     for replica in (one, two):
         assert (await replica.state()).verdict == "firing"
     clock[0] += 1_000_000
@@ -197,8 +201,10 @@ async def test_a_restart_loses_no_grant_and_changes_no_epoch(run: Run) -> None:
     one = await run()
     epoch = await defined(one)
     (grant,) = (await one.post(Report(1, 1))).answer().grants
-    held = {"m": Held(epoch, grant.serial)}
-    await one.monitors.report(one.stream, "a", Report(1, 2, held))
+    await one.monitors.look()
+    for number in (2, 3):
+        held = {"m": Held(epoch, grant.serial)}
+        (grant,) = (await one.monitors.report(one.stream, "a", Report(1, number, held))).grants
     again = await run()
     assert (await again.state()).verdict == "calm"
     assert again.monitors.watched(again.stream, "m").row.epoch == epoch
@@ -212,7 +218,7 @@ async def test_the_same_again_changes_nothing_and_another_spec_begins_an_epoch(
     with one.monitors.mailboxes.opened(one.stream.id, "a") as site:
         assert await defined(one) == epoch
         assert site.take() == []
-        later = await defined(one, above=600.0)
+        later = await defined(one, above=800.0)
         assert later > epoch
         ((kind, data),) = site.take()
         assert (kind, json.loads(data)["epoch"]) == ("define", later)
