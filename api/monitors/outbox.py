@@ -18,6 +18,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -142,7 +143,7 @@ class Outbox:
             if origin not in self._sending:
                 task = asyncio.create_task(self._deliver(row), name=f"webhook to {origin}")
                 self._sending[origin] = task
-                task.add_done_callback(lambda _, origin=origin: self._ended(origin))
+                task.add_done_callback(partial(self._ended, origin))
 
     async def idle(self) -> None:
         """Wait until nothing is under way."""
@@ -156,8 +157,8 @@ class Outbox:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, origin: str) -> None:
-        task = self._sending.pop(origin)
+    def _ended(self, origin: str, task: asyncio.Task[None]) -> None:
+        del self._sending[origin]
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failing.say(logging.ERROR, "an alert to %s waits: %s", origin, error)
         else:

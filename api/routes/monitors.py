@@ -91,9 +91,9 @@ class MonitorState(BaseModel):
     spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
     epoch: int = Field(description="Of its grants; another one when it is defined anew.")
     state: Literal["calm", "firing", "uncertain"]
-    reason: Literal["silent", "allowances", "sketch"] | None = Field(
-        description="Why it is uncertain: sites that are silent, what sites may hold back, or the "
-        "error of the sketch; null of others, and while nothing was found out."
+    reason: str | None = Field(
+        description="Why it is uncertain: `silent` sites, the `allowances` of sites, or the error "
+        "of the `sketch`; null of others, and while nothing was found out."
     )
     since: float = Field(description="Since when it is so, in seconds since 1970.")
     alert: AlertState
