@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 from fastapi import FastAPI
 
 import decaysketch
-from api import access, logs, routes
+from api import access, logs, monitors, routes
 from api.http import middleware, problems, request_log
 from api.http.openapi import describe
 from api.journal.sql import SqlStorage
@@ -121,8 +121,9 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
         opened.set()
         return streams
 
+    storage = await SqlStorage.open(settings.database_url)
     aggregator = Aggregator(
-        await SqlStorage.open(settings.database_url),
+        storage,
         compute,
         limits=Limits.of(settings),
         observer=app.state.metrics,
@@ -134,6 +135,7 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     stack.push_async_callback(keys.close)
     app.state.keys = await access.start(settings, keys)
     await aggregator.start()
+    app.state.monitors = await monitors.start(aggregator, storage, settings, stack)
     loading = asyncio.create_task(_load_special_functions(opened, opening))
     stack.callback(loading.cancel)
     app.state.aggregator = aggregator

@@ -43,6 +43,7 @@ __all__ = [
     "StaleTokenError",
     "StreamConflictError",
     "TokenBeyondError",
+    "TooManyMonitorsError",
     "TooManyRowsError",
     "TooManySketchRowsError",
     "TooManySourcesError",
@@ -51,6 +52,7 @@ __all__ = [
     "UnanswerableQueriesError",
     "UnknownIntervalError",
     "UnknownKeyError",
+    "UnknownMonitorError",
     "UnknownSourceError",
     "UnknownStreamError",
     "UnsupportedAggregateError",
@@ -396,6 +398,20 @@ class NothingTakenError(ServiceError):
 
 class TooManyStreamsError(ServiceError):
     """There is no room for one more stream."""
+
+
+class UnknownMonitorError(ServiceError):
+    """A stream has no monitor of this name."""
+
+    def __init__(self, stream: str, monitor: str) -> None:
+        super().__init__(f"stream {stream!r} has no monitor {monitor!r}")
+
+
+class TooManyMonitorsError(ServiceError):
+    """There is no room for one more monitor; ``where`` says of what."""
+
+    def __init__(self, where: str, monitors: int, most: int) -> None:
+        super().__init__(f"{where} {monitors} monitors; there may be {most}")
 
 
 class UnknownKeyError(ServiceError):

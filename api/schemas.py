@@ -42,6 +42,8 @@ __all__ = [
     "TEXT",
     "AfterHeader",
     "DecayText",
+    "GrantModel",
+    "Granted",
     "HashedStream",
     "Health",
     "IntervalFirst",
@@ -429,6 +431,30 @@ class PostedSketch(BaseModel):
     )
 
 
+class GrantModel(BaseModel):
+    """What a site may hold unposted, for one monitor."""
+
+    monitor: str
+    inc: int = Field(description="Of the report that is answered.")
+    seq: int = Field(description="Of the report that is answered.")
+    epoch: int
+    serial: int = Field(description="Of the grants of this epoch, the highest holds.")
+    allowance: float
+    lease_s: float = Field(description="So long, from sending the report.")
+    spec: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda spec: spec is None,
+        description="What is watched, where the site does not know the epoch.",
+    )
+
+
+class Granted(BaseModel):
+    """The answer to a report of a site."""
+
+    grants: list[GrantModel] = Field(description="One for each monitor that it takes part in.")
+    gone: list[str] = Field(description="Monitors that it holds a grant of, and that are no more.")
+
+
 class PostedSketches(BaseModel):
     """What was posted is on disk now."""
 
@@ -441,6 +467,16 @@ class PostedSketches(BaseModel):
     sketches: list[PostedSketch] = Field(description="In the order of the body.")
     warnings: list[str] = Field(
         default=[], description="What is hardly meant, such as times of another unit; often none."
+    )
+    grants: list[GrantModel] | None = Field(
+        default=None,
+        exclude_if=lambda grants: grants is None,
+        description="Of monitors, where the post was the report of a site; else left out.",
+    )
+    gone: list[str] | None = Field(
+        default=None,
+        exclude_if=lambda gone: gone is None,
+        description="Monitors that the report names, and that are no more; else left out.",
     )
 
 

@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 from sqlalchemy.engine import URL
 
 from api.journal.urls import async_url
+from api.origins import Origin
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -38,6 +39,8 @@ CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 
 _KIB, _MIB, _GIB, _TIB = (1 << shift for shift in (10, 20, 30, 40))
 _UNITS = {"": 1, "B": 1, "KIB": _KIB, "MIB": _MIB, "GIB": _GIB, "TIB": _TIB}
+_LONGEST_LIST = 10_000  # characters
+_LEAST_SECRET = 16
 # Words for None, and which settings have them.
 _WORDS = {"auto": ("auth", "log_format"), "off": ("max_clock_skew_s",)}
 
@@ -196,6 +199,36 @@ class Settings(BaseModel):
         "that 429. Callers have turns one after another.",
     )
     live_clients: int = _within(100, 0, 1 << 16, "Most live connections to one worker.")
+    event_clients: int = _within(
+        1000,
+        0,
+        1 << 16,
+        "Most connections to one worker that follow events of monitors, of sites and of people.",
+    )
+    max_monitors: int = _within(1000, 0, 1 << 16, "Most monitors of all streams.")
+    max_stream_monitors: int = _within(16, 0, 32, "Most monitors of one stream.")
+    webhook_origins: str = Field(
+        default="",
+        max_length=_LONGEST_LIST,
+        description="Where alerts of monitors may be sent, by spaces: such as "
+        "`https://ops.example http://alerts.internal:9095`. Nowhere if empty.",
+    )
+    webhook_networks: str = Field(
+        default="",
+        max_length=_LONGEST_LIST,
+        description="Networks whose addresses these may have although they are not public, by "
+        "spaces: such as `10.1.2.0/24`.",
+    )
+    webhook_secret: str = Field(
+        default="",
+        max_length=1000,
+        repr=False,
+        description="Signs alerts (HMAC-SHA256): 16 characters or more where any may be sent. "
+        "Give it by the environment, not on the command line.",
+    )
+    webhook_give_up_s: float = _within(
+        86_400.0, 1, 1e9, "An alert that was not delivered for so long is given up."
+    )
 
     max_clock_skew_s: Annotated[float | None, _unset_as("off")] = _within(
         300.0,
@@ -270,6 +303,7 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise _refusal(error) from None
         _url(self.data)
+        _check_webhooks(self)
 
     # ------------------------------------------------------------------ what follows from them
 
@@ -375,6 +409,29 @@ def _url(data: str) -> URL:
         ) from None
 
 
+def _check_webhooks(settings: Settings) -> None:
+    for each in settings.webhook_origins.split():
+        try:
+            origin = Origin.of(each)
+        except ValueError as error:
+            raise SettingsError("webhook_origins", f"has {each!r}, which {error}") from None
+        if str(origin) != each:
+            raise SettingsError("webhook_origins", f"has {each!r}; expected {str(origin)!r}")
+    for each in settings.webhook_networks.split():
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as error:
+            raise SettingsError(
+                "webhook_networks", f"has {each!r}; expected such as 10.1.2.0/24: {error}"
+            ) from None
+    if settings.webhook_origins and len(settings.webhook_secret) < _LEAST_SECRET:
+        raise SettingsError(
+            "webhook_secret",
+            f"has {len(settings.webhook_secret)} characters; expected {_LEAST_SECRET} or more, "
+            "since webhook_origins has some",
+        )
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
@@ -406,7 +463,8 @@ def _expected(name: str) -> str:
     low = next((each.ge for each in field.metadata if hasattr(each, "ge")), None)
     high = next((each.le for each in field.metadata if hasattr(each, "le")), None)
     if low is None or high is None:
-        return "a text that is not empty"
+        least = any(getattr(each, "min_length", 0) for each in field.metadata)
+        return "a text that is not empty" if least else "a text"
     kind = "an integer" if field.annotation is int else "a number"
     domain = f"{kind} from {_shown(low)} to {_shown(high)}"
     if name.endswith("_bytes"):

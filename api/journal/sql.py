@@ -47,7 +47,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
-from api.journal import instance, tables
+from api.journal import instance, monitor_tables, tables
 from api.journal.migration import migrate
 from api.journal.model import (
     Head,
@@ -183,6 +183,7 @@ class SqlStorage:
                         await connection.run_sync(_require_durability)
                     with _as_storage_error():
                         await connection.run_sync(tables.prepare, migrate)
+                        await connection.run_sync(monitor_tables.prepare)
                         identity = await connection.run_sync(instance.prepare)
                 self._opened.keep_to(identity)
                 return
@@ -628,6 +629,11 @@ class _Reader:
             ):
                 yield _snapshot(row)
 
+    async def select(
+        self, query: sa.Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
+    ) -> Sequence[Any]:
+        return await self._all(query, values)
+
     async def _read_head(self, query: sa.Select[*tuple[Any, ...]]) -> Head:
         return self._only_head(await self._all(query))
 
@@ -801,6 +807,9 @@ class _Writer(_Reader):
             tables.journal.delete().where(_of(tables.journal, source), _j.seq <= upto)
         )
         return result.rowcount
+
+    async def execute(self, statement: sa.UpdateBase) -> int:
+        return (await self._do(statement)).rowcount
 
     async def _do(self, statement: Any, values: Any = None) -> sa.CursorResult[Any]:
         return await self._connection.execute(statement, values)

@@ -14,9 +14,18 @@ read or lock the head ``AnotherDatabaseError`` if it is not the database any mor
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
+
+import sqlalchemy as sa
 
 from api.journal.model import (
     Head,
@@ -56,6 +65,11 @@ class Reader(Protocol):
     def snapshots(self, after: int) -> AsyncIterator[SnapshotRow]:
         """Snapshots with ``upto > after``, those of one source together, its newest generation
         first."""
+
+    async def select(
+        self, query: sa.Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
+    ) -> Sequence[Any]:
+        """Rows of tables beside the journal's (``monitor_tables``)."""
 
 
 class Writer(Reader, Protocol):
@@ -108,6 +122,9 @@ class Writer(Reader, Protocol):
 
     async def delete_rows(self, source: SourceKey, upto: int) -> int:
         """Rows of a source with a number up to ``upto``; returns how many there were."""
+
+    async def execute(self, statement: sa.UpdateBase) -> int:
+        """Change rows of tables beside the journal's; how many it were."""
 
 
 class Storage(Protocol):

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ import sqlalchemy as sa
 
 import decaysketch
 from api.access import store as access
-from api.journal import instance, tables
+from api.journal import instance, monitor_tables, tables
 from api.journal.sql import create_private
 
 __all__ = ["BackupError", "Findings", "StreamFindings", "TableCopy", "backup", "check", "restore"]
@@ -37,7 +38,8 @@ FORMAT = 1
 
 _SUM = 1 << 256
 _BODIES_HELD, _ROWS_HELD = 16, 1000  # rows at a time, with and without bodies
-_ALL = (*tables.metadata.sorted_tables, *access.metadata.sorted_tables)
+_MONITORS = tuple(monitor_tables.metadata.sorted_tables)  # a backup of a release before has none
+_ALL = (*tables.metadata.sorted_tables, *access.metadata.sorted_tables, *_MONITORS)
 _OF_EVERY_DATABASE = {tables.head.name, tables.schema_version.name}  # there when it is empty
 
 _manifest_metadata = sa.MetaData()
@@ -106,7 +108,8 @@ def _copy_out(source: sa.Connection, sink: sa.Connection) -> list[TableCopy]:
     copies = []
     for table in _ALL:
         table.create(sink)
-        there = table.name in present  # no key was ever made: that table is not
+        # Of keys there may be no table; grants made later would be missing among the accounts.
+        there = table.name in present and table is not monitor_tables.accounts
         copies.append(_copied(source, sink, table) if there else _summed(table, ()))
     sink.execute(
         _manifest.insert(),
@@ -133,7 +136,8 @@ def restore(path: Path, database_url: str) -> list[TableCopy]:
         raise BackupError(f"there is no file {path}")
     with _explained("cannot restore"), _reading(_file(path)) as source:
         expected = _read_manifest(source, path)
-        for table in _ALL:
+        there = [table for table in _ALL if table.name in expected]
+        for table in there:
             if (found := _summed(table, _rows(source, table))) != expected[table.name]:
                 raise BackupError(
                     f"{path} is damaged: found {found}; expected {expected[table.name]}"
@@ -142,15 +146,16 @@ def restore(path: Path, database_url: str) -> list[TableCopy]:
         create_private(url)
         with _writing(url) as sink:
             _make_empty(sink)
-            for table in _ALL:
+            for table in there:
                 copied = _copied(source, sink, table)
                 written = _summed(table, _rows(sink, table))
                 if written != copied:
                     raise BackupError(f"restored {copied}, and read back {written}")
             _continue_numbers(sink)
             _rename_streams(sink)
+            _renew_monitors(sink)
             instance.renew(sink)  # a process that has opened it before is told so
-    return [expected[table.name] for table in _ALL]
+    return [expected[table.name] for table in there]
 
 
 def _read_manifest(source: sa.Connection, path: Path) -> dict[str, TableCopy]:
@@ -161,7 +166,7 @@ def _read_manifest(source: sa.Connection, path: Path) -> dict[str, TableCopy]:
         raise BackupError(f"{path} is a backup of format {form}; this release reads {FORMAT}")
     _tables_of_this_version(source)
     copies = {row[0]: TableCopy(*row) for row in source.execute(sa.select(_manifest))}
-    if missing := {table.name for table in _ALL} - copies.keys():
+    if missing := {each.name for each in _ALL if each not in _MONITORS} - copies.keys():
         raise BackupError(f"{path} is damaged: it does not name {', '.join(sorted(missing))}")
     return copies
 
@@ -174,6 +179,7 @@ def _make_empty(sink: sa.Connection) -> None:
             raise BackupError("the database is of an older release, and not empty")
         tables.create(sink)
     access.metadata.create_all(sink)
+    monitor_tables.prepare(sink)
     sink.execute(sa.select(tables.head).with_for_update())
     for table in _ALL:
         if table.name in _OF_EVERY_DATABASE:
@@ -188,10 +194,11 @@ def _make_empty(sink: sa.Connection) -> None:
 
 def _continue_numbers(sink: sa.Connection) -> None:
     """What PostgreSQL numbers goes on after what was restored; SQLite does so by itself."""
-    highest = sink.execute(sa.select(sa.func.max(tables.streams.c.id))).scalar_one()
-    if highest is not None and sink.dialect.name == "postgresql":
-        sequence = sa.func.pg_get_serial_sequence(tables.streams.name, "id")
-        sink.execute(sa.select(sa.func.setval(sequence, highest)))
+    for table in (tables.streams, monitor_tables.monitors, monitor_tables.outbox):
+        highest = sink.execute(sa.select(sa.func.max(table.c.id))).scalar_one()
+        if highest is not None and sink.dialect.name == "postgresql":
+            sequence = sa.func.pg_get_serial_sequence(table.name, "id")
+            sink.execute(sa.select(sa.func.setval(sequence, highest)))
 
 
 def _rename_streams(sink: sa.Connection) -> None:
@@ -200,6 +207,15 @@ def _rename_streams(sink: sa.Connection) -> None:
     for (number,) in sink.execute(sa.select(tables.streams.c.id)).all():
         renamed = tables.streams.update().where(tables.streams.c.id == number)
         sink.execute(renamed.values(incarnation=secrets.token_hex(8)))
+
+
+def _renew_monitors(sink: sa.Connection) -> None:
+    """No grant is in a backup, and sites may still act on some: every monitor begins an epoch that
+    never was, under which nobody is vouched for before it reports."""
+    monitors, now_us = monitor_tables.monitors, time.time_ns() // 1000
+    for number, epoch in sink.execute(sa.select(monitors.c.id, monitors.c.epoch)).all():
+        it = monitors.update().where(monitors.c.id == number)
+        sink.execute(it.values(epoch=max(epoch + 1, now_us), state="uncertain"))
 
 
 # ------------------------------------------------------------------------------------------ check

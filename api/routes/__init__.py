@@ -11,6 +11,7 @@ from api.routes import (
     families,
     keys,
     live,
+    monitors,
     observations,
     page,
     queries,
@@ -30,6 +31,7 @@ TAGS = [
     {"name": "sketches", "description": "Sketches in, the merged sketch out."},
     {"name": "observations", "description": "Raw observations in, from thin devices."},
     {"name": "queries", "description": "Answers, each with an interval."},
+    {"name": "monitors", "description": "Thresholds that are watched while sites post rarely."},
     {"name": "keys", "description": "Who may do what, on which streams."},
     {"name": "service", "description": "The process itself."},
 ]
@@ -42,6 +44,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         observations,
         queries,
         live,
+        monitors,
         decays,
         families,
         keys,

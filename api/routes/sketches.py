@@ -20,6 +20,7 @@ from api.ingest.doubts import doubts_of_sketches
 from api.ingest.intervals import check_interval, interval_of
 from api.ingest.skew import check_times
 from api.journal.model import Interval
+from api.monitors.engine import Monitors, Reporting
 from api.queries import is_known
 from api.routes.common import TheAggregator, TheQuestions, require_media_type
 from api.service.aggregator import Aggregator
@@ -28,6 +29,7 @@ from api.service.drafts import Draft, Incoming
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch import Snapshot
+from decaysketch.monitor import HELD_HEADER, SITE_HEADER, Report
 
 __all__ = ["router"]
 
@@ -117,7 +119,10 @@ async def post_sketches(
     one_past: schemas.IntervalNext = None,
 ) -> Response:
     """Once this is answered the sketches survive a crash: all of the body, or none of it if one is
-    refused. Post them as often as you like: what is there already changes nothing."""
+    refused. Post them as often as you like: what is there already changes nothing.
+
+    With the headers `Decaysketch-Site` and `Decaysketch-Held` it is the report of a site that takes
+    part in the monitors of the stream, too, and the answer has its `grants`."""
     # The answer is one that nobody has to look at again.
     media = require_media_type(request, SKETCH, SKETCHES)
     aggregator: Aggregator = request.app.state.aggregator
@@ -134,7 +139,14 @@ async def post_sketches(
     else:
         rows = await aggregator.compute(_peek, stream, bodies)
     read = partial(_read, stream, bodies, interval, aggregator.now_us(), settings.max_interval)
-    draft = Draft(read, posts=len(bodies), rows=rows, size=sum(map(len, bodies)))
+    reporting = _reporting(request, stream, source, rows)
+    draft = Draft(
+        read,
+        posts=len(bodies),
+        rows=rows,
+        size=sum(map(len, bodies)),
+        beside=None if reporting is None else reporting.write,
+    )
     with aggregator.hold(rows, beside=PART_ROWS * len(bodies)) as hold:
         if not is_small or rows > _FEW_ROWS:
             await aggregator.compute_of(rows)(_decode_held, aggregator.memory, hold, draft)
@@ -160,8 +172,19 @@ async def post_sketches(
         warnings=doubts_of_sketches(
             stream.recipe.params.time_unit, (each.sketch for each in sketches)
         ),
+        **({} if reporting is None else reporting.answer().to_dict()),
     )
     return Response(posted.model_dump_json(), media_type="application/json")
+
+
+def _reporting(request: Request, stream: Stream, source: str, rows: int) -> Reporting | None:
+    """The report of monitors that the headers of a post are; None: there is none."""
+    site = request.headers.get(SITE_HEADER)
+    if site is None:
+        return None
+    report = Report.from_headers(site, request.headers.get(HELD_HEADER, ""))
+    monitors: Monitors = request.app.state.monitors
+    return monitors.reporting(stream, source, report, rows)
 
 
 def _split(body: bytes) -> Iterator[bytes]:

@@ -32,7 +32,7 @@ from api.errors import (
     UnknownStreamError,
 )
 from api.journal import log
-from api.journal.model import Interval, ReplayError, StorageError, StreamRow
+from api.journal.model import Head, Interval, ReplayError, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
 from api.service.accepted import Trial
 from api.service.admission import Admission, RowLimits, Scoped
@@ -265,6 +265,10 @@ class Aggregator:
             UnknownStreamError: there is none.
         """
         return self._streams[name]
+
+    def stream_by_id(self, stream_id: int) -> Stream | None:
+        """The stream of this id, as far as this process knows."""
+        return self._streams.by_id(stream_id)
 
     async def find(self, name: str) -> Stream:
         """The stream of this name, even if another process has only just created it.
@@ -545,6 +549,21 @@ class Aggregator:
                 await self._follower.reached(int(number))
         except TimeoutError:
             raise NotCaughtUpError(token) from None
+
+    async def taken(self, head: Head) -> None:
+        """Wait until everything was taken here that the database held when this was its head:
+        rows, streams and revocations.
+
+        Raises:
+            StorageError: the database is out of reach, or it takes too long.
+        """
+        try:
+            async with asyncio.timeout(self._limits.wait_s):
+                if self._follower.catalog < head.catalog or self._follower.cursor < head.last:
+                    await self._follower.catch_up()
+                await self._follower.reached(head.last)
+        except TimeoutError:
+            raise StorageError(f"the journal was not read up to row {head.last} in time") from None
 
     async def _check_there(self, token: str, number: int) -> None:
         """A token is given once its row is in the journal: of what lies beyond there is none."""

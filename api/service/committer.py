@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from api.errors import BusyError, ClosingError, IntervalConflictError, ServiceError
@@ -301,7 +301,11 @@ class Committer:
 
         async def append(tx: Writer) -> list[Outcome]:
             posts = [post for each in batch for post in each.posts]
-            return await log.append(tx, posts, catalog, now_us, upto)
+            outcomes = await log.append(tx, posts, catalog, now_us, upto)
+            for each, own in _shared(batch, outcomes):
+                if each.draft.beside is not None and own and all(map(_is_taken, own)):
+                    await each.draft.beside(tx)
+            return outcomes
 
         try:
             outcomes = await self._storage.write(append, before=prepare)
@@ -325,11 +329,22 @@ class Committer:
             each.catalog = catalog
 
     def _acknowledge(self, batch: list[Submission], outcomes: list[Outcome]) -> None:
-        begin = 0
-        for each in batch:
-            own = outcomes[begin : begin + len(each.posts)]
-            begin += len(each.posts)
+        for each, own in _shared(batch, outcomes):
             if own:
                 self._committed(each, own)  # first, so that who is acknowledged may ask at once
             if not each.done.done():  # nobody waits any more, or it has a fault
                 each.done.set_result(own)
+
+
+def _shared(
+    batch: Sequence[Submission], outcomes: list[Outcome]
+) -> Iterator[tuple[Submission, list[Outcome]]]:
+    """Each submission with the outcomes of its own posts."""
+    begin = 0
+    for each in batch:
+        yield each, outcomes[begin : begin + len(each.posts)]
+        begin += len(each.posts)
+
+
+def _is_taken(outcome: Outcome) -> bool:
+    return isinstance(outcome, Journaled)

@@ -9,11 +9,12 @@ must be known at once is how many rows there are, which the header tells.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from api.journal.model import Interval
+from api.journal.storage import Writer
 from decaysketch import Snapshot
 
 __all__ = ["Draft", "Incoming"]
@@ -47,6 +48,8 @@ class Draft:
         size: bytes of all of them.
         check: raises ServiceError if they may be journaled no more, under the catalog that was read
             last.
+        beside: what else the transaction of the posts writes, once they are in it, none of them
+            refused. It may be done again, should that transaction not end well.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Draft:
         rows: int,
         size: int,
         check: Callable[[], None] = lambda: None,
+        beside: Callable[[Writer], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._read = read
         self._sketches: Sequence[Incoming] | None = None
@@ -64,6 +68,7 @@ class Draft:
         self.rows = rows
         self.size = size
         self.check = check
+        self.beside = beside
 
     @classmethod
     def of(cls, *sketches: Incoming, check: Callable[[], None] = lambda: None) -> Self:

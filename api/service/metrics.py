@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from math import nan
 from pathlib import Path
 
 from prometheus_client import (
@@ -37,8 +38,10 @@ from api.settings import Settings
 
 __all__ = [
     "MEDIA_TYPE",
+    "MONITOR_GAUGES",
     "MULTIPROCESS_VARIABLE",
     "QUEUES",
+    "STATES",
     "STREAMS_LABELLED",
     "VERDICTS",
     "Metrics",
@@ -53,6 +56,16 @@ QUEUES = {
     "questions": "Turns at answering that wait for a thread",
     "decays": "Decays of new streams that wait to be computed",
 }
+
+STATES = ("calm", "uncertain", "firing")  # of a monitor, by the number that its gauge shows
+MONITOR_GAUGES = {
+    "state": "Of a monitor: 0 calm, 1 uncertain, 2 firing",
+    "lower": "Lower end of what a monitor watches",
+    "upper": "Upper end of what a monitor watches, with all that sites may hold back",
+    "threshold": "Threshold of a monitor",
+    "silent_sites": "Sites of a monitor that cannot be vouched for",
+}
+_OF_MONITOR = ("stream", "monitor")
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _OTHER = "(other)"
@@ -166,6 +179,21 @@ class Metrics(Observer):
             "of",
         )
         self._live = gauge("live_clients", "Live connections; of all workers.", "livesum")
+        self._events = gauge(
+            "event_clients",
+            "Connections that follow events of monitors; of all workers.",
+            "livesum",
+        )
+        self._monitor = {
+            name: gauge(f"monitor_{name}", f"{text}; of one worker.", "livemax", *_OF_MONITOR)
+            for name, text in MONITOR_GAUGES.items()
+        }
+        self._recalls = counter("monitor_recalls", "Times that sites were asked to post.", "stream")
+        self._webhook_failures = counter(
+            "webhook_failures",
+            "Requests of alerts that failed, and alerts that were given up.",
+            "given_up",
+        )
         self._streams_held = gauge("streams", "Streams.", "livemax")
         self._sources_held = gauge("sources", "Sources, of all streams.", "livemax")
         self._resident_rows = gauge(
@@ -304,6 +332,49 @@ class Metrics(Observer):
     def live(self, change: int) -> None:
         """A live connection was opened (1) or closed (-1)."""
         self._live.inc(change)
+
+    def events(self, change: int) -> None:
+        """A connection that follows events was opened (1) or closed (-1)."""
+        self._events.inc(change)
+
+    # ------------------------------------------------------------------------------- monitors
+
+    def watched(
+        self,
+        stream: str,
+        monitor: str,
+        state: str,
+        bounds: tuple[float | None, float | None, float],
+        silent: int,
+    ) -> None:
+        """A monitor was evaluated. There are no more of them than a setting allows."""
+        lower, upper, threshold = bounds
+        found = {
+            "state": STATES.index(state),
+            "lower": nan if lower is None else lower,
+            "upper": nan if upper is None else upper,
+            "threshold": threshold,
+            "silent_sites": silent,
+        }
+        for name, value in found.items():
+            self._monitor[name].labels(stream, monitor).set(value)
+
+    def unwatched(self, stream: str, monitor: str) -> None:
+        """A monitor is no more, and has no series of its own any longer."""
+        for each in self._monitor.values():
+            if os.environ.get(MULTIPROCESS_VARIABLE):  # in whose files a series is for ever
+                each.labels(stream, monitor).set(nan)
+                continue
+            with suppress(KeyError):
+                each.remove(stream, monitor)
+
+    def recalled(self, stream: str) -> None:
+        """Sites were asked to post."""
+        self._recalls.labels(self._stream(stream)).inc()
+
+    def webhook_failed(self, *, given_up: bool) -> None:
+        """A request failed, or an alert is not tried again."""
+        self._webhook_failures.labels("yes" if given_up else "no").inc()
 
     # --------------------------------------------------------------------------------- scrape
 

@@ -56,3 +56,23 @@ class Observer:
     def turned_away(self, queue: str, of: str) -> None:
         """A request was refused, since as much was under way as may be: of its ``caller``, or of
         ``all``."""
+
+    def watched(
+        self,
+        stream: str,
+        monitor: str,
+        state: str,
+        bounds: tuple[float | None, float | None, float],
+        silent: int,
+    ) -> None:
+        """A monitor was evaluated: its state, its lower and upper end and its threshold, and how
+        many of its sites are silent."""
+
+    def unwatched(self, stream: str, monitor: str) -> None:
+        """A monitor is no more."""
+
+    def recalled(self, stream: str) -> None:
+        """Sites were asked to post, so that a state is known."""
+
+    def webhook_failed(self, *, given_up: bool) -> None:
+        """An alert was not delivered this time, or is not tried again."""

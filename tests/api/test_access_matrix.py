@@ -41,7 +41,13 @@ RULES = {
     "GET /v1/streams/{name}": "read",
     "PUT /v1/streams/{name}": "write",
     "DELETE /v1/streams/{name}": "admin",
+    "GET /v1/streams/{name}/events": "read",
     "GET /v1/streams/{name}/live": "read",
+    "GET /v1/streams/{name}/monitors": "read",
+    "POST /v1/streams/{name}/monitors/reports": "write",
+    "DELETE /v1/streams/{name}/monitors/{monitor}": "admin",
+    "GET /v1/streams/{name}/monitors/{monitor}": "read",
+    "PUT /v1/streams/{name}/monitors/{monitor}": "admin",
     "POST /v1/streams/{name}/observations": "write",
     "GET /v1/streams/{name}/query": "read",
     "POST /v1/streams/{name}/query": "read",
@@ -115,7 +121,9 @@ def request(client: TestClient, route: str, stream: str, headers: dict[str, str]
     path = path.replace(":path}", "}")
     if path.startswith("/v1/keys"):
         path = path.replace("{prefix}", "zzzzzzzz")
-    path = path.replace("{name}", stream).replace("{source}", "s")
+    path = path.replace("{name}", stream).replace("{source}", "s").replace("{monitor}", "m")
+    if path.endswith("/events"):
+        path += "?source="  # refused, once it is let in: the answer does not end
     body = {"streams": [stream], "queries": []} if path == "/v1/query" else {}
     sent = {} if method in ("GET", "DELETE") else {"json": body}
     answer: Response = client.request(method, path, headers=headers, **sent)

@@ -64,6 +64,8 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
     key = {"role": "read", "scope": ["*"]}
     curve = {"decay": {"kind": "none"}, "ages": {"stop": 1}}
     params = {"params": PARAMS.to_dict()}
+    monitor = {"kind": "threshold", "question": "count", "above": 9.0, "decay": "none"}
+    report = {"inc": 1, "seq": 1, "held": {}}
     as_json = {"headers": JSON | headers}
     return [
         ("POST", REVOKE, as_json),
@@ -78,6 +80,9 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("POST", "/v1/keys/zzzzzzzz/rotate", {"json": {}, **as_json}),
         ("DELETE", "/v1/keys/zzzzzzzz", {"headers": headers}),
         ("PUT", "/v1/streams/t", {"json": params, **as_json}),
+        ("PUT", "/v1/streams/s/monitors/m", {"json": monitor, **as_json}),
+        ("POST", "/v1/streams/s/monitors/reports?source=x", {"json": report, **as_json}),
+        ("DELETE", "/v1/streams/s/monitors/m", {"headers": headers}),
         ("DELETE", "/v1/streams/s/sources/pump/intervals?first=0&next=9", {"headers": headers}),
         ("DELETE", "/v1/streams/s", {"headers": headers}),
     ]  # fmt: skip

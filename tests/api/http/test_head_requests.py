@@ -30,11 +30,15 @@ PATHS = {
     "/v1/keys": "/v1/keys",
     "/v1/streams": "/v1/streams",
     "/v1/streams/{name}": "/v1/streams/s",
+    "/v1/streams/{name}/events": "/v1/streams/s/events",
+    "/v1/streams/{name}/monitors": "/v1/streams/s/monitors",
+    "/v1/streams/{name}/monitors/{monitor}": "/v1/streams/s/monitors/m",
     "/v1/streams/{name}/live": f"/v1/streams/s/live?request={QUERY}",
     "/v1/streams/{name}/query": f"/v1/streams/s/query?request={QUERY}",
     "/v1/streams/{name}/sketch": "/v1/streams/s/sketch",
 }
-ENDLESS = "/v1/streams/{name}/live"
+ENDLESS = ["/v1/streams/{name}/events", "/v1/streams/{name}/live"]
+OF_THE_MOMENT = ["/metrics", "/v1/streams/{name}/monitors/{monitor}"]
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def test_every_route_of_get_is_tried(client: TestClient) -> None:
     assert {each.path for each in routes if "GET" in (each.methods or ())} == PATHS.keys()
 
 
-@pytest.mark.parametrize("path", sorted(PATHS.keys() - {ENDLESS, "/metrics"}))
+@pytest.mark.parametrize("path", sorted(PATHS.keys() - {*ENDLESS, *OF_THE_MOMENT}))
 def test_the_head_is_that_of_get(holding: TestClient, path: str) -> None:
     got, head = holding.get(PATHS[path]), holding.head(PATHS[path])
     assert (head.status_code, head.content) == (200, b"")
@@ -67,12 +71,13 @@ def _headers(answer: Any) -> dict[str, str]:
 
 
 def test_an_answer_that_does_not_end_ends_with_its_head(holding: TestClient) -> None:
-    for _ in range(3):
-        head = holding.head(PATHS[ENDLESS])
+    for path in ENDLESS * 3:
+        head = holding.head(PATHS[path])
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"].startswith("text/event-stream")
     app: Any = holding.app
-    assert app.state.live_clients == 0  # every place was given back
+    assert app.state.live_places.taken == 0  # every place was given back
+    assert app.state.event_places.taken == 0
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ JSON_ROUTES = [
     ("POST", "/v1/keys"),
     ("POST", "/v1/keys/zzzzzzzz/rotate"),
     ("PUT", "/v1/streams/s"),
+    ("PUT", "/v1/streams/s/monitors/m"),
+    ("POST", "/v1/streams/s/monitors/reports?source=a"),
 ]
 MEDIA = ["application/json", "application/problem+json", "application/octet-stream",
          "application/x-ndjson"]  # fmt: skip

@@ -137,6 +137,9 @@ def test_one_restores_into_the_other(filled: Database, kind: str, tmp_path: Path
         "ledger": 1,
         "revocations": 1,
         "access_keys": 1,
+        "monitors": 0,
+        "monitor_accounts": 0,
+        "monitor_outbox": 0,
     }
     assert restore(path, url_of(target)) == written
     before, after = with_storage(filled, content), with_storage(target, content)

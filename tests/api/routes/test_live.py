@@ -18,7 +18,7 @@ from service import LOCAL, NOW, OCTETS, PARAMS, build, problem
 
 from api.access.keys import Role, mint
 from api.app import create_app
-from api.routes import live
+from api.http import server_sent
 from api.service import clock
 from api.settings import Settings
 
@@ -239,7 +239,7 @@ def test_who_has_the_answers_is_not_sent_them_again(play: Callable[..., None]) -
 def test_comments_show_that_it_lives(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_BEAT_S", 0.05)
+    monkeypatch.setattr(server_sent, "BEAT_S", 0.05)
 
     async def scene(app: FastAPI, client: httpx2.AsyncClient) -> None:
         async with listening(app, asked(SUM), interval_s=3600) as listener:
@@ -260,7 +260,7 @@ def test_it_ends_when_the_server_stops(play: Callable[..., None]) -> None:
 
 
 def test_it_ends_after_a_while(play: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_LIFETIME_S", 0.3)
+    monkeypatch.setattr(server_sent, "LIFETIME_S", 0.3)
 
     async def scene(app: FastAPI, client: httpx2.AsyncClient) -> None:
         async with listening(app, asked(SUM)) as listener:
@@ -297,12 +297,12 @@ def test_places_are_bounded_and_given_back(play: Callable[..., None]) -> None:
             refused = await client.get(LIVE, params={"request": asked(SUM)})
             problem(refused, 429)
             assert refused.headers["retry-after"] == "3"
-            assert app.state.live_clients == 2
-        assert app.state.live_clients == 0
+            assert app.state.live_places.taken == 2
+        assert app.state.live_places.taken == 0
         for _ in range(3):
             bad = await client.get(LIVE, params={"request": asked(SUM | {"now": 1.5})})
             problem(bad, 422, "invalid-request")
-        assert app.state.live_clients == 0
+        assert app.state.live_places.taken == 0
         async with listening(app, asked(SUM)) as third:
             assert await third.event() is not None
 
@@ -312,17 +312,17 @@ def test_places_are_bounded_and_given_back(play: Callable[..., None]) -> None:
 def test_a_client_that_does_not_read_is_left(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_READER_S", 0.1)
+    monkeypatch.setattr(server_sent, "READER_S", 0.1)
 
     async def scene(app: FastAPI, client: httpx2.AsyncClient) -> None:
         async with listening(app, asked(SUM)) as listener:
             listener.reads.clear()
-            assert app.state.live_clients == 0
+            assert app.state.live_places.taken == 0
             await listener.started
-            assert app.state.live_clients == 1
+            assert app.state.live_places.taken == 1
             async with asyncio.timeout(5):
                 await listener.ended.wait()
-            assert app.state.live_clients == 0
+            assert app.state.live_places.taken == 0
             assert listener.blocks.empty()
 
     play(scene)
@@ -410,7 +410,7 @@ def test_one_key_has_a_quarter_of_the_places(data: Path) -> None:
                 assert "2 live connections of this key" in problem(refused, 429)["detail"]
                 async with listening(app, asked(SUM), authorization=modest) as third:
                     assert await third.event() is not None
-            assert not app.state.live_clients_of
+            assert not app.state.live_places.taken_by
             async with listening(app, asked(SUM), authorization=greedy) as again:
                 assert await again.event() is not None
 

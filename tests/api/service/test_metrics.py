@@ -55,6 +55,12 @@ def test_what_is_told_is_counted() -> None:
     counted.live(1)
     counted.live(1)
     counted.live(-1)
+    counted.events(1)
+    counted.watched("s", "m", "firing", (4.5, None, 5.0), 3)
+    counted.recalled("s")
+    counted.webhook_failed(given_up=False)
+    counted.watched("s", "gone", "calm", (1.0, 2.0, 5.0), 0)
+    counted.unwatched("s", "gone")
     expected = {
         ("decaysketch_http_requests_total", "GET", "/v1/streams/{name}", "200"): 2,
         ("decaysketch_http_requests_total", "(other)", "(other)", "404"): 1,
@@ -88,6 +94,13 @@ def test_what_is_told_is_counted() -> None:
         ("decaysketch_queries_total", "sum", "yes"): 1,
         ("decaysketch_query_seconds_count", "sum"): 1,
         ("decaysketch_live_clients",): 1,
+        ("decaysketch_event_clients",): 1,
+        ("decaysketch_monitor_state", "s", "m"): 2,
+        ("decaysketch_monitor_lower", "s", "m"): 4.5,
+        ("decaysketch_monitor_threshold", "s", "m"): 5,
+        ("decaysketch_monitor_silent_sites", "s", "m"): 3,
+        ("decaysketch_monitor_recalls_total", "s"): 1,
+        ("decaysketch_webhook_failures_total", "no"): 1,
     }
     found = scraped(counted)
     assert {key: found.get(key) for key in expected} == expected

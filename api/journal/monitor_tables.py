@@ -1,0 +1,78 @@
+"""The tables of monitors, beside those of the journal: what is watched, what each site may hold
+unposted, and what is still to be told.
+
+They are in every database from its next opening on; one of a release before has none, and is made
+no other database by them: the version of the tables stays, and a release before reads what it did.
+What belongs to a stream or a monitor goes with it, whichever release deletes it.
+
+Times are microseconds since 1970 UTC.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from api.journal import tables
+
+__all__ = ["accounts", "metadata", "monitors", "outbox", "prepare"]
+
+metadata = sa.MetaData(naming_convention=tables.metadata.naming_convention)
+
+_Key = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+monitors = sa.Table(
+    "monitors",
+    metadata,
+    sa.Column("id", _Key, sa.Identity(always=False), primary_key=True),
+    sa.Column(
+        "stream_id",
+        _Key,
+        sa.ForeignKey(tables.streams.c.id, ondelete="CASCADE"),
+        nullable=False,
+    ),
+    sa.Column("name", _Text, nullable=False),
+    sa.Column("spec", sa.Text, nullable=False),  # as JSON
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),  # of what follows: one writer wins
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("since_us", sa.BigInteger, nullable=False),
+    sa.Column("alert", sa.Text, nullable=False),  # as JSON: its phase, and since when
+    sa.Column("sequence", sa.BigInteger, nullable=False),  # of what was told
+    sa.UniqueConstraint("stream_id", "name"),
+    sqlite_autoincrement=True,  # an id is never used twice
+)
+
+accounts = sa.Table(
+    "monitor_accounts",
+    metadata,
+    sa.Column(
+        "monitor_id",
+        _Key,
+        sa.ForeignKey(monitors.c.id, ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("source", _Text, primary_key=True),
+    sa.Column("account", sa.Text, nullable=False),  # as JSON
+)
+
+outbox = sa.Table(
+    "monitor_outbox",
+    metadata,
+    sa.Column("id", _Key, sa.Identity(always=False), primary_key=True),
+    sa.Column("alert", _Text, nullable=False),  # names its monitor, never another one
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("attempts", sa.BigInteger, nullable=False),
+    sa.Column("next_us", sa.BigInteger, nullable=False),  # not to be tried before
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.UniqueConstraint("alert", "sequence"),
+    sqlite_autoincrement=True,
+)
+
+
+def prepare(connection: sa.Connection) -> None:
+    """Create those that are not there, in a writing transaction that nobody else is in."""
+    metadata.create_all(connection)

@@ -1,0 +1,75 @@
+"""What is told of an alert: the JSON that Alertmanager gives to webhooks (version 4), so that what
+takes that takes this; with two members more, ``id`` and ``sequence``, by which copies are known."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from decaysketch.monitor import Alert, State
+
+__all__ = ["message"]
+
+_NEVER = "0001-01-01T00:00:00Z"  # how Alertmanager says that an alert has not ended
+
+
+def message(
+    identity: str,
+    sequence: int,
+    stream: str,
+    monitor: str,
+    before: Alert,
+    after: Alert,
+    state: State,
+) -> bytes:
+    """The body of a webhook.
+
+    Args:
+        identity: names the alert, never another one.
+        sequence: number of this message of it.
+        before, after: the alert; it fires in one of them.
+        state: of the monitor.
+    """
+    firing = after.phase == "firing"
+    status = "firing" if firing else "resolved"
+    labels = {"alertname": monitor, "stream": stream}
+    said: dict[str, Any] = state.to_dict()
+    annotations = {
+        "summary": f"{monitor} of stream {stream}: {status}",
+        **{
+            name: str(said[name])
+            for name in ("value", "lower", "upper", "threshold")
+            if said[name] is not None
+        },
+    }
+    alert = {
+        "status": status,
+        "labels": labels,
+        "annotations": annotations,
+        "startsAt": _utc(after.since if firing else before.since),
+        "endsAt": _NEVER if firing else _utc(after.since),
+        "generatorURL": "",
+        "fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],
+    }
+    return json.dumps(
+        {
+            "version": "4",
+            "groupKey": f"{stream}/{monitor}",
+            "truncatedAlerts": 0,
+            "status": status,
+            "receiver": "decaysketch",
+            "groupLabels": labels,
+            "commonLabels": labels,
+            "commonAnnotations": annotations,
+            "externalURL": "",
+            "alerts": [alert],
+            "id": identity,
+            "sequence": sequence,
+        }
+    ).encode()
+
+
+def _utc(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,193 @@
+"""Rows of monitors and of the accounts of their sites, and the transactions that change them.
+
+Grants are rows: they are read, made and written in the transaction of the post that reported, which
+holds the head of the journal from its first statement on, so that no two are made from the same
+charges. A post that is refused grants nothing, and a crash before the commit leaves nothing that a
+site was told of. A restart of the server loses none, and therefore changes no epoch.
+
+An *epoch* is the time of its beginning in microseconds since 1970, so that none is used twice: not
+after a redefinition, not by a monitor of the same name that is made anew, and not after a backup
+was restored, when grants may be lost and every monitor begins a new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from api.errors import TooManyMonitorsError, UnknownStreamError
+from api.journal import tables
+from api.journal.monitor_tables import accounts as _accounts
+from api.journal.monitor_tables import monitors as _monitors
+from api.journal.storage import Reader, Writer
+from decaysketch.monitor import Account, Alert
+
+__all__ = [
+    "MonitorRow",
+    "accounts_of",
+    "define",
+    "every",
+    "move",
+    "of_stream",
+    "put_account",
+    "remove",
+]
+
+_m, _a = _monitors.c, _accounts.c
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorRow:
+    """A monitor, as it was defined, and what was said of it last.
+
+    Attributes:
+        spec: ``Spec.to_dict()``.
+        epoch: of its grants.
+        version: another one whenever what follows is written.
+        state: "calm", "firing" or "uncertain".
+        since_us: since when it is so.
+        alert: where its alert stands.
+        sequence: of the last that was told of it.
+    """
+
+    id: int
+    stream_id: int
+    name: str
+    spec: Mapping[str, Any]
+    epoch: int
+    version: int
+    state: str
+    since_us: int
+    alert: Alert
+    sequence: int
+
+
+def _row(found: Any) -> MonitorRow:
+    return MonitorRow(
+        found.id,
+        found.stream_id,
+        found.name,
+        json.loads(found.spec),
+        found.epoch,
+        found.version,
+        found.state,
+        found.since_us,
+        Alert.from_dict(json.loads(found.alert)),
+        found.sequence,
+    )
+
+
+async def every(rx: Reader) -> list[MonitorRow]:
+    """All monitors, in order of stream and name."""
+    found = await rx.select(sa.select(_monitors).order_by(_m.stream_id, _m.name))
+    return [_row(each) for each in found]
+
+
+async def of_stream(rx: Reader, stream_id: int) -> list[MonitorRow]:
+    """Those of one stream, in order of name."""
+    chosen = sa.select(_monitors).where(_m.stream_id == stream_id).order_by(_m.name)
+    return [_row(each) for each in await rx.select(chosen)]
+
+
+async def accounts_of(rx: Reader, monitors: Collection[int]) -> dict[int, dict[str, Account]]:
+    """Accounts of the sites of these monitors: by the id of the monitor, by source."""
+    found: dict[int, dict[str, Account]] = {number: {} for number in monitors}
+    for number in found:
+        for row in await rx.select(sa.select(_a.source, _a.account).where(_a.monitor_id == number)):
+            found[number][row.source] = Account.from_dict(json.loads(row.account))
+    return found
+
+
+async def put_account(tx: Writer, monitor: int, source: str, account: Account) -> None:
+    """Insert the account of a site, or replace it."""
+    text = json.dumps(account.to_dict())
+    mine = sa.and_(_a.monitor_id == monitor, _a.source == source)
+    if not await tx.execute(_accounts.update().where(mine).values(account=text)):
+        await tx.execute(_accounts.insert().values(monitor_id=monitor, source=source, account=text))
+
+
+async def define(
+    tx: Writer,
+    stream: tuple[int, str],
+    name: str,
+    spec: Mapping[str, Any],
+    *,
+    now_us: int,
+    of_stream: int,
+    in_all: int,
+) -> tuple[MonitorRow, bool]:
+    """Add a monitor, or redefine the one of this name; the same spec again changes nothing.
+
+    Args:
+        stream: its id and name.
+        spec: as JSON, checked.
+        of_stream, in_all: as many monitors may there be.
+
+    Returns:
+        The monitor, and whether it is new.
+
+    Raises:
+        TooManyMonitorsError: there are as many.
+        UnknownStreamError: the stream was deleted since.
+    """
+    await tx.lock_head()
+    if not await tx.select(sa.select(tables.streams.c.id).where(tables.streams.c.id == stream[0])):
+        raise UnknownStreamError(stream[1])
+    mine = sa.and_(_m.stream_id == stream[0], _m.name == name)
+    found = await tx.select(sa.select(_monitors).where(mine))
+    said: dict[str, Any] = {
+        "spec": json.dumps(spec, sort_keys=True),
+        "state": "uncertain",
+        "since_us": now_us,
+    }
+    if not found:
+        count = sa.select(sa.func.count()).select_from(_monitors)
+        for where, most, here in (
+            (f"stream {stream[1]!r} has", of_stream, count.where(_m.stream_id == stream[0])),
+            ("there are", in_all, count),
+        ):
+            (there,) = (await tx.select(here))[0]
+            if there >= most:
+                raise TooManyMonitorsError(where, there, most)
+        alert = json.dumps(Alert("inactive", now_us / 1e6).to_dict())
+        beginning = {"epoch": now_us, "version": 0, "alert": alert, "sequence": 0}
+        of_it = {"stream_id": stream[0], "name": name}
+        await tx.execute(_monitors.insert().values(**of_it, **beginning, **said))
+    elif found[0].spec != said["spec"]:
+        # The alert goes on: what fires under the new spec was not told to be over.
+        changed = {"epoch": max(found[0].epoch + 1, now_us), "version": found[0].version + 1}
+        await tx.execute(_monitors.update().where(mine).values(**said, **changed))
+    (row,) = await tx.select(sa.select(_monitors).where(mine))
+    return _row(row), not found
+
+
+async def remove(tx: Writer, stream_id: int, name: str) -> bool:
+    """Delete a monitor and the accounts of its sites; False if there is none."""
+    await tx.lock_head()
+    mine = sa.and_(_m.stream_id == stream_id, _m.name == name)
+    return bool(await tx.execute(_monitors.delete().where(mine)))
+
+
+async def move(
+    tx: Writer, row: MonitorRow, *, state: str, since_us: int, alert: Alert, sequence: int
+) -> bool:
+    """Say something else of a monitor; False if somebody else has, since it was read, or if it was
+    defined anew."""
+    await tx.lock_head()
+    it = sa.and_(_m.id == row.id, _m.version == row.version)
+    changed = (
+        _monitors.update()
+        .where(it)
+        .values(
+            state=state,
+            since_us=since_us,
+            alert=json.dumps(alert.to_dict()),
+            sequence=sequence,
+            version=row.version + 1,
+        )
+    )
+    return bool(await tx.execute(changed))

@@ -1,0 +1,190 @@
+"""Where an alert may be sent, and one request to there.
+
+An address of a webhook is given by who defines a monitor, and the request is made by this server,
+which may reach what they may not. So
+
+- it goes to origins that the operator has listed, and there are none unless he has;
+- the name is resolved here, every address of it is looked at, and the connection is made to the
+  very address that was: what the name says a moment later does not matter;
+- private, local and reserved addresses are refused but for networks that the operator has listed;
+- a redirect is a failure, nothing is read of an answer but its first line, and that of few bytes;
+- all of it, from the name to the answer, has ``TIMEOUT_S``.
+
+What is sent is signed: ``Decaysketch-Signature: t=<seconds since 1970>,v1=<hex>``, HMAC-SHA256 of
+``<seconds>.<body>`` under the secret of the settings. Who receives it compares, and refuses what is
+older than a few minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+from urllib.parse import urlsplit
+
+from api.origins import Origin
+from api.settings import Settings
+
+__all__ = ["TIMEOUT_S", "WebhookError", "Webhooks", "is_public", "signed"]
+
+TIMEOUT_S = 10.0
+
+_LINE_BYTES = 1024
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: |\r)")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class WebhookError(Exception):
+    """An alert may not be sent there, or could not be; says why in words for an operator."""
+
+
+@dataclass(frozen=True)
+class Webhooks:
+    """What the operator allows.
+
+    Args:
+        origins: where alerts may be sent.
+        networks: of addresses that are not public and may be reached all the same.
+        secret: signs what is sent.
+    """
+
+    origins: frozenset[Origin] = frozenset()
+    networks: Sequence[Network] = ()
+    secret: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """As the settings say, which have been checked."""
+        return cls(
+            frozenset(map(Origin.of, settings.webhook_origins.split())),
+            [ipaddress.ip_network(each) for each in settings.webhook_networks.split()],
+            settings.webhook_secret.encode(),
+        )
+
+    def check(self, url: str) -> Origin:
+        """The origin of a URL to which alerts may be sent.
+
+        Raises:
+            ValueError: it cannot be read, or is not allowed.
+        """
+        origin = Origin.of(url)
+        if origin not in self.origins:
+            raise ValueError(
+                f"is of {origin}, to which this server sends nothing; its operator lists those "
+                "that it may (webhook_origins)"
+            )
+        return origin
+
+    async def send(self, url: str, body: bytes, now_s: int) -> None:
+        """Send an alert; on return it was answered with success (2xx).
+
+        Args:
+            url: where to.
+            body: JSON.
+            now_s: the time, which is signed with it.
+
+        Raises:
+            WebhookError: it may not be sent there, or was not answered so in time.
+        """
+        try:
+            origin = self.check(url)
+        except ValueError as error:
+            raise WebhookError(f"the address {error}") from None
+        head = _head(url, origin, body, signed(self.secret, body, now_s))
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                status = await self._exchange(origin, head + body)
+        except TimeoutError:
+            raise WebhookError(f"no answer within {TIMEOUT_S:g} s") from None
+        except (
+            OSError,
+            ValueError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ) as error:
+            raise WebhookError(f"{type(error).__name__}: {error}"[:200]) from None
+        if not 200 <= status < 300:
+            raise WebhookError(f"answered with {status}")
+
+    async def _exchange(self, origin: Origin, request: bytes) -> int:
+        address = await self._resolved(origin)
+        reader, writer = await asyncio.open_connection(
+            str(address),
+            origin.port,
+            limit=_LINE_BYTES,
+            ssl=ssl.create_default_context() if origin.scheme == "https" else None,
+            server_hostname=origin.host if origin.scheme == "https" else None,
+        )
+        try:
+            writer.write(request)
+            await writer.drain()
+            line = await reader.readuntil(b"\n")
+        finally:
+            writer.transport.abort()
+        found = _STATUS.match(line)
+        if found is None:
+            raise WebhookError("answered with what is not HTTP")
+        return int(found[1])
+
+    async def _resolved(self, origin: Origin) -> Address:
+        """An address of the origin that may be reached; the connection is made to this one."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+        addresses = [ipaddress.ip_address(each[4][0]) for each in found]
+        refused = [each for each in addresses if not self.reaches(each)]
+        if refused or not addresses:  # all of them: which of them is asked is no matter of luck
+            raise WebhookError(
+                f"{origin.host} is {', '.join(map(str, refused)) or 'nowhere'}, not public; the "
+                "operator of this server lists what may be reached all the same (webhook_networks)"
+            )
+        return addresses[0]
+
+    def reaches(self, address: Address) -> bool:
+        """Whether a connection may be made to an address."""
+        return is_public(address) or any(address in network for network in self.networks)
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the whole internet, and so is the one that it stands for."""
+    if not address.is_global or address.is_multicast or address.is_reserved:
+        return False
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = [address.ipv4_mapped, address.sixtofour]
+        if address.teredo is not None:
+            inner.append(address.teredo[1])
+        if address in _NAT64:
+            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+        return all(each is None or is_public(each) for each in inner)
+    return True
+
+
+def signed(secret: bytes, body: bytes, now_s: int) -> str:
+    """What the header of the signature says."""
+    digest = hmac.new(secret, b"%d." % now_s + body, hashlib.sha256).hexdigest()
+    return f"t={now_s},v1={digest}"
+
+
+def _head(url: str, origin: Origin, body: bytes, signature: str) -> bytes:
+    parts = urlsplit(url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    host = str(origin).partition("://")[2]
+    lines = [
+        f"POST {target} HTTP/1.1",
+        f"Host: {host}",
+        "User-Agent: decaysketch",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        f"Decaysketch-Signature: {signature}",
+        "Connection: close",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("ascii")

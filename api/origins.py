@@ -1,0 +1,48 @@
+"""Scheme, name and port of a URL: what a list of receivers is a list of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import urlsplit
+
+__all__ = ["LONGEST_URL", "Origin"]
+
+LONGEST_URL = 2000
+
+_PORTS = {"http": 80, "https": 443}
+_PRINTABLE = re.compile(r"[\x21-\x7e]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Scheme, name and port of a receiver."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """The origin of a URL.
+
+        Raises:
+            ValueError: it is none of http or https, or has a part that none of these has here: a
+                user, a fragment, a character that is no printable one of ASCII.
+        """
+        if len(url) > LONGEST_URL:
+            raise ValueError(f"has {len(url)} characters; expected at most {LONGEST_URL}")
+        if _PRINTABLE.fullmatch(url) is None:
+            raise ValueError("has characters beyond the printable ones of ASCII")
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ValueError("is none of https://HOST/... and http://HOST/...")
+        if "@" in parts.netloc or "#" in url or "\\" in url:
+            raise ValueError("has a user, a fragment or a backslash; expected none")
+        return cls(parts.scheme, parts.hostname.rstrip("."), parts.port or _PORTS[parts.scheme])
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}"

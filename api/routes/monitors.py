@@ -1,0 +1,372 @@
+"""Monitors of a stream: defining and watching them, reports of sites, and events for both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from api import schemas
+from api.access.keys import Caller
+from api.errors import UnknownStreamError
+from api.http import server_sent
+from api.http.guard import Reads, administers, reads, writes
+from api.http.json_body import JsonRoute, not_json
+from api.http.problems import answer_to, problems
+from api.http.refusals import UnauthenticatedError
+from api.http.server_sent import EventResponse, Places, event
+from api.monitors.engine import Monitors, Watched, definition, summary
+from api.monitors.mailboxes import Mailbox
+from api.routes.common import TheQuestions, TheStream, json_only
+from api.service.streams import Stream
+from decaysketch.monitor import Report
+
+__all__ = ["router"]
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    app.state.event_places = Places(app.state.settings.event_clients, app.state.metrics.events)
+    yield
+
+
+router = APIRouter(route_class=JsonRoute, tags=["monitors"], lifespan=_lifespan)
+
+_CHECK_S = 1.0  # whether who follows events still may, and the server still serves
+
+_BODY = {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}
+
+MonitorName = Annotated[
+    str,
+    Path(
+        pattern=schemas.STREAM,
+        description="As names of streams are.",
+        examples=["too-many"],
+    ),
+]
+
+
+class SiteState(BaseModel):
+    """What is known of one site of a monitor."""
+
+    source: str
+    silent: bool = Field(description="Nothing is known of it now, and it cannot be vouched for.")
+    lease_until: float | None = Field(description="End of its lease, in seconds since 1970.")
+    allowance: float = Field(description="What it may hold unposted, at most.")
+    last_report: float | None = Field(description="In seconds since 1970.")
+
+
+class AlertState(BaseModel):
+    """Where an alert stands."""
+
+    phase: Literal["inactive", "pending", "firing"]
+    since: float = Field(description="In seconds since 1970.")
+    cleared: float | None = Field(
+        description="Of one that fires: since when the condition is gone; null while it is not."
+    )
+
+
+class ExpectedPosts(BaseModel):
+    """What a monitor costs in reports, in one lifetime of its decay. Null: without bound."""
+
+    lifetime_s: float
+    near: float | None = Field(description="Posts, while the aggregate is near the threshold.")
+    renewals: float | None = Field(description="Reports that only keep leases, at most.")
+    without: float | None = Field(description="Posts if every row were posted at once.")
+
+
+class MonitorState(BaseModel):
+    """A monitor, and what can be said of it."""
+
+    monitor: str
+    spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
+    epoch: int = Field(description="Of its grants; another one when it is defined anew.")
+    state: Literal["calm", "firing", "uncertain"]
+    reason: str | None = Field(
+        description="Why it is uncertain: `silent` sites, the `allowances` of sites, or the error "
+        "of the `sketch`; null of others, and while nothing was found out."
+    )
+    since: float = Field(description="Since when it is so, in seconds since 1970.")
+    alert: AlertState
+    value: float | None = Field(description="The estimate, of what was posted.")
+    lower: float | None = Field(description="It is no less, with all that sites hold back.")
+    upper: float | None = Field(description="It is no more, with all that sites hold back.")
+    threshold: float
+    pending_at_most: float = Field(description="What all sites may hold unposted together.")
+    silent: list[str] = Field(description="Sites that nothing is known of now.")
+    sites: list[SiteState]
+    expected: ExpectedPosts
+
+
+class MonitorList(BaseModel):
+    """The monitors of a stream, in order of name."""
+
+    monitors: list[MonitorState]
+
+
+async def _monitors(request: Request) -> Monitors:
+    monitors: Monitors = request.app.state.monitors
+    return monitors
+
+
+TheMonitors = Annotated[Monitors, Depends(_monitors)]
+
+
+async def _asked(request: Request) -> Any:
+    """What the JSON body says; the library reads it."""
+    if not await request.body():
+        raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
+    try:
+        return await request.json()
+    except json.JSONDecodeError as error:
+        raise not_json(error) from None
+
+
+@router.put(
+    "/v1/streams/{name}/monitors/{monitor}",
+    summary="Define a monitor",
+    dependencies=[Depends(administers), Depends(json_only)],
+    response_model=MonitorState,
+    response_description="The same monitor is there already, or it was defined anew.",
+    responses={
+        201: {"description": "It is new.", "model": MonitorState},
+        **problems(
+            s404="No such stream.",
+            s409="There are as many monitors as there may be.",
+            s413="The body is too long.",
+            s415="The body is not JSON.",
+            s422="A field is unknown, missing or outside its domain, the family of the stream "
+            "cannot answer it with the promise, or the webhook is not allowed.",
+            s429="The caller has as many questions under way as it may, or all have.",
+            s503="The journal is out of reach; it may or may not have happened.",
+        ),
+    },
+    openapi_extra={"requestBody": _BODY | {"description": "`Threshold(...).to_dict()`."}},
+)
+async def put_monitor(
+    stream: TheStream,
+    monitor: MonitorName,
+    form: Annotated[Any, Depends(_asked)],
+    monitors: TheMonitors,
+    questions: TheQuestions,
+    response: Response,
+) -> MonitorState:
+    """The same spec again changes nothing. Another one begins a new epoch: its state is uncertain
+    until every site has reported under it; an alert that fires goes on until the new spec ends
+    it."""
+    with questions() as compute:
+        spec = await compute(monitors.read_spec, stream, form)
+    watched, new = await monitors.define(stream, monitor, spec)
+    response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
+    return _state_of(monitors, watched)
+
+
+@router.get(
+    "/v1/streams/{name}/monitors/{monitor}",
+    summary="The state of a monitor",
+    dependencies=[Depends(reads)],
+    response_model=MonitorState,
+    responses=problems(
+        s404="No such stream, or no such monitor.",
+        s422="A name is outside its domain.",
+        s503="The journal is out of reach.",
+    ),
+)
+async def get_monitor(
+    stream: TheStream, monitor: MonitorName, monitors: TheMonitors
+) -> MonitorState:
+    """As it was found out last, at most about a second ago."""
+    return _state_of(monitors, await monitors.find(stream, monitor))
+
+
+@router.get(
+    "/v1/streams/{name}/monitors",
+    summary="List the monitors",
+    dependencies=[Depends(reads)],
+    response_model=MonitorList,
+    responses=problems(
+        s404="No such stream.",
+        s422="The name is outside its domain.",
+        s503="The journal is out of reach.",
+    ),
+)
+async def list_monitors(stream: TheStream, monitors: TheMonitors) -> MonitorList:
+    """Each with its state."""
+    found = monitors.of_stream(stream)
+    return MonitorList(monitors=[_state_of(monitors, each) for each in found])
+
+
+@router.delete(
+    "/v1/streams/{name}/monitors/{monitor}",
+    summary="Delete a monitor",
+    dependencies=[Depends(administers)],
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(
+        s404="No such stream, or no such monitor.",
+        s422="A name is outside its domain.",
+        s503="The journal is out of reach; it may or may not have happened.",
+    ),
+)
+async def delete_monitor(stream: TheStream, monitor: MonitorName, monitors: TheMonitors) -> None:
+    """Its sites learn so from their next report, or as an event. Nothing is told of its alert."""
+    await monitors.remove(stream, monitor)
+
+
+@router.post(
+    "/v1/streams/{name}/monitors/reports",
+    summary="Report without a post",
+    dependencies=[Depends(writes), Depends(json_only)],
+    response_model=schemas.Granted,
+    response_description="What the site may hold unposted from now on.",
+    responses=problems(
+        s403="The source was revoked.",
+        s404="No such stream.",
+        s413="The body is too long.",
+        s415="The body is not JSON.",
+        s422="A field is unknown, missing or outside its domain.",
+        s503="The journal is out of reach; report again.",
+    ),
+    openapi_extra={
+        "requestBody": _BODY
+        | {"description": '`{"inc": 1, "seq": 2, "held": {"too-many": [epoch, serial]}}`'}
+    },
+)
+async def post_report(
+    stream: TheStream,
+    source: schemas.SourceKey,
+    form: Annotated[Any, Depends(_asked)],
+    monitors: TheMonitors,
+) -> Response:
+    """For a site that has nothing to post: keeps its leases, and confirms smaller allowances, of
+    all monitors of the stream at once."""
+    answer = await monitors.report(stream, source, Report.from_dict(form))
+    granted = schemas.Granted.model_validate(answer.to_dict())
+    return Response(granted.model_dump_json(), media_type="application/json")
+
+
+async def _place(request: Request, caller: Reads) -> AsyncIterator[None]:
+    """One of the places for who follows events, until the response has ended."""
+    with request.app.state.event_places.place(caller.prefix):
+        yield
+
+
+@router.get(
+    "/v1/streams/{name}/events",
+    summary="Follow the monitors",
+    dependencies=[Depends(_place)],
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Server-sent events. To a site (`source`): `define` with `monitor`, "
+            "`epoch` and `spec`, `recall` (post now) and `gone`; to others: `state` and `gone`; to "
+            "both `problem`, why there are no more.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        **problems(
+            s403="The key may not read the stream.",
+            s404="No such stream.",
+            s422="The name or the source is outside its domain.",
+            s429="As many such connections are open as there may be, or as one key may have.",
+        ),
+    },
+)
+async def get_events(
+    stream: TheStream,
+    request: Request,
+    caller: Reads,
+    monitors: TheMonitors,
+    source: Annotated[
+        str | None, Query(pattern=schemas.SOURCE, description="The site that follows.")
+    ] = None,
+) -> Response:
+    """What is so now, then what changes. An event may be lost; a site that never hears one learns
+    the same from the answers to its reports."""
+    return EventResponse(_events(stream, request, caller, monitors, source))
+
+
+async def _events(
+    stream: Stream, request: Request, caller: Caller, monitors: Monitors, source: str | None
+) -> AsyncIterator[str]:
+    app = request.app
+    clock = asyncio.get_running_loop().time
+    end, beat = clock() + server_sent.LIFETIME_S, clock() + server_sent.BEAT_S
+    with monitors.mailboxes.opened(stream.id, source) as mailbox:
+        yield server_sent.RETRY
+        for watched in monitors.of_stream(stream):
+            _put_present(mailbox, watched)
+        while clock() < end and not app.state.closing.is_set():
+            for kind, data in mailbox.take():
+                beat = clock() + server_sent.BEAT_S
+                yield event(kind, data)
+            if clock() >= beat:
+                beat = clock() + server_sent.BEAT_S
+                yield server_sent.COMMENT
+            await mailbox.wait(_CHECK_S)
+            try:
+                if not await app.state.keys.still(caller, stream.name):
+                    raise UnauthenticatedError
+                if app.state.aggregator.stream_by_id(stream.id) is None:
+                    raise UnknownStreamError(stream.name)
+            except server_sent.REASONS_TO_END as error:
+                yield event("problem", bytes(answer_to(error).body))
+                return
+
+
+def _put_present(mailbox: Mailbox, watched: Watched) -> None:
+    """What is so as a connection begins."""
+    row, sites = watched.row, watched.monitor.spec.sites
+    if mailbox.source is None:
+        mailbox.put("state", row.name, summary(watched))
+    elif sites is None or mailbox.source in sites:
+        mailbox.put("define", row.name, definition(row))
+
+
+def _state_of(monitors: Monitors, watched: Watched) -> MonitorState:
+    row, state = watched.row, watched.state
+    spec = watched.monitor.spec
+    silent = set(watched.accounts) if state is None else set(state.silent)
+    expected = monitors.expected(watched)
+    return MonitorState(
+        monitor=row.name,
+        spec=dict(row.spec),
+        epoch=row.epoch,
+        state="uncertain" if state is None else state.verdict,
+        reason=None if state is None else state.reason,
+        since=row.since_us / 1e6,
+        alert=AlertState(**row.alert.to_dict()),
+        value=None if state is None else state.value,
+        lower=None if state is None else state.lower,
+        upper=None if state is None else state.upper,
+        threshold=spec.aim.line if state is None else state.threshold,
+        pending_at_most=0.0 if state is None else state.pending_at_most,
+        silent=sorted(silent),
+        sites=[
+            SiteState(
+                source=source,
+                silent=source in silent,
+                lease_until=account.until or None,
+                allowance=account.charge if account.epoch == row.epoch else 0.0,
+                last_report=account.last or None,
+            )
+            for source, account in sorted(watched.accounts.items())
+        ],
+        expected=ExpectedPosts(
+            lifetime_s=watched.monitor.lifetime_s,
+            near=_bounded(expected.near),
+            renewals=_bounded(expected.renewals),
+            without=_bounded(expected.without),
+        ),
+    )
+
+
+def _bounded(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,242 @@
+"""Monitors over a database: grants in the transaction of the post, states, alerts told once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from databases import Database, new_database
+from service import NOW, PARAMS, build
+
+from api.errors import IntervalConflictError, TooManyMonitorsError
+from api.journal.model import Interval
+from api.journal.sql import SqlStorage
+from api.monitors import store
+from api.monitors.engine import Monitors, Reporting
+from api.monitors.outbox import Outbox
+from api.monitors.webhooks import Webhooks
+from api.origins import Origin
+from api.service.aggregator import Aggregator, Limits
+from api.service.drafts import Draft, Incoming
+from api.service.threads import Threads
+from api.settings import Settings
+from decaysketch.families import recipe_of
+from decaysketch.monitor import Held, Report, State
+
+pytestmark = pytest.mark.anyio
+
+HOOK = "https://ops.example/hook"
+SPEC: dict[str, Any] = {
+    "kind": "threshold",
+    "question": "count",
+    "above": 700.0,
+    "within": 0.1,
+    "decay": {"kind": "none"},
+    "webhook": HOOK,
+}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Replica:
+    """One process over the database, without tasks of its own; time is the test's."""
+
+    aggregator: Aggregator
+    monitors: Monitors
+    outbox: Outbox
+    sent: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def stream(self) -> Any:
+        return self.aggregator.stream("s")
+
+    async def post(
+        self, report: Report, seed: int = 1, source: str = "a", interval: Interval | None = None
+    ) -> Reporting:
+        sketch = build(seed, first_id=10_000 * seed)
+        reporting = self.monitors.reporting(self.stream, source, report, len(sketch))
+        incoming = Incoming(sketch.to_bytes(), sketch.snapshot(), interval)
+        draft = Draft(lambda: [incoming], posts=1, rows=len(sketch), size=1, beside=reporting.write)
+        await self.aggregator.post(self.stream, source, draft)
+        return reporting
+
+    async def state(self) -> State:
+        await self.monitors.look()
+        state = self.monitors.watched(self.stream, "m").state
+        assert state is not None
+        return state
+
+    async def tell(self) -> list[tuple[str, int]]:
+        await self.outbox.begin()
+        await self.outbox.idle()
+        return [(each["status"], each["sequence"]) for each in self.sent]
+
+
+Run = Callable[[], Awaitable[Replica]]
+
+
+@pytest.fixture
+def clock() -> list[int]:
+    return [NOW * 1_000_000]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return new_database("sqlite", tmp_path)
+
+
+@pytest.fixture
+async def run(database: Database, clock: list[int]) -> AsyncIterator[Run]:
+    async with AsyncExitStack() as stack:
+
+        async def start() -> Replica:
+            threads = Threads(1)
+            stack.callback(threads.close)
+            storage = await SqlStorage.open(database.url)
+            now_us = lambda: clock[0]  # noqa: E731
+            limits = Limits(poll_s=60.0, compact_every_s=60.0)
+            aggregator = Aggregator(storage, threads, now_us=now_us, limits=limits)
+            stack.push_async_callback(aggregator.close)
+            await aggregator.start()
+            settings = Settings(max_stream_monitors=2)
+            sent: list[dict[str, Any]] = []
+
+            async def send(_url: str, body: bytes, _now_s: int) -> None:
+                sent.append(json.loads(body))
+
+            outbox = Outbox(
+                storage, send, now_us=now_us, give_up_s=3600, observer=aggregator.observer
+            )
+            webhooks = Webhooks(frozenset({Origin.of(HOOK)}))
+            monitors = Monitors(aggregator, storage, outbox, webhooks, settings)
+            if "s" not in [each.name for each in aggregator.streams()]:
+                await aggregator.create("s", recipe_of(PARAMS).to_dict())
+            return Replica(aggregator, monitors, outbox, sent)
+
+        yield start
+
+
+async def defined(replica: Replica, **changes: Any) -> int:
+    """Define ``m``; its epoch."""
+    spec = replica.monitors.read_spec(replica.stream, SPEC | changes)
+    watched, _ = await replica.monitors.define(replica.stream, "m", spec)
+    return watched.row.epoch
+
+
+async def accounts(replica: Replica) -> dict[str, Any]:
+    async with replica.monitors._storage.reading() as rx:
+        found = await store.accounts_of(rx, [row.id for row in await store.every(rx)])
+    return {name: account for of in found.values() for name, account in of.items()}
+
+
+async def test_from_calm_to_firing_and_told_once_by_two(run: Run, clock: list[int]) -> None:
+    one = await run()
+    two = await run()
+    epoch = await defined(one)
+    answer = (await one.post(Report(1, 1))).answer()
+    (grant,) = answer.grants
+    assert (grant.inc, grant.seq, grant.epoch) == (1, 1, epoch)
+    assert grant.spec is not None  # it did not know of it
+    state = await one.state()
+    assert (state.verdict, state.reason, state.silent) == ("uncertain", "silent", ("a",))
+    held = {"m": Held(epoch, grant.serial)}
+    (smaller,) = (await one.monitors.report(one.stream, "a", Report(1, 2, held))).grants
+    assert smaller.allowance < grant.allowance
+    assert smaller.spec is None
+    assert (await two.state()).reason == "allowances"  # it may still act on the larger
+    held = {"m": Held(epoch, smaller.serial)}
+    await one.monitors.report(one.stream, "a", Report(1, 3, held))
+    assert (await one.state()).verdict == (await two.state()).verdict == "calm"
+    await two.post(Report(1, 4, held), seed=2)
+    for replica in (one, two):
+        assert (await replica.state()).verdict == "firing"
+    clock[0] += 1_000_000
+    assert await two.tell() + await one.tell() == [("firing", 1)]
+    message = (one.sent + two.sent)[0]
+    assert message["alerts"][0]["labels"] == {"alertname": "m", "stream": "s"}
+    assert message["version"] == "4"
+    # Silence ends no alert; what is known to be over does, and is told once as well.
+    clock[0] += 60_000_000
+    await one.aggregator.revoke("s", "a")
+    for replica in (two, one):
+        assert (await replica.state()).verdict == "calm"
+    assert sorted(await one.tell() + await two.tell()) == [("firing", 1), ("resolved", 2)]
+
+
+async def test_a_refused_post_grants_nothing(run: Run) -> None:
+    one = await run()
+    await defined(one)
+    await one.post(Report(1, 1), interval=Interval(0, 1000))
+    before = await accounts(one)
+    with pytest.raises(IntervalConflictError):
+        await one.post(Report(1, 2), seed=2, interval=Interval(500, 1500))
+    assert await accounts(one) == before
+
+
+async def test_a_crash_before_the_commit_leaves_no_grant(run: Run) -> None:
+    one = await run()
+    await defined(one)
+    reporting = one.monitors.reporting(one.stream, "a", Report(1, 1), 5)
+
+    async def dies(tx: Any) -> None:
+        await tx.lock_head()
+        await reporting.write(tx)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await one.monitors._storage.write(dies)
+    assert await accounts(one) == {}
+
+
+async def test_a_restart_loses_no_grant_and_changes_no_epoch(run: Run) -> None:
+    one = await run()
+    epoch = await defined(one)
+    (grant,) = (await one.post(Report(1, 1))).answer().grants
+    await one.monitors.look()
+    for number in (2, 3):
+        held = {"m": Held(epoch, grant.serial)}
+        (grant,) = (await one.monitors.report(one.stream, "a", Report(1, number, held))).grants
+    again = await run()
+    assert (await again.state()).verdict == "calm"
+    assert again.monitors.watched(again.stream, "m").row.epoch == epoch
+
+
+async def test_the_same_again_changes_nothing_and_another_spec_begins_an_epoch(
+    run: Run, clock: list[int]
+) -> None:
+    one = await run()
+    epoch = await defined(one)
+    with one.monitors.mailboxes.opened(one.stream.id, "a") as site:
+        assert await defined(one) == epoch
+        assert site.take() == []
+        later = await defined(one, above=800.0)
+        assert later > epoch
+        ((kind, data),) = site.take()
+        assert (kind, json.loads(data)["epoch"]) == ("define", later)
+        await one.monitors.remove(one.stream, "m")
+        assert site.take() == [("gone", b'{"monitor":"m"}')]
+    answer = await one.monitors.report(one.stream, "a", Report(1, 1, {"m": Held(later, 1)}))
+    assert (answer.grants, answer.gone) == ((), ("m",))
+    clock[0] += 1
+    assert await defined(one) > epoch
+
+
+async def test_there_are_no_more_than_may_be(run: Run) -> None:
+    one = await run()
+    spec = one.monitors.read_spec(one.stream, SPEC)
+    for name in ("a", "b"):
+        await one.monitors.define(one.stream, name, spec)
+    with pytest.raises(TooManyMonitorsError, match="2 monitors; there may be 2"):
+        await one.monitors.define(one.stream, "c", spec)
+    await one.aggregator.delete("s")  # and all that belongs to it
+    await one.monitors.look()
+    assert await accounts(one) == {}

@@ -1,0 +1,79 @@
+"""Databases and backups of releases without monitors; what a restore does to those there are."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from databases import new_database
+from service import PARAMS
+
+from api.journal import log
+from api.journal.model import StreamRow
+from api.journal.sql import SqlStorage
+from api.monitors import store
+from api.operations.backup import backup, restore
+from api.settings import Settings
+from decaysketch.families import recipe_of
+from decaysketch.monitor import Account
+
+_TABLES = ("monitor_accounts", "monitor_outbox", "monitors")
+
+
+def url_of(path: Path) -> str:
+    return Settings(data=str(path)).database_url
+
+
+async def filled(path: Path) -> store.MonitorRow:
+    """A database with a stream and a monitor, whose site has an account."""
+    storage = await SqlStorage.open(url_of(path))
+    row = StreamRow(0, "s", "i", recipe_of(PARAMS).to_dict(), 1)
+    async with storage.writing() as tx:
+        stream = await log.create(tx, row)
+    assert stream is not None
+    async with storage.writing() as tx:
+        monitor, _ = await store.define(
+            tx, (stream.id, "s"), "m", {"kind": "x"}, now_us=1, of_stream=1, in_all=1
+        )
+        await store.put_account(tx, monitor.id, "a", Account(inc=1, seq=1))
+    await storage.close()
+    return monitor
+
+
+async def found(path: Path) -> tuple[list[store.MonitorRow], dict[int, Any]]:
+    storage = await SqlStorage.open(url_of(path))
+    async with storage.reading() as rx:
+        monitors = await store.every(rx)
+        accounts = await store.accounts_of(rx, [each.id for each in monitors])
+    await storage.close()
+    return monitors, accounts
+
+
+def test_a_restored_monitor_begins_an_epoch_and_vouches_for_nobody(tmp_path: Path) -> None:
+    before = asyncio.run(filled(tmp_path / "one"))
+    backup(url_of(tmp_path / "one"), tmp_path / "backup")
+    restore(tmp_path / "backup", url_of(tmp_path / "other"))
+    (after,), accounts = asyncio.run(found(tmp_path / "other"))
+    assert (after.name, after.spec) == (before.name, before.spec)
+    assert after.epoch > before.epoch
+    assert accounts == {after.id: {}}
+
+
+def test_a_database_and_a_backup_without_monitors_are_read(tmp_path: Path) -> None:
+    database = new_database("sqlite", tmp_path)
+    path = Path(database.url.removeprefix("sqlite:///"))
+    asyncio.run(filled(path))
+    backup(url_of(path), tmp_path / "backup")
+    for file in (path, tmp_path / "backup"):  # as a release before has written them
+        connection = sqlite3.connect(file)
+        for table in _TABLES:
+            connection.execute(f"DROP TABLE {table}")
+            if file != path:
+                connection.execute("DELETE FROM backup_manifest WHERE table_name = ?", (table,))
+        connection.commit()
+        connection.close()
+    assert asyncio.run(found(path)) == ([], {})
+    restore(tmp_path / "backup", url_of(tmp_path / "other"))
+    assert asyncio.run(found(tmp_path / "other")) == ([], {})
