@@ -48,6 +48,12 @@ class _Watched:
     until: float = -math.inf
     renew_at: float = -math.inf
     wants: Due | None = "post"
+    told: Due | None = None  # what a report was for that is not answered
+
+    @property
+    def wanted(self) -> Due | None:
+        """What has to be done, where a report that is under way does not arrive."""
+        return "post" if "post" in (self.wants, self.told) else self.wants or self.told
 
     def allowed(self, clock: float) -> float:
         return self.allowance if clock < self.until else 0.0
@@ -141,9 +147,9 @@ class BudgetSite:
             return None
         wanted: Due | None = "renew" if self._asks else None
         for each in self._watched.values():
-            if each.wants == "post" or each.pending.weight(clock) > each.allowed(clock):
+            if each.wanted == "post" or each.pending.weight(clock) > each.allowed(clock):
                 return "post"
-            if each.wants == "renew" or clock >= each.renew_at:
+            if each.wanted == "renew" or clock >= each.renew_at:
                 wanted = "renew"
         return wanted
 
@@ -169,13 +175,12 @@ class BudgetSite:
         while len(self._sent) > _UNANSWERED:
             del self._sent[next(iter(self._sent))]
         self._flight = (self.seq, clock)
-        self._asks = False
         for each in self._watched.values():
             if posting:
                 each.pending.send(self.seq, clock)
-                each.wants = None
-            elif each.wants == "renew":
-                each.wants = None
+            wanted = each.wanted
+            can_do = posting or wanted == "renew"
+            each.told, each.wants = (wanted, None) if can_do else (None, wanted)
         held = {
             name: each.held
             for name, each in self._watched.items()
@@ -202,8 +207,11 @@ class BudgetSite:
         """
         for each in self._watched.values():
             each.pending.posted(seq)
+        self._asks = False
         if self._flight is not None and self._flight[0] == seq:
             self._flight = None
+            for each in self._watched.values():
+                each.told = None
         self._gone(answer.gone)
         for grant in answer.grants:
             self._take(grant, clock)

@@ -82,6 +82,32 @@ def test_what_is_lost_is_due_again() -> None:
     assert pair.site.due(1.0) == "post"
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["a loss that nobody told of", "a failure"])
+def test_a_first_question_and_a_recall_are_said_until_they_are_answered(known: bool) -> None:
+    def lost(at: float, posting: bool) -> float:
+        report = pair.site.report(at, posting=posting)
+        if known:
+            pair.site.failed(report.seq)
+            return at
+        assert pair.site.due(at) is None
+        return pair.site.wake(at)
+
+    pair = Pair()
+    at = lost(0.0, posting=False)
+    assert pair.site.due(at) == "renew"
+    pair.talk(at)
+    assert pair.site.due(at) is None
+    pair.site.recall("m", 1)
+    at = lost(at, posting=True)
+    assert pair.site.due(at) == "post"
+    pair.site.recall("m", 1)  # another one, while the last is under way
+    report = pair.site.report(at, posting=False)  # which says nothing of what is held back
+    pair.site.answered(report.seq, Answer(), at)
+    assert pair.site.due(at) == "post"
+    pair.talk(at)
+    assert pair.site.due(at) is None
+
+
 def test_an_overtaken_answer_changes_nothing() -> None:
     pair = Pair()
     pair.talk(0.0)
