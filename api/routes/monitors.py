@@ -122,7 +122,8 @@ TheMonitors = Annotated[Monitors, Depends(_monitors)]
 
 
 async def _asked(request: Request) -> Any:
-    """What the JSON body says; the library reads it."""
+    """What the JSON body says; the library reads it. Before the stream is looked for: what cannot
+    be read is told alike, wherever it is sent."""
     if not await request.body():
         raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
     try:
@@ -153,9 +154,9 @@ async def _asked(request: Request) -> Any:
     openapi_extra={"requestBody": _BODY | {"description": "`Threshold(...).to_dict()`."}},
 )
 async def put_monitor(
+    form: Annotated[Any, Depends(_asked)],
     stream: TheStream,
     monitor: MonitorName,
-    form: Annotated[Any, Depends(_asked)],
     monitors: TheMonitors,
     questions: TheQuestions,
     response: Response,
@@ -241,9 +242,9 @@ async def delete_monitor(stream: TheStream, monitor: MonitorName, monitors: TheM
     },
 )
 async def post_report(
+    form: Annotated[Any, Depends(_asked)],
     stream: TheStream,
     source: schemas.SourceKey,
-    form: Annotated[Any, Depends(_asked)],
     monitors: TheMonitors,
 ) -> Response:
     """For a site that has nothing to post: keeps its leases, and confirms smaller allowances, of
