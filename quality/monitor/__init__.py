@@ -1,0 +1,1 @@
+"""Continuous monitoring over many sites: what is sent, and whether promises hold."""

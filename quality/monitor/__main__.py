@@ -1,0 +1,36 @@
+"""``python -m quality.monitor``: what monitors of many sites send, and whether they are right.
+
+python -m quality.monitor            lists what there is
+python -m quality.monitor selfjoin   one study; its options: --help
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from quality.monitor import frequent, selfjoin
+
+__all__ = ["main"]
+
+STUDIES: Final = {
+    "selfjoin": (selfjoin.main, "self-join size: figures 8a to 8c, beside four other protocols"),
+    "frequent": (frequent.main, "frequent items: budgets beside the geometric method"),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns 1 where a claim does not hold."""
+    name, *options = (sys.argv[1:] if arguments is None else arguments) or [""]
+    if not name:
+        for each, (_, text) in STUDIES.items():
+            print(f"{each:<10} {text}")
+        return 0
+    if name not in STUDIES:
+        print(f"{name!r} is not one of: {', '.join(STUDIES)}", file=sys.stderr)
+        return 2
+    return STUDIES[name][0](options)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
