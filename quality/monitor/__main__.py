@@ -9,12 +9,14 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from quality.monitor import faults, topk
+from quality.monitor import faults, frequent, selfjoin, topk
 
 __all__ = ["main"]
 
 STUDIES: Final = {
     "faults": (faults.main, "promises of the budget protocol, whatever fails"),
+    "selfjoin": (selfjoin.main, "self-join size: figures 8a to 8c, beside four other protocols"),
+    "frequent": (frequent.main, "frequent items: budgets beside the geometric method"),
     "topk": (topk.main, "certified top-k rounds beside TOPiCo"),
 }
 

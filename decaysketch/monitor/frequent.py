@@ -1,0 +1,371 @@
+"""Frequent items of all sites together: budgets on what each site's own counters say of an item.
+
+A site's estimate of an item is the least of its cells (a Count-Min's), f_i. The sum of these is at
+most the least of the summed cells, so it is nearer to the truth than the merged sketch would be,
+and it is one number: no geometry is needed. For each item the hub keeps (:mod:`.charges`)
+
+    sum f_i <= threshold (1 + theta)     while the item is not called frequent
+    sum f_i >= threshold (1 - theta)     while it is
+
+A site that leaves its bound reports; the answer gives it room. When there is none, all sites say
+what they have, the item is called frequent where they sum up to the threshold, and new bounds are
+given. With less than 8 sites all are asked at once, since that is cheaper there (measured).
+
+*Promise* (Papapetrou, Garofalakis and Deligiannakis 2015, Lemma 1, with sure ends where it has
+probable ones): an item that is not called frequent was counted less than, or just,
+``threshold (1 + theta)`` times; of one that is, local estimates sum up to ``threshold (1 - theta)``
+at least, of which collisions are a part. Both but for reports that are under way.
+
+*What a site looks at.* An item that is not frequent at its own arrivals only: what others add to
+its cells makes no occurrence of it. A frequent one whenever one of its cells falls.
+
+*Limit.* An item that was once above ``threshold (1 + theta) / (2 n)`` at a site is known to the hub
+until all are asked about it and have little of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from decaysketch.errors import ParameterError
+from decaysketch.monitor.charges import Charges
+from decaysketch.monitor.safe import check_theta
+
+__all__ = ["FrequentHub", "FrequentSite", "ItemAnswer", "ItemPoll", "ItemReport", "default_bound"]
+
+Item = Hashable
+Side = Literal["below", "above", "still"]
+"""Where a site's estimate is to be: at most, at least, or just the bound."""
+
+POLL_ALL_BELOW = 8  # sites
+_USED_UP = 0.02  # of theta times the threshold: with less in reserve all are asked
+
+
+class ItemReport(NamedTuple):
+    """Site to hub: its estimate of an item, and what it holds itself to."""
+
+    site: str
+    inc: int
+    seq: int
+    item: Item
+    estimate: float
+    side: Side
+    bound: float
+    polled: bool
+
+
+class ItemAnswer(NamedTuple):
+    """Hub to site: what to hold an item to, in answer to a report."""
+
+    inc: int
+    seq: int
+    item: Item
+    side: Side
+    bound: float
+
+
+class ItemPoll(NamedTuple):
+    """Hub to site: stay where you are with this item, and say where. Its cells are the caller's to
+    know, as those of an arrival."""
+
+    item: Item
+    cells: tuple[int, ...]
+
+
+def check_threshold(threshold: float) -> float:
+    """Refuse what is no threshold.
+
+    Raises:
+        ParameterError: naming it.
+    """
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        raise ParameterError(f"threshold is {threshold!r}; expected a number above 0")
+    if not 0.0 < threshold < math.inf:
+        raise ParameterError(f"threshold is {threshold!r}; expected a number above 0")
+    return float(threshold)
+
+
+def default_bound(threshold: float, theta: float, sites: int) -> float:
+    """What a site may have of an item that nobody spoke of yet."""
+    most = check_threshold(threshold) * (1.0 + check_theta(theta))
+    return most / sites if sites < POLL_ALL_BELOW else most / (2 * sites)
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a site holds itself to with one item."""
+
+    cells: tuple[int, ...]
+    side: Side
+    bound: float
+    seq: int = 0
+    sent: float = -math.inf
+    waits: bool = False
+    polled: bool = False
+
+
+class FrequentSite:
+    """One site: its counters, and the items it was told of. Not thread-safe.
+
+    Args:
+        name: of the site.
+        size: counters, ``depth x width``, as one flat list.
+        default: :func:`default_bound`, the same at all sites and the hub.
+        inc: incarnation, higher whenever the process starts without this object.
+        retry_s: how long an answer is waited for.
+    """
+
+    def __init__(
+        self, name: str, size: int, default: float, *, inc: int = 0, retry_s: float = 2.0
+    ) -> None:
+        self.name, self.inc, self.default = name, inc, default
+        self.values = [0.0] * size
+        self._retry_s = retry_s
+        self._items: dict[Item, _Held] = {}
+        self._watchers: dict[int, set[Item]] = {}  # by cell, those that are not "below"
+        self._look: dict[Item, None] = {}  # in order, items that may have something to say
+        self._seq = 0
+
+    def estimate(self, cells: Sequence[int]) -> float:
+        """The least of these counters."""
+        return min(self.values[cell] for cell in cells)
+
+    def put(self, cell: int, value: float) -> None:
+        """A counter has this value now. O(items that are watched at it)."""
+        if value != self.values[cell]:
+            self.values[cell] = value
+            for item in self._watchers.get(cell, ()):
+                self._look[item] = None
+
+    def add(self, cell: int, by: float) -> None:
+        """A counter rose or fell."""
+        self.put(cell, self.values[cell] + by)
+
+    def arrived(self, item: Item, cells: Sequence[int]) -> None:
+        """An item came, and its cells have been counted up. O(depth)."""
+        if item in self._items:
+            self._look[item] = None
+        elif self.estimate(cells) > self.default:
+            self._items[item] = _Held(tuple(cells), "below", self.default)
+            self._look[item] = None
+
+    def due(self, now: float) -> list[ItemReport]:
+        """What to send now. O(depth) for each item that may have something to say."""
+        out = []
+        for item in list(self._look):
+            held = self._items[item]
+            estimate = self.estimate(held.cells)
+            if not (self._left(held, estimate) or held.polled or held.waits):
+                del self._look[item]
+                continue
+            if held.waits and not held.polled and now - held.sent < self._retry_s:
+                continue
+            self._seq += 1
+            if held.polled:
+                self._hold(item, held, "still", estimate)
+            out.append(
+                ItemReport(
+                    self.name, self.inc, self._seq, item, estimate, held.side, held.bound,
+                    held.polled,
+                )
+            )  # fmt: skip
+            held.seq, held.sent, held.waits, held.polled = self._seq, now, True, False
+        return out
+
+    @staticmethod
+    def _left(held: _Held, estimate: float) -> bool:
+        if held.side == "below":
+            return estimate > held.bound
+        return estimate < held.bound if held.side == "above" else estimate != held.bound
+
+    def _hold(self, item: Item, held: _Held, side: Side, bound: float) -> None:
+        held.side, held.bound = side, bound
+        for cell in held.cells:
+            if side != "below":
+                self._watchers.setdefault(cell, set()).add(item)
+            elif cell in self._watchers:
+                self._watchers[cell].discard(item)
+
+    def receive(self, message: ItemAnswer | ItemPoll, now: float) -> None:
+        """Take a message of the hub, of any age and any number of times."""
+        held = self._items.get(message.item)
+        if isinstance(message, ItemPoll):
+            if held is None:
+                held = self._items[message.item] = _Held(message.cells, "below", self.default)
+            held.polled = True
+            self._look[message.item] = None
+            return
+        if held is None or (message.inc, message.seq) != (self.inc, held.seq):
+            return
+        held.waits = False
+        self._look[message.item] = None
+        self._hold(message.item, held, message.side, message.bound)
+        plain = message.side == "below" and message.bound == self.default
+        if plain and self.estimate(held.cells) <= self.default:  # as if nobody had spoken of it
+            del self._items[message.item]
+            del self._look[message.item]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a hub knows of one item."""
+
+    cells: tuple[int, ...]
+    charges: Charges
+    frequent: bool = False
+    asked: float = -math.inf
+    missing: set[str] = field(default_factory=set)  # of those who were asked
+
+
+class FrequentHub:
+    """Which items are frequent. Not thread-safe.
+
+    Args:
+        sites: names of all that take part.
+        threshold: a count, of all sites together.
+        theta: relative error that is allowed.
+        retry_s: after how long is asked again.
+
+    Raises:
+        ParameterError: no sites, or no such threshold or theta.
+    """
+
+    def __init__(
+        self, sites: Iterable[str], threshold: float, theta: float, *, retry_s: float = 2.0
+    ) -> None:
+        self._incs = dict.fromkeys(sites, -1)
+        if not self._incs:
+            raise ParameterError("sites are none; expected one or more")
+        self.threshold, self.theta = check_threshold(threshold), check_theta(theta)
+        self.default = default_bound(threshold, theta, len(self._incs))
+        self.most, self.least = threshold * (1.0 + theta), threshold * (1.0 - theta)
+        self.polls = 0
+        self._retry_s = retry_s
+        self._known: dict[Item, _Known] = {}
+        self._frequent: set[Item] = set()
+
+    @property
+    def frequent(self) -> frozenset[Item]:
+        """The items that are called frequent now."""
+        return frozenset(self._frequent)
+
+    def __len__(self) -> int:
+        """Items that are known."""
+        return len(self._known)
+
+    def receive(
+        self, report: ItemReport, cells: Sequence[int], now: float
+    ) -> list[tuple[str, ItemAnswer | ItemPoll]]:
+        """Take a report of any age; what to send to whom.
+
+        Args:
+            report: of a site.
+            cells: of its item, by the hub's own hash functions.
+            now: seconds of a steady clock.
+
+        Raises:
+            ParameterError: of a site that takes no part, or an estimate that is none.
+        """
+        site = report.site
+        if site not in self._incs:
+            raise ParameterError(f"site is {site!r}; expected one of {', '.join(self._incs)}")
+        if not 0.0 <= report.estimate < math.inf or not math.isfinite(report.bound):
+            raise ParameterError(
+                f"estimate is {report.estimate!r} and bound {report.bound!r}; expected finite "
+                "numbers, the estimate at least 0"
+            )
+        out: list[tuple[str, ItemAnswer | ItemPoll]] = []
+        if report.inc < self._incs[site]:
+            return out
+        if report.inc > self._incs[site]:
+            if self._incs[site] >= 0:  # what its last process was told is lost
+                for item, known in self._known.items():
+                    out += self._ask(item, known, set(self._incs), now)
+            self._incs[site] = report.inc
+        known = self._known.get(report.item)  # type: ignore[assignment]
+        if known is None:
+            if report.estimate <= self.default:
+                out.append((site, self._answer_default(report)))
+                return out
+            charges = Charges(self._incs, self.most, self.default)
+            known = self._known[report.item] = _Known(tuple(cells), charges)
+        out += self._take(report, known, now)
+        return out
+
+    def due(self, now: float) -> list[tuple[str, ItemAnswer | ItemPoll]]:
+        """What is asked again because it was not answered. O(items)."""
+        out: list[tuple[str, ItemAnswer | ItemPoll]] = []
+        for item, known in self._known.items():
+            if known.missing and now - known.asked >= self._retry_s:
+                out += self._ask(item, known, known.missing, now)
+        return out
+
+    def _answer_default(self, report: ItemReport) -> ItemAnswer:
+        return ItemAnswer(report.inc, report.seq, report.item, "below", self.default)
+
+    def _take(
+        self, report: ItemReport, known: _Known, now: float
+    ) -> list[tuple[str, ItemAnswer | ItemPoll]]:
+        site, charges = report.site, known.charges
+        sign = -1.0 if known.frequent else 1.0
+        phi = sign * report.estimate
+        if report.side in ("still", "above" if known.frequent else "below"):
+            bound = sign * report.bound
+        else:  # it holds itself to nothing that is of use here
+            bound = 0.0 if known.frequent else math.inf
+        news = charges.take(site, report.inc << 53 | report.seq, phi, bound)
+        if known.missing:
+            if news and report.polled:
+                known.missing.discard(site)
+                if not known.missing:
+                    return self._end_poll(report.item, known)
+            return []
+        if news and charges.reserve <= _USED_UP * self.theta * self.threshold:
+            self.polls += 1
+            rest = set(self._incs) - ({site} if report.polled or phi >= bound else set())
+            return self._ask(report.item, known, rest, now) or self._end_poll(report.item, known)
+        if news and (phi > bound or report.side == "still"):
+            charges.give(site)
+        return [(site, self._answer(site, report.item, known))]
+
+    def _answer(self, site: str, item: Item, known: _Known) -> ItemAnswer:
+        charge, order = known.charges.charge(site), known.charges.seq(site)
+        inc, seq = order >> 53, order & ((1 << 53) - 1)
+        if known.frequent:
+            return ItemAnswer(inc, seq, item, "above", -charge)
+        return ItemAnswer(inc, seq, item, "below", charge)
+
+    @staticmethod
+    def _ask(
+        item: Item, known: _Known, sites: set[str], now: float
+    ) -> list[tuple[str, ItemAnswer | ItemPoll]]:
+        """Ask these for what they have."""
+        known.missing, known.asked = sites, now
+        return [(site, ItemPoll(item, known.cells)) for site in sorted(sites)]
+
+    def _end_poll(self, item: Item, known: _Known) -> list[tuple[str, ItemAnswer | ItemPoll]]:
+        charges = known.charges
+        sign = -1.0 if known.frequent else 1.0
+        found = {site: sign * charges.phi(site) for site in self._incs}
+        total = math.fsum(found.values())
+        if total < 0.5 * self.most and max(found.values()) <= self.default:
+            del self._known[item]
+            self._frequent.discard(item)
+            out: list[tuple[str, ItemAnswer | ItemPoll]] = []
+            for site in self._incs:
+                order = charges.seq(site)
+                inc, seq = order >> 53, order & ((1 << 53) - 1)
+                out.append((site, ItemAnswer(inc, seq, item, "below", self.default)))
+            return out
+        known.frequent = total >= self.threshold
+        (self._frequent.add if known.frequent else self._frequent.discard)(item)
+        turned = -1.0 if known.frequent else 1.0
+        charges.turn(turned * (self.least if known.frequent else self.most), turned != sign)
+        if len(self._incs) < POLL_ALL_BELOW:
+            charges.split()
+        else:
+            charges.share_out()
+        return [(site, self._answer(site, item, known)) for site in self._incs]
