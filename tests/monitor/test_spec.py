@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import decaysketch as ds
+from decaysketch.asyncwindow import SumParams
 from decaysketch.errors import ParameterError
-from decaysketch.families import FAMILIES
+from decaysketch.families import FAMILIES, recipe_of
 from decaysketch.monitor import (
     Account,
     Alert,
@@ -187,3 +188,12 @@ def test_a_question_or_decay_that_a_family_does_not_have_is_refused() -> None:
         Threshold("count", above=5).check_recipe(FAMILIES["decay"].example)
     with pytest.raises(ParameterError, match="fixed"):
         total.check_recipe(FAMILIES["integral"].example)
+
+
+def test_a_decay_that_looks_back_further_than_is_kept_is_refused() -> None:
+    recipe = recipe_of(SumParams(capacity=8, max_sum=1000, max_window=60, seed=1))
+    Threshold("sum", above=5, decay=ds.decay.window(60)).check_recipe(recipe)
+    with pytest.raises(ParameterError, match="reaches back inf; max_window of the stream is 60"):
+        Threshold("sum", above=5, decay=DECAY).check_recipe(recipe)
+    with pytest.raises(ParameterError, match="reaches back 61; max_window of the stream is 60"):
+        Threshold("sum", above=5, decay=ds.decay.window(61)).check_recipe(recipe)
