@@ -223,7 +223,7 @@ async def delete_monitor(stream: TheStream, monitor: MonitorName, monitors: TheM
 
 
 @router.post(
-    "/v1/streams/{name}/monitors/reports",
+    "/v1/streams/{name}/reports",
     summary="Report without a post",
     dependencies=[Depends(writes), Depends(json_only)],
     response_model=schemas.Granted,

@@ -44,7 +44,7 @@ RULES = {
     "GET /v1/streams/{name}/events": "read",
     "GET /v1/streams/{name}/live": "read",
     "GET /v1/streams/{name}/monitors": "read",
-    "POST /v1/streams/{name}/monitors/reports": "write",
+    "POST /v1/streams/{name}/reports": "write",
     "DELETE /v1/streams/{name}/monitors/{monitor}": "admin",
     "GET /v1/streams/{name}/monitors/{monitor}": "read",
     "PUT /v1/streams/{name}/monitors/{monitor}": "admin",

@@ -81,7 +81,7 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("DELETE", "/v1/keys/zzzzzzzz", {"headers": headers}),
         ("PUT", "/v1/streams/t", {"json": params, **as_json}),
         ("PUT", "/v1/streams/s/monitors/m", {"json": monitor, **as_json}),
-        ("POST", "/v1/streams/s/monitors/reports?source=x", {"json": report, **as_json}),
+        ("POST", "/v1/streams/s/reports?source=x", {"json": report, **as_json}),
         ("DELETE", "/v1/streams/s/monitors/m", {"headers": headers}),
         ("DELETE", "/v1/streams/s/sources/pump/intervals?first=0&next=9", {"headers": headers}),
         ("DELETE", "/v1/streams/s", {"headers": headers}),

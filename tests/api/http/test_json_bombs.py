@@ -36,7 +36,7 @@ JSON_ROUTES = [
     ("POST", "/v1/keys/zzzzzzzz/rotate"),
     ("PUT", "/v1/streams/s"),
     ("PUT", "/v1/streams/s/monitors/m"),
-    ("POST", "/v1/streams/s/monitors/reports?source=a"),
+    ("POST", "/v1/streams/s/reports?source=a"),
 ]
 MEDIA = ["application/json", "application/problem+json", "application/octet-stream",
          "application/x-ndjson"]  # fmt: skip

@@ -96,7 +96,7 @@ async def test_the_life_of_a_monitor(tmp_path: Path) -> None:
         assert other.json()["grants"] == []  # it is none of the sites
         (grant,) = answer["grants"]
         report = {"inc": 1, "seq": 2, "held": {"m": [grant["epoch"], grant["serial"]]}}
-        reports = "/v1/streams/s/monitors/reports"
+        reports = "/v1/streams/s/reports"
         renewed = await client.post(reports, params={"source": "a"}, json=report)
         assert renewed.json()["grants"][0]["serial"] > grant["serial"]
         for wrong in ({}, {"inc": 1, "seq": -1, "held": {}}, [], {**report, "more": 1}):
