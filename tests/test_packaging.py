@@ -29,6 +29,7 @@ LAYERS = [
     ["decaysketch.codec", "decaysketch.minhit"],
     ["decaysketch.answers"],
     ["decaysketch.contract"],
+    ["decaysketch.monitor", "decaysketch.statistics", "decaysketch.topk"],
     [
         "decaysketch.querytime",
         "decaysketch.integral",
@@ -45,12 +46,12 @@ LAYERS = [
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 # The same within the aggregator, whose rooms stand as its first lines say.
 SERVICE_LAYERS = [
-    ["api.errors", "api.schemas"],
+    ["api.errors", "api.origins", "api.schemas"],
     ["api.journal"],
     ["api.settings"],
     ["api.logs"],
     ["api.access", "api.service"],
-    ["api.ingest", "api.queries", "api.operations"],
+    ["api.ingest", "api.monitors", "api.queries", "api.operations"],
     ["api.http"],
     ["api.routes"],
     ["api.app"],

@@ -117,19 +117,20 @@ async def test_anything_but_success_is_a_failure(
 @pytest.mark.anyio
 async def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.1)
-    served = asyncio.Event()
+    heard = asyncio.Event()
 
-    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        served.set()
-        await asyncio.sleep(0.5)
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the sender hangs up
         writer.close()
+        await writer.wait_closed()
+        heard.set()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = f"http://receiver.test:{server.sockets[0].getsockname()[1]}/"
     resolves_to(monkeypatch, "127.0.0.1")
     with pytest.raises(WebhookError, match=r"no answer within 0\.1 s"):
         await allowed(url, LOOPBACK).send(url, b"{}", 1)
-    assert served.is_set()
+    await heard.wait()
     server.close()
 
 
