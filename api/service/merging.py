@@ -38,6 +38,7 @@ class MergeBuffer:
         self, recipe: Recipe, memory: Memory | None = None, tally: Tally | None = None
     ) -> None:
         self._sketch = recipe.empty()
+        self._conflicts = recipe.kind.promises.conflicts
         self._kept = False  # the sketch's snapshot, until it grows or room is needed
         self._summary: tuple[str, int] | None = None  # digest and rows of the sketch
         self._version = next(_versions)
@@ -191,10 +192,16 @@ class MergeBuffer:
         self._memory.reading.gave_up(self)
         self._kept, self._summary = False, None
         self._version = next(_versions)
-        self._sketch.merge(*(part for part in parts if not isinstance(part, MergeBuffer)))
-        for part in parts:
-            if isinstance(part, MergeBuffer):
-                part.merge_into(self._sketch)
+        buffers = [part for part in parts if isinstance(part, MergeBuffer)]
+        sketches = [part for part in parts if not isinstance(part, MergeBuffer)]
+        if (
+            self._conflicts
+        ):  # at once: two that contradict each other do not beside what passed both
+            sketches += [part._folded() for part in buffers]
+            buffers = []
+        self._sketch.merge(*sketches)
+        for part in buffers:
+            part.merge_into(self._sketch)
         if self._sketch.nbytes > 2 * self._trimmed_bytes + _ROOM_BYTES:
             self._trim()
         with self._adding:
@@ -202,6 +209,11 @@ class MergeBuffer:
             self._waiting_rows -= sum(map(_rows, parts))
             self._count(waiting=self._parts_rows - sum(map(_counted, parts)))
             self._count(sketch=BUFFER_ROWS + -(-self._sketch.nbytes // ROW_BYTES))
+
+    def _folded(self) -> Snapshot:
+        with self._merging:
+            self._fold()
+            return self._sketch.snapshot()
 
     def _trim(self) -> None:
         self._sketch.trim()

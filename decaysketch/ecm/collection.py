@@ -452,10 +452,9 @@ class ECMCollection(Sketch, AskedOfCells):
         told = max(clocks if self._told is None else [*clocks, self._told], default=None)
         states = [*self._entries.values(), *(one for each in theirs for one in each.entries)]
         newest = _newest(states, told)
-        entries: Entries = {}
-        for state in states:
-            if not _is_past(state.clock, newest, self._params.horizon):
-                _join(entries, state)
+        entries = _joined(
+            [each for each in states if not _is_past(each.clock, newest, self._params.horizon)]
+        )
         if len(entries) > capacity:
             raise CapacityError(len(entries), capacity)
         self._check_one(list(entries))
@@ -623,18 +622,22 @@ class ECMCollection(Sketch, AskedOfCells):
         return cls.from_state(wire.decode(blob, params=params))
 
 
-def _join(entries: Entries, state: ECMState) -> None:
-    """Keep the newest state of each name."""
-    held = entries.get(state.identity)
-    if held is None:
-        entries[state.identity] = state
-        return
-    if held is state:
-        return
-    if state.forked_from(held):
-        raise ConflictingSketchError(state.identity, _told(held), _told(state))
-    if state.version > held.version:
-        entries[state.identity] = state
+def _joined(states: Sequence[ECMState]) -> Entries:
+    """The newest state of each name.
+
+    Each of the others is held against it alone, so that nothing depends on the order: a fork that
+    history has passed contradicts what is no longer there.
+    """
+    entries: Entries = {}
+    for state in states:
+        held = entries.setdefault(state.identity, state)
+        if held is not state and state.version > held.version:
+            entries[state.identity] = state
+    for state in states:
+        held = entries[state.identity]
+        if held is not state and state.forked_from(held):
+            raise ConflictingSketchError(state.identity, _told(held), _told(state))
+    return entries
 
 
 def _told(state: ECMState) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,8 +12,10 @@ import pytest
 from fastapi.testclient import TestClient
 from service import NOW, OCTETS, PARAMS, posted, problem
 
+from api.service.merging import MergeBuffer
 from decaysketch import decay
 from decaysketch.ecm import ECMCollection, ECMParams, ECMSketch
+from decaysketch.families import recipe_of
 
 TEXTS = ECMParams(width=80, depth=3, slots=6, horizon=10_000, capacity=8, seed=4)
 NUMBERS = replace(TEXTS, key_bits=20, fanout_bits=4)
@@ -101,6 +104,23 @@ def test_a_fork_is_refused_by_name(client: TestClient) -> None:
     assert "('north', 1)" in detail
     posted(post(client, site(epoch=2, keys=["eve"] * 80), "b"))
     assert len(held(client).entries) == 2
+
+
+@pytest.mark.parametrize("apart", [*itertools.product((False, True), repeat=3)])
+def test_a_fork_that_its_site_has_passed_changes_no_answer(apart: tuple[bool, ...]) -> None:
+    """What waits is merged in an order of its own: of sources apart, and of late posts."""
+    passed, fork = site(), site(keys=["eve"] * 80)
+    newest = passed.copy()
+    newest.update("ada", NOW)
+    for order in itertools.permutations((passed, fork, newest)):
+        whole = MergeBuffer(recipe_of(TEXTS))
+        for sketch, of_a_source in zip(order, apart, strict=True):
+            part = collected(sketch).snapshot()
+            if of_a_source:
+                buffer = MergeBuffer(recipe_of(TEXTS))
+                buffer.add(part)
+            whole.add(buffer if of_a_source else part)
+        assert whole.to_bytes() == collected(newest).to_bytes()
 
 
 def test_more_entries_than_the_capacity_are_refused(client: TestClient) -> None:

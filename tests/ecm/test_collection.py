@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -203,6 +204,17 @@ class TestRows:
                 attempt()
         assert here.to_bytes() == before
         assert here.copy().params == SMALL
+
+    def test_that_a_newer_one_has_passed_are_no_fork_in_any_order(self) -> None:
+        here, there = ECMCollection(SMALL), ECMCollection(SMALL)
+        here.update([1, 1], [10, 20], source="a")
+        there.update([2, 2], [10, 20], source="a")
+        later = here.copy()
+        later.update(1, 30, source="a")
+        for order in itertools.permutations((here, there, later)):
+            assert ECMCollection(SMALL, order) == later
+        with pytest.raises(ConflictingSketchError, match="'a', 0"):
+            ECMCollection(SMALL, (here, there))
 
     def test_that_find_a_newer_state_merged_go_on_from_that(self) -> None:
         here, source = ECMCollection(SMALL), ECMSketch(SMALL, source="a", epoch=0)

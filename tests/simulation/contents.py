@@ -93,6 +93,12 @@ class Kind(ABC):
     def all_of(self, bodies: Iterable[Body]) -> Any:
         """The sketch of everything in these bodies, built in one go."""
 
+    def length(self, body: Body) -> tuple[int, int]:
+        """Of a history: its last time, and how much it counts."""
+        return max(each.time for each in body.observations), sum(
+            each.weight for each in body.observations
+        )
+
 
 class _Decay(Kind):
     name = "decay"
@@ -213,27 +219,16 @@ class _ECM(Kind):
         return sketch
 
     def all_of(self, bodies: Iterable[Body]) -> Any:
-        """Of each site the history that is longest.
-
-        Raises:
-            ValueError: there are two that end in the same moment.
-        """
+        """Of each site the history that is longest; of two that are as long, the first."""
         newest: dict[str, Body] = {}
         for body in bodies:
             held = newest.get(body.site)
-            if held is None or self._length(held) < self._length(body):
+            if held is None or self.length(held) < self.length(body):
                 newest[body.site] = body
-            elif self._length(held) == self._length(body) and held.content != body.content:
-                raise ValueError(f"two histories of {body.site} are of {self._length(body)}")
         joined = ECMCollection(self.params)
         for body in newest.values():
             joined.merge(self.build(body.site, body.observations, body.now, 0))
         return joined
-
-    @staticmethod
-    def _length(body: Body) -> tuple[int, int]:
-        last = max(each.time for each in body.observations)
-        return last, sum(each.weight for each in body.observations)
 
 
 def _columns(seen: Sequence[Observation]) -> tuple[list[Any], ...]:
