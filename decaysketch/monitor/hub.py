@@ -89,7 +89,7 @@ class Account:
     @property
     def charge(self) -> float:
         """What the site may hold back, at most."""
-        return max((allowance for _, allowance in self.grants), default=0.0)
+        return max([allowance for _, allowance in self.grants], default=0.0)
 
     def of(self, epoch: int) -> Account:
         """The account under an epoch: of an older one only the numbers of reports and the rate
@@ -141,6 +141,9 @@ class Account:
             number("rate", form["rate"], 0.0),
             number("last", form["last"]),
         )
+
+
+_UNKNOWN = Account()
 
 
 class Granted(NamedTuple):
@@ -292,7 +295,7 @@ class Monitor:
         """
         if source not in self._sites(accounts):
             return None
-        account = accounts.get(source, Account()).of(self.epoch)
+        account = accounts.get(source, _UNKNOWN).of(self.epoch)
         held = report.held.get(self.name)
         spec = None if held is not None and held.epoch == self.epoch else self.spec.to_dict()
         if report.number == (account.inc, account.seq) and account.grants:
@@ -372,9 +375,14 @@ class Monitor:
 
         Complexity: O(sites).
         """
-        of = {name: accounts.get(name, Account()).of(self.epoch) for name in self._sites(accounts)}
-        silent = sorted(n for n, a in of.items() if now >= a.until or not a.confirmed)
-        charges = sum(account.charge for account in of.values())
+        silent, charged = [], {}
+        for name in self._sites(accounts):
+            account = accounts.get(name, _UNKNOWN).of(self.epoch)
+            if now >= account.until or not account.confirmed:
+                silent.append(name)
+            charged[name] = account.charge
+        silent.sort()
+        charges = math.fsum(charged.values())
         u = math.inf if silent else charges
         aim = self.spec.aim
         verdict: Verdict = "uncertain"
@@ -388,7 +396,7 @@ class Monitor:
             tells = aim.fires_at(reading, 0.0) or aim.calm_at(reading, 0.0)
             reason = "silent" if silent else "allowances" if tells else "sketch"
             if reason == "allowances":
-                recall = tuple(sorted(name for name, each in of.items() if each.charge > 0.0))
+                recall = tuple(sorted(name for name, charge in charged.items() if charge > 0.0))
         low, high = aim.bounds(reading, u)
         return State(
             verdict, reason, _finite(reading.value), _finite(low), _finite(high), aim.line,

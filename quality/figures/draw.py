@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["COLOURS", "INK", "MARKERS", "MUTED", "Page", "series_colour"]
+__all__ = ["COLOURS", "INK", "MARKERS", "MUTED", "Page", "legend", "line", "series_colour"]
 
 INK: Final = "#1b1f24"
 MUTED: Final = "#5c6670"
@@ -116,3 +116,22 @@ class Page:
                 self._figure.savefig(self._path)
         finally:
             self._style.__exit__(None, None, None)
+
+
+def line(
+    axes: Axes, x: Sequence[float], y: Sequence[float], colour: str, marker: str, label: str,
+    *, hollow: bool = False,
+) -> None:  # fmt: skip
+    """One method's points, joined."""
+    axes.plot(
+        x, y, color=colour, marker=marker, markersize=4.5, linewidth=1.5, label=label,
+        markerfacecolor="none" if hollow else colour,
+    )  # fmt: skip
+
+
+def legend(figure: Figure, axes: Axes, columns: int) -> None:
+    """What the lines of one panel are, below the page's heading."""
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="upper left", bbox_to_anchor=(0.006, 0.885),
+        ncols=columns, fontsize=9, columnspacing=1.2,
+    )  # fmt: skip

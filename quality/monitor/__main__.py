@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from quality.monitor import faults, frequent, selfjoin, topk
+from quality.monitor import alerts, faults, frequent, selfjoin, topk
 
 __all__ = ["main"]
 
 STUDIES: Final = {
+    "alerts": (alerts.main, "posts that an alert costs, on logs of deliveries"),
     "faults": (faults.main, "promises of the budget protocol, whatever fails"),
     "selfjoin": (selfjoin.main, "self-join size: figures 8a to 8c, beside four other protocols"),
     "frequent": (frequent.main, "frequent items: budgets beside the geometric method"),

@@ -20,7 +20,7 @@ from decaysketch.monitor.frequent import FrequentHub, FrequentSite, ItemPoll
 from decaysketch.monitor.geometric_items import GeometricItemsHub, GeometricItemsSite
 from quality.figures import pool
 from quality.figures.claims import Claim, Figure
-from quality.figures.draw import COLOURS, MARKERS, MUTED, Page
+from quality.figures.draw import COLOURS, MARKERS, MUTED, Page, legend, line
 from quality.figures.report import Report, Table
 from quality.monitor.protocols import HEADER, NAIVE
 from quality.monitor.windows import zipf
@@ -202,10 +202,8 @@ def _draw(path: Path, title: str, setting: str, found: list[Found]) -> None:
             axes.set_title(f"messages, theta {theta:g}")
             for method, colour, marker in zip(METHODS, COLOURS, MARKERS, strict=False):
                 part = [m for m in found if m.theta == theta and m.method == method]
-                axes.plot(
-                    [m.sites for m in part], [m.messages for m in part], color=colour,
-                    marker=marker, markersize=4.5, linewidth=1.5, label=method,
-                )  # fmt: skip
+                x, y = [m.sites for m in part], [m.messages for m in part]
+                line(axes, x, y, colour, marker, method)
             ticks = sorted({m.sites for m in found})
             axes.set_xscale("log")
             axes.set_yscale("log")
@@ -214,10 +212,7 @@ def _draw(path: Path, title: str, setting: str, found: list[Found]) -> None:
             axes.axhline(1.0, color=MUTED, linewidth=1, linestyle=":")
             axes.set_xlabel("sites")
         all_axes[0].set_ylabel("share of a message for each arrival (dotted)")
-        figure.legend(
-            *all_axes[0].get_legend_handles_labels(), loc="upper left",
-            bbox_to_anchor=(0.006, 0.885), ncols=2, fontsize=9, columnspacing=1.2,
-        )  # fmt: skip
+        legend(figure, all_axes[0], len(METHODS))
 
 
 def main(arguments: list[str] | None = None) -> int:

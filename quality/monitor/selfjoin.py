@@ -20,7 +20,7 @@ from decaysketch.monitor.geometric import NormBounds, SafeZone, Sphere
 from decaysketch.monitor.safe import SelfJoinZone
 from quality.figures import pool
 from quality.figures.claims import Claim, Figure
-from quality.figures.draw import COLOURS, INK, MARKERS, MUTED, Page
+from quality.figures.draw import COLOURS, INK, MARKERS, MUTED, Page, legend, line
 from quality.figures.report import Report, Table
 from quality.monitor.protocols import NAIVE, Budgets, Functional, Geometric, Protocol
 from quality.monitor.windows import Stream, flights, zipf
@@ -206,10 +206,8 @@ def _draw(path: Path, title: str, setting: str, measured: list[Measured]) -> Non
                     (m for m in measured if of(m) and m.method == method),
                     key=lambda m: float(getattr(m, x)),
                 )
-                axes.plot(
-                    [getattr(m, x) for m in part], [getattr(m, y) for m in part], color=colour,
-                    marker=marker, markersize=4.5, linewidth=1.5, label=method,
-                )  # fmt: skip
+                points = ([getattr(m, each) for m in part] for each in (x, y))
+                line(axes, *points, colour, marker, method)
             ticks = sorted({getattr(m, x) for m in measured if of(m)})
             if x == "sites":
                 axes.set_xscale("log")
@@ -224,10 +222,7 @@ def _draw(path: Path, title: str, setting: str, measured: list[Measured]) -> Non
                 axes.axhline(THETA, color=INK, linewidth=1, linestyle=":")
                 axes.set_ylim(bottom=0)
                 axes.set_ylabel("|f(e) - f| / f; dotted: theta")
-        figure.legend(
-            *all_axes[0].get_legend_handles_labels(), loc="upper left",
-            bbox_to_anchor=(0.006, 0.885), ncols=5, fontsize=9, columnspacing=1.2,
-        )  # fmt: skip
+        legend(figure, all_axes[0], len(METHODS))
 
 
 def main(arguments: list[str] | None = None) -> int:

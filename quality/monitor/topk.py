@@ -43,7 +43,7 @@ from decaysketch.topk.ranking import Item, top
 from decaysketch.topk.topico import Erratum, Topico
 from quality.ecm.logs import FOLDER
 from quality.figures.claims import Claim, Figure, share
-from quality.figures.draw import COLOURS, INK, Page
+from quality.figures.draw import COLOURS, INK, Page, legend
 from quality.figures.report import Report, Table
 
 __all__ = ["LOGS", "METHODS", "Log", "Round", "kendall", "main", "measure", "produce"]
@@ -447,7 +447,7 @@ def _draw_cost(path: Path, logs: Sequence[Log], found: Sequence[Round]) -> None:
             beyond.set_ylabel("D = entries sent - k")
             for each in (axes, beyond):
                 each.set_xlabel("round")
-        _legend(figure, all_axes[0])
+        legend(figure, all_axes[0], len(_TITLES))
 
 
 def _draw_lists(path: Path, logs: Sequence[Log], seen: Sequence[Look]) -> None:
@@ -474,14 +474,7 @@ def _draw_lists(path: Path, logs: Sequence[Log], seen: Sequence[Look]) -> None:
             delays.set_ylim(0, 1.02)
             delays.set_xlabel("since its items were right / delta")
             delays.set_ylabel("share of looks")
-        _legend(figure, all_axes[0])
-
-
-def _legend(figure: Any, axes: Any) -> None:
-    figure.legend(
-        *axes.get_legend_handles_labels(), loc="upper left", bbox_to_anchor=(0.006, 0.885),
-        ncols=len(_TITLES), fontsize=9, columnspacing=1.2,
-    )  # fmt: skip
+        legend(figure, all_axes[0], len(_TITLES))
 
 
 def main(arguments: list[str] | None = None) -> int:
