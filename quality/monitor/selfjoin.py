@@ -206,8 +206,8 @@ def _draw(path: Path, title: str, setting: str, measured: list[Measured]) -> Non
                     (m for m in measured if of(m) and m.method == method),
                     key=lambda m: float(getattr(m, x)),
                 )
-                points = ([getattr(m, each) for m in part] for each in (x, y))
-                line(axes, *points, colour, marker, method)
+                across, up = ([getattr(m, each) for m in part] for each in (x, y))
+                line(axes, across, up, colour, marker, method)
             ticks = sorted({getattr(m, x) for m in measured if of(m)})
             if x == "sites":
                 axes.set_xscale("log")
