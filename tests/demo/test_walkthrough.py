@@ -89,32 +89,6 @@ def test_intervals_of_a_small_sketch_mostly_hold(case: Case) -> None:
     assert summary.broken == 0
 
 
-@pytest.mark.spark
-def test_the_whole_job_on_a_given_log(tmp_path: Path) -> None:
-    """One clock, no weights, no order, a text for a path: not what the simulation makes."""
-    try:
-        find_java_home()
-    except JavaNotFoundError as fault:
-        pytest.skip(str(fault))
-    log = tmp_path / "given.parquet"
-    simulated = simulate(PLAN).log.drop("weight").sample(fraction=1.0, shuffle=True, seed=1)
-    simulated.with_columns(
-        arrival_us=pl.coalesce("event_us", "arrival_us"),
-        event_us=pl.lit(None, dtype=pl.Int64),
-        path=pl.format("roof/{}", "path"),
-    ).write_parquet(log)
-    printed = io.StringIO()
-    options = Options(log=log, out=tmp_path / "out", capacity=100, seeds=2, times=4)
-    status = run(options, Report(Console(file=printed, highlight=False)))
-    text = printed.getvalue()
-    assert status == 0, text
-    for part in ("every promise kept", "byte for byte the same", "intervals that hold", "roof%2F2"):
-        assert part in text
-    assert (tmp_path / "out" / "given.png").exists()
-    answers = pl.read_csv(tmp_path / "out" / "answers.csv")
-    assert answers["holds"].mean() > 0.8  # type: ignore[operator]
-
-
 def _needs_java() -> None:
     try:
         find_java_home()
@@ -132,6 +106,7 @@ def _done(options: Options) -> str:
 
 @pytest.mark.spark
 def test_the_whole_job_on_a_csv_with_holes_and_a_clock_that_is_years_behind(tmp_path: Path) -> None:
+    """In no order, without weights."""
     _needs_java()
     behind = pl.when(pl.col("path") == 2).then(936 * 86_400_000_000).otherwise(0)
     stamp = pl.from_epoch(pl.col("event_us") - behind, time_unit="us")
@@ -146,16 +121,21 @@ def test_the_whole_job_on_a_csv_with_holes_and_a_clock_that_is_years_behind(tmp_
             gateway=pl.format("[roof] {}", "path"),
             temp="value",
         )
+        .sample(fraction=1.0, shuffle=True, seed=1)
     )
     log.write_csv(tmp_path / "given.csv")
     options = Options(
-        log=tmp_path / "given.csv", out=tmp_path / "out", capacity=100, seeds=0, times=4,
+        log=tmp_path / "given.csv", out=tmp_path / "out", capacity=100, seeds=2, times=4,
         columns=Columns(
             time="ts", fallback_time="came", ids=("device", "seq"), path="gateway", value="temp",
             unit="s",
         ),
     )  # fmt: skip
     text = _done(options)
+    for part in ("byte for byte the same", "intervals that hold"):
+        assert part in text
+    answers = pl.read_csv(options.out / "answers.csv")
+    assert answers["holds"].mean() > 0.8  # type: ignore[operator]
     refused = log["seq"].null_count()
     assert f"Quarantine: {refused:,} rows that cannot be counted, and are not" in text
     assert pl.read_parquet(options.out / "quarantine" / "refused.parquet").height == refused
@@ -169,9 +149,15 @@ def test_the_whole_job_on_a_csv_with_holes_and_a_clock_that_is_years_behind(tmp_
 
 
 @pytest.mark.spark
-def test_the_whole_job_on_a_single_row(tmp_path: Path) -> None:
+def test_the_whole_job_on_a_single_row_of_one_clock(tmp_path: Path) -> None:
     _needs_java()
-    simulate(PLAN).log.head(1).write_parquet(tmp_path / "one.parquet")
+    simulate(PLAN).log.head(1).with_columns(
+        arrival_us=pl.coalesce("event_us", "arrival_us"),
+        event_us=pl.lit(None, dtype=pl.Int64),
+        path=pl.lit("roof/2"),
+    ).write_parquet(tmp_path / "one.parquet")
     options = Options(log=tmp_path / "one.parquet", out=tmp_path / "out", seeds=1, times=4)
-    assert "1 of 1 sources" in _done(options)
+    text = _done(options)
+    assert "1 of 1 sources" in text
+    assert "roof%2F2" in text
     assert (options.out / "one.png").exists()

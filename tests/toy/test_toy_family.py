@@ -33,13 +33,8 @@ def run(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_it_is_held_by_the_laws_and_reads_no_hostile_bytes() -> None:
-    run("tests/laws", "-k", "toy")
-
-
-@pytest.mark.parametrize("road", ["TestService", "TestPrograms", "sensor", "page"])
-def test_it_takes_every_road(road: str) -> None:
-    run("tests/toy/roads.py", "-m", "not spark", "-k", road)
+def test_it_is_held_by_the_laws_reads_no_hostile_bytes_and_takes_every_road() -> None:
+    run("tests/laws", "tests/toy/roads.py", "-m", "not spark", "-k", "toy")
 
 
 @pytest.mark.spark
