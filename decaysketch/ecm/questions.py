@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from decaysketch.answers.keys import AskedOfKeys
 from decaysketch.answers.questions import questions_of
+from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 from decaysketch.ecm.each import WindowCounts
 from decaysketch.ecm.grids import Estimator, Grid
@@ -33,9 +34,9 @@ class AskedOfCells(AskedOfKeys):
 
     def grid(
         self,
-        decay: Decay | None,
+        decay: Decay | str | None,
         *,
-        now: int | None = None,
+        now: Instant | None = None,
         sources: Iterable[Source] | None = None,
     ) -> Grid:
         """The cells of every layer under a decay and at a time, as arrays; see
@@ -44,8 +45,8 @@ class AskedOfCells(AskedOfKeys):
 
     def at(
         self,
-        decay: Decay | None,
-        now: int | None = None,
+        decay: Decay | str | None,
+        now: Instant | None = None,
         *,
         sources: Iterable[Source] | None = None,
         estimator: Estimator = "debiased",
@@ -57,7 +58,7 @@ class AskedOfCells(AskedOfKeys):
         keys: Any,
         windows: npt.ArrayLike,
         *,
-        now: int | None = None,
+        now: Instant | None = None,
         sources: Iterable[Source] | None = None,
         confidence: float = 0.95,
     ) -> WindowCounts:

@@ -15,6 +15,7 @@ from decaysketch.answers.keys import AskedOfKeys, is_key
 from decaysketch.answers.questions import questions_of
 from decaysketch.contract.snapshot import Fed, Snapshot
 from decaysketch.core.observations import check_time
+from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay, Window
 from decaysketch.ecm import grids, wire
 from decaysketch.ecm.each import WindowCounts, starts_of, widths_of, window_counts
@@ -126,9 +127,9 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
 
     def grid(
         self,
-        decay: Decay | None,
+        decay: Decay | str | None,
         *,
-        now: int | None = None,
+        now: Instant | None = None,
         sources: Iterable[Source] | None = None,
     ) -> Grid:
         """The cells of every layer under a decay and at a time, as arrays; see
@@ -144,11 +145,11 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         """
         return self._grid(decay, now, None if sources is None else frozenset(sources))
 
-    def _grid(self, decay: Decay | None, now: int | None, chosen: frozenset[Source] | None) -> Grid:
+    def _grid(self, decay: Any, now: Any, chosen: frozenset[Source] | None) -> Grid:
+        decay, time = self._moment(decay, now)
         if decay is None:
             raise ParameterError("decay is None; expected one, chosen by the query")
         states = self._of(chosen)
-        time = self._time(now)
         self._check_reach(decay, time)
         with self._asking:
             known, key = self._grids, (decay, time, chosen)
@@ -162,6 +163,13 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
                     known.pop(next(iter(known)))
                 known[key] = found
             return found
+
+    def _moment(self, decay: Any, now: Any) -> tuple[Any, int]:
+        """A decay in the stream's unit, and a time: the clock where none is given."""
+        if now is None:
+            now = 0 if self.clock is None else self.clock
+        decay, now = self.asked(decay, now)
+        return decay, check_time("now", now)
 
     def _of(self, chosen: frozenset[Source] | None) -> Iterable[ECMState]:
         """The states of sources."""
@@ -178,11 +186,6 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         return grids.read(
             counters, params.layers, params.seed, decay, now, key_bits=params.key_bits
         )
-
-    def _time(self, now: int | None) -> int:
-        if now is None:
-            return 0 if self.clock is None else self.clock
-        return check_time("now", now)
 
     def _check_reach(self, decay: Decay, now: int) -> None:
         """Refuse what reaches back beyond the horizon."""
@@ -205,7 +208,7 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         keys: Any,
         windows: npt.ArrayLike,
         *,
-        now: int | None = None,
+        now: Instant | None = None,
         sources: Iterable[Source] | None = None,
         confidence: float = 0.95,
     ) -> WindowCounts:
@@ -233,15 +236,14 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         """
         confidence = check_confidence(confidence)
         words = self.params.words_of([keys] if is_key(keys) else keys)
-        time = self._time(now)
+        widths = widths_of(windows, len(words))
+        longest, time = self._moment(Window(int(widths.max(initial=0))), now)
         if self.clock is not None and time < self.clock:
             raise UnanswerableQueryError(
                 f"now is {time}; expected at least {self.clock}, the clock: windows of many widths "
                 "are searched for from there"
             )
-        widths = widths_of(windows, len(words))
-        if len(widths):
-            self._check_reach(Window(int(widths.max())), time)
+        self._check_reach(longest, time)
         states = self._of(None if sources is None else frozenset(sources))
         return window_counts(
             [state.counters for state in states], self.params.layers[-1], words,
@@ -250,8 +252,8 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
 
     def at(
         self,
-        decay: Decay | None,
-        now: int | None = None,
+        decay: Decay | str | None,
+        now: Instant | None = None,
         *,
         sources: Iterable[Source] | None = None,
         estimator: Estimator = "debiased",
