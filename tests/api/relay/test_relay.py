@@ -1,4 +1,4 @@
-"""What a relay passes on: everything, once what it was is known; and nothing that changes nothing."""
+"""What a relay passes on: everything, once what it was is known; never what changes nothing."""
 
 from __future__ import annotations
 
