@@ -44,7 +44,7 @@ from api.journal.storage import Storage
 from api.logs import Seldom
 from api.relay.upstream import Upstream
 from api.service.aggregator import Aggregator
-from api.service.budget import Memory
+from api.service.budget import BUFFER_ROWS
 from api.service.merging import MergeBuffer
 from api.service.observer import RELAY_STATES
 from api.service.streams import Stream, differences
@@ -70,6 +70,7 @@ _TICK_S = 0.5
 _AT_ONCE = 4  # streams
 _PAUSE_S = 60.0  # until what was refused is tried again, or asked for again
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.5, 60.0
+_LONGEST_REASON = 1000  # characters
 _LAST_S = 5.0  # for what was taken last, when told to stop
 
 
@@ -144,7 +145,6 @@ class Relay:
         self._wanted = settings.upstream_streams.split()
         self._flush_s, self._check_s = settings.upstream_flush_s, settings.upstream_check_s
         self._most_rows = settings.upstream_queue_rows
-        self._memory = Memory()  # of what waits, which is beside what streams hold
         self._lines: dict[int, _Line] = {}
         self._me = secrets.token_hex(8)
         self._renew_s = self._mine_until_s = float("-inf")
@@ -214,30 +214,29 @@ class Relay:
 
     async def _bound(self) -> None:
         """Merge what waits where it is much, and let go of the largest where it is too much."""
-        gathered = {
+        waiting = self._waiting()
+        for buffer in waiting.values():
+            if buffer.is_large or (buffer.waiting and _rows(waiting) > self._most_rows):
+                await self._aggregator.compute_of(buffer.work_rows)(buffer.fold)
+        for line in sorted(waiting, key=lambda each: -waiting[each].counted_rows):
+            if _rows(waiting) <= self._most_rows:
+                break
+            line.stream.gather(None)
+            del waiting[line]
+            self._aggregator.observer.relay_let_go(line.stream.name)
+
+    def _waiting(self) -> dict[_Line, MergeBuffer]:
+        """What is gathered of each stream."""
+        return {
             line: buffer
             for line in self._lines.values()
             if (buffer := line.stream.gathered) is not None
         }
-        crowded = self._memory.resident.rows > self._most_rows
-        for buffer in gathered.values():
-            if buffer.is_large or (crowded and buffer.waiting):
-                await self._aggregator.compute_of(buffer.work_rows)(buffer.fold)
-        for line in sorted(gathered, key=lambda each: -gathered[each].counted_rows):
-            if self._memory.resident.rows <= self._most_rows:
-                break
-            self._gather(line.stream, None)
-            self._aggregator.observer.relay_let_go(line.stream.name)
-
-    def _gather(self, stream: Stream, buffer: MergeBuffer | None) -> None:
-        """Gather from now on into this buffer; what was gathered before is not needed."""
-        if (before := stream.gather(buffer)) is not None:
-            before.discard()
 
     def _rest(self) -> None:
         """Another process passes on."""
         for line in self._lines.values():
-            self._gather(line.stream, None)
+            line.stream.gather(None)
         self._lines.clear()
 
     # ----------------------------------------------------------------------------------- a stream
@@ -333,11 +332,11 @@ class Relay:
         stream, observer = line.stream, self._aggregator.observer
         compute = self._aggregator.compute_of(stream.joined_rows)
         # Before it is read: what is taken meanwhile is in both.
-        self._gather(stream, MergeBuffer(stream.recipe, self._memory))
+        stream.gather(MergeBuffer(stream.recipe))
         generation = stream.generation
         done = False
         try:
-            digest, _rows = await compute(stream.summary)
+            digest, _ = await compute(stream.summary)
             there = line.held if stream.source_count else digest  # there is nothing to be sent
             if digest != there or stream.generation != generation:
                 blob, digest = await compute(_whole, stream)
@@ -347,7 +346,7 @@ class Relay:
             done = True
         finally:
             if not done:
-                self._gather(stream, None)
+                stream.gather(None)
         more = line.held != digest and (bool(stream.source_count) or line.held is not None)
         if more and not line.more:
             self._tell_more(line)
@@ -364,9 +363,9 @@ class Relay:
         exact = stream.generation == generation
         if digest == line.passed_on and not exact:
             return  # look again, once it is quiet for a moment
-        delta = stream.gather(MergeBuffer(stream.recipe, self._memory))
+        delta = stream.gather(MergeBuffer(stream.recipe))
         if delta is None:  # a source was dropped meanwhile
-            self._gather(stream, None)
+            stream.gather(None)
             return
         done = digest == line.passed_on
         try:
@@ -378,15 +377,13 @@ class Relay:
                 line.held = None
             done = True
         finally:
-            newer = None if done else stream.gather(delta)
-            if newer is not None:
-                delta.add(newer)
-                await self._aggregator.compute_of(rows)(delta.fold)
-                newer.discard()
-            elif done:
-                delta.discard()
-            else:  # a source was dropped, of which some of it may be
-                self._gather(stream, None)
+            if not done:
+                newer = stream.gather(delta)
+                if newer is None:  # a source was dropped, of which some of it may be
+                    stream.gather(None)
+                else:
+                    delta.add(newer)
+                    await self._aggregator.compute_of(rows)(delta.fold)
         self._has(line, digest, generation, exact=exact)
 
     async def _post(self, line: _Line, blob: bytes) -> None:
@@ -413,7 +410,9 @@ class Relay:
                 self._not_before_s = now_s + max(self._backoff.next_s(), after_s)
                 self._is_away = True
                 self._away.say(
-                    logging.WARNING, "the upstream does not answer, what is taken waits: %s", reason
+                    logging.WARNING,
+                    "the upstream does not answer, what is taken waits: %s",
+                    _in_a_line(reason),
                 )
                 observer.relay_failed("unanswered")
                 return
@@ -430,6 +429,7 @@ class Relay:
                 observer.relay_failed("paused")
             case Taken():
                 raise AssertionError("an answer of success is no failure")
+        reason = _in_a_line(reason)
         if line.problem != reason:
             _log.error("stream %r is not passed on: %s", line.stream.name, reason)
         line.problem = reason
@@ -449,9 +449,7 @@ class Relay:
         lines = self._lines.values()
         states = {state: sum(line.state == state for line in lines) for state in RELAY_STATES}
         oldest_s = min((line.since_s for line in lines if line.since_s is not None), default=_now())
-        self._aggregator.observer.relay_stands(
-            states, _now() - oldest_s, self._memory.resident.rows
-        )
+        self._aggregator.observer.relay_stands(states, _now() - oldest_s, _rows(self._waiting()))
 
     async def _has_lease(self) -> bool:
         """Whether this process is the one that passes on."""
@@ -473,6 +471,16 @@ class Relay:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _rows(waiting: Mapping[_Line, MergeBuffer]) -> int:
+    """As they are counted, without what a buffer takes that has none."""
+    return sum(buffer.counted_rows - BUFFER_ROWS for buffer in waiting.values())
+
+
+def _in_a_line(text: str) -> str:
+    """What another server says, as it may stand in a log."""
+    return " ".join(text.split())[:_LONGEST_REASON]
 
 
 def _whole(stream: Stream) -> tuple[bytes, str]:

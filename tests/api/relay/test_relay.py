@@ -212,7 +212,8 @@ def test_what_is_too_much_to_wait_is_sent_as_a_whole(tree: Tree) -> None:
     post(tree.relay, build(0))
     until(tree.arrived)
     tree.way.cut = True
-    post(tree.relay, build(1, first_id=400))
+    for seed in (1, 2):
+        post(tree.relay, build(seed, first_id=400 * seed))
     until(lambda: tree.metric("relay_let_go_total") == 1)
     until(lambda: tree.metric("relay_waiting_rows") == 0)
     tree.way.cut = False
