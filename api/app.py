@@ -135,7 +135,7 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     stack.push_async_callback(keys.close)
     app.state.keys = await access.start(settings, keys)
     await aggregator.start()
-    app.state.monitors = await monitors.start(aggregator, storage, settings, stack)
+    app.state.monitors, app.state.lists = await monitors.start(aggregator, storage, settings, stack)
     loading = asyncio.create_task(_load_special_functions(opened, opening))
     stack.callback(loading.cancel)
     app.state.aggregator = aggregator

@@ -19,6 +19,7 @@ from api.routes import (
     service,
     sketches,
     streams,
+    topk,
 )
 from api.routes.decays import CurveRequest
 from api.routes.keys import KeyCreation, KeyRotation
@@ -32,6 +33,7 @@ TAGS = [
     {"name": "observations", "description": "Raw observations in, from thin devices."},
     {"name": "queries", "description": "Answers, each with an interval."},
     {"name": "monitors", "description": "Thresholds that are watched while sites post rarely."},
+    {"name": "topk", "description": "The most frequent items of what many sites count."},
     {"name": "keys", "description": "Who may do what, on which streams."},
     {"name": "service", "description": "The process itself."},
 ]
@@ -45,6 +47,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         queries,
         live,
         monitors,
+        topk,
         decays,
         families,
         keys,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
 
 from api import schemas
 from api.http.asker import asker
+from api.http.json_body import not_json
 from api.http.refusals import UnsupportedMediaTypeError
 from api.service.aggregator import Aggregator
 from api.service.streams import Stream
@@ -25,6 +28,7 @@ __all__ = [
     "TheQuestions",
     "TheSettings",
     "TheStream",
+    "asked_json",
     "json_only",
     "require_media_type",
 ]
@@ -46,6 +50,17 @@ async def _settings(request: Request) -> Settings:
 
 async def json_only(request: Request) -> None:
     require_media_type(request, "application/json")
+
+
+async def asked_json(request: Request) -> Any:
+    """What the JSON body says; the library reads it. Before the stream is looked for: what cannot
+    be read is told alike, wherever it is sent."""
+    if not await request.body():
+        raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
+    try:
+        return await request.json()
+    except json.JSONDecodeError as error:
+        raise not_json(error) from None
 
 
 def require_media_type(request: Request, *expected: str) -> str:
