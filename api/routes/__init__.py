@@ -18,6 +18,7 @@ from api.routes import (
     reference,
     service,
     sketches,
+    sources,
     streams,
     topk,
 )
@@ -43,6 +44,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
     for part in (
         sketches,
         streams,
+        sources,
         observations,
         queries,
         live,

@@ -26,8 +26,11 @@ PATHS = {
     "/metrics": "/metrics",
     "/openapi.json": "/openapi.json",
     "/readyz": "/readyz",
+    "/v1/caller": "/v1/caller",
     "/v1/families": "/v1/families",
     "/v1/keys": "/v1/keys",
+    "/v1/monitors": "/v1/monitors",
+    "/v1/service": "/v1/service",
     "/v1/streams": "/v1/streams",
     "/v1/streams/{name}": "/v1/streams/s",
     "/v1/streams/{name}/events": "/v1/streams/s/events",
@@ -36,6 +39,7 @@ PATHS = {
     "/v1/streams/{name}/topk": "/v1/streams/s/topk",
     "/v1/streams/{name}/topk/{topk}": "/v1/streams/s/topk/t",
     "/v1/streams/{name}/topk/{topk}/ask": "/v1/streams/s/topk/t/ask?source=a",
+    "/v1/streams/{name}/sources": "/v1/streams/s/sources",
     "/v1/streams/{name}/live": f"/v1/streams/s/live?request={QUERY}",
     "/v1/streams/{name}/query": f"/v1/streams/s/query?request={QUERY}",
     "/v1/streams/{name}/sketch": "/v1/streams/s/sketch",
@@ -43,7 +47,9 @@ PATHS = {
 ENDLESS = ["/v1/streams/{name}/events", "/v1/streams/{name}/live"]
 OF_THE_MOMENT = [
     "/metrics",
+    "/v1/service",
     "/v1/streams/{name}/monitors/{monitor}",
+    "/v1/streams/{name}/sources",
     "/v1/streams/{name}/topk/{topk}",
     "/v1/streams/{name}/topk/{topk}/ask",
 ]
