@@ -51,7 +51,7 @@ class TopKSpec:
     Example:
         >>> spec = TopKSpec(k=20, decay="window(3600)", sites=["north", "south"])
         >>> spec.decay, spec.entries
-        (window(width=3600), 2000)
+        (window(3600), 2000)
     """
 
     k: int
