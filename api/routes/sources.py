@@ -132,19 +132,20 @@ def _report(
     source: str, totals: Totals, revoked: bool, sender: Sender | None, now_us: int
 ) -> SourceReport:
     seen = sender or Sender()
-    latest_s, least_s = seen.latest_late_s, seen.least_late_s
+    took = seen if totals.posts else Sender()  # what was dropped is as if it had never come
+    latest_s, least_s = took.latest_late_s, took.least_late_s
     return SourceReport(
         source=source,
         revoked=revoked,
-        silent=None if revoked else seen.is_silent(now_us),
+        silent=took.is_silent(now_us),
         posts=totals.posts,
         posted_bytes=totals.posted_bytes,
         posted_rows=totals.rows,
         last_received=utc(totals.last_received_us) if totals.posts else None,
-        usual_gap_s=seen.gap_s,
+        usual_gap_s=took.gap_s,
         lateness=None
         if latest_s is None or least_s is None
-        else Lateness(posts=list(seen.late), latest_s=latest_s, least_s=least_s),
+        else Lateness(posts=list(took.late), latest_s=latest_s, least_s=least_s),
         refused=dict(seen.refused),
         last_refused=None if seen.refused_us is None else utc(seen.refused_us),
     )
