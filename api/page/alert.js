@@ -133,7 +133,7 @@ export class OneAlert {
       ["Watches", told(answer.spec)],
       ["Since", `${CLOCK.time(answer.since)} (${ago(answer.since)})`],
       ["Alert", answer.alert.phase === "inactive" ? "not firing" : `${answer.alert.phase} since ${CLOCK.time(answer.alert.since)}`],
-      ["Value", `${number(answer.value)}, surely ${answer.lower === null ? "any" : number(answer.lower)} to ${answer.upper === null ? "any" : number(answer.upper)}`],
+      ["Value", `${number(answer.value)}; with what sites hold back ${between(answer)}`],
       ["Held back", `at most ${number(answer.pending_at_most)}, by all sites together`],
       ["Silent", answer.silent.length ? answer.silent.join(", ") : "nobody"],
       ["Posts", cost(answer.expected)],
@@ -183,6 +183,11 @@ export class OneAlert {
   paint() { this.chart.paint(); }
 }
 
+function between({ lower, upper }) {
+  if (lower === null) return upper === null ? "anything" : `${number(upper)} or less`;
+  return upper === null ? `${number(lower)} or more` : `${number(lower)} to ${number(upper)}`;
+}
+
 const until = (at) => (at > Date.now() / 1000 ? `${CLOCK.duration(at - Date.now() / 1000)} more` : `ended ${ago(at)}`);
 
 // A spec in words.
@@ -198,7 +203,7 @@ function told(spec) {
 
 // What it costs in reports, and what it saves.
 function cost({ lifetime_s: lifetime, near, renewals, without }) {
-  if (without === null || !(without > 0)) return "not known yet: no site has posted";
+  if (without === null || !(without > 0)) return "not known yet: no row was posted under it";
   const posts = near === null ? "any number of posts" : `${number(near)} posts near the line`;
   const saved = near === null || near >= without ? "none saved"
     : `${percent(1 - near / without)} saved`;

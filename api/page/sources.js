@@ -42,7 +42,7 @@ function spread({ posts }, bounds) {
 function lateness({ lateness: late }, bounds) {
   if (!late) return "–";
   const half = typical(late, bounds);
-  return [spread(late, bounds), ` last ${lateBy(late.latest_s)}, half ${half === Infinity ? "later than " + CLOCK.duration(bounds.at(-1)) : "within " + CLOCK.duration(half)}`];
+  return element("span", {}, spread(late, bounds), ` last ${lateBy(late.latest_s)}, half ${half === Infinity ? "later than " + CLOCK.duration(bounds.at(-1)) : "within " + CLOCK.duration(half)}`);
 }
 
 const lateBy = (late) => (late <= 0 ? "at once" : CLOCK.duration(late));

@@ -14,7 +14,7 @@ from api.http.problems import problems
 from api.journal.model import Totals
 from api.routes.common import TheAggregator, TheQuestions, TheStream
 from api.service.clock import utc
-from api.service.senders import LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
+from api.service.senders import KNOWN_POSTS, LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
 from api.service.streams import Stream
 
 __all__ = ["router"]
@@ -44,7 +44,8 @@ class SourceReport(BaseModel):
     source: str
     revoked: bool
     silent: bool | None = Field(
-        description=f"It has posted nothing for {SILENT_GAPS} of its usual gaps and {SILENT_S:g} s."
+        description=f"It has posted nothing for {SILENT_GAPS} usual gaps and {SILENT_S:g} s; "
+        f"told from its post {KNOWN_POSTS} on."
     )
     posts: int = Field(description="Sketches journaled, whenever; none of one that was revoked.")
     posted_bytes: int = Field(description="Their bytes.")
