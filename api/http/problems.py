@@ -39,6 +39,7 @@ __all__ = [
     "Problem",
     "ProblemResponse",
     "answer_to",
+    "handled",
     "install",
     "plain_problem",
     "presentable",
@@ -238,6 +239,17 @@ def _respond(
     if problem.errors:
         content["errors"] = [_presentable_fault(fault) for fault in problem.errors]
     return ProblemResponse(content, problem.status, headers)
+
+
+async def handled(request: Request, error: Exception) -> ProblemResponse:
+    """What FastAPI answers to ``error``, where a route raises it.
+
+    Raises:
+        Exception: the same, if nobody foresaw it.
+    """
+    if _kind_of(error) is None and not isinstance(error, HTTPException):
+        raise error
+    return await _handle(request, error)
 
 
 async def _handle(request: Request, error: Exception) -> ProblemResponse:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.routing import BaseRoute
 
 from api import schemas
 from api.http.asker import asker
@@ -20,13 +23,16 @@ from api.settings import Settings
 
 __all__ = [
     "CLIENT_LEFT",
+    "PLAIN_TEXT",
     "WITHOUT_BODY",
+    "Plain",
     "TheAggregator",
     "TheQuestions",
     "TheSettings",
     "TheStream",
     "json_only",
     "require_media_type",
+    "route_named",
 ]
 
 
@@ -59,6 +65,30 @@ def require_media_type(request: Request, *expected: str) -> str:
     if media is None or media not in expected:
         raise UnsupportedMediaTypeError("content-type", given, " or ".join(expected))
     return media
+
+
+PLAIN_TEXT = rb"[A-Za-z0-9._~-]"
+"""A letter of a URL that stands for itself."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """How a route answers what is nothing out of the ordinary, without FastAPI.
+
+    Attributes:
+        route: the same, as FastAPI has it.
+        query: parameters that are plain beyond doubt.
+        answer: given the request, the name in its path and the match of ``query``.
+    """
+
+    route: BaseRoute
+    query: re.Pattern[bytes]
+    answer: Callable[[Request, str, re.Match[bytes]], Awaitable[Response]]
+
+
+def route_named(router: APIRouter, name: str) -> BaseRoute:
+    """The route of a router that its function has given the name."""
+    return next(route for route in router.routes if getattr(route, "name", None) == name)
 
 
 async def _questions(request: Request) -> Callable[[], AbstractContextManager[Compute]]:

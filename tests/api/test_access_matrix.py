@@ -61,9 +61,12 @@ RULES = {
     "POST /v1/streams/{name}/sources/{source:path}/reinstate": "admin",
     "POST /v1/streams/{name}/sources/{source:path}/revoke": "admin",
 }
-#: A request of parameters that are nothing out of the ordinary is not looked at by FastAPI.
-PLAIN = "POST /v1/streams/{name}/sketches?source=s"
-GUARDED = sorted([PLAIN, *(route for route, rule in RULES.items() if rule != "open")])
+#: Posts with parameters that are nothing out of the ordinary are not looked at by FastAPI.
+PLAIN = [
+    "POST /v1/streams/{name}/observations?source=s",
+    "POST /v1/streams/{name}/sketches?source=s",
+]
+GUARDED = sorted([*PLAIN, *(route for route, rule in RULES.items() if rule != "open")])
 OWN, OWN_UNKNOWN, FOREIGN, UNKNOWN = "own-1", "own-2", "other-1", "other-2"
 
 
@@ -183,6 +186,20 @@ def test_the_matrix(client: TestClient, tokens: dict[str, str], route: str, role
     foreign, unknown = seen[FOREIGN], seen[UNKNOWN]
     if named(route):
         assert foreign.text.replace(FOREIGN, "") == unknown.text.replace(UNKNOWN, "")
+
+
+@pytest.mark.parametrize("route", PLAIN)
+def test_both_roads_let_in_the_same(client: TestClient, tokens: dict[str, str], route: str) -> None:
+    by_fastapi = route.replace("source=s", "source=%73")
+    for headers in ({}, {"Authorization": "Basic eDp5"}, *map(bearer, tokens.values())):
+        for stream in (OWN, OWN_UNKNOWN, FOREIGN, UNKNOWN):
+            plain, careful = (
+                request(client, road, stream, headers) for road in (route, by_fastapi)
+            )
+            assert (plain.status_code, plain.text) == (careful.status_code, careful.text)
+            for answer in (plain, careful):
+                del answer.headers["X-Request-Id"]
+            assert plain.headers.multi_items() == careful.headers.multi_items()
 
 
 def _expect(answer: Response, admitted: bool) -> None:
