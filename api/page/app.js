@@ -10,6 +10,7 @@ import { curveOfText, described, formula, LENGTH } from "./decay.js";
 import { AlertForm } from "./define.js";
 import { key, Newest, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
+import { Lists } from "./lists.js";
 import { element } from "./nodes.js";
 import { estimateParts, keyText, showFigures, showHitters, showKeys, showSkew, showTable, tableOf } from "./panels.js";
 import {
@@ -132,6 +133,7 @@ const allAlerts = new Alerts($("all-alerts"), { caption: "Alerts of all streams"
 const ownAlerts = new Alerts($("own-alerts"), { caption: "Alerts of this stream", streams: false, chosen: openAlert });
 const oneAlert = new OneAlert($("alert"), { gone: () => { state.alert = null; remember(); lookAtAlerts(); }, failed: refused });
 const sources = new Sources($("sources"), { failed: refused });
+const lists = new Lists($("lists"), { failed: refused });
 new Service($("service"), $("service-button"));
 new AlertForm($("define"), {
   stream: () => state.stream.name, decay: serviceDecay,
@@ -189,12 +191,14 @@ $("define-button").addEventListener("click", () => showForm($("define").hidden))
 function showView() {
   const { view, stream, alert } = state;
   check("view", view);
-  $("columns").hidden = view === "sources";
+  $("columns").hidden = view === "sources" || view === "lists";
   $("columns").dataset.view = view;
   $("answers").hidden = view !== "answers";
   $("stream-alerts").hidden = view !== "alerts";
   if (view === "sources") sources.watch(stream.name);
   else sources.leave();
+  if (view === "lists") lists.watch(stream.name);
+  else lists.leave();
   if (view === "alerts" && alert) oneAlert.watch(stream.name, alert);
   else oneAlert.leave();
 }

@@ -75,7 +75,7 @@ export function showFigures(host, figures, meta) {
   });
 }
 
-function bar({ value, lower, upper, exact }, longest) {
+export function bar({ value, lower, upper, exact }, longest) {
   const drawn = svg("svg", { class: "bar", "aria-hidden": "true" },
     svg("rect", { class: "share", x: "0%", y: 5, width: at(value / longest), height: 14, rx: 2 }));
   if (!exact) {

@@ -31,7 +31,7 @@ export const state = {
   key: "", // what stands in the field
   textFault: null,
   find: "",
-  view: "answers", // of the stream: answers, alerts or sources
+  view: "answers", // of the stream: answers, alerts, lists or sources
   alert: null, // the name of the one that is looked at
   figures: [], // that are shown
   alerts: [], // of all streams, as the service lists them

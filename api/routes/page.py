@@ -40,6 +40,7 @@ _FILES = {
     "http.js": _JAVASCRIPT,
     "icon.svg": "image/svg+xml",
     "list.js": _JAVASCRIPT,
+    "lists.js": _JAVASCRIPT,
     "nodes.js": _JAVASCRIPT,
     "panels.js": _JAVASCRIPT,
     "questions.js": _JAVASCRIPT,

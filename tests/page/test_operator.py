@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import decaysketch as ds
+from decaysketch.client.topk import TopKSensor
 
 from .conftest import OCTETS, OUT, mint, serving, sync_api
 
@@ -231,6 +232,42 @@ def test_sources_are_watched_put_in_order_revoked_and_reinstated(
     page.click("dialog button.danger")
     page.wait_for_selector("#sources button[aria-label='Revoke gateway-2']")
     assert ward.http.get(STREAM).json()["revoked"] == []
+
+
+def test_a_list_is_shown_with_its_certificate(
+    visit: Callable[..., sync_api.Page], ward: Ward
+) -> None:
+    path, now = f"{STREAM}/topk/talkers", int(time.time())
+    spec = {"k": 2, "decay": "window(1h)", "sites": ["a", "b", "c"], "round_s": 1}
+    ward.http.put(path, json=spec).raise_for_status()
+    counts = {"a": {"x": 9, "y": 5, "p": 4, "q": 1}, "b": {"z": 8, "y": 5, "p": 3, "r": 1}}
+    sites = [TopKSensor(ward.http, "ward-7", "talkers", name) for name in counts]
+    for site, items in zip(sites, counts.values(), strict=True):
+        for item, count in items.items():
+            site.update([item] * count, [now - 9] * count)
+    page = visit(f"{ward.url}/#stream=ward-7&view=lists", theme="dark")
+    page.wait_for_selector(".list[data-list=talkers]")
+    assert "no list yet" in page.inner_text(".list")
+    while (found := ward.http.get(path).json()["found"]) is None or not found["certain"]:
+        for site in sites:
+            site.step()
+        time.sleep(0.05)
+    page.wait_for_selector(".list[data-certain=true]")
+    rows = page.eval_on_selector_all(
+        ".list tbody tr", "rows => rows.map(row => ({...row.dataset}))"
+    )
+    assert rows == [
+        {"item": "y", "lower": "10", "upper": "10"},
+        {"item": "x", "lower": "9", "upper": "9"},
+    ]
+    assert page.get_attribute(".list", "data-without") == "c"
+    said = page.inner_text(".list")
+    assert "the 2 largest counts of all sites but c, each exactly" in said
+    _fits(page, "lists", 1280)
+    page.click("button[aria-label='Delete talkers']")
+    page.click("dialog button.danger")
+    page.wait_for_selector("#no-lists")
+    assert ward.http.get(path).status_code == 404
 
 
 def test_a_chart_stays_while_its_answer_is_awaited_or_refused(
