@@ -88,6 +88,7 @@ class _Step(NamedTuple):
 
     asked: Ask
     found: dict[str, Any] | None  # None: nothing new is said
+    took_s: float  # of a processor
 
 
 class Lists:
@@ -321,13 +322,13 @@ class Lists:
 
     async def _step(self, listed: Listed, as_of: int | None, now_us: int) -> None:
         """Refine a round, or open the next one."""
-        row, began_s = listed.row, time.perf_counter()
+        row = listed.row
         async with self._storage.reading() as rx:
             words = await list_rows.heard(rx, row)
         compute = self._aggregator.compute_of(len(words) * listed.spec.entries)
         step = await compute(_stepped, listed, words, as_of)
-        rest_s = _REST * (time.perf_counter() - began_s) if as_of is None else 0.0
-        self._not_before_s[row.id] = asyncio.get_running_loop().time() + rest_s
+        now_s = asyncio.get_running_loop().time()
+        self._not_before_s[row.id] = now_s + _REST * step.took_s
         found = row.found if step.found is None else step.found
         if step.asked == listed.asked and found == row.found:
             return
@@ -405,13 +406,16 @@ def _take(listed: Listed, post: Post, before: tuple[str, int] | None) -> tuple[A
 
 def _stepped(listed: Listed, words: Collection[tuple[str, int]], as_of: int | None) -> _Step:
     """A round refined, or, as of a time, the next one. On a thread."""
+    began_s = time.thread_time()
     sites = listed.sites or {listed.row.name}  # what nobody has posted to yet asks all the same
     hub = _hub(listed, sites, words)
     if as_of is not None:
         found = hub.top().to_dict() if words else None
-        return _Step(hub.begin(as_of), found)
-    again = hub.refine()
-    return _Step(hub.asked, hub.top().to_dict() if again is None else None)
+        asked = hub.begin(as_of)
+    else:
+        found = hub.top().to_dict() if hub.refine() is None else None
+        asked = hub.asked
+    return _Step(asked, found, time.thread_time() - began_s)
 
 
 def _refused(field: str, reason: str, value: Any, expected: Any = None) -> InvalidRequestError:
