@@ -22,11 +22,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from api.errors import Fault, ForeignSiteError, InvalidRequestError, UnknownListError
+from api.errors import ForeignSiteError, UnknownListError
 from api.journal.model import StorageError
 from api.journal.storage import Storage, Writer
 from api.logs import Seldom
 from api.monitors import list_rows
+from api.monitors.defining import refused
 from api.monitors.list_rows import ListRow, Number, Said
 from api.monitors.mailboxes import Mailboxes
 from api.service.aggregator import Aggregator
@@ -128,9 +129,9 @@ class Lists:
         unit = stream.recipe.params.time_unit
         spec = TopKSpec.from_dict(form, time_unit=unit)
         if now_in(unit, 0) is None:
-            raise _refused("time_unit", "the server has no clock of it", unit)
+            raise refused("time_unit", "the server has no clock of it", unit)
         if spec.sites is not None and len(spec.sites) > MOST_LISTED:
-            raise _refused("sites", "too many", len(spec.sites), MOST_LISTED)
+            raise refused("sites", "too many", len(spec.sites), MOST_LISTED)
         return spec
 
     async def define(self, stream: Stream, name: str, spec: TopKSpec) -> tuple[Listed, bool]:
@@ -416,8 +417,3 @@ def _stepped(listed: Listed, words: Collection[tuple[str, int]], as_of: int | No
         found = hub.top().to_dict() if hub.refine() is None else None
         asked = hub.asked
     return _Step(asked, found, time.thread_time() - began_s)
-
-
-def _refused(field: str, reason: str, value: Any, expected: Any = None) -> InvalidRequestError:
-    fault = Fault(field=field, reason=reason, value=value, expected=expected)
-    return InvalidRequestError(f"{field}: {reason}", [fault])
