@@ -137,7 +137,11 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     stack.push_async_callback(keys.close)
     app.state.keys = await access.start(settings, keys)
     await aggregator.start()
-    app.state.monitors = await monitors.start(aggregator, storage, settings, stack)
+    app.state.monitors, app.state.lists = await monitors.start(aggregator, storage, settings, stack)
+    if settings.upstream:
+        from api import relay  # brings an HTTP client, which takes a third of a second
+
+        app.state.relay = await relay.start(aggregator, storage, settings, stack)
     loading = asyncio.create_task(_load_special_functions(opened, opening))
     stack.callback(loading.cancel)
     app.state.aggregator = aggregator

@@ -67,7 +67,8 @@ _KINDS: dict[tuple[bool, bool], Any] = {
 
 
 def plain_reader(form: Form) -> Callable[[bytes], Plain | None]:
-    """What reads lines, the last one without its end; None unless all of them are plain. O(length)."""
+    """What reads lines, the last one without its end, or gives None unless all of them are plain.
+    O(length)."""
     kind: type[_Row[Any, Any]] = (
         _EVENTS[form.takes_keys] if form.counts_keys else _KINDS[form.integers, form.takes_keys]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -10,10 +11,12 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
 from starlette.routing import BaseRoute
 
 from api import schemas
 from api.http.asker import asker
+from api.http.json_body import not_json
 from api.http.refusals import UnsupportedMediaTypeError
 from api.service.aggregator import Aggregator
 from api.service.streams import Stream
@@ -30,6 +33,7 @@ __all__ = [
     "TheQuestions",
     "TheSettings",
     "TheStream",
+    "asked_json",
     "json_only",
     "require_media_type",
     "route_named",
@@ -52,6 +56,17 @@ async def _settings(request: Request) -> Settings:
 
 async def json_only(request: Request) -> None:
     require_media_type(request, "application/json")
+
+
+async def asked_json(request: Request) -> Any:
+    """What the JSON body says; the library reads it. Before the stream is looked for: what cannot
+    be read is told alike, wherever it is sent."""
+    if not await request.body():
+        raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
+    try:
+        return await request.json()
+    except json.JSONDecodeError as error:
+        raise not_json(error) from None
 
 
 def require_media_type(request: Request, *expected: str) -> str:

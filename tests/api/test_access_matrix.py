@@ -51,6 +51,12 @@ RULES = {
     "DELETE /v1/streams/{name}/monitors/{monitor}": "admin",
     "GET /v1/streams/{name}/monitors/{monitor}": "read",
     "PUT /v1/streams/{name}/monitors/{monitor}": "admin",
+    "GET /v1/streams/{name}/topk": "read",
+    "DELETE /v1/streams/{name}/topk/{topk}": "admin",
+    "GET /v1/streams/{name}/topk/{topk}": "read",
+    "PUT /v1/streams/{name}/topk/{topk}": "admin",
+    "GET /v1/streams/{name}/topk/{topk}/ask": "read",
+    "POST /v1/streams/{name}/topk/{topk}/posts": "write",
     "POST /v1/streams/{name}/observations": "write",
     "GET /v1/streams/{name}/query": "read",
     "POST /v1/streams/{name}/query": "read",
@@ -129,6 +135,7 @@ def request(client: TestClient, route: str, stream: str, headers: dict[str, str]
     if path.startswith("/v1/keys"):
         path = path.replace("{prefix}", "zzzzzzzz")
     path = path.replace("{name}", stream).replace("{source}", "s").replace("{monitor}", "m")
+    path = path.replace("{topk}", "t")
     if path.endswith("/events"):
         path += "?source="  # refused, once it is let in: the answer does not end
     body = {"streams": [stream], "queries": []} if path == "/v1/query" else {}

@@ -66,6 +66,9 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
     params = {"params": PARAMS.to_dict()}
     monitor = {"kind": "threshold", "question": "count", "above": 9.0, "decay": "none"}
     report = {"inc": 1, "seq": 1, "held": {}}
+    topk = {"k": 1, "decay": "none"}
+    word = {"site": "x", "inc": 1, "seq": 1, "as_of": 0, "asked": None, "base": None,
+            "entries": [], "rest": 0}  # fmt: skip
     as_json = {"headers": JSON | headers}
     return [
         ("POST", REVOKE, as_json),
@@ -83,6 +86,9 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("PUT", "/v1/streams/s/monitors/m", {"json": monitor, **as_json}),
         ("POST", "/v1/streams/s/reports?source=x", {"json": report, **as_json}),
         ("DELETE", "/v1/streams/s/monitors/m", {"headers": headers}),
+        ("PUT", "/v1/streams/s/topk/t", {"json": topk, **as_json}),
+        ("POST", "/v1/streams/s/topk/t/posts?source=x", {"json": word, **as_json}),
+        ("DELETE", "/v1/streams/s/topk/t", {"headers": headers}),
         ("DELETE", "/v1/streams/s/sources/pump/intervals?first=0&next=9", {"headers": headers}),
         ("DELETE", "/v1/streams/s", {"headers": headers}),
     ]  # fmt: skip
