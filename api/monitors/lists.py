@@ -275,9 +275,10 @@ class Lists:
             for row in rows:
                 try:
                     known[row.id] = _read(row)
-                except DecaySketchError:
+                except DecaySketchError as error:
                     known.pop(row.id, None)
-                    _log.exception("top-k list %r cannot be read", row.name)
+                    said_of = "top-k list %r cannot be read: %s"
+                    self._failing.say(logging.ERROR, said_of, row.name, error)
             found = {}
             for number in versions.keys() & known.keys():
                 listed = known[number]
