@@ -15,9 +15,7 @@ kind. Which families answer it follows from what it needs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
@@ -41,7 +39,6 @@ from decaysketch.answers.query import Function, HeavyHitter, Histogram, Last, Pr
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
 from decaysketch.decay import Decay
-from decaysketch.decay.area import area
 from decaysketch.errors import ParameterError
 from decaysketch.text.predicate import MAX_OPERATIONS, MAX_TEXT
 from decaysketch.text.predicate import Predicate as ReadPredicate
@@ -214,38 +211,11 @@ _SUM = _scalar(
 _COUNT = _scalar(
     "count", "Decayed number of distinct observations, with or without a value.", query.count
 )
-
-
-def _rate(sample: Sample, *, confidence: float) -> Estimate:
-    """The decayed count over the integral of the decay.
-
-    The integral is that over the ages from 0 to the last one that has weight, however long the
-    stream has been there: one that is younger than what is asked about was silent before it began.
-    Under ``window(w)`` this is the count over ``w``, though of whole times the window, which holds
-    both of its ends, has one more.
-
-    Raises:
-        ParameterError: the integral is 0, or infinite as under no decay.
-    """
-    decay = sample.decay
-    if not isinstance(decay, Decay):
-        raise ParameterError(f"decay is {decay!r}; a rate needs one of the age alone")
-    span = area(decay)
-    if not 0.0 < span < math.inf:
-        raise ParameterError(
-            f"the integral of {decay!r} over the age is {span:g}; a rate needs a decay whose "
-            "integral is finite and above 0, such as a window or an exponential"
-        )
-    count = query.count(sample, confidence=confidence)
-    ends = {name: getattr(count, name) / span for name in ("value", "lower", "upper", "stderr")}
-    return replace(count, **ends)
-
-
 _RATE = _scalar(
     "rate",
     "Observations per unit of time: the decayed count over the integral of the decay, over all "
     "ages that it looks back on.",
-    _rate,
+    query.rate,
     needs=frozenset({"chosen decay"}),
 )
 _TOTAL = _scalar(
@@ -358,7 +328,7 @@ _RANK = _scalar(
 
 _CDF = _by_entry(
     "cdf",
-    "The rank of each of several values, each with an interval of its own, not a joint one.",
+    "The rank of each of several values; all intervals hold at once with the confidence.",
     query.cdf,
     Argument("points", "number", "Values.", "yes", leading=True, json="v", example=[10, 20, 30]),
     _shares_s,
@@ -566,7 +536,7 @@ _HISTOGRAM = _enter(
         "histogram",
         "Shares of the decayed weight by value: of each bin between `edges`, which holds its lower "
         "edge and not its upper one (the last bin holds both), and of what lies below and above "
-        "all of them. Each has an interval of its own, which is not a joint one.",
+        "all of them. All intervals hold at once with the confidence.",
         _histogram,
         lambda sample, given: _shares_s(sample, len(given["edges"]) + 1),
         Shape(
