@@ -313,6 +313,18 @@ class Settings(BaseModel):
         return _url(self.data).render_as_string(hide_password=False)
 
     @property
+    def database_kind(self) -> str:
+        """``sqlite`` or ``postgresql``."""
+        return _url(self.data).get_backend_name()
+
+    @property
+    def database_file(self) -> Path | None:
+        """Where the database lies; None where it is no file."""
+        url = _url(self.data)
+        is_file = self.database_kind == "sqlite" and url.database not in (None, "", ":memory:")
+        return Path(str(url.database)) if is_file else None
+
+    @property
     def place(self) -> str:
         """``data`` as it may be shown: without the password."""
         return _url(self.data).render_as_string() if "://" in self.data else self.data

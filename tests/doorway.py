@@ -17,6 +17,7 @@ from api.http.guard import Reads, Writes
 from api.http.json_body import JsonRoute
 from api.logs import REQUEST_ID
 from api.routes import keys
+from api.service.streams import Streams
 from api.settings import Settings
 
 
@@ -33,7 +34,7 @@ def doorway(data: Path, **settings: Any) -> FastAPI:
 
     app = FastAPI(lifespan=lifespan)
     app.state.settings = chosen
-    app.state.aggregator = SimpleNamespace(streams=list)  # none, of which refusals were counted
+    app.state.aggregator = SimpleNamespace(stream=Streams().__getitem__)  # of none are refusals
     app.include_router(keys.router)
 
     @app.get("/v1/streams/{name}")

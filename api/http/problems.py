@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
@@ -30,6 +31,7 @@ from api.http import refusals
 from api.http.refusals import shortened
 from api.journal.model import ReplayError, StorageError
 from api.logs import Seldom
+from api.schemas import SOURCE
 from decaysketch import errors as library
 
 __all__ = [
@@ -158,7 +160,8 @@ TABLE: dict[type[Exception], _Kind] = {
 
 _TRANSIENT = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 
-# Of what these refuse there is a count, by stream and reason.
+_SOURCE = re.compile(SOURCE)
+# Of what these refuse there is a count, by stream, source and reason.
 _POSTS = {"/v1/streams/{name}/sketches", "/v1/streams/{name}/observations"}
 # Neither who sends it nor when is at fault; 403 where the source was revoked.
 _OF_THE_POST = {
@@ -256,9 +259,16 @@ def _count_refusal(request: Request, error: Exception, status: int) -> None:
     if kind is None and status == HTTPStatus.FORBIDDEN:
         return
     aggregator = request.app.state.aggregator
-    name = request.path_params["name"]
-    if any(stream.name == name for stream in aggregator.streams()):
-        aggregator.observer.refused(name, f"http-{status}" if kind is None else kind.slug)
+    try:
+        stream = aggregator.stream(request.path_params["name"])
+    except errors.UnknownStreamError:
+        return
+    source = request.query_params.get("source", "")
+    aggregator.refused(
+        stream,
+        source if _SOURCE.fullmatch(source) else "",
+        f"http-{status}" if kind is None else kind.slug,
+    )
 
 
 def _methods_of(request: Request) -> set[str]:

@@ -237,6 +237,15 @@ class Monitors:
         mine = [each for each in self._watched.values() if each.row.stream_id == stream.id]
         return sorted(map(self._as_of_now, mine), key=lambda each: each.row.name)
 
+    def every(self) -> list[tuple[str, Watched]]:
+        """All of them, each with the name of its stream, in order of names."""
+        found = [
+            (stream.name, self._as_of_now(watched))
+            for (stream_id, _), watched in self._watched.items()
+            if (stream := self._aggregator.stream_by_id(stream_id)) is not None
+        ]
+        return sorted(found, key=lambda each: (each[0], each[1].row.name))
+
     def _as_of_now(self, watched: Watched) -> Watched:
         """Without its state, where that was not found out for too long: leases end meanwhile."""
         age_s = asyncio.get_running_loop().time() - self._current_s

@@ -18,18 +18,20 @@ export const key = {
   forget() { sessionStorage.removeItem(KEY); },
 };
 
-async function ask(path, body, signal, tag) {
+const asked = new WeakMap(); // signal of a request -> the request
+
+async function ask(path, body, signal, tag, method = body === undefined ? "GET" : "POST") {
+  if (signal) asked.set(signal, { path, body, method });
   const headers = { Accept: "application/json" };
   if (key.held) headers.Authorization = `Bearer ${key.held}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (tag) headers["If-None-Match"] = tag;
   const response = await fetch(path, {
-    method: body === undefined ? "GET" : "POST",
-    headers, signal, cache: "no-store", credentials: "omit", redirect: "error",
+    method, headers, signal, cache: "no-store", credentials: "omit", redirect: "error",
     body: body === undefined ? undefined : JSON.stringify(body),
   });
   if (tag && response.status === 304) return { response, content: null };
-  const content = await response.json().catch(() => null);
+  const content = response.status === 204 ? null : await response.json().catch(() => null);
   if (!response.ok) throw new Problem(response.status, content, response.headers.get("retry-after"));
   return { response, content };
 }
@@ -37,6 +39,11 @@ async function ask(path, body, signal, tag) {
 // GET, or POST where there is a body. Throws Problem, AbortError, or TypeError where nobody answers.
 export async function request(path, body, signal) {
   return (await ask(path, body, signal)).content;
+}
+
+// What changes something: PUT with a body, POST with or without one, DELETE.
+export async function change(method, path, body) {
+  return (await ask(path, body, undefined, undefined, method)).content;
 }
 
 const MOST_TOLD = 64;
@@ -55,6 +62,7 @@ export async function requestAgain(path) {
 export const streamPath = (name, rest = "") => `/v1/streams/${encodeURIComponent(name)}${rest}`;
 
 const PATIENCE_MS = 800;
+const SLOW_MS = 400; // until it is said that what is shown waits for another answer
 
 // Asks one question at a time, and of those that come meanwhile the newest alone. A request that
 // keeps a newer one waiting for much longer than the last one took is aborted. Not earlier: a server
@@ -64,10 +72,13 @@ export class Newest {
   #running = null;
   #patience = PATIENCE_MS;
   #timer = 0;
+  #slow = 0;
+  asked = null; // the request whose answer is shown: {path, body, method}
 
-  // ask(signal, ...arguments) -> promise; shown(answer, ms, ...arguments); failed(error)
-  constructor(ask, shown, failed) {
-    Object.assign(this, { ask, shown, failed });
+  // ask(signal, ...arguments) -> promise; shown(answer, ms, ...arguments); failed(error, ...arguments);
+  // slow(): the answer is long in coming.
+  constructor(ask, shown, failed, slow = () => {}) {
+    Object.assign(this, { ask, shown, failed, slow });
   }
 
   // `debounceMs`: wait so long for a newer one before the first is sent.
@@ -86,6 +97,7 @@ export class Newest {
   // Drops what is asked and what waits: their answers would be of something else.
   cancel() {
     clearTimeout(this.#timer);
+    clearTimeout(this.#slow);
     this.#waiting = null;
     this.#running?.controller.abort();
     this.#running = null;
@@ -96,17 +108,21 @@ export class Newest {
     const run = { controller: new AbortController(), since: performance.now() };
     this.#waiting = null;
     this.#running = run;
+    clearTimeout(this.#slow);
+    this.#slow = setTimeout(() => this.slow(...args), SLOW_MS);
     let show;
     try {
       const answer = await this.ask(run.controller.signal, ...args);
       const took = performance.now() - run.since;
-      show = () => this.shown(answer, took, ...args);
+      const { signal } = run.controller;
+      show = () => { this.asked = asked.get(signal); this.shown(answer, took, ...args); };
       if (this.#running === run) this.#patience = Math.max(PATIENCE_MS, 4 * took);
     } catch (error) {
       show = () => this.#refused(error, args);
     }
     if (this.#running !== run) return;
     clearTimeout(this.#timer);
+    clearTimeout(this.#slow);
     this.#running = null;
     if (this.#waiting) this.#send();
     show();

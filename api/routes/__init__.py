@@ -18,6 +18,7 @@ from api.routes import (
     reference,
     service,
     sketches,
+    sources,
     streams,
 )
 from api.routes.decays import CurveRequest
@@ -41,6 +42,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
     for part in (
         sketches,
         streams,
+        sources,
         observations,
         queries,
         live,

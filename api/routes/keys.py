@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -30,13 +30,14 @@ from api.errors import (
     KeyChangedError,
     UnknownKeyError,
 )
-from api.http.guard import Administers
+from api.http.guard import Administers, Reads
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described
 from api.http.refusals import ForbiddenError
 from api.routes.common import json_only
 from api.schemas import RequestModel
+from api.service.clock import utc
 
 __all__ = ["router"]
 
@@ -175,6 +176,20 @@ async def list_keys(caller: Administers, cache: TheKeys) -> KeyList:
     return KeyList(keys=[KeyState(**_fields(row, cache)) for row in rows])
 
 
+class CallerState(BaseModel):
+    """Who asks, as far as this server is concerned."""
+
+    prefix: str | None = Field(description="Of its key; null where no key is asked for.")
+    role: Role
+    scope: list[str]
+
+
+@router.get("/v1/caller", summary="What the caller may do")
+async def get_caller(caller: Reads) -> CallerState:
+    """The role and the scope of the key that is shown; of everybody where none is asked for."""
+    return CallerState(prefix=caller.prefix, role=caller.role, scope=list(caller.scope))
+
+
 @router.delete(
     "/v1/keys/{prefix}",
     summary="Revoke a key",
@@ -245,7 +260,7 @@ def _fields(row: KeyRow, cache: KeyCache) -> dict[str, Any]:
 
 
 def _utc(time_us: int | None) -> datetime | None:
-    return None if time_us is None else datetime.fromtimestamp(time_us / 1e6, UTC)
+    return None if time_us is None else utc(time_us)
 
 
 def _after(now: int, seconds: int | None) -> int | None:

@@ -113,6 +113,28 @@ class MonitorList(BaseModel):
     monitors: list[MonitorState]
 
 
+class MonitorGlance(BaseModel):
+    """A monitor in a list of those of all streams."""
+
+    stream: str
+    monitor: str
+    state: Literal["calm", "firing", "uncertain"]
+    reason: str | None = Field(description="Why it is uncertain.")
+    since: float = Field(description="Since when it is so, in seconds since 1970.")
+    alert: AlertState
+    value: float | None = Field(description="The estimate, of what was posted.")
+    lower: float | None = Field(description="It is no less, with all that sites hold back.")
+    upper: float | None = Field(description="It is no more, with all that sites hold back.")
+    threshold: float
+    silent: int = Field(description="How many sites nothing is known of now.")
+
+
+class MonitorGlances(BaseModel):
+    """The monitors of the streams that the caller may see, in order of names."""
+
+    monitors: list[MonitorGlance]
+
+
 async def _monitors(request: Request) -> Monitors:
     monitors: Monitors = request.app.state.monitors
     return monitors
@@ -204,6 +226,20 @@ async def list_monitors(stream: TheStream, monitors: TheMonitors) -> MonitorList
     """Each with its state."""
     found = monitors.of_stream(stream)
     return MonitorList(monitors=[_state_of(monitors, each) for each in found])
+
+
+@router.get(
+    "/v1/monitors",
+    summary="List the monitors of all streams",
+    response_model=MonitorGlances,
+)
+async def list_all_monitors(caller: Reads, monitors: TheMonitors) -> MonitorGlances:
+    """Each with its state, and without its sites. There are no more than `max_monitors`."""
+    return MonitorGlances(
+        monitors=[
+            _glance(stream, watched) for stream, watched in monitors.every() if caller.sees(stream)
+        ]
+    )
 
 
 @router.delete(
@@ -366,6 +402,23 @@ def _state_of(monitors: Monitors, watched: Watched) -> MonitorState:
             renewals=_bounded(expected.renewals),
             without=_bounded(expected.without),
         ),
+    )
+
+
+def _glance(stream: str, watched: Watched) -> MonitorGlance:
+    row, state = watched.row, watched.state
+    return MonitorGlance(
+        stream=stream,
+        monitor=row.name,
+        state="uncertain" if state is None else state.verdict,
+        reason=None if state is None else state.reason,
+        since=row.since_us / 1e6,
+        alert=AlertState(**row.alert.to_dict()),
+        value=None if state is None else state.value,
+        lower=None if state is None else state.lower,
+        upper=None if state is None else state.upper,
+        threshold=watched.monitor.spec.aim.line if state is None else state.threshold,
+        silent=len(watched.accounts if state is None else state.silent),
     )
 
 

@@ -187,7 +187,7 @@ async def post_observations(
         if rows:
             aggregator.observer.observations(name, source, verdict, rows)
     for field, rows in _refused_by_field(taken).items():
-        aggregator.observer.refused(name, f"observation-{field}", rows)
+        aggregator.refused(stream, source, f"observation-{field}", rows)
     posted = PostedObservations(
         stream=name,
         source=source,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import platform
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -19,7 +23,9 @@ from api.http.guard import watches
 from api.http.problems import plain_problem, problems
 from api.routes.common import TheAggregator
 from api.service.aggregator import Aggregator
+from api.service.clock import utc
 from api.service.metrics import MEDIA_TYPE, Metrics
+from api.settings import Settings
 
 __all__ = ["Readiness", "router"]
 
@@ -54,9 +60,31 @@ async def _asked(aggregator: Aggregator) -> dict[str, bool | str]:
         return {"answered": f"no answer within {_PATIENCE_S:g} s"}
 
 
+class Disk:
+    """The disk of a SQLite file, looked at once in ``_KEPT_S`` at most, and by one at a time: one
+    that does not answer holds up one thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._file = settings.database_file
+        self._found: DiskState | None = None
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def state(self) -> DiskState | None:
+        """As of this second; None where the database is elsewhere, or it does not answer."""
+        if self._file is None or self._asking.locked():
+            return self._found
+        async with self._asking:
+            if time.monotonic() - self._asked_at >= _KEPT_S:
+                self._found = await asyncio.to_thread(_disk_of, self._file)
+                self._asked_at = time.monotonic()
+        return self._found
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.checks = Checks()
+    app.state.disk = Disk(app.state.settings)
     yield
 
 
@@ -70,6 +98,94 @@ class Readiness(BaseModel):
     checks: dict[str, bool | str] = Field(
         description="Each check: true if it is passed, otherwise false or what is wrong."
     )
+
+
+class DiskState(BaseModel):
+    """Where the database lies."""
+
+    free_bytes: int = Field(description="Free on that disk.")
+    total_bytes: int = Field(description="Size of that disk.")
+    database_bytes: int = Field(description="Of the database, with what it writes ahead.")
+
+
+class Versions(BaseModel):
+    """What runs."""
+
+    decaysketch: str
+    python: str
+    database: str = Field(description="Kind of the database: `sqlite` or `postgresql`.")
+
+
+class ServiceState(BaseModel):
+    """The process that answers, as an operator asks for it. Of several processes each tells its
+    own; see `/metrics` for all."""
+
+    versions: Versions
+    since: datetime = Field(description="When the process began to read the database.")
+    now: datetime = Field(description="The clock of the server.")
+    ready: bool
+    checks: dict[str, bool | str] = Field(description="As `/readyz` tells them.")
+    streams: int
+    sources: int = Field(description="Of all streams, those that have posted.")
+    last_post: datetime | None = Field(description="When the last post was taken, by any process.")
+    backlog_posts: int = Field(description="Posts on stable storage and not merged yet.")
+    backlog_rows: int = Field(description="Rows that they hold, about.")
+    lag_rows: int = Field(description="Rows of the journal that are not read yet.")
+    resident_rows: int = Field(description="Rows held in memory.")
+    resident_rows_limit: int = Field(description="So many may be (`max_resident_rows`).")
+    disk: DiskState | None = Field(description="Null where the database is not a file here.")
+    refused: dict[str, int] = Field(
+        description="Posts and observations refused since the process began, by reason."
+    )
+
+
+@router.get(
+    "/v1/service",
+    tags=["service"],
+    summary="The state of the service",
+    dependencies=[Depends(watches)],
+    response_model=ServiceState,
+)
+async def get_service(
+    request: Request, response: Response, aggregator: TheAggregator
+) -> ServiceState:
+    """What waits, when the last post came, how full memory and disk are, and what was refused. It
+    costs a look at the list of streams; checks and disk are those of this second."""
+    response.headers.update(_FRESH)
+    settings: Settings = request.app.state.settings
+    known: Checks = request.app.state.checks
+    disk: Disk = request.app.state.disk
+    streams = aggregator.streams()
+    last_us = max((stream.last_received_us for stream in streams), default=0)
+    checks = await known.of(aggregator)
+    return ServiceState(
+        versions=Versions(
+            decaysketch=decaysketch.__version__,
+            python=platform.python_version(),
+            database=settings.database_kind,
+        ),
+        since=utc(aggregator.senders.since_us),
+        now=utc(aggregator.now_us()),
+        ready=all(passed is True for passed in checks.values()),
+        checks=checks,
+        streams=len(streams),
+        sources=sum(stream.source_count for stream in streams),
+        last_post=utc(last_us) if last_us else None,
+        backlog_posts=aggregator.backlog,
+        backlog_rows=aggregator.backlog_rows,
+        lag_rows=aggregator.lag_rows,
+        resident_rows=aggregator.memory.resident.rows,
+        resident_rows_limit=settings.max_resident_rows,
+        disk=await disk.state(),
+        refused=dict(aggregator.senders.refused),
+    )
+
+
+def _disk_of(file: Path) -> DiskState:
+    usage = shutil.disk_usage(file.parent)
+    beside = [file.with_name(file.name + end) for end in ("", "-wal")]
+    size = sum(each.stat().st_size for each in beside if each.exists())
+    return DiskState(free_bytes=usage.free, total_bytes=usage.total, database_bytes=size)
 
 
 @router.get("/healthz", tags=["service"], summary="Is the process there")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from itertools import islice
@@ -34,6 +33,7 @@ from api.routes.common import (
     json_only,
 )
 from api.service.aggregator import recipe_of_form
+from api.service.clock import utc
 from api.service.streams import SourceInfo, Stream
 from api.service.threads import Compute
 from api.service.turns import LeftError, Pauses, Turns, in_turns
@@ -324,7 +324,7 @@ def _summary(stream: Stream) -> schemas.StreamSummary:
         name=stream.name,
         family=stream.recipe.family,
         time_unit=stream.recipe.params.time_unit,
-        created=_utc(stream.row.created_us),
+        created=utc(stream.row.created_us),
         digest=merged.digest,
         rows=len(merged),
         newest=merged.newest,
@@ -332,7 +332,7 @@ def _summary(stream: Stream) -> schemas.StreamSummary:
         posts=totals.posts,
         posted_bytes=totals.posted_bytes,
         posted_rows=totals.rows,
-        last_received=_utc(totals.last_received_us) if totals.posts else None,
+        last_received=utc(totals.last_received_us) if totals.posts else None,
     )
 
 
@@ -358,7 +358,7 @@ def _source(replacing: Mapping[str, int] | None, each: SourceInfo) -> schemas.So
         posts=each.totals.posts,
         posted_bytes=each.totals.posted_bytes,
         posted_rows=each.totals.rows,
-        last_received=_utc(each.totals.last_received_us),
+        last_received=utc(each.totals.last_received_us),
         replacing_rows=None if replacing is None else replacing.get(each.source),
     )
 
@@ -386,7 +386,3 @@ def _state(stream: Stream, sources: list[schemas.SourceState]) -> bytes:
         sources=sources,
     )
     return state.model_dump_json().encode()
-
-
-def _utc(time_us: int) -> datetime:
-    return datetime.fromtimestamp(time_us / 1e6, tz=UTC)

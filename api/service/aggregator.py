@@ -45,11 +45,13 @@ from api.service.follower import Follower
 from api.service.merging import MergeBuffer
 from api.service.observer import Observer
 from api.service.replacements import Replacements
+from api.service.senders import Senders
 from api.service.sites import Sites
 from api.service.streams import Stream, Streams, differences, table_rows
 from api.service.threads import Compute
 from api.service.writability import Writability
 from api.settings import Settings
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay import integral
 from decaysketch.families import Recipe, normal_form, recipe_from_dict
 
@@ -151,6 +153,7 @@ class Aggregator:
         self.memory = Memory(self._limits.rows.max_inflight_rows, self._limits.rows.max_read_rows)
         self._streams = Streams(self.memory)
         self.sites = Sites(self.memory)
+        self.senders = Senders(now_us())
         self._unfolded: dict[Stream, None] = {}  # an ordered set
         self._unfoldable: dict[MergeBuffer, _Failing] = {}
         self._background = Background(self.observer)
@@ -484,10 +487,32 @@ class Aggregator:
         if new:
             size, rows = sum(len(row.body) for row in new), sum(row.rows for row in new)
             self.observer.posted(stream.name, source, len(new), size, rows)
+            newest = (each.sketch.newest for each in draft.sketches())
+            late_s = self._late_s(stream, max((t for t in newest if t is not None), default=None))
+            self.senders.took((stream.id, source), self.now_us(), late_s)
         return Receipt(
             token=f"{stream.name}:{stream.row.incarnation}:{max(each.seq for each in journaled)}",
             duplicates=[each.row is None for each in journaled],
         )
+
+    def _late_s(self, stream: Stream, newest: int | None) -> float | None:
+        """How old that is by the clock of this machine; None where there is no such clock."""
+        size_ns = NANOSECONDS.get(stream.recipe.params.time_unit)
+        if size_ns is None or newest is None:
+            return None
+        return (self.now_us() * 1000 - newest * size_ns) / 1e9
+
+    def refused(self, stream: Stream, source: str, reason: str, count: int = 1) -> None:
+        """A post of a source to a stream, or observations of one, were refused.
+
+        Args:
+            stream, source: whose; empty where no source was named.
+            reason: a word of the program (the slug of a problem, the name of a check), never a text
+                from outside.
+            count: so many.
+        """
+        self.observer.refused(stream.name, reason, count)
+        self.senders.refuse((stream.id, source), reason, count, self.now_us())
 
     def _committed(self, submission: Submission, outcomes: list[Outcome]) -> None:
         rows = [
@@ -583,6 +608,11 @@ class Aggregator:
     def backlog_rows(self) -> int:
         """Rows that they hold, about."""
         return self._backlog_rows
+
+    @property
+    def lag_rows(self) -> int:
+        """Rows that the journal had when it was looked at last, and that are not taken yet."""
+        return max(0, self._follower.head.last - self._follower.cursor)
 
     async def _room(self) -> None:
         most = self._limits.backlog_rows // 2

@@ -7,10 +7,11 @@ Only units that are known here have a wall clock; of a stream that counts in any
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 from decaysketch.core.time_units import NANOSECONDS
 
-__all__ = ["now_in", "now_ns"]
+__all__ = ["now_in", "now_ns", "utc"]
 
 
 def now_ns() -> int:
@@ -34,3 +35,8 @@ def now_in(unit: str, ns: int) -> int | None:
     """
     size = NANOSECONDS.get(unit)
     return None if size is None else ns // size
+
+
+def utc(time_us: int) -> datetime:
+    """A time in microseconds since 1970, as JSON is told it."""
+    return datetime.fromtimestamp(time_us / 1e6, tz=UTC)

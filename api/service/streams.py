@@ -63,6 +63,7 @@ class Stream:
         accepted: what can be joined, where two sketches of the stream may contradict each other.
         replacing: how many rows of each source stand in place of another's, of those there were
             when they were counted last; None: not yet, or there are too many.
+        last_received_us: when the last post came, of whichever source; 0: there was none.
 
     Raises:
         DecaySketchError: the recipe cannot be read.
@@ -87,6 +88,7 @@ class Stream:
         self._joining = threading.Lock()  # held for a moment
         self._making = threading.Lock()  # held for as long as a join of some sources takes
         self.replacing: Mapping[str, int] | None = None
+        self.last_received_us = 0
         self.generation = 0
         """Another one once what is told of the stream may be something else."""
 
@@ -135,11 +137,13 @@ class Stream:
             # This may be done twice, should it fail, and is not to be counted so.
             self._add(row.source, source, post)
             source.totals = source.totals.plus(row)
+            self.last_received_us = max(self.last_received_us, row.received_us)
 
     def load(self, source: str, merged: Snapshot, totals: Totals, upto: int) -> None:
         """Take a snapshot that holds every row of a source up to ``upto``."""
         entry = self._source(source)
         entry.totals, entry.upto = totals, upto
+        self.last_received_us = max(self.last_received_us, totals.last_received_us)
         self._add(source, entry, merged)
 
     def left_out(self) -> Sequence[LeftOut]:

@@ -26,19 +26,28 @@ PATHS = {
     "/metrics": "/metrics",
     "/openapi.json": "/openapi.json",
     "/readyz": "/readyz",
+    "/v1/caller": "/v1/caller",
     "/v1/families": "/v1/families",
     "/v1/keys": "/v1/keys",
+    "/v1/monitors": "/v1/monitors",
+    "/v1/service": "/v1/service",
     "/v1/streams": "/v1/streams",
     "/v1/streams/{name}": "/v1/streams/s",
     "/v1/streams/{name}/events": "/v1/streams/s/events",
     "/v1/streams/{name}/monitors": "/v1/streams/s/monitors",
     "/v1/streams/{name}/monitors/{monitor}": "/v1/streams/s/monitors/m",
+    "/v1/streams/{name}/sources": "/v1/streams/s/sources",
     "/v1/streams/{name}/live": f"/v1/streams/s/live?request={QUERY}",
     "/v1/streams/{name}/query": f"/v1/streams/s/query?request={QUERY}",
     "/v1/streams/{name}/sketch": "/v1/streams/s/sketch",
 }
 ENDLESS = ["/v1/streams/{name}/events", "/v1/streams/{name}/live"]
-OF_THE_MOMENT = ["/metrics", "/v1/streams/{name}/monitors/{monitor}"]
+OF_THE_MOMENT = [
+    "/metrics",
+    "/v1/service",
+    "/v1/streams/{name}/monitors/{monitor}",
+    "/v1/streams/{name}/sources",
+]
 
 
 @pytest.fixture

@@ -1,0 +1,63 @@
+// What can be taken from a panel: what it asks, as a curl command, and what it shows, as CSV.
+
+import { key } from "./http.js";
+import { element } from "./panels.js";
+import { showText } from "./dialogs.js";
+
+const SAID_MS = 1600;
+const MAY_BE_A_FORMULA = /^[=+\-@\t\r]/; // to a spreadsheet
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+// The command that asks the same. The key is not in it.
+export function curlOf({ path, body, method }) {
+  const lines = [`curl -sS ${quoted(new URL(path, location.href).href)}`];
+  if (method && method !== "GET" && method !== "POST") lines[0] += ` -X ${method}`;
+  if (key.held) lines.push('-H "Authorization: Bearer $DECAYSKETCH_KEY"');
+  if (body !== undefined) lines.push("-H 'Content-Type: application/json'", `-d ${quoted(JSON.stringify(body))}`);
+  return lines.join(" \\\n  ");
+}
+
+function cell(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "string") return String(value);
+  const text = MAY_BE_A_FORMULA.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+// RFC 4180. A text that a spreadsheet would compute is made one that it shows.
+export function csvOf({ columns, rows }) {
+  return [columns, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+}
+
+function save(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  element("a", { href: url, download: `${name.replace(/[^A-Za-z0-9._-]+/g, "-")}.csv` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+async function copy(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // not a page that may, or nobody lets it
+    showText("The command", text);
+    return;
+  }
+  const label = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = label; }, SAID_MS);
+}
+
+// Buttons at the end of a panel. `asked()`: {path, body, method} of what it asks, or null while it has
+// asked nothing; `table()`: {name, columns, rows}, or null.
+export function takings(panel, what, { asked, table }) {
+  const row = element("div", { class: "takings" });
+  const add = (text, does) => {
+    const button = element("button", { type: "button", class: "take", "aria-label": `${text}: ${what}` }, text);
+    button.addEventListener("click", () => does(button));
+    row.append(button);
+  };
+  if (asked) add("Copy as curl", (button) => { const found = asked(); if (found) copy(button, curlOf(found)); });
+  if (table) add("CSV", () => { const found = table(); if (found) save(found.name, csvOf(found)); });
+  panel.append(row);
+}

@@ -1,0 +1,150 @@
+"""Sources of a stream as an operator asks for them: who posts, how late, who is silent, and what of
+it is refused. No sketch is looked at."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import BaseModel, Field
+
+from api.http.guard import reads
+from api.http.problems import problems
+from api.journal.model import Totals
+from api.routes.common import TheAggregator, TheQuestions, TheStream
+from api.service.clock import utc
+from api.service.senders import LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
+from api.service.streams import Stream
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["streams"])
+
+_FRESH = {"Cache-Control": "no-store"}
+
+
+class Lateness(BaseModel):
+    """How old the newest observation of a post was when it was taken, by the clock of the
+    server."""
+
+    posts: list[int] = Field(
+        description="Posts by how late they were: up to each of `late_s`, and beyond the last."
+    )
+    latest_s: float = Field(description="Of the last post.")
+    least_s: float = Field(
+        description="The least. The clock of the source is ahead of the server's by this negated, "
+        "or more."
+    )
+
+
+class SourceReport(BaseModel):
+    """A source of a stream. What is null has not been seen since the process began."""
+
+    source: str
+    revoked: bool
+    silent: bool | None = Field(
+        description=f"It has posted nothing for {SILENT_GAPS} of its usual gaps and {SILENT_S:g} s."
+    )
+    posts: int = Field(description="Sketches journaled, whenever; none of one that was revoked.")
+    posted_bytes: int = Field(description="Their bytes.")
+    posted_rows: int = Field(description="Observations in them, copies included.")
+    last_received: datetime | None = Field(description="When the last of them came.")
+    usual_gap_s: float | None = Field(description="Usually between two posts.")
+    lateness: Lateness | None = Field(description="Null as well where times have no clock.")
+    refused: dict[str, int] = Field(description="Posts and observations refused, by reason.")
+    last_refused: datetime | None
+
+
+class SourceReports(BaseModel):
+    """Sources of a stream, in order of name; those as well that only ever were refused."""
+
+    since: datetime = Field(
+        description="When the process that answers began: lateness, gaps and what was refused are "
+        "of what it has seen since. Of several processes each tells its own."
+    )
+    now: datetime = Field(description="The clock of the server.")
+    late_s: list[float] = Field(description="Bounds by which lateness is counted.")
+    refused_unnamed: dict[str, int] = Field(
+        description="Refused where no source was named, by reason."
+    )
+    sources: list[SourceReport]
+    next: str | None = Field(
+        description="There are more: ask for those `after` this name; null where there are none."
+    )
+
+
+@router.get(
+    "/v1/streams/{name}/sources",
+    summary="Watch the sources",
+    dependencies=[Depends(reads)],
+    response_model=SourceReports,
+    responses=problems(
+        s404="No such stream.",
+        s422="The name, `limit` or `after` is outside its domain.",
+        s429="The caller has as many questions under way as it may, or all have.",
+    ),
+)
+async def list_sources(
+    stream: TheStream,
+    aggregator: TheAggregator,
+    questions: TheQuestions,
+    limit: Annotated[int, Query(ge=1, le=1000, description="List so many at most.")] = 100,
+    after: Annotated[
+        str, Query(max_length=200, description="Of those whose name comes after this.")
+    ] = "",
+) -> Response:
+    """Who posts to the stream, how late and how often, who is silent, and what was refused."""
+    with questions() as compute:
+        body = await compute(_listed, stream, aggregator.senders, aggregator.now_us(), after, limit)
+    return Response(body, headers=_FRESH, media_type="application/json")
+
+
+def _listed(stream: Stream, senders: Senders, now_us: int, after: str, limit: int) -> bytes:
+    seen = senders.of_stream(stream.id)
+    unnamed = seen.pop("", Sender())
+    revoked = set(stream.revoked)
+    names = sorted(each for each in {*stream.source_names, *revoked, *seen} if each > after)
+    listed = names[:limit]
+    return (
+        SourceReports(
+            since=utc(senders.since_us),
+            now=utc(now_us),
+            late_s=list(LATE_S),
+            refused_unnamed=dict(unnamed.refused),
+            sources=[
+                _report(each, _totals(stream, each), each in revoked, seen.get(each), now_us)
+                for each in listed
+            ],
+            next=listed[-1] if len(names) > limit else None,
+        )
+        .model_dump_json()
+        .encode()
+    )
+
+
+def _totals(stream: Stream, source: str) -> Totals:
+    found = stream.source(source)
+    return Totals() if found is None else found[1]
+
+
+def _report(
+    source: str, totals: Totals, revoked: bool, sender: Sender | None, now_us: int
+) -> SourceReport:
+    seen = sender or Sender()
+    latest_s, least_s = seen.latest_late_s, seen.least_late_s
+    return SourceReport(
+        source=source,
+        revoked=revoked,
+        silent=None if revoked else seen.is_silent(now_us),
+        posts=totals.posts,
+        posted_bytes=totals.posted_bytes,
+        posted_rows=totals.rows,
+        last_received=utc(totals.last_received_us) if totals.posts else None,
+        usual_gap_s=seen.gap_s,
+        lateness=None
+        if latest_s is None or least_s is None
+        else Lateness(posts=list(seen.late), latest_s=latest_s, least_s=least_s),
+        refused=dict(seen.refused),
+        last_refused=None if seen.refused_us is None else utc(seen.refused_us),
+    )

@@ -1,0 +1,125 @@
+"""Who posts, how late, how often, and what is refused: what one process has seen since it started.
+
+A post changes a few numbers of its source and nothing is read to tell of them, so that an operator
+may look as often as he likes. Nothing of it is on disk: a restart forgets, and of several processes
+each has its own. What a source has posted in all is known of the journal.
+
+**Late** is how old the newest observation of a post was when the post was taken, by the clock of
+this machine. It is the delay of the post less what the clock of the source is ahead. A delay is
+never negative, so the least of them bounds the clock: it is ahead by at least that, negated.
+
+**Silent** is who has posted nothing for ``SILENT_GAPS`` of the gaps that there usually are between
+its posts, and for ``SILENT_S``.
+
+Names may be made up by who posts: a bounded number of sources is kept, those heard of last, and
+who was only ever refused takes the place of nobody whose posts were taken.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+
+from api.journal.model import SourceKey
+
+__all__ = ["LATE_S", "MOST_KEPT", "SILENT_GAPS", "SILENT_S", "Sender", "Senders"]
+
+LATE_S = (1, 10, 60, 600, 3600, 6 * 3600, 86_400)
+"""Posts are counted by how late they were: up to each of these, and beyond the last."""
+
+MOST_KEPT = 8192
+"""Sources whose posts were taken, of all streams; and as many eighths that were only refused."""
+
+SILENT_GAPS, SILENT_S = 5, 10.0
+
+_NEWEST_GAP = 1 / 8  # of the usual one: what the newest counts
+
+
+@dataclass(eq=False, slots=True)
+class Sender:
+    """One source.
+
+    Attributes:
+        posts: requests whose sketches were taken, where the journal did not hold them.
+        late: of these, by how late they were: one number more than ``LATE_S`` has.
+        latest_late_s, least_late_s: of the last one, and the least; None where there is no clock.
+        last_us: when the last one was taken.
+        gap_s: the usual time between two, the newer ones counting more.
+        refused: posts and observations, by reason.
+        refused_us: when that was last.
+    """
+
+    posts: int = 0
+    late: list[int] = field(default_factory=lambda: [0] * (len(LATE_S) + 1))
+    latest_late_s: float | None = None
+    least_late_s: float | None = None
+    last_us: int | None = None
+    gap_s: float | None = None
+    refused: Counter[str] = field(default_factory=Counter)
+    refused_us: int | None = None
+
+    def take(self, now_us: int, late_s: float | None) -> None:
+        """A post was taken."""
+        self.posts += 1
+        if self.last_us is not None:
+            gap_s = max(0.0, (now_us - self.last_us) / 1e6)
+            usual = gap_s if self.gap_s is None else self.gap_s
+            self.gap_s = usual + _NEWEST_GAP * (gap_s - usual)
+        self.last_us = now_us
+        if late_s is not None:
+            self.late[bisect_left(LATE_S, late_s)] += 1
+            self.latest_late_s = late_s
+            least = self.least_late_s
+            self.least_late_s = late_s if least is None else min(least, late_s)
+
+    def is_silent(self, now_us: int) -> bool | None:
+        """Whether it has been quiet for unusually long; None: what is usual is not known."""
+        if self.last_us is None or self.gap_s is None:
+            return None
+        return (now_us - self.last_us) / 1e6 > max(SILENT_S, SILENT_GAPS * self.gap_s)
+
+
+class Senders:
+    """The sources of all streams, by id of the stream and name.
+
+    The methods that change it are called from one thread, the event loop's.
+
+    Args:
+        since_us: now.
+    """
+
+    def __init__(self, since_us: int) -> None:
+        self.since_us = since_us
+        self.refused: Counter[str] = Counter()  # of all sources, those forgotten as well
+        self._posting: OrderedDict[SourceKey, Sender] = OrderedDict()
+        self._refused_only: OrderedDict[SourceKey, Sender] = OrderedDict()
+
+    def took(self, key: SourceKey, now_us: int, late_s: float | None) -> None:
+        """A post of a source was taken; O(1)."""
+        sender = self._posting.get(key)
+        if sender is None:
+            sender = self._refused_only.pop(key, None) or Sender()
+            self._posting[key] = sender
+        self._posting.move_to_end(key)
+        if len(self._posting) > MOST_KEPT:
+            self._posting.popitem(last=False)
+        sender.take(now_us, late_s)
+
+    def refuse(self, key: SourceKey, reason: str, count: int, now_us: int) -> None:
+        """A post, or observations of one, were refused, for a reason that is a word of the program;
+        O(1). The name is empty where the source was not named as one is."""
+        self.refused[reason] += count
+        sender = self._posting.get(key)
+        if sender is None:
+            sender = self._refused_only.setdefault(key, Sender())
+            self._refused_only.move_to_end(key)
+            if len(self._refused_only) > MOST_KEPT // 8:
+                self._refused_only.popitem(last=False)
+        sender.refused[reason] += count
+        sender.refused_us = now_us
+
+    def of_stream(self, stream_id: int) -> dict[str, Sender]:
+        """Those of a stream, by name; O(all that are kept). On any thread."""
+        every = [*list(self._refused_only.items()), *list(self._posting.items())]
+        return {source: sender for (of, source), sender in every if of == stream_id}
