@@ -545,14 +545,14 @@ def contrasts(held: Any, stream: Stream) -> Iterator[tuple[str, list[tuple[ds.Es
     decayed, whole = np.where(inside, w, 0), float(w[inside].sum())
     bounds = [-np.inf, *_EDGES, np.inf]
     counts = np.histogram(v, bounds, weights=decayed)[0] / whole
-    found = query.histogram(sample, _EDGES)
-    shares = [found.below, *(each.share for each in found.bins), found.above]
+    drawn = query.histogram(sample, _EDGES)
+    shares = [drawn.below, *(each.share for each in drawn.bins), drawn.above]
     yield "histogram, all bins", list(zip(shares, counts.tolist(), strict=True))
     order = np.argsort(v)
-    ranks = np.concatenate([[0.0], np.cumsum(decayed[order]) / whole])
-    for points in (_EDGES, np.linspace(10.0, 30.0, 100)):
-        truths_at = ranks[np.searchsorted(v[order], points, side="right")]
-        ends = query.cdf(sample, [float(point) for point in points])
+    shares_up_to = np.concatenate([[0.0], np.cumsum(decayed[order]) / whole])
+    for points in (_EDGES, tuple(np.linspace(10.0, 30.0, 100).tolist())):
+        truths_at = shares_up_to[np.searchsorted(v[order], points, side="right")]
+        ends = query.cdf(sample, points)
         yield f"cdf, all {len(points)} points", list(zip(ends, truths_at.tolist(), strict=True))
 
 

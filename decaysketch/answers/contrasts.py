@@ -145,11 +145,12 @@ class _Rows:
         exact = float((columns.masses[: columns.exact] * x[: columns.exact]).sum())
         if self.sample.exact:
             return _Linear(Interval(exact, exact, exact), 0.0, 0.0, ())
-        part, *rest = signed_sum(
+        part, spread, step, caveats = signed_sum(
             self.sample, columns, x, None, confidence, (-unseen, unseen),
             c if over_weights else None, hits,
         )  # fmt: skip
-        return _Linear(Interval(*(exact + float(end) for end in part)), *rest)
+        ends = Interval(*(exact + float(end) for end in part))
+        return _Linear(ends, spread, step, caveats)
 
     def estimate(self, ends: Interval, found: _Linear, by: float, confidence: float) -> Estimate:
         """With the spread that a linear sum has, ``by`` times."""

@@ -61,6 +61,12 @@ def server() -> Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
     return _server
 
 
+@pytest.fixture(scope="session")
+def one_server() -> Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]:
+    """The same, for tests that share one."""
+    return _server
+
+
 @contextmanager
 def _server(data: Path, *options: str) -> Iterator[tuple[Any, httpx2.Client]]:
     """On a free port; killed without warning at the end."""
