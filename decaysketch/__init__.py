@@ -20,6 +20,7 @@ from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core import hashing as hashing
 from decaysketch.core.observations import observation_ids, scale_weights
 from decaysketch.core.params import SketchParams
+from decaysketch.core.time_units import duration, instant
 from decaysketch.decay import Decay
 from decaysketch.errors import (
     CorruptSketchError,
@@ -57,7 +58,9 @@ __all__ = [
     "asyncwindow",
     "decay",
     "decode",
+    "duration",
     "families",
+    "instant",
     "merge",
     "observation_ids",
     "scale_weights",

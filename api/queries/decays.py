@@ -59,9 +59,21 @@ def _number_of(**schema: Any) -> Any:
     return WithJsonSchema({"type": "number"} | schema)
 
 
+def _length(value: Any) -> int | float | str:
+    """A number, or a text with a unit, which the library reads once the stream's unit is known."""
+    return value if isinstance(value, str) else _number(value)
+
+
+def _length_of(**schema: Any) -> Any:
+    text = {"type": "string", "maxLength": 100, "examples": ["1h30m", "90s"]}
+    return WithJsonSchema({"anyOf": [{"type": "number"} | schema, text]})
+
+
 AnyNumber = Annotated[int | float, PlainValidator(_number), _number_of()]
 NonNegative = Annotated[int | float, PlainValidator(_number), _number_of(minimum=0)]
 Positive = Annotated[int | float, PlainValidator(_number), _number_of(exclusiveMinimum=0)]
+Age = Annotated[int | float | str, PlainValidator(_length), _length_of(minimum=0)]
+PositiveAge = Annotated[int | float | str, PlainValidator(_length), _length_of(exclusiveMinimum=0)]
 
 
 class DecayModel(RequestModel):
@@ -96,7 +108,7 @@ class WindowDecay(_CheckedDecay):
     """Weight 1 up to an age of `width`, inclusive, then 0."""
 
     kind: Literal["window"]
-    width: NonNegative
+    width: Age
 
 
 class ExponentialDecay(_CheckedDecay):
@@ -104,7 +116,7 @@ class ExponentialDecay(_CheckedDecay):
 
     kind: Literal["exponential"]
     rate: Positive | None = None
-    half_life: Positive | None = None
+    half_life: PositiveAge | None = None
 
 
 class PolynomialDecay(_CheckedDecay):
@@ -112,7 +124,7 @@ class PolynomialDecay(_CheckedDecay):
 
     kind: Literal["polynomial"]
     exponent: Positive
-    scale: Positive = 1
+    scale: PositiveAge = 1
 
 
 class NoDecay(_CheckedDecay):
@@ -125,7 +137,7 @@ class PiecewiseDecay(DecayModel):
     """The weight of the first step whose age is not exceeded; `beyond` after the last."""
 
     kind: Literal["piecewise"]
-    steps: list[Annotated[list[NonNegative], Field(min_length=2, max_length=2)]] = Field(
+    steps: list[Annotated[list[Age], Field(min_length=2, max_length=2)]] = Field(
         min_length=1,
         max_length=MOST_STEPS,
         fail_fast=True,
@@ -171,12 +183,16 @@ def decay_asked(asked: DecayModel | str, time_unit: str | None) -> decays.Decay:
 
     Args:
         asked: an :data:`AnyDecay`.
-        time_unit: of the stream, in which a text is read; None: it may have no units.
+        time_unit: of the stream, in which texts and lengths with units are read; None: it may
+            have no units.
 
     Raises:
         ParameterError: it is none.
     """
-    return decays.parse(asked, time_unit) if isinstance(asked, str) else asked.to_library()
+    if isinstance(asked, str):
+        return decays.parse(asked, time_unit)
+    decay = asked.to_library()
+    return decay if time_unit is None else decay.bound(time_unit)
 
 
 def is_expression(asked: DecayModel | str | None) -> TypeGuard[ExpressionDecay | str]:

@@ -125,7 +125,7 @@ class Texts:
             ParameterError: it is no decay.
         """
         if not isinstance(asked, str) and not is_expression(asked):
-            return asked.to_library()
+            return decay_asked(asked, self._time_unit)
         if isinstance(found := self.read[asked], ParameterError):
             raise found
         return found

@@ -18,6 +18,7 @@ import numpy as np
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.query import Predicate
 from decaysketch.answers.shapes import Question
+from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.text.predicate import Predicate as ReadPredicate
@@ -224,14 +225,17 @@ class Views(ABC):
     questions: ClassVar[frozenset[str]]
 
     @abstractmethod
-    def at(self, decay: Decay | None, now: int, *, estimator: Any = ...) -> View:
+    def at(
+        self, decay: Decay | str | None, now: Instant | None = None, *, estimator: Any = ...
+    ) -> View:
         """What can be asked under a decay, at a time.
 
         Args:
-            decay: weight of an observation as a function of its age ``now - timestamp``; None where
-                it was fixed when the sketch was built.
-            now: time of the question, in the stream's unit; may lie in the past. Later observations
-                are kept but not counted.
+            decay: weight of an observation as a function of its age ``now - timestamp``, or a text
+                that spells one; None where it was fixed when the sketch was built.
+            now: time of the question, in the stream's unit or a moment
+                (:func:`decaysketch.instant`); may lie in the past. None: the newest time held.
+                Later observations are kept but not counted.
             estimator: one of the family's.
 
         Raises:

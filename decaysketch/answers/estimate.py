@@ -16,7 +16,7 @@ import math
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ __all__ = [
     "CAVEATS",
     "Estimate",
     "Interval",
+    "as_of",
     "check_confidence",
     "contrast",
     "first_true",
@@ -84,6 +85,8 @@ class Estimate:
             have such an end, samples have none (None).
         changed: of two answers compared, whether the interval leaves no room for that they are
             equal; None where nothing was compared.
+        now: the time that was asked about, where the question named none and the newest was taken.
+            Not compared, and not in :meth:`to_dict`: it is part of the question.
     """
 
     value: float
@@ -97,6 +100,7 @@ class Estimate:
     caveats: tuple[str, ...] = ()
     sure_upper: float | None = None
     changed: bool | None = None
+    now: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.caveats, tuple):  # as JSON gives them
@@ -107,6 +111,8 @@ class Estimate:
 
     def __repr__(self) -> str:
         caveats = f", but {', '.join(self.caveats)}" if self.caveats else ""
+        if self.now is not None:
+            caveats += f", now={self.now}"
         if self.exact:
             return f"Estimate({self.value:.6g}, exact, {self.rows} rows{caveats})"
         surely = "" if self.sure_upper is None else f", surely at most {self.sure_upper:.6g}"
@@ -122,7 +128,7 @@ class Estimate:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
         }
-        del fields["caveats"]
+        del fields["caveats"], fields["now"]
         for name in ("sure_upper", "changed"):
             if getattr(self, name) is None:
                 del fields[name]
@@ -166,6 +172,17 @@ class Estimate:
             most = float(np.ldexp(self.sure_upper, magnitude))
         lost = self.sure_upper > 0.0 and most < sys.float_info.min
         return math.nextafter(most, math.inf) if lost else most
+
+
+def as_of(now: int, found: Any) -> Any:
+    """An answer whose estimates say that it is one for a time: itself, or what it is made of."""
+    if isinstance(found, Estimate):
+        return replace(found, now=now)
+    if isinstance(found, list):
+        return [as_of(now, each) for each in found]
+    if isinstance(found, tuple) and hasattr(found, "_fields"):
+        return type(found)(*(as_of(now, each) for each in found))
+    return found
 
 
 class Interval(NamedTuple):

@@ -20,8 +20,9 @@ import numpy.typing as npt
 from decaysketch.answers import ensemble
 from decaysketch.answers.asking import View, Views, asked_by, given_to
 from decaysketch.answers.ensemble import Combine
-from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.estimate import Estimate, as_of
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
+from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 
 __all__ = [
@@ -457,7 +458,7 @@ _KEY_QUANTILE = _enter(
 class HowOfKeys(TypedDict, total=False):
     """How a question is answered, whatever it is; see :meth:`AskedOfKeys.at`."""
 
-    now: int | None
+    now: Instant | None
     sources: Iterable[Any] | None
     confidence: float
     combine: Combine
@@ -465,7 +466,7 @@ class HowOfKeys(TypedDict, total=False):
 
 
 _HOW = (
-    ("now", None, "int | None"),
+    ("now", None, "Instant | None"),
     ("sources", None, "Iterable | None"),
     ("confidence", 0.95, "float"),
     ("combine", "average", "Combine"),
@@ -493,8 +494,8 @@ class AskedOfKeys(Views):
     @abstractmethod
     def at(
         self,
-        decay: Decay | None,
-        now: int | None = None,
+        decay: Decay | str | None,
+        now: Instant | None = None,
         *,
         sources: Iterable[Any] | None = None,
         estimator: Any = "debiased",
@@ -513,48 +514,55 @@ class AskedOfKeys(Views):
             UnanswerableQueryError: the decay reaches back further than what is held.
         """
 
-    def _ask(self, question: Question[Any], decay: Decay, how: HowOfKeys, **arguments: Any) -> Any:
+    def _ask(
+        self, question: Question[Any], decay: Decay | str, how: HowOfKeys, **arguments: Any
+    ) -> Any:
         view = self.at(
             decay, how.get("now"), sources=how.get("sources"),
             estimator=how.get("estimator", "debiased"),
         )  # fmt: skip
         confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
-        return view.ask(question, confidence=confidence, combine=combine, **arguments)
+        found = view.ask(question, confidence=confidence, combine=combine, **arguments)
+        return as_of(view.now, found) if how.get("now") is None else found
 
     @overload
-    def key_count(self, keys: Key, decay: Decay, **how: Unpack[HowOfKeys]) -> Estimate: ...
+    def key_count(self, keys: Key, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate: ...
 
     @overload
-    def key_count(self, keys: Any, decay: Decay, **how: Unpack[HowOfKeys]) -> Estimates: ...
+    def key_count(self, keys: Any, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimates: ...
 
     @_asks(_KEY_COUNT)
-    def key_count(self, keys: Any, decay: Decay, **how: Unpack[HowOfKeys]) -> Any:
+    def key_count(self, keys: Any, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Any:
         found = self._ask(_KEY_COUNT, decay, how, keys=keys)
         return found[0] if is_key(keys) else found
 
     @overload
-    def key_share(self, keys: Key, decay: Decay, **how: Unpack[HowOfKeys]) -> Estimate: ...
+    def key_share(self, keys: Key, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate: ...
 
     @overload
-    def key_share(self, keys: Any, decay: Decay, **how: Unpack[HowOfKeys]) -> list[Estimate]: ...
+    def key_share(
+        self, keys: Any, decay: Decay | str, **how: Unpack[HowOfKeys]
+    ) -> list[Estimate]: ...
 
     @_asks(_KEY_SHARE)
-    def key_share(self, keys: Any, decay: Decay, **how: Unpack[HowOfKeys]) -> Any:
+    def key_share(self, keys: Any, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Any:
         found = self._ask(_KEY_SHARE, decay, how, keys=keys)
         return found[0] if is_key(keys) else found
 
     @_asks(_KEY_TOTAL)
-    def key_total(self, decay: Decay, **how: Unpack[HowOfKeys]) -> Estimate:
+    def key_total(self, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate:
         found: Estimate = self._ask(_KEY_TOTAL, decay, how)
         return found
 
     @_asks(_SELF_JOIN)
-    def self_join(self, decay: Decay, **how: Unpack[HowOfKeys]) -> Estimate:
+    def self_join(self, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate:
         found: Estimate = self._ask(_SELF_JOIN, decay, how)
         return found
 
     @_asks(_INNER_PRODUCT)
-    def inner_product(self, other: AskedOfKeys, decay: Decay, **how: Unpack[HowOfKeys]) -> Estimate:
+    def inner_product(
+        self, other: AskedOfKeys, decay: Decay | str, **how: Unpack[HowOfKeys]
+    ) -> Estimate:
         if how.get("now") is None:  # the later of both clocks
             clocks = [each for each in (self.clock, other.clock) if each is not None]
             how["now"] = max(clocks, default=None)
@@ -565,7 +573,7 @@ class AskedOfKeys(Views):
     def heavy_keys(
         self,
         phi: float | None,
-        decay: Decay,
+        decay: Decay | str,
         *,
         threshold: float | None = None,
         limit: int | None = None,
@@ -577,24 +585,26 @@ class AskedOfKeys(Views):
         return found
 
     @_asks(_KEY_RANGE)
-    def key_range(self, low: int, high: int, decay: Decay, **how: Unpack[HowOfKeys]) -> Estimate:
+    def key_range(
+        self, low: int, high: int, decay: Decay | str, **how: Unpack[HowOfKeys]
+    ) -> Estimate:
         found: Estimate = self._ask(_KEY_RANGE, decay, how, bounds=(low, high))
         return found
 
     @_asks(_KEY_RANK)
-    def key_rank(self, key: int, decay: Decay, **how: Unpack[HowOfKeys]) -> Estimate:
+    def key_rank(self, key: int, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate:
         found: Estimate = self._ask(_KEY_RANK, decay, how, key=key)
         return found
 
     @overload
-    def key_quantile(self, q: float, decay: Decay, **how: Unpack[HowOfKeys]) -> Estimate: ...
+    def key_quantile(self, q: float, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Estimate: ...
 
     @overload
     def key_quantile(
-        self, q: Sequence[float], decay: Decay, **how: Unpack[HowOfKeys]
+        self, q: Sequence[float], decay: Decay | str, **how: Unpack[HowOfKeys]
     ) -> list[Estimate]: ...
 
     @_asks(_KEY_QUANTILE)
-    def key_quantile(self, q: Any, decay: Decay, **how: Unpack[HowOfKeys]) -> Any:
+    def key_quantile(self, q: Any, decay: Decay | str, **how: Unpack[HowOfKeys]) -> Any:
         found = self._ask(_KEY_QUANTILE, decay, how, q=q)
         return found[0] if np.ndim(q) == 0 else found

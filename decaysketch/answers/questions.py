@@ -33,11 +33,12 @@ from decaysketch.answers.asking import (
     read_predicate,
 )
 from decaysketch.answers.ensemble import Combine
-from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.estimate import Estimate, as_of
 from decaysketch.answers.keys import KEY_QUESTIONS
 from decaysketch.answers.query import Function, HeavyHitter, Histogram, Last, Predicate
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
+from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.text.predicate import MAX_OPERATIONS, MAX_TEXT
@@ -636,17 +637,27 @@ class AskedOfSamples(Views):
     """A sketch that samples are drawn from."""
 
     def _ask(
-        self, question: Question[A], decay: Decay | None, now: int, how: How, **arguments: Any
+        self,
+        question: Question[A],
+        decay: Decay | str | None,
+        now: Instant | None,
+        how: How,
+        **arguments: Any,
     ) -> A:
         estimator = how.get("estimator", "stratified")
         confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
         view = self.at(decay, now, estimator=estimator)
-        return view.ask(question, confidence=confidence, combine=combine, **arguments)
+        found = view.ask(question, confidence=confidence, combine=combine, **arguments)
+        return as_of(view.now, found) if now is None else found
 
     def _ask_each(
-        self, question: Question[list[Estimate]], decay: Decay | None, now: int, how: How,
+        self,
+        question: Question[list[Estimate]],
+        decay: Decay | str | None,
+        now: Instant | None,
+        how: How,
         **arguments: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """One estimate where one was asked for."""
         (given,) = arguments.values()
         found = self._ask(question, decay, now, how, **arguments)
@@ -657,20 +668,31 @@ class Asked(AskedOfSamples):
     """Questions to every sketch whose decay is chosen when it is asked."""
 
     @_asks(_COUNT)
-    def count(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+    def count(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
         return self._ask(_COUNT, decay, now, how)
 
     @_asks(_RATE)
-    def rate(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+    def rate(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
         return self._ask(_RATE, decay, now, how)
 
     @_asks(_LAST)
-    def last(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Last | None:
+    def last(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Last | None:
         return self._ask(_LAST, decay, now, how)
 
     @_asks(_SELECTIVITY)
     def selectivity(
-        self, predicate: Predicate | str, decay: Decay, *, now: int, **how: Unpack[How]
+        self,
+        predicate: Predicate | str,
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
     ) -> Estimate:
         return self._ask(_SELECTIVITY, decay, now, how, predicate=predicate)
 
@@ -679,7 +701,9 @@ class AskedOfWeights(Asked):
     """Questions about weights."""
 
     @_asks(_SUM)
-    def sum(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+    def sum(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
         return self._ask(_SUM, decay, now, how)
 
 
@@ -687,93 +711,141 @@ class AskedOfValues(Asked):
     """Questions about values."""
 
     @overload
-    def total(self, decay: Decay, /, *, now: int, **how: Unpack[How]) -> Estimate: ...
-
-    @overload
     def total(
-        self, function: Function, decay: Decay, /, *, now: int, **how: Unpack[How]
+        self, decay: Decay | str, /, *, now: Instant | None = None, **how: Unpack[How]
     ) -> Estimate: ...
 
     @overload
     def total(
-        self, function: Function | None = None, /, *, decay: Decay, now: int, **how: Unpack[How]
+        self,
+        function: Function,
+        decay: Decay | str,
+        /,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
+    ) -> Estimate: ...
+
+    @overload
+    def total(
+        self,
+        function: Function | None = None,
+        /,
+        *,
+        decay: Decay | str,
+        now: Instant | None = None,
+        **how: Unpack[How],
     ) -> Estimate: ...
 
     @_asks(_TOTAL)
     def total(
         self,
-        first: Decay | Function | None = None,
-        second: Decay | None = None,
+        first: Decay | str | Function | None = None,
+        second: Decay | str | None = None,
         /,
         *,
-        decay: Decay | None = None,
-        now: int,
+        decay: Decay | str | None = None,
+        now: Instant | None = None,
         **how: Unpack[How],
     ) -> Estimate:
         """Decayed sum of values, ``total(decay, now=)``, or of any real function of the columns of
         values and weights, ``total(function, decay, now=)``; missing values are absent."""
-        if isinstance(first, Decay) and second is None and decay is None:
+        if isinstance(first, Decay | str) and second is None and decay is None:
             return self._ask(_TOTAL, first, now, how)
         chosen = second if decay is None else decay
-        if not isinstance(chosen, Decay):
+        if not isinstance(chosen, Decay | str) or isinstance(first, Decay | str):
             raise ParameterError(
                 f"decay is {first if chosen is None else chosen!r}; expected a Decay"
             )
         return self._ask(_TOTAL, chosen, now, how, function=first)
 
     @_asks(_MEAN)
-    def mean(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+    def mean(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
         return self._ask(_MEAN, decay, now, how)
 
     @_asks(_VARIANCE)
-    def variance(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+    def variance(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
         return self._ask(_VARIANCE, decay, now, how)
 
     @_asks(_STDDEV)
-    def stddev(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+    def stddev(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
         return self._ask(_STDDEV, decay, now, how)
 
     @_asks(_MEDIAN)
-    def median(self, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+    def median(
+        self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
         return self._ask(_MEDIAN, decay, now, how)
 
     @overload
-    def quantile(self, q: float, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate: ...
+    def quantile(
+        self, q: float, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate: ...
 
     @overload
     def quantile(
-        self, q: Sequence[float], decay: Decay, *, now: int, **how: Unpack[How]
+        self,
+        q: Sequence[float],
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
     ) -> list[Estimate]: ...
 
     @_asks(_QUANTILE)
-    def quantile(self, q: Any, decay: Decay, *, now: int, **how: Unpack[How]) -> Any:
+    def quantile(
+        self, q: Any, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Any:
         return self._ask_each(_QUANTILE, decay, now, how, q=q)
 
     @_asks(_RANK)
-    def rank(self, value: float, decay: Decay, *, now: int, **how: Unpack[How]) -> Estimate:
+    def rank(
+        self, value: float, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
         return self._ask(_RANK, decay, now, how, value=value)
 
     @_asks(_CDF)
     def cdf(
-        self, points: Sequence[float], decay: Decay, *, now: int, **how: Unpack[How]
+        self,
+        points: Sequence[float],
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
     ) -> list[Estimate]:
         return self._ask(_CDF, decay, now, how, points=points)
 
     @_asks(_HEAVY_HITTERS)
     def heavy_hitters(
-        self, phi: float, decay: Decay, *, now: int, **how: Unpack[How]
+        self, phi: float, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
     ) -> list[HeavyHitter]:
         return self._ask(_HEAVY_HITTERS, decay, now, how, phi=phi)
 
     @_asks(_GROUP_BY)
     def group_by(
-        self, decay: Decay, *, now: int, limit: int | None = None, **how: Unpack[How]
+        self,
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        limit: int | None = None,
+        **how: Unpack[How],
     ) -> list[query.Group]:
         return self._ask(_GROUP_BY, decay, now, how, limit=limit).groups
 
     @_asks(_HISTOGRAM)
     def histogram(
-        self, edges: Sequence[float], decay: Decay, *, now: int, **how: Unpack[How]
+        self,
+        edges: Sequence[float],
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        **how: Unpack[How],
     ) -> Histogram:
         return self._ask(_HISTOGRAM, decay, now, how, edges=edges)
 
@@ -782,71 +854,81 @@ class AskedOfItsDecay(AskedOfSamples):
     """Questions to a sketch whose decay was fixed when it was built."""
 
     @_asks(_SUM)
-    def sum(self, *, now: int, **how: Unpack[How]) -> Estimate:
+    def sum(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
         return self._ask(_SUM, None, now, how)
 
     @_asks(_COUNT)
-    def count(self, *, now: int, **how: Unpack[How]) -> Estimate:
+    def count(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
         return self._ask(_COUNT, None, now, how)
 
     @_asks(_LAST)
-    def last(self, *, now: int, **how: Unpack[How]) -> Last | None:
+    def last(self, *, now: Instant | None = None, **how: Unpack[How]) -> Last | None:
         return self._ask(_LAST, None, now, how)
 
     @_asks(_SELECTIVITY)
-    def selectivity(self, predicate: Predicate | str, *, now: int, **how: Unpack[How]) -> Estimate:
+    def selectivity(
+        self, predicate: Predicate | str, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Estimate:
         return self._ask(_SELECTIVITY, None, now, how, predicate=predicate)
 
     @_asks(_TOTAL)
     def total(
-        self, function: Function | None = None, /, *, now: int, **how: Unpack[How]
+        self, function: Function | None = None, /, *, now: Instant | None = None, **how: Unpack[How]
     ) -> Estimate:
         return self._ask(_TOTAL, None, now, how, function=function)
 
     @_asks(_MEAN)
-    def mean(self, *, now: int, **how: Unpack[How]) -> Estimate:
+    def mean(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
         return self._ask(_MEAN, None, now, how)
 
     @_asks(_VARIANCE)
-    def variance(self, *, now: int, **how: Unpack[How]) -> Estimate:
+    def variance(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
         return self._ask(_VARIANCE, None, now, how)
 
     @_asks(_STDDEV)
-    def stddev(self, *, now: int, **how: Unpack[How]) -> Estimate:
+    def stddev(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
         return self._ask(_STDDEV, None, now, how)
 
     @_asks(_MEDIAN)
-    def median(self, *, now: int, **how: Unpack[How]) -> Estimate:
+    def median(self, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
         return self._ask(_MEDIAN, None, now, how)
 
     @overload
-    def quantile(self, q: float, *, now: int, **how: Unpack[How]) -> Estimate: ...
+    def quantile(self, q: float, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate: ...
 
     @overload
-    def quantile(self, q: Sequence[float], *, now: int, **how: Unpack[How]) -> list[Estimate]: ...
+    def quantile(
+        self, q: Sequence[float], *, now: Instant | None = None, **how: Unpack[How]
+    ) -> list[Estimate]: ...
 
     @_asks(_QUANTILE)
-    def quantile(self, q: Any, *, now: int, **how: Unpack[How]) -> Any:
+    def quantile(self, q: Any, *, now: Instant | None = None, **how: Unpack[How]) -> Any:
         return self._ask_each(_QUANTILE, None, now, how, q=q)
 
     @_asks(_RANK)
-    def rank(self, value: float, *, now: int, **how: Unpack[How]) -> Estimate:
+    def rank(self, value: float, *, now: Instant | None = None, **how: Unpack[How]) -> Estimate:
         return self._ask(_RANK, None, now, how, value=value)
 
     @_asks(_CDF)
-    def cdf(self, points: Sequence[float], *, now: int, **how: Unpack[How]) -> list[Estimate]:
+    def cdf(
+        self, points: Sequence[float], *, now: Instant | None = None, **how: Unpack[How]
+    ) -> list[Estimate]:
         return self._ask(_CDF, None, now, how, points=points)
 
     @_asks(_HEAVY_HITTERS)
-    def heavy_hitters(self, phi: float, *, now: int, **how: Unpack[How]) -> list[HeavyHitter]:
+    def heavy_hitters(
+        self, phi: float, *, now: Instant | None = None, **how: Unpack[How]
+    ) -> list[HeavyHitter]:
         return self._ask(_HEAVY_HITTERS, None, now, how, phi=phi)
 
     @_asks(_GROUP_BY)
     def group_by(
-        self, *, now: int, limit: int | None = None, **how: Unpack[How]
+        self, *, now: Instant | None = None, limit: int | None = None, **how: Unpack[How]
     ) -> list[query.Group]:
         return self._ask(_GROUP_BY, None, now, how, limit=limit).groups
 
     @_asks(_HISTOGRAM)
-    def histogram(self, edges: Sequence[float], *, now: int, **how: Unpack[How]) -> Histogram:
+    def histogram(
+        self, edges: Sequence[float], *, now: Instant | None = None, **how: Unpack[How]
+    ) -> Histogram:
         return self._ask(_HISTOGRAM, None, now, how, edges=edges)

@@ -64,9 +64,11 @@ from decaysketch.core.observations import (
 )
 from decaysketch.core.pending import ENOUGH, Pending
 from decaysketch.core.plausible_times import span, told
+from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.verdicts import Identified, compare
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
+from decaysketch.decay.read import decay_in
 from decaysketch.errors import ObservationError, ParameterError
 
 __all__ = ["MedianSampler", "Source", "SumSampler", "WindowStats"]
@@ -176,7 +178,7 @@ class Sampler(Asked, Sketch, Generic[P]):
         sequence: npt.ArrayLike | None = None,
         *,
         source: Any = None,
-        not_after: int | None = None,
+        not_after: Instant | None = None,
     ) -> None:
         """Fold in elements: columns, or one element as plain numbers.
 
@@ -198,7 +200,7 @@ class Sampler(Asked, Sketch, Generic[P]):
             ObservationError: the first row that is out of bounds, or columns of unequal length or
                 of a wrong type. Nothing of the batch was taken.
             ParameterError: ``sequence`` without ``source`` or the other way round, or ``not_after``
-                is no integer.
+                is no time.
 
         Complexity: amortised O(1) for each row.
         """
@@ -243,12 +245,14 @@ class Sampler(Asked, Sketch, Generic[P]):
         timestamps: npt.ArrayLike,
         sequence: npt.ArrayLike | None,
         source: Any,
-        not_after: int | None,
+        not_after: Instant | None,
     ) -> None:
         if not_after is None and self._admit_fast(values, timestamps, sequence, source):
             return
         if not_after is not None:
-            check_integer_time("not_after", not_after)
+            not_after = check_integer_time(
+                "not_after", in_units(not_after, self.params.time_unit, name="not_after")
+            )
         times = integer_column("timestamps", timestamps)
         check_range("timestamps", times, -TIME_LIMIT, TIME_LIMIT, "2^62")
         value_keys = self._value_keys(values)
@@ -363,7 +367,7 @@ class Sampler(Asked, Sketch, Generic[P]):
         taken = self._admit(*columns)
         assert taken, "single elements are validated when they are given"
 
-    def advance(self, now: int) -> None:
+    def advance(self, now: Instant) -> None:
         """Move the clock on: what no window of width ``max_window`` can reach from now on is
         forgotten. An earlier time than the clock has no effect; without ``max_window`` the clock is
         kept, and forgets nothing.
@@ -373,7 +377,7 @@ class Sampler(Asked, Sketch, Generic[P]):
         Raises:
             ParameterError: ``now`` is no integer time.
         """
-        clock = check_time("now", now)
+        clock = check_time("now", in_units(now, self.params.time_unit))
         self._flush()
         self._rows.advance(clock)
         self._changed()
@@ -462,14 +466,20 @@ class Sampler(Asked, Sketch, Generic[P]):
         return self._view
 
     def sample(
-        self, decay: Decay | None, *, now: int, estimator: Estimator = "stratified"
+        self,
+        decay: Decay | str | None,
+        *,
+        now: Instant | None = None,
+        estimator: Estimator = "stratified",
     ) -> Sample:
         """The weighted sample that every query reads. Changes nothing of the state.
 
         Args:
             decay: weight by age; ``decay.window(w)`` is the paper's window [now - w, now]. Its
                 support may not exceed ``max_window``.
-            now: time of the query, which may lie in the past; later elements are not counted.
+            now: time of the query, an integer or a moment (:func:`decaysketch.instant`), which may
+                lie in the past; later elements are not counted. None: the latest time that is
+                known.
             estimator: "stratified" reads each element at the smallest level that is complete at its
                 own time; "single-level" is SumQuery and MedianQuery, for windows. See
                 :mod:`decaysketch.asyncwindow.estimators`.
@@ -485,13 +495,25 @@ class Sampler(Asked, Sketch, Generic[P]):
                 f"estimator is {estimator!r}; expected one of {', '.join(get_args(Estimator))}"
             )
         view = self._current()
+        given, time = self._asked(decay, now)
         if estimator == "single-level":
-            return estimators.single_level(view, decay, now)
+            return estimators.single_level(view, given, time)
         if self._strata is None:
             self._strata = estimators.strata_of(view)
-        return estimators.stratified(view, decay, now, strata=self._strata)
+        return estimators.stratified(view, given, time, strata=self._strata)
 
-    def at(self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified") -> View:
+    def _asked(self, decay: Any, now: Any) -> tuple[Any, Any]:
+        unit = self.params.time_unit
+        now = self.snapshot().latest if now is None else in_units(now, unit)
+        return decay_in(decay, unit), now
+
+    def at(
+        self,
+        decay: Decay | str | None,
+        now: Instant | None = None,
+        *,
+        estimator: Estimator = "stratified",
+    ) -> View:
         """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`."""
         return SampleView([self.sample(decay, now=now, estimator=estimator)])
 
@@ -571,9 +593,7 @@ class MedianSampler(AskedOfValues, Sampler[MedianParams]):
             raise ObservationError(f"values[{row}] is missing", column="values", row=row)
         return keys
 
-    def _ask(
-        self, question: Question[A], decay: Decay | None, now: int, how: How, **arguments: Any
-    ) -> A:
+    def _ask(self, question: Question[A], decay: Any, now: Any, how: How, **arguments: Any) -> A:
         """With the estimator "single-level" elements weigh the same, and for quantiles they are
         selected from instead of sorted: O(rows)."""
         if how.get("estimator") != "single-level" or question.name not in ("median", "quantile"):
@@ -582,6 +602,7 @@ class MedianSampler(AskedOfValues, Sampler[MedianParams]):
         if wanted.ndim != 1 or not np.all((wanted >= 0.0) & (wanted <= 1.0)):
             raise ParameterError(f"q is {wanted.tolist()!r}; expected numbers from 0 to 1")
         view = self._current()
+        decay, now = self._asked(decay, now)
         level, start = estimators.query_level(view, decay, now)
         rows = estimators.window_rows(view, start, int(now), level)
         found: Any = selection.quantiles(

@@ -31,6 +31,7 @@ from decaysketch.cli.output import (
 )
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
 from decaysketch.core.plausible_times import dated, doubt, doubts_of_query, told
+from decaysketch.core.time_units import instant
 from decaysketch.families import Sketch
 
 __all__ = ["inspect", "merge", "query"]
@@ -163,7 +164,7 @@ def query(
     decay: Annotated[
         list[str] | None,
         typer.Option(
-            help="none, window(10min), exponential(half_life=1h), polynomial(1, scale=60), "
+            help="none, window(1h30m), exponential(half_life=1h), polynomial(1, scale=60), "
             "'1/(1 + x/60)', or JSON. May be given several times."
         ),
     ] = None,
@@ -171,7 +172,11 @@ def query(
         list[str] | None, typer.Option(help="A decay as a text, such as '1/(1 + x/60)'.")
     ] = None,
     now: Annotated[
-        str, typer.Option(help="Time of the question: an integer, or latest: the newest held.")
+        str,
+        typer.Option(
+            help="Time of the question: an integer, a date such as 2026-01-31T12:00Z, or latest: "
+            "the newest held."
+        ),
     ] = "latest",
     confidence: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
     id_key_file: IdKeyFile = None,
@@ -237,17 +242,11 @@ def query(
 
 
 def _time(sketch: Sketch, text: str) -> int:
+    if _is_integer(text):
+        return int(text)
     if text != "latest":
-        try:
-            return int(text)
-        except ValueError:
-            raise CommandError(f"--now is {text!r}; expected an integer or latest") from None
-    held = sketch.snapshot()
-    times = [held.newest, held.clock]
-    known = [time for time in times if time is not None]
-    if not known:
-        raise CommandError("the sketch holds nothing, so there is no latest time; give --now")
-    return max(known)
+        return instant(text, sketch.params.time_unit, name="--now")
+    return sketch.snapshot().latest
 
 
 Asked = tuple[str, Question[Any], dict[str, Any]]

@@ -18,10 +18,12 @@ from decaysketch.answers.sample import Sample, pool
 from decaysketch.core.bags import Bag
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import BuildParams
+from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.verdicts import Identified
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay, none, window
-from decaysketch.errors import UnanswerableQueryError
+from decaysketch.decay.read import decay_in
+from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 if TYPE_CHECKING:
     from decaysketch.contract.sketch import Sketch
@@ -115,6 +117,30 @@ class Snapshot(ABC):
         """The earliest time of a row; None where there are none."""
 
     @property
+    def latest(self) -> int:
+        """The latest time that it knows of, by its rows and by its clock: ``now`` of a question
+        that names none.
+
+        Raises:
+            ParameterError: it knows of none.
+        """
+        known = [time for time in (self.newest, self.clock) if time is not None]
+        if not known:
+            raise ParameterError("now is not given, and the sketch holds nothing; expected a time")
+        return max(known)
+
+    def asked(self, decay: Any, now: Any) -> tuple[Any, Any]:
+        """A decay and a time of a question in the stream's unit: both may be spelled
+        (:mod:`decaysketch.decay.read`, :func:`decaysketch.instant`); a time of None is
+        :attr:`latest`. Numbers, and what is none of these, are left to whoever checks them.
+
+        Raises:
+            ParameterError: a spelling of nothing, or that cannot be converted.
+        """
+        unit = self.params.time_unit
+        return decay_in(decay, unit), self.latest if now is None else in_units(now, unit)
+
+    @property
     def reach(self) -> int:
         """How far past the time of an observation a watermark may lie."""
         return 0
@@ -135,12 +161,12 @@ class Snapshot(ABC):
         return Tally(len(self), *self.fed, self.oldest, self.newest)
 
     @abstractmethod
-    def at(self, decay: Decay | None, now: int) -> View:
+    def at(self, decay: Decay | str | None, now: Instant | None = None) -> View:
         """What can be asked under a decay, at a time.
 
         Args:
             decay: chosen by the query; None where the stream's is fixed.
-            now: time of the query.
+            now: time of the query; None: :attr:`latest`.
 
         Raises:
             UnanswerableQueryError: what has weight then was discarded, or the time lies before the
@@ -191,8 +217,8 @@ class Sampled(Snapshot):
         """The weighted sample of each hash function, which every question is answered from;
         arguments and errors as :meth:`at`."""
 
-    def at(self, decay: Decay | None, now: int) -> View:
-        return SampleView(self.samples(decay, now))
+    def at(self, decay: Decay | str | None, now: Instant | None = None) -> View:
+        return SampleView(self.samples(*self.asked(decay, now)))
 
     def pairs(self, now: Moment, then: Moment) -> list[Pair]:
         """What a comparison of two moments is read from, for each hash function.

@@ -1,11 +1,37 @@
-"""Units of time that have a wall clock; a stream may count in any other as well."""
+"""Units of time that have a wall clock, and every spelling of a length of time and of a moment.
+
+Sketches count in integers of one unit. People say ``"1h30m"`` and ``datetime``: :func:`duration`
+and :func:`instant` turn these into numbers of the unit, exactly or not at all, and are the only
+place that does. A stream may count in any other unit as well; then there is nothing to convert.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
-__all__ = ["NANOSECONDS"]
+import numpy as np
+
+from decaysketch.errors import ParameterError
+
+__all__ = [
+    "LENGTHS",
+    "NANOSECONDS",
+    "Instant",
+    "Length",
+    "check_clocked",
+    "decimal_of",
+    "duration",
+    "in_units",
+    "instant",
+    "is_length",
+    "length_of",
+    "spelled",
+]
 
 _S = 1_000_000_000
 
@@ -22,3 +48,203 @@ NANOSECONDS: Mapping[str, int] = MappingProxyType(
         "d": 86_400 * _S,
     }
 )
+
+#: Nanoseconds of each unit of a length of time: no stream counts in weeks.
+LENGTHS: Mapping[str, int] = MappingProxyType({**NANOSECONDS, "w": 7 * 86_400 * _S})
+
+Length = int | float | str | timedelta | np.timedelta64
+"""A number of the stream's units, or what has a unit of its own."""
+
+Instant = int | str | datetime | np.datetime64
+"""A number of the stream's units since its beginning, or what names a moment."""
+
+_PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ns|us|µs|ms|s|min|m|h|d|w)\s*")
+_LONGEST = 100  # characters of a text
+_MOST = 10**300  # units, beyond every stream
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FRACTION = re.compile(r"(?<=[.,])[0-9]{6}([0-9]+)")  # digits of a second that datetime drops
+
+
+def is_length(given: object) -> bool:
+    """Whether something is a length of time that has a unit of its own, or means to be one."""
+    return isinstance(given, str | timedelta | np.timedelta64)
+
+
+def length_of(name: str, given: Any) -> Fraction:
+    """Nanoseconds of a length of time that has a unit of its own.
+
+    Raises:
+        ParameterError: it is none; or it is negative.
+    """
+    found: Fraction | None = None
+    if isinstance(given, timedelta):  # of pandas as well, which counts nanoseconds
+        seconds = given.days * 86_400 + given.seconds
+        below = given.microseconds * 1000 + int(getattr(given, "nanoseconds", 0))
+        if seconds == seconds:  # not NaT
+            found = Fraction(seconds * _S + below)
+    elif isinstance(given, np.timedelta64):
+        found = _ticks(given)
+    elif isinstance(given, str) and len(given) <= _LONGEST:
+        found = _parts(given)
+    if found is None or found < 0:
+        raise ParameterError(
+            f"{name} is {given!r:.120}; expected a length of time such as '90s' or '1h30m' "
+            f"({', '.join(LENGTHS)}), or a timedelta"
+        )
+    return found
+
+
+def _parts(text: str) -> Fraction | None:
+    """The sum of "1h" and "30m"."""
+    found, at = Fraction(0), 0
+    while part := _PART.match(text, at):
+        found += Fraction(part[1]) * LENGTHS[part[2].replace("µ", "u")]
+        at = part.end()
+    return found if at and at == len(text) else None
+
+
+def _ticks(given: np.timedelta64 | np.datetime64) -> Fraction | None:
+    """Nanoseconds of NumPy's counts; None for NaT, months and years."""
+    unit, count = np.datetime_data(given.dtype)
+    size = LENGTHS.get({"D": "d", "W": "w"}.get(unit, unit))
+    if np.isnat(given) or size is None:
+        return None
+    return Fraction(int(given.astype(np.int64)) * count * size)
+
+
+def decimal_of(length: Fraction) -> int | float | None:
+    """A number of units as an integer where it is one, else as the float that is written so;
+    None: there is none."""
+    if length.denominator == 1:
+        return int(length)
+    decimal = float(length) if abs(length) < _MOST else 0.0
+    return decimal if Fraction(repr(decimal)) == length else None
+
+
+def check_clocked(name: str, given: object, unit: str) -> int:
+    """Nanoseconds of a stream's unit, into which something is to be converted.
+
+    Raises:
+        ParameterError: the unit has no wall clock.
+    """
+    size = NANOSECONDS.get(unit)
+    if size is None:
+        raise ParameterError(
+            f"{name} is {given!r:.120}, and the stream's unit {unit!r} cannot be converted to; "
+            f"give a number of {unit}, or build with one of {', '.join(NANOSECONDS)}"
+        )
+    return size
+
+
+def duration(given: Length, unit: str, *, name: str = "duration") -> int | float:
+    """A length of time as a number of a stream's units.
+
+    Args:
+        given: a number, as it is; or "1h30m", "90s" (units as of :data:`LENGTHS`), a ``timedelta``
+            of Python or pandas, or ``numpy.timedelta64``.
+        unit: of the stream.
+        name: for errors.
+
+    Raises:
+        ParameterError: no length of time, a unit that cannot be converted, or a number of the
+            stream's units that no decimal is exactly.
+
+    Example:
+        >>> duration("1h30m", "s"), duration("90s", "min"), duration(7, "ticks")
+        (5400, 1.5, 7)
+    """
+    if not is_length(given):  # a timedelta64 is an integer as well, to NumPy
+        if isinstance(given, bool) or not isinstance(given, int | float | np.integer | np.floating):
+            length_of(name, given)
+        number: int | float = given.item() if isinstance(given, np.generic) else given  # type: ignore[assignment]
+        return number
+    nanoseconds = length_of(name, given)
+    length = nanoseconds / check_clocked(name, given, unit)
+    number_of = decimal_of(length)
+    if number_of is None:
+        raise ParameterError(
+            f"{name} is {given!r}; expected a decimal number of the stream's unit {unit!r}; it is "
+            f"{length} of them"
+        )
+    return number_of
+
+
+def spelled(nanoseconds: Fraction) -> str:
+    """A length of time as the shortest text of whole units that reads so.
+
+    Example:
+        >>> spelled(Fraction(5_400_000_000_000)), spelled(Fraction(0)), spelled(Fraction(1, 2))
+        ('1h30m', '0s', '0.5ns')
+    """
+    rest, parts = nanoseconds, []
+    for unit in ("d", "h", "m", "s", "ms", "us"):
+        whole, rest = divmod(rest, LENGTHS[unit])
+        if whole:
+            parts.append(f"{whole}{unit}")
+    if rest:
+        parts.append(f"{decimal_of(rest)}ns")
+    return "".join(parts) or "0s"
+
+
+def instant(given: Instant, unit: str, *, name: str = "now") -> int:
+    """A moment as a number of a stream's units, rounded down as clocks are.
+
+    Args:
+        given: an integer, as it is; a ``datetime`` with a time zone, pandas' ``Timestamp``
+            likewise; ``numpy.datetime64``, which is UTC; or an ISO text with a zone.
+        unit: of the stream.
+        name: for errors.
+
+    Raises:
+        ParameterError: no moment, one without a zone, or a unit that cannot be converted.
+
+    Example:
+        >>> instant("2026-01-01T01:00:00+01:00", "ms"), instant(12, "ticks")
+        (1767225600000, 12)
+    """
+    if isinstance(given, int | np.integer) and not isinstance(given, bool | np.timedelta64):
+        return int(given)
+    found: Fraction | None = None
+    if isinstance(given, np.datetime64):
+        found = _ticks(given)
+    elif isinstance(given, datetime):
+        found = _since_epoch(name, given)
+    elif isinstance(given, str) and len(given) <= _LONGEST:
+        found = _iso(name, given)
+    if found is None:
+        raise ParameterError(
+            f"{name} is {given!r:.120}; expected an integer of the stream's unit, or a moment such "
+            "as '2026-01-31T12:00:00+00:00' or a datetime with a time zone"
+        )
+    return int(found // check_clocked(name, given, unit))
+
+
+def in_units(given: Any, unit: str, *, name: str = "now") -> Any:
+    """A moment as :func:`instant` has it; what spells none as it is, for others to check."""
+    spells = isinstance(given, str | datetime | np.datetime64)
+    return instant(given, unit, name=name) if spells else given
+
+
+def _since_epoch(name: str, given: datetime) -> Fraction | None:
+    if given != given:  # pandas' NaT
+        return None
+    if given.tzinfo is None or given.utcoffset() is None:
+        raise ParameterError(
+            f"{name} is {given!r}, which has no time zone; expected one, such as "
+            f"{given.isoformat()}+00:00 for UTC"
+        )
+    since = given - _EPOCH
+    below = since.microseconds * 1000 + int(getattr(since, "nanoseconds", 0))
+    return Fraction((since.days * 86_400 + since.seconds) * _S + below)
+
+
+def _iso(name: str, text: str) -> Fraction | None:
+    finer = _FRACTION.search(text)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    found = _since_epoch(name, moment)
+    if found is not None and finer is not None:
+        found += Fraction(int(finer[1]), 10 ** len(finer[1])) * 1000
+    return found

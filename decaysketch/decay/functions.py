@@ -6,16 +6,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.time_units import Length, duration, is_length, length_of, spelled
 from decaysketch.errors import ParameterError
 
 __all__ = [
     "Decay",
+    "Deferred",
     "Exponential",
     "NoDecay",
     "Piecewise",
@@ -62,6 +65,14 @@ class Decay(ABC):
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form, with a ``kind``."""
+
+    def bound(self, time_unit: str) -> Decay:
+        """The decay in a stream's unit: itself, unless it is :class:`Deferred`.
+
+        Raises:
+            ParameterError: the unit cannot be converted to, or a length is no number of it.
+        """
+        return self
 
     def magnitude(self, age: int) -> int:
         """About the binary logarithm of the weight at an age, where the weight is so small, or so
@@ -293,48 +304,166 @@ class Piecewise(Decay):
         return f"piecewise({list(self.steps)!r}{beyond})"
 
 
+@dataclass(frozen=True)
+class Deferred(Decay):
+    """A decay of lengths of time that have units of their own, as ``window("1h")`` gives: it knows
+    its weights once :meth:`bound` has told it the stream's unit. What is asked does that.
+
+    Attributes:
+        kind: that of the decay.
+        given: its parameters by name, in order: numbers, and nanoseconds as a ``Fraction`` where
+            they have a unit; of steps pairs of an age and a weight.
+    """
+
+    kind: str
+    given: tuple[tuple[str, Any], ...]
+
+    def __post_init__(self) -> None:
+        lengths = [each for name, each in self.given if name in _LENGTHS]
+        for name, each in self.given:
+            if name == "steps":
+                lengths += [age for age, _ in each]
+        if all(isinstance(each, Fraction) for each in lengths):
+            self.bound("ns")  # refuses what is outside of its domain, whatever the unit
+
+    def bound(self, time_unit: str) -> Decay:
+        found: Decay = _MADE[self.kind](
+            **{name: _in_unit(name, each, time_unit) for name, each in self.given}
+        )
+        return found
+
+    def __call__(self, ages: npt.ArrayLike) -> Float64Array:
+        raise self._unbound()
+
+    @property
+    def support(self) -> float:
+        raise self._unbound()
+
+    def _unbound(self) -> ParameterError:
+        return ParameterError(
+            f"{self!r} has lengths with units, and the stream's unit is not known here; "
+            "bound('s') gives the decay of a stream of seconds"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind} | {name: _said(each) for name, each in self.given}
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({', '.join(map(self._argument, self.given))})"
+
+    def _argument(self, given: tuple[str, Any]) -> str:
+        name, value = given
+        if name != "steps":
+            return f"{name}={_said(value)}"
+        pairs = ", ".join(f"({_said(age)}, {weight!r})" for age, weight in value)
+        return f"steps=[{pairs}]"
+
+
+_LENGTHS = ("width", "half_life", "scale")
+_MADE: dict[str, Any] = {
+    "window": Window,
+    "exponential": Exponential,
+    "polynomial": Polynomial,
+    "piecewise": Piecewise,
+}
+
+
+def _in_unit(name: str, given: Any, unit: str) -> Any:
+    if name == "steps":
+        return [(_in_unit("steps age", age, unit), weight) for age, weight in given]
+    return duration(spelled(given), unit, name=name) if isinstance(given, Fraction) else given
+
+
+def _said(given: Any) -> Any:
+    """For JSON and for texts."""
+    if isinstance(given, Fraction):
+        return spelled(given)
+    return [[_said(age), weight] for age, weight in given] if isinstance(given, tuple) else given
+
+
+def _kept(name: str, given: Any) -> Any:
+    return length_of(name, given) if is_length(given) else _number(name, given, zero_allowed=True)
+
+
 # ------------------------------------------------------------------------------------ constructors
 
 
-def window(width: float) -> Window:
+@overload
+def window(width: float) -> Window: ...
+
+
+@overload
+def window(width: Length) -> Decay: ...
+
+
+def window(width: Length) -> Decay:
     """Sliding window: weight 1 up to an age of ``width``, inclusive, then 0.
 
     Args:
-        width: finite number >= 0, in the stream's time unit.
+        width: finite number >= 0, in the stream's time unit; or a length of time with a unit, such
+            as "1h30m" or a timedelta (:func:`decaysketch.duration`).
 
     Example:
         >>> window(60)([0, 60, 61]).tolist()
         [1.0, 1.0, 0.0]
+        >>> window("1h30m"), window("1h30m").bound("min")
+        (window(width=1h30m), window(90))
     """
-    return Window(width)
+    if is_length(width):
+        return Deferred("window", (("width", length_of("width", width)),))
+    return Window(width)  # type: ignore[arg-type]  # a number, or refused there
 
 
-def exponential(*, rate: float | None = None, half_life: float | None = None) -> Exponential:
+@overload
+def exponential(*, rate: float | None = None, half_life: float | None = None) -> Exponential: ...
+
+
+@overload
+def exponential(*, rate: float | None = None, half_life: Length | None = None) -> Decay: ...
+
+
+def exponential(*, rate: float | None = None, half_life: Length | None = None) -> Decay:
     """Exponential decay, ``exp(-rate x)`` or ``2^(-x / half_life)``.
 
     Args:
         rate: finite number > 0, per time unit.
-        half_life: finite number > 0, in time units; give this or ``rate``.
+        half_life: finite number > 0, in time units, or with a unit, such as "1h"; give this or
+            ``rate``.
 
     Example:
         >>> exponential(half_life=60)([0, 60, 120]).tolist()
         [1.0, 0.5, 0.25]
     """
-    return Exponential(rate, half_life)
+    if is_length(half_life):
+        given: tuple[tuple[str, Any], ...] = (("half_life", length_of("half_life", half_life)),)
+        return Deferred("exponential", given if rate is None else (("rate", rate), *given))
+    return Exponential(rate, half_life)  # type: ignore[arg-type]  # a number, or refused there
 
 
-def polynomial(exponent: float, scale: float = 1) -> Polynomial:
+@overload
+def polynomial(exponent: float, scale: float = 1) -> Polynomial: ...
+
+
+@overload
+def polynomial(exponent: float, scale: Length = 1) -> Decay: ...
+
+
+def polynomial(exponent: float, scale: Length = 1) -> Decay:
     """Polynomial decay, ``(1 + x / scale)^-exponent``.
 
     Args:
         exponent: finite number > 0.
-        scale: finite number > 0: the age, in time units, at which the weight is ``2^-exponent``.
+        scale: finite number > 0: the age, in time units, at which the weight is ``2^-exponent``; or
+            with a unit, such as "10s".
 
     Example:
         >>> polynomial(1, scale=60)([0, 60, 180]).tolist()
         [1.0, 0.5, 0.25]
     """
-    return Polynomial(exponent, scale)
+    if is_length(scale):
+        given = (("exponent", exponent), ("scale", length_of("scale", scale)))
+        return Deferred("polynomial", given)
+    return Polynomial(exponent, scale)  # type: ignore[arg-type]  # a number, or refused there
 
 
 def none() -> NoDecay:
@@ -342,17 +471,36 @@ def none() -> NoDecay:
     return NoDecay()
 
 
-def piecewise(steps: Sequence[Sequence[float]], beyond: float = 0) -> Piecewise:
+@overload
+def piecewise(steps: Sequence[Sequence[float]], beyond: float = 0) -> Piecewise: ...
+
+
+@overload
+def piecewise(steps: Sequence[Sequence[Any]], beyond: float = 0) -> Decay: ...
+
+
+def piecewise(steps: Sequence[Sequence[Any]], beyond: float = 0) -> Decay:
     """Steps: the weight of the first pair (age, weight) whose age is not exceeded.
 
     Args:
-        steps: pairs (age, weight); ages >= 0 and rising, weights >= 0 and not rising.
+        steps: pairs (age, weight); ages >= 0 and rising, in time units or with a unit ("1min"),
+            weights >= 0 and not rising.
         beyond: weight of ages after the last step, not above its weight.
 
     Example:
         >>> piecewise([(60, 1.0), (3600, 0.25)])([60, 61, 3601]).tolist()
         [1.0, 0.25, 0.0]
     """
+    pairs = [
+        step
+        for step in (steps if isinstance(steps, Sequence) else ())
+        if not isinstance(step, str | bytes) and isinstance(step, Sequence) and len(step) == 2
+    ]
+    if pairs and len(pairs) == len(steps) and any(is_length(age) for age, _ in pairs):
+        kept = tuple(
+            (_kept(f"steps[{k}] age", age), weight) for k, (age, weight) in enumerate(pairs)
+        )
+        return Deferred("piecewise", (("steps", kept), ("beyond", beyond)))
     return Piecewise(steps, beyond)  # type: ignore[arg-type]  # pairs become tuples there
 
 

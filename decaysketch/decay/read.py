@@ -10,9 +10,11 @@ and Spark.
 ``{"kind": "window", "width": 3600}``                      JSON, as :meth:`Decay.to_dict` gives it
 =========================================================  =======================================
 
-A number without a unit is in the stream's time unit; one with a unit (``ns us ms s min m h d``) is
-converted exactly, or refused. ``str(decay)`` is a spelling of the decay, if it is not longer than
-:data:`MAX_TEXT`: what reads it gets an equal one. Fixed decays (:mod:`decaysketch.decay.integral`)
+A number without a unit is in the stream's time unit; one with a unit (``ns us ms s min m h d w``,
+also several, ``1h30m``) is converted exactly, or refused; in JSON it is a text,
+``{"kind": "window", "width": "1h30m"}``. ``str(decay)`` is a spelling of the decay, if it is not
+longer than :data:`MAX_TEXT`: what reads it gets an equal one. Fixed decays
+(:mod:`decaysketch.decay.integral`)
 are spelled alike: ``halving(10)``, ``exponential(half_life="1/3")``,
 ``expression("max(w - x, 0)", max_weight=9)``.
 """
@@ -24,14 +26,21 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.core.time_units import (
+    LENGTHS,
+    NANOSECONDS,
+    check_clocked,
+    decimal_of,
+    is_length,
+    length_of,
+)
 from decaysketch.decay import functions
 from decaysketch.decay.functions import Decay
 from decaysketch.decay.symbolic import expression
 from decaysketch.errors import ParameterError
 from decaysketch.text.grammar import NUMBER, Token, Tokens, json_object, shortened
 
-__all__ = ["MAX_TEXT", "Kind", "built", "fields_of", "from_dict", "kind_of", "parse"]
+__all__ = ["MAX_TEXT", "Kind", "built", "decay_in", "fields_of", "from_dict", "kind_of", "parse"]
 
 MAX_TEXT = 20_000
 """Characters of a text."""
@@ -49,7 +58,7 @@ _PLACED = {
     "halving": ("period",),
 }
 _TIMES = {"width", "half_life", "scale", "period"}  # parameters that may have a unit
-_LONGEST = 10**300  # time units, beyond every stream
+_FRACTION = re.compile(r"[0-9]+/[0-9]+")  # of a time unit, as fixed decays spell it
 _KIND = re.compile(r"\s*(?:integral\.)?([a-z]+)\s*(?:\(|$)")
 _TOKEN = re.compile(
     rf"""(?P<number>[+-]?{NUMBER})
@@ -99,7 +108,8 @@ def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Decay:
         expression('1/(1 + x/60)')
     """
     try:
-        return from_dict(fields_of(text, time_unit))
+        decay = from_dict(fields_of(text, time_unit))
+        return decay if time_unit is None else decay.bound(time_unit)
     except ParameterError as fault:
         if isinstance(text, str) and kind_of(text) is None and not _is_json(text):
             raise ParameterError(
@@ -107,6 +117,18 @@ def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Decay:
                 f"{fault}"
             ) from None
         raise
+
+
+def decay_in(asked: Any, time_unit: str) -> Any:
+    """A decay of a question in the stream's unit, of any spelling; what is none as it is, for
+    others to check.
+
+    Raises:
+        ParameterError: as :func:`parse`.
+    """
+    if isinstance(asked, str | Mapping):
+        return parse(asked, time_unit)
+    return asked.bound(time_unit) if isinstance(asked, Decay) else asked
 
 
 def from_dict(fields: Mapping[str, Any]) -> Decay:
@@ -170,14 +192,35 @@ def fields_of(
         ParameterError: see :func:`parse`. Names of fields, and domains, are not looked at.
     """
     if isinstance(text, Mapping):
-        return dict(text)
+        return _fixed_fields(text, time_unit) if fixed else dict(text)
     if isinstance(text, str):
         if _is_json(text):
-            return json_object("decay", text, MAX_TEXT)
+            return fields_of(json_object("decay", text, MAX_TEXT), time_unit, fixed=fixed)
         if kind_of(text) is None:
             return {"kind": "expression", "text": text.strip()}
     tokens = Tokens(_TOKEN, "the decay", text, MAX_TEXT, _MAX_VALUES, "values")
-    return _Call(tokens, time_unit, fixed).fields()
+    fields = _Call(tokens, time_unit, fixed).fields()
+    return _fixed_fields(fields, time_unit) if fixed else fields
+
+
+def _fixed_fields(form: Mapping[str, Any], time_unit: str | None) -> dict[str, Any]:
+    """Of a fixed decay, whose lengths are exact: those that have a unit as fractions."""
+    fields = dict(form)
+    for name in _TIMES & fields.keys():
+        given = fields[name]
+        if is_length(given) and not (isinstance(given, str) and _FRACTION.fullmatch(given)):
+            if time_unit is None:
+                raise ParameterError(
+                    f"{name} is {given!r:.100}; expected a number, for the stream's unit is not "
+                    "known here"
+                )
+            fields[name] = _exactly(length_of(name, given) / check_clocked(name, given, time_unit))
+    return fields
+
+
+def _exactly(length: Fraction) -> int | str:
+    whole = length.denominator == 1
+    return int(length) if whole else f"{length.numerator}/{length.denominator}"
 
 
 def _is_json(text: str) -> bool:
@@ -247,22 +290,29 @@ class _Call(NamedTuple):
         """A length of time in the stream's unit, as an integer where it is one."""
         if self.time_unit is None:
             raise self.tokens.unexpected("no unit, for the stream's is not known here")
-        if self.tokens.next.text not in NANOSECONDS or self.time_unit not in NANOSECONDS:
-            raise self.tokens.unexpected(
-                f"a unit that can be converted to the stream's unit {self.time_unit!r}; "
-                f"known are {', '.join(NANOSECONDS)}"
-            )
-        unit = self.tokens.want("a unit", "word").text
-        length = Fraction(number.text) * NANOSECONDS[unit] / NANOSECONDS[self.time_unit]
-        if length.denominator == 1:
-            return int(length)
+        length, written, first = Fraction(0), "", number.at
+        part: Token | None = number
+        while part is not None:
+            if self.tokens.next.text not in LENGTHS or self.time_unit not in NANOSECONDS:
+                raise self.tokens.unexpected(
+                    f"a unit that can be converted to the stream's unit {self.time_unit!r}; "
+                    f"known are {', '.join(LENGTHS)}"
+                )
+            unit = self.tokens.want("a unit", "word").text
+            length += Fraction(part.text) * LENGTHS[unit]
+            written += part.text + unit
+            part = None
+            if self.tokens.next.text[:1].isdigit():
+                self.tokens.count()
+                part = self.tokens.take("number")
+        length /= NANOSECONDS[self.time_unit]
         if self.fixed:
-            return f"{length.numerator}/{length.denominator}"
-        decimal = float(length) if abs(length) < _LONGEST else 0.0
-        if Fraction(repr(decimal)) != length:
+            return _exactly(length)
+        decimal = decimal_of(length)
+        if decimal is None:
             raise self.tokens.refusal(
-                number.at,
-                repr(number.text + unit),
+                first,
+                repr(written),
                 f"a decimal number of the stream's unit {self.time_unit!r}; it is {length} of them",
             )
         return decimal

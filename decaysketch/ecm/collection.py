@@ -39,6 +39,7 @@ from decaysketch.contract.sketch import Sketch, Stats
 from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core.observations import TIME_LIMIT, check_range, check_time
 from decaysketch.core.plausible_times import told
+from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.verdicts import Verdict, VerdictArray
 from decaysketch.ecm import sizing, wire
 from decaysketch.ecm.cells import Cells, compact
@@ -190,7 +191,7 @@ class ECMCollection(Sketch, AskedOfCells):
         *,
         source: Source | Sequence[Source] = 0,
         epoch: int | Sequence[int] | npt.NDArray[np.integer[Any]] = 0,
-        not_after: int | None = None,
+        not_after: Instant | None = None,
     ) -> None:
         """Count events of sources: columns, or one event as a key and a plain time.
 
@@ -226,7 +227,8 @@ class ECMCollection(Sketch, AskedOfCells):
         check_range("timestamps", given.times, -TIME_LIMIT, TIME_LIMIT, "2^62")
         parts = self._by_name(given, source, epoch)
         if not_after is not None:
-            limit = check_time("not_after", not_after)
+            moment = in_units(not_after, self._params.time_unit, name="not_after")
+            limit = check_time("not_after", moment)
             parts = {name: part.part(part.times <= limit) for name, part in parts.items()}
         taken = sum(map(len, parts.values()))
         self._wait({name: found for name, each in parts.items() if len(found := each.counted())})
@@ -407,14 +409,14 @@ class ECMCollection(Sketch, AskedOfCells):
         found[given.weights == 0] = Verdict.BELOW_WATERMARK
         return found
 
-    def advance(self, now: int) -> None:
+    def advance(self, now: Instant) -> None:
         """Tell the time, beside those of the sources; it never falls. With a horizon, entries that
         are past it are left out.
 
         Raises:
             ParameterError: no time, or one where arrivals are counted.
         """
-        now = check_time("now", now)
+        now = check_time("now", in_units(now, self._params.time_unit))
         if self._params.clock == "arrivals":
             raise ParameterError(f"now is {now} and clock is 'arrivals'; only events advance that")
         if self._told is None or now > self._told:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from decaysketch.answers.keys import AskedOfKeys
 from decaysketch.answers.questions import questions_of
+from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 from decaysketch.ecm.grids import Estimator, Grid
 from decaysketch.ecm.state import Source
@@ -30,9 +31,9 @@ class AskedOfCells(AskedOfKeys):
 
     def grid(
         self,
-        decay: Decay | None,
+        decay: Decay | str | None,
         *,
-        now: int | None = None,
+        now: Instant | None = None,
         sources: Iterable[Source] | None = None,
     ) -> Grid:
         """The cells of every layer under a decay and at a time, as arrays; see
@@ -41,8 +42,8 @@ class AskedOfCells(AskedOfKeys):
 
     def at(
         self,
-        decay: Decay | None,
-        now: int | None = None,
+        decay: Decay | str | None,
+        now: Instant | None = None,
         *,
         sources: Iterable[Source] | None = None,
         estimator: Estimator = "debiased",

@@ -38,6 +38,7 @@ from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT, check_range, check_time, integer_column
 from decaysketch.core.params import check_integer
 from decaysketch.core.plausible_times import told
+from decaysketch.core.time_units import Instant, in_units
 from decaysketch.ecm import wire
 from decaysketch.ecm.cells import Cells
 from decaysketch.ecm.late import Events, lane_bounds
@@ -114,7 +115,7 @@ class ECMSketch(Held, AskedOfCells):
         >>> sketch.key_count("ada", ds.decay.window(60)).sure_upper
         1.0
         >>> sketch.key_total(ds.decay.window(100))
-        Estimate(3, exact, 1 rows)
+        Estimate(3, exact, 1 rows, now=190)
     """
 
     def __init__(self, params: ECMParams, *, source: Source = 0, epoch: int | None = None) -> None:
@@ -358,13 +359,13 @@ class ECMSketch(Held, AskedOfCells):
         for cells in lane:
             cells.update(events.words, events.times, weights)
 
-    def advance(self, now: int) -> None:
+    def advance(self, now: Instant) -> None:
         """Tell the time: what is older than ``hold`` by it is put in order. It never falls.
 
         Raises:
             ParameterError: no time, or one where arrivals are counted.
         """
-        now = check_time("now", now)
+        now = check_time("now", in_units(now, self.params.time_unit))
         if self._params.clock == "arrivals":
             raise ParameterError(f"now is {now} and clock is 'arrivals'; only events advance that")
         self._flush()

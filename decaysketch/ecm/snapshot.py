@@ -12,6 +12,7 @@ from decaysketch.answers.keys import AskedOfKeys
 from decaysketch.answers.questions import questions_of
 from decaysketch.contract.snapshot import Fed, Snapshot
 from decaysketch.core.observations import check_time
+from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 from decaysketch.ecm import grids, wire
 from decaysketch.ecm.grids import Estimator, Grid, check_estimator
@@ -122,9 +123,9 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
 
     def grid(
         self,
-        decay: Decay | None,
+        decay: Decay | str | None,
         *,
-        now: int | None = None,
+        now: Instant | None = None,
         sources: Iterable[Source] | None = None,
     ) -> Grid:
         """The cells of every layer under a decay and at a time, as arrays; see
@@ -140,11 +141,14 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         """
         return self._grid(decay, now, None if sources is None else frozenset(sources))
 
-    def _grid(self, decay: Decay | None, now: int | None, chosen: frozenset[Source] | None) -> Grid:
+    def _grid(self, decay: Any, now: Any, chosen: frozenset[Source] | None) -> Grid:
+        if now is None:
+            now = 0 if self.clock is None else self.clock
+        decay, now = self.asked(decay, now)
         if decay is None:
             raise ParameterError("decay is None; expected one, chosen by the query")
         states = self._of(chosen)
-        time = self._time(now)
+        time = check_time("now", now)
         self._check_reach(decay, time)
         with self._asking:
             known, key = self._grids, (decay, time, chosen)
@@ -175,11 +179,6 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
             counters, params.layers, params.seed, decay, now, key_bits=params.key_bits
         )
 
-    def _time(self, now: int | None) -> int:
-        if now is None:
-            return 0 if self.clock is None else self.clock
-        return check_time("now", now)
-
     def _check_reach(self, decay: Decay, now: int) -> None:
         """Refuse what reaches back beyond the horizon."""
         horizon, clock = self.params.horizon, self.clock
@@ -198,8 +197,8 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
 
     def at(
         self,
-        decay: Decay | None,
-        now: int | None = None,
+        decay: Decay | str | None,
+        now: Instant | None = None,
         *,
         sources: Iterable[Source] | None = None,
         estimator: Estimator = "debiased",

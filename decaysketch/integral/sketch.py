@@ -29,6 +29,7 @@ Limits
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -43,9 +44,10 @@ from decaysketch.core.observations import check_time, prepare
 from decaysketch.core.params import Differences, SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
+from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.verdicts import Identified, compare
 from decaysketch.decay import Decay
-from decaysketch.decay.integral import IntegralDecay
+from decaysketch.decay.integral import IntegralDecay, parse
 from decaysketch.errors import ParameterError
 from decaysketch.integral import wire
 from decaysketch.integral.rows import IntegralRows
@@ -76,7 +78,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
 
     Args:
         params: build parameters; every sketch of one stream shares them (capacity may differ).
-        decay: one of :mod:`decaysketch.decay.integral`; every sketch of one stream shares it.
+        decay: one of :mod:`decaysketch.decay.integral`, or a text that spells one, such as
+            "halving(10min)"; every sketch of one stream shares it.
 
     Raises:
         ParameterError: no integral decay, one that has too many steps at ``max_weight``, or
@@ -104,7 +107,11 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
 
         def snapshot(self) -> IntegralSnapshot: ...
 
-    def __init__(self, params: SketchParams, decay: IntegralDecay) -> None:
+    def __init__(
+        self, params: SketchParams, decay: IntegralDecay | str | Mapping[str, Any]
+    ) -> None:
+        if isinstance(decay, str | Mapping):
+            decay = parse(decay, params.time_unit)
         if not isinstance(decay, IntegralDecay):
             raise ParameterError(
                 f"decay is {decay!r}; expected an integral decay, such as "
@@ -143,8 +150,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         timestamps: npt.ArrayLike,
         ids: npt.ArrayLike,
         *,
-        now: int | None = None,
-        not_after: int | None = None,
+        now: Instant | None = None,
+        not_after: Instant | None = None,
     ) -> None:
         """Fold in observations: columns, or one observation as plain numbers.
 
@@ -170,7 +177,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
 
         Complexity: O(log max_weight) arithmetic steps for each row, amortised.
         """
-        told = None if now is None else check_time("now", now)
+        unit = self.params.time_unit
+        told = None if now is None else check_time("now", in_units(now, unit))
         if not_after is None and (gathered := self._pending.take(values, weights, timestamps, ids)):
             if told is not None:
                 self._tell(told)
@@ -188,7 +196,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
             return
         # Columns that have to be converted, or a row that is at fault.
         batch = prepare(self.params, values, weights, timestamps, ids)
-        taken = batch.not_after(not_after)
+        taken = batch.not_after(in_units(not_after, unit, name="not_after"))
         if told is not None:
             self._tell(told)
         self._fed += len(batch.ids)
@@ -229,7 +237,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         self._rows.admit(checked[0])
         self._changed()
 
-    def advance(self, now: int) -> None:
+    def advance(self, now: Instant) -> None:
         """Tell the sketch the time: what has expired by ``now`` may be forgotten. O(M).
 
         The clock never goes back: an earlier time than the clock changes nothing.
@@ -237,7 +245,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         Raises:
             ParameterError: ``now`` is no integer, or more than 2^62 in magnitude.
         """
-        self._tell(check_time("now", now))
+        self._tell(check_time("now", in_units(now, self.params.time_unit)))
 
     def _tell(self, now: int) -> None:
         if now > self._rows.clock:
@@ -318,11 +326,13 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
 
     # -------------------------------------------------------------------------------------- query
 
-    def sample(self, *, now: int, estimator: Estimator = "stratified") -> Sample:
+    def sample(self, *, now: Instant | None = None, estimator: Estimator = "stratified") -> Sample:
         """The weighted sample that every query reads; see :mod:`decaysketch.integral.sampling`.
 
         Args:
-            now: time of the query, in the stream's unit, not before the clock. Observations with a
+            now: time of the query, in the stream's unit or as a moment
+                (:func:`decaysketch.instant`), not before the clock; None: the latest time that is
+                known. Observations with a
                 later timestamp are kept but not counted. A query does not move the clock.
             estimator: "stratified" (default), or "level", the paper's: larger variance.
 
@@ -331,10 +341,14 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
                 that time were discarded at every level.
             ParameterError: ``now`` is no integer time, or another estimator.
         """
-        return draw(self.state(), now, estimator)
+        return draw(self.state(), self._asked(now), estimator)
 
     def at(
-        self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified"
+        self,
+        decay: Decay | str | None,
+        now: Instant | None = None,
+        *,
+        estimator: Estimator = "stratified",
     ) -> SampleView:
         """What can be asked at a time; arguments and errors as :meth:`sample`, and
 
@@ -347,10 +361,13 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
                 "built"
             )
         self._flush()
-        asked = (now, estimator)
+        asked = (self._asked(now), estimator)
         if self._view is None or self._view[0] != asked:
-            self._view = asked, SampleView([self.sample(now=now, estimator=estimator)])
+            self._view = asked, SampleView([self.sample(now=asked[0], estimator=estimator)])
         return self._view[1]
+
+    def _asked(self, now: Any) -> Any:
+        return self.snapshot().latest if now is None else in_units(now, self.params.time_unit)
 
     # --------------------------------------------------------------------------------------- view
 

@@ -40,6 +40,7 @@ from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
 from decaysketch.core.plausible_times import span, told
+from decaysketch.core.time_units import Instant, in_units
 from decaysketch.decay import Decay, none, window
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import wire
@@ -112,7 +113,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         timestamps: npt.ArrayLike,
         ids: npt.ArrayLike,
         *,
-        not_after: int | None = None,
+        not_after: Instant | None = None,
     ) -> None:
         """Fold in observations: columns, or one observation as plain numbers.
 
@@ -128,12 +129,13 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
                 any key. Rows of equal (id, weight) are copies of one observation, represented by
                 the latest, the maximum by (timestamp, value).
             not_after: refuse, and count, rows with a later timestamp: a clock that runs ahead
-                would hold its place in the sketch.
+                would hold its place in the sketch. An integer or a moment
+                (:func:`decaysketch.instant`).
 
         Raises:
             ObservationError: the first row that is out of bounds, or columns of unequal length or
                 of a wrong type. Nothing of the batch was taken.
-            ParameterError: ``not_after`` is no integer.
+            ParameterError: ``not_after`` is no time.
 
         Complexity: O(log max_weight) arithmetic steps for each row and copy, amortised.
         """
@@ -149,7 +151,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
                 return
         # Columns that have to be converted, or a row that is at fault.
         batch = prepare(self.params, values, weights, timestamps, ids)
-        taken = batch.not_after(not_after)
+        taken = batch.not_after(in_units(not_after, self.params.time_unit, name="not_after"))
         self._fed += len(batch.ids)
         self._too_late += len(batch.ids) - len(taken.ids)
         self._zero_weight += int((taken.weights == 0).sum())
@@ -288,13 +290,21 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
     # -------------------------------------------------------------------------------------- query
 
-    def sample(self, decay: Decay, *, now: int, estimator: Estimator = "stratified") -> Sample:
+    def sample(
+        self,
+        decay: Decay | str,
+        *,
+        now: Instant | None = None,
+        estimator: Estimator = "stratified",
+    ) -> Sample:
         """The weighted sample that every query reads; see :mod:`decaysketch.answers.sample`.
 
         Args:
-            decay: weight of an observation as a function of its age ``now - timestamp``.
-            now: time of the query, in the stream's unit; may lie in the past. Observations with a
-                later timestamp are kept but not counted.
+            decay: weight of an observation as a function of its age ``now - timestamp``; or a text
+                that spells one (:mod:`decaysketch.decay.read`).
+            now: time of the query, in the stream's unit or as a moment
+                (:func:`decaysketch.instant`); may lie in the past. None: the newest time held.
+                Observations with a later timestamp are kept but not counted.
             estimator: "stratified" (default), or "cohen-strauss", the paper's: larger variance
                 and several times slower; see ``docs/estimators.md``.
 
@@ -305,7 +315,13 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         """
         return self.snapshot().sample(decay, now, estimator=estimator)
 
-    def at(self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified") -> View:
+    def at(
+        self,
+        decay: Decay | str | None,
+        now: Instant | None = None,
+        *,
+        estimator: Estimator = "stratified",
+    ) -> View:
         """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`.
 
         ``combine`` of a question says how several copies make one answer, and has no effect where

@@ -22,6 +22,7 @@ from decaysketch.answers.sample import Sample, pool
 from decaysketch.contract.snapshot import Fed, Sampled, marks_of
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
+from decaysketch.core.time_units import Instant
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
@@ -164,17 +165,28 @@ class QueryTimeSnapshot(Sampled):
         return [copy.sample(decay, now, estimator) for copy in self._copies]
 
     def at(
-        self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified"
+        self,
+        decay: Decay | str | None,
+        now: Instant | None = None,
+        *,
+        estimator: Estimator = "stratified",
     ) -> SampleView:
         """What can be asked under a decay, at a time; arguments and errors as :meth:`sample`."""
-        return SampleView(self.samples(decay, now, estimator=estimator))
+        return SampleView(self.samples(*self.asked(decay, now), estimator=estimator))
 
-    def sample(self, decay: Decay, now: int, *, estimator: Estimator = "stratified") -> Sample:
+    def sample(
+        self,
+        decay: Decay | str,
+        now: Instant | None = None,
+        *,
+        estimator: Estimator = "stratified",
+    ) -> Sample:
         """The weighted sample that every query reads: the average of the copies' samples.
 
         Args:
             decay: weight of an observation as a function of its age ``now - timestamp``.
-            now: time of the query, in the stream's unit; may lie in the past.
+            now: time of the query, in the stream's unit or a moment; may lie in the past. None:
+                the newest time held.
             estimator: "stratified" (default), or "cohen-strauss", the paper's.
 
         Raises:
@@ -182,4 +194,4 @@ class QueryTimeSnapshot(Sampled):
                 every level.
             ParameterError: ``now`` is no integer time, ``decay`` no decay, or another estimator.
         """
-        return pool(self.samples(decay, now, estimator=estimator))
+        return pool(self.samples(*self.asked(decay, now), estimator=estimator))

@@ -27,11 +27,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from decaysketch.core.time_units import instant
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 from decaysketch.families import BuiltWith, Recipe, recipe_of
@@ -76,7 +77,8 @@ _ARGUMENTS = """
             ``"polynomial(2)"``, ``"none"``, an expression in the age such as ``"1/(1 + x/60)"``, or
             JSON. A column of such texts. None where the decay was fixed when the sketch was built.
         now: the time that is asked about: a column, or the name of one, of integers in the stream's
-            unit, timestamps (without a zone: UTC) or dates; or one such value.
+            unit, timestamps (without a zone: UTC) or dates; or one such value, a ``datetime`` with
+            its time zone.
         confidence: of the interval; 0.95 unless given.
         streams: what sketches were built with that cannot be read without: under a secret id key,
             with a table as their decay, or with a fingerprint in place of parameters.
@@ -363,6 +365,6 @@ def _decay(given: Any) -> Column:
 def _time(given: Any) -> Column:
     if isinstance(given, str):
         return _column(given)
-    if isinstance(given, datetime) and given.tzinfo is None:
-        given = given.replace(tzinfo=UTC)
+    if isinstance(given, datetime):
+        instant(given, "us")  # refuses one without a zone
     return _literal(given)

@@ -428,7 +428,10 @@ def test_query_as_a_table_marks_what_is_exact(built: Path) -> None:
         (["sum:3"], "it takes no argument, not '3'"),
         (["rank:x"], "aggregate 'rank:x': could not convert string to float"),
         (["selectivity:__import__('os')"], "aggregate"),
-        (["sum", "--now", "noon"], "--now is 'noon'; expected an integer or latest"),
+        (
+            ["sum", "--now", "noon"],
+            "--now is 'noon'; expected an integer of the stream's unit, or a moment",
+        ),
         (["sum", "--decay", "window(60"], "the decay has its end at character 9"),
         (["sum", "--decay", "window:width=x"], "'x' at character 13; expected a number"),
         (["sum", "--decay", "rot:rate=1"], "decay 'rot(rate=1)' is none of window, exponential"),

@@ -166,7 +166,7 @@ def test_the_table_of_spellings_is_true() -> None:
         ("window(60, width=61)", "'61' at character 17; expected width once"),
         ("window(width)", "')' at character 12; expected = and a value"),
         ("window(x=1)", "unknown field 'x' of decay 'window'"),
-        ("window('60')", "width is '60'; expected a finite number"),
+        ("window('60')", "width is '60'; expected a length of time"),
         ("window(1e999)", "width is inf"),
         ("window(1e9999s)", "expected at most 400 digits, and 3 of an exponent"),
         ("window(" + "9" * 401 + ")", "expected at most 400 digits"),

@@ -242,7 +242,7 @@ def _refusals() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"{name} refuses a time", ask("count", *chosen, now=1.5)
         yield f"{name} refuses a confidence", ask("count", *chosen, now=NOW, confidence=1)
         if stream.chooses:
-            yield f"{name} refuses a decay", ask("count", "none", now=NOW)
+            yield f"{name} refuses a decay", ask("count", 5, now=NOW)
         if stream.family != "sum":
             yield f"{name} refuses a share", ask("quantile", 1.5, *chosen, now=NOW)
         yield f"{name} refuses columns", ask("update", [1, 2], *[[1, 2, 3]] * columns)

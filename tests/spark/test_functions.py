@@ -684,7 +684,10 @@ class TestDataFrames:
             F.decayed_sum("s", ds.decay.window(3600), NOW).alias("sum"),
             F.decayed_quantiles_value("s", [0.1, 0.9], "none", sf.lit(NOW)).alias("quantiles"),
             F.selectivity_value(
-                "s", "v > 30", ds.decay.expression("exp(-x/60)"), datetime(1970, 1, 1, 0, 18, 20)
+                "s",
+                "v > 30",
+                ds.decay.expression("exp(-x/60)"),
+                datetime(1970, 1, 1, 0, 18, 20, tzinfo=UTC),
             ).alias("warm"),
             F.decayed_mean("s", "none", NOW, confidence=0.5).value.alias("mean"),
             F.sketch_info("s").rows.alias("rows"),
