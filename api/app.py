@@ -15,6 +15,7 @@ from api import access, logs, monitors, routes
 from api.http import middleware, problems, request_log
 from api.http.openapi import describe
 from api.journal.sql import SqlStorage
+from api.monitors.questions import Configured
 from api.operations.signals import told_to_stop
 from api.operations.starting import Starting, tell_failure
 from api.service.aggregator import Aggregator, Limits
@@ -136,6 +137,7 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     app.state.keys = await access.start(settings, keys)
     await aggregator.start()
     app.state.monitors = await monitors.start(aggregator, storage, settings, stack)
+    app.state.configured = Configured(storage, settings)
     loading = asyncio.create_task(_load_special_functions(opened, opening))
     stack.callback(loading.cancel)
     app.state.aggregator = aggregator

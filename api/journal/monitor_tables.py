@@ -1,5 +1,5 @@
-"""The tables of monitors, beside those of the journal: what is watched, what each site may hold
-unposted, and what is still to be told.
+"""The tables beside those of the journal. Of monitors: what is watched, what each site may hold
+unposted, and what is still to be told; and the questions that are configured, to be scraped.
 
 They are in every database from its next opening on; one of a release before has none, and is made
 no other database by them: the version of the tables stays, and a release before reads what it did.
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from api.journal import tables
 
-__all__ = ["accounts", "metadata", "monitors", "outbox", "prepare"]
+__all__ = ["accounts", "metadata", "monitors", "outbox", "prepare", "questions"]
 
 metadata = sa.MetaData(naming_convention=tables.metadata.naming_convention)
 
@@ -70,6 +70,21 @@ outbox = sa.Table(
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.UniqueConstraint("alert", "sequence"),
     sqlite_autoincrement=True,
+)
+
+questions = sa.Table(
+    "configured_questions",
+    metadata,
+    sa.Column(
+        "stream_id",
+        _Key,
+        sa.ForeignKey(tables.streams.c.id, ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("name", _Text, primary_key=True),
+    sa.Column("set_name", _Text, nullable=False),
+    sa.Column("query", sa.Text, nullable=False),  # as JSON
 )
 
 

@@ -23,7 +23,7 @@ from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Question, Rows
 from decaysketch.core.time_units import NANOSECONDS
 
-__all__ = ["COLUMNS", "Form", "media_type_of", "preferred", "write"]
+__all__ = ["COLUMNS", "Form", "media_type_of", "preferred", "rows_of", "write"]
 
 
 class Form(StrEnum):
@@ -104,13 +104,13 @@ def write(form: Form, answers: bytes, names: Sequence[str | None], time_unit: st
         row
         for name, answer in zip(names, found, strict=True)
         for point in answer.get("points", [answer])
-        for row in _rows(name or answer["aggregate"], point)
+        for row in rows_of(name or answer["aggregate"], point)
     ]
     return _csv(rows, time_unit) if form is Form.CSV else _arrow(rows, time_unit)
 
 
-def _rows(name: str, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of an answer at one time."""
+def rows_of(name: str, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A row for each estimate of an answer at one time, by the names of columns."""
     question: Question[Any] = QUESTIONS[point["aggregate"]]
     first = {"query": name, "aggregate": question.name, "now": point["now"]}
     shape = question.shape
