@@ -9,6 +9,7 @@
 #   make bench             the benchmarks (one core, a few minutes)
 #   make quality           the paper's figures again, as tables and pictures (a few minutes)
 #   make serve             the aggregator, on its default port
+#   make relays            two sites, a relay and a hub on this machine, and what crosses
 #   make wheel             this platform's wheel of the library, into dist/
 #   make sanitize          the tests of the kernels, with every slip of theirs an error
 #   make pins              resolve requirements/dev.txt again (UPGRADE=1: to the newest versions)
@@ -25,7 +26,7 @@ SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests sc
 # environment says that no bytecode is to be kept, each of them compiles all of them.
 KEEPING_BYTECODE := PYTHONDONTWRITEBYTECODE=
 
-.PHONY: setup demo test coverage lint notebooks bench quality serve \
+.PHONY: setup demo test coverage lint notebooks bench quality serve relays \
 	wheel sanitize pins clean
 
 setup:
@@ -58,6 +59,9 @@ quality: setup
 
 serve: setup
 	@$(VENV_PYTHON) -m api
+
+relays: setup
+	@$(VENV_PYTHON) -m demo.relays $(ARGS)
 
 # On Linux auditwheel finds out with which C libraries it runs, and puts that into its name.
 wheel: setup

@@ -16,6 +16,7 @@ Its parts, each of which imports from those above it:
 - ``access``: who may do what
 - ``service``: streams in memory, kept together with the journal
 - ``ingest``, ``queries``: what is sent and asked, checked
+- ``monitors``, ``relay``: what is watched and told, and passed on to another aggregator
 - ``http``, ``routes``, ``page``: from a connection to an answer
 - ``operations``, ``app``: the process and its database looked after; all of it put together
 """

@@ -69,6 +69,13 @@ def serve(
     auth: Annotated[
         str | None, typer.Option(metavar="keys|off|auto", help="Whether a request needs a key.")
     ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Another aggregator, to which this one is a relay."),
+    ] = None,
+    upstream_source: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of this relay there.")
+    ] = None,
     log_format: Annotated[
         str | None, typer.Option(metavar="json|text|auto", help="Form of a line.")
     ] = None,
@@ -84,6 +91,8 @@ def serve(
         data=data,
         workers=workers,
         auth=auth,
+        upstream=upstream,
+        upstream_source=upstream_source,
         log_format=log_format,
         log_level=log_level,
     )

@@ -18,6 +18,7 @@ from api.journal.sql import SqlStorage
 from api.monitors.questions import Configured
 from api.operations.signals import told_to_stop
 from api.operations.starting import Starting, tell_failure
+from api.routes.plain_posts import PlainPosts
 from api.service.aggregator import Aggregator, Limits
 from api.service.metrics import Metrics
 from api.service.threads import Compute, Threads, pools
@@ -100,6 +101,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = chosen
     app.state.metrics = Metrics()
+    middleware.stand_outside(app, PlainPosts)
     middleware.install(app, chosen)
     request_log.install(app)
     app.add_middleware(Starting)
@@ -136,8 +138,12 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     stack.push_async_callback(keys.close)
     app.state.keys = await access.start(settings, keys)
     await aggregator.start()
-    app.state.monitors = await monitors.start(aggregator, storage, settings, stack)
+    app.state.monitors, app.state.lists = await monitors.start(aggregator, storage, settings, stack)
     app.state.configured = Configured(storage, settings)
+    if settings.upstream:
+        from api import relay  # brings an HTTP client, which takes a third of a second
+
+        app.state.relay = await relay.start(aggregator, storage, settings, stack)
     loading = asyncio.create_task(_load_special_functions(opened, opening))
     stack.callback(loading.cancel)
     app.state.aggregator = aggregator

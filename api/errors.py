@@ -28,6 +28,7 @@ __all__ = [
     "ClockEarlyError",
     "ClosingError",
     "Fault",
+    "ForeignSiteError",
     "IncompatibleStreamsError",
     "IntervalConflictError",
     "InvalidRequestError",
@@ -43,6 +44,7 @@ __all__ = [
     "StaleTokenError",
     "StreamConflictError",
     "TokenBeyondError",
+    "TooManyListsError",
     "TooManyMonitorsError",
     "TooManyQuestionsError",
     "TooManyRowsError",
@@ -53,6 +55,7 @@ __all__ = [
     "UnanswerableQueriesError",
     "UnknownIntervalError",
     "UnknownKeyError",
+    "UnknownListError",
     "UnknownMonitorError",
     "UnknownQuestionError",
     "UnknownSourceError",
@@ -428,6 +431,31 @@ class TooManyQuestionsError(ServiceError):
 
     def __init__(self, where: str, questions: int, most: int) -> None:
         super().__init__(f"{where} {questions} configured questions; there may be {most}")
+
+
+class UnknownListError(ServiceError):
+    """A stream has no top-k list of this name."""
+
+    def __init__(self, stream: str, name: str) -> None:
+        super().__init__(f"stream {stream!r} has no top-k list {name!r}")
+
+
+class TooManyListsError(ServiceError):
+    """There is no room for one more top-k list; ``where`` says of what."""
+
+    def __init__(self, where: str, lists: int, most: int) -> None:
+        super().__init__(f"{where} {lists} top-k lists; there may be {most}")
+
+
+class ForeignSiteError(ServiceError):
+    """A source is no site of a top-k list, or one too many."""
+
+    def __init__(self, name: str, source: str, sites: int, most: int | None) -> None:
+        super().__init__(
+            f"source {source!r} is none of the {sites} sites of list {name!r}"
+            + ("" if most is None else f", which says not which and takes {most} at most"),
+            [Fault(field="source", reason="no site of the list", value=source)],
+        )
 
 
 class UnknownKeyError(ServiceError):

@@ -41,6 +41,7 @@ _KIB, _MIB, _GIB, _TIB = (1 << shift for shift in (10, 20, 30, 40))
 _UNITS = {"": 1, "B": 1, "KIB": _KIB, "MIB": _MIB, "GIB": _GIB, "TIB": _TIB}
 _LONGEST_LIST = 10_000  # characters
 _LEAST_SECRET = 16
+_WORD = re.compile(r"[\x21-\x7e]+")
 # Words for None, and which settings have them.
 _WORDS = {"auto": ("auth", "log_format"), "off": ("max_clock_skew_s",)}
 
@@ -209,6 +210,8 @@ class Settings(BaseModel):
     max_stream_monitors: int = _within(16, 0, 32, "Most monitors of one stream.")
     max_questions: int = _within(1000, 0, 1 << 16, "Most configured questions of all streams.")
     max_stream_questions: int = _within(16, 0, 100, "Most configured questions of one stream.")
+    max_lists: int = _within(32, 0, 1 << 10, "Most top-k lists of all streams.")
+    max_stream_lists: int = _within(4, 0, 32, "Most top-k lists of one stream.")
     webhook_origins: str = Field(
         default="",
         max_length=_LONGEST_LIST,
@@ -230,6 +233,51 @@ class Settings(BaseModel):
     )
     webhook_give_up_s: float = _within(
         86_400.0, 1, 1e9, "An alert that was not delivered for so long is given up."
+    )
+
+    upstream: str = Field(
+        default="",
+        max_length=_LONGEST_LIST,
+        description="Address of another aggregator, such as `https://hub.example`, to which this "
+        "one passes on what it takes. Nowhere if empty.",
+    )
+    upstream_source: str = Field(
+        default="",
+        max_length=100,
+        description="Name of this relay there: the source of what it posts, which nobody else has. "
+        "1 to 100 printable characters of ASCII, no space.",
+    )
+    upstream_key: str = Field(
+        default="",
+        max_length=1000,
+        repr=False,
+        description="Key of role `write` there. Give it by the environment, not on the command "
+        "line.",
+    )
+    upstream_streams: str = Field(
+        default="*",
+        min_length=1,
+        max_length=_LONGEST_LIST,
+        description="Streams that are passed on: names or globs, by spaces.",
+    )
+    upstream_flush_s: float = _within(
+        10.0, 0, 86_400, "Longest time that what was taken waits to be passed on with more."
+    )
+    upstream_timeout_s: float = _within(
+        30.0, 0.1, 3600, "Longest time for one answer of the upstream."
+    )
+    upstream_check_s: float = _within(
+        3600.0,
+        1,
+        1e9,
+        "How often the upstream is asked, of each stream, whether it holds what was passed on.",
+    )
+    upstream_queue_rows: int = _within(
+        1_000_000,
+        0,
+        1 << 40,
+        "Most rows that wait to be passed on; of what is let go of beyond that nothing is lost: "
+        "the whole stream is sent.",
     )
 
     max_clock_skew_s: Annotated[float | None, _unset_as("off")] = _within(
@@ -306,6 +354,7 @@ class Settings(BaseModel):
             raise _refusal(error) from None
         _url(self.data)
         _check_webhooks(self)
+        _check_upstream(self)
 
     # ------------------------------------------------------------------ what follows from them
 
@@ -444,6 +493,23 @@ def _check_webhooks(settings: Settings) -> None:
             f"has {len(settings.webhook_secret)} characters; expected {_LEAST_SECRET} or more, "
             "since webhook_origins has some",
         )
+
+
+def _check_upstream(settings: Settings) -> None:
+    if not settings.upstream:
+        return
+    try:
+        Origin.of(settings.upstream)
+    except ValueError as error:
+        raise SettingsError("upstream", f"{error}; expected such as https://hub.example") from None
+    if not _WORD.fullmatch(settings.upstream_source):
+        raise SettingsError(
+            "upstream_source",
+            f"is {settings.upstream_source!r}; expected 1 to 100 printable characters of ASCII and "
+            "no space, since upstream is given",
+        )
+    if settings.upstream_key and not _WORD.fullmatch(settings.upstream_key):
+        raise SettingsError("upstream_key", "has a character that no key has")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,7 +5,9 @@ stay open; meanwhile ten queries a second are answered, of a sum and of quantile
 figure to compare with is a floor: bare FastAPI that does what no service of this promise can do
 without, and nothing else. It decodes each body once by the library, and commits those that wait
 together to SQLite, with every commit synced. Both serve at the same time and are posted to in
-turns. All cores are used.
+turns, and so does another checkout of this project, with an environment of its own, where one is
+named (``--beside``). ``--stages`` says what each stage of a post takes of the processor, of the two
+checkouts side by side. All cores are used.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import socket
 import sqlite3
 import statistics
@@ -27,9 +30,9 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.metadata import version
@@ -44,6 +47,7 @@ from rich.table import Table
 
 import decaysketch as ds
 from benchmarks import machine
+from benchmarks.stages import FILE_VARIABLE, ORDER
 
 __all__ = ["main"]
 
@@ -202,15 +206,21 @@ class _Service:
 
 
 @contextmanager
-def _serving(directory: Path, *command: str, **environment: str) -> Iterator[_Service]:
+def _serving(
+    directory: Path,
+    *command: str,
+    checkout: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[_Service]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    python = sys.executable if checkout == ROOT else str(checkout / ".venv/bin/python")
     with (directory / f"{port}.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", *command, "--port", str(port)],
-            cwd=ROOT,
-            env={**os.environ, **environment},
+            [python, *command, "--port", str(port)],
+            cwd=checkout,
+            env={**os.environ, **(environment or {})},
             stdout=log,
             stderr=log,
         )
@@ -385,81 +395,160 @@ class _Numbers:
         return taken
 
 
+@dataclass
+class _Side:
+    """What is posted to in turns with others.
+
+    Attributes:
+        floor: it answers no questions, and folds nothing.
+        told: file that it writes what its stages took into, where it counts that.
+    """
+
+    name: str
+    service: _Service
+    floor: bool = False
+    told: Path | None = None
+    loads: list[Load] = field(default_factory=list)
+    processor_s: float = 0.0
+    stages_s: dict[str, float] = field(default_factory=dict)
+    backlogs: list[int] = field(default_factory=list)
+    folding_s: list[float] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Forget what earlier bodies took."""
+        self.loads, self.backlogs, self.folding_s = [], [], []
+        self.processor_s, self.stages_s = 0.0, {}
+
+    def turn(self, kind: str, numbers: range, queries: int) -> None:
+        """Post once; what comes of it later is waited for."""
+        before, stages = self.service.processor_s(), self._stages()
+        self.loads.append(_post(self.service, kind, numbers, queries=0 if self.floor else queries))
+        if not self.floor:
+            self.backlogs.append(self.service.backlog())
+            waited = time.perf_counter()
+            while self.service.backlog():
+                time.sleep(0.02)
+            self.folding_s.append(time.perf_counter() - waited)
+        self.processor_s += self.service.processor_s() - before
+        for stage, took_s in self._stages().items():
+            took_s -= stages.get(stage, 0.0)
+            self.stages_s[stage] = self.stages_s.get(stage, 0.0) + took_s
+
+    def _stages(self) -> dict[str, float]:
+        if self.told is None:
+            return {}
+        self.told.unlink(missing_ok=True)
+        self.service.process.send_signal(signal.SIGUSR1)
+        while not self.told.exists():
+            time.sleep(0.01)
+        stages: dict[str, float] = json.loads(self.told.read_text())
+        return stages
+
+    @property
+    def posts(self) -> int:
+        return sum(load.posts for load in self.loads)
+
+    @property
+    def post_ms(self) -> list[float]:
+        return [ms for load in self.loads for ms in load.post_ms]
+
+    @property
+    def query_ms(self) -> list[float]:
+        return [ms for load in self.loads for ms in load.query_ms]
+
+
 def _compare(
-    console: Console, floor_service: _Service, service: _Service, turns: int, posts: int,
-    queries: int,
+    console: Console, sides: Sequence[_Side], turns: int, posts: int, queries: int
 ) -> None:  # fmt: skip
     numbers = _Numbers()
+    floor, ours, *others = sides
     for kind in ("large", "small"):
         most = posts if kind == "large" else 3 * posts
-        _post(floor_service, kind, numbers.take(_CLIENTS))
-        _post(service, kind, numbers.take(_CLIENTS))
-        floors: list[Load] = []
-        ours: list[Load] = []
-        costs: dict[str, float] = {"floor": 0.0, "aggregator": 0.0}
-        backlogs: list[int] = []
-        folding_s: list[float] = []
-        for _ in range(turns):
-            for name, each, loads in (
-                ("floor", floor_service, floors),
-                ("aggregator", service, ours),
-            ):
-                before = each.processor_s()
-                asked = queries if each is service else 0
-                loads.append(_post(each, kind, numbers.take(most), queries=asked))
-                if each is service:
-                    backlogs.append(each.backlog())
-                    waited = time.perf_counter()
-                    while each.backlog():
-                        time.sleep(0.02)
-                    folding_s.append(time.perf_counter() - waited)
-                costs[name] += each.processor_s() - before
-        size = statistics.mean(load.posted_bytes / load.posts for load in ours)
+        for side in sides:
+            _post(side.service, kind, numbers.take(_CLIENTS))
+            side.begin()
+        for turn in range(turns):
+            for side in sides if turn % 2 == 0 else sides[::-1]:
+                side.turn(kind, numbers.take(most), queries)
+        size = statistics.mean(load.posted_bytes / load.posts for load in ours.loads)
         table = Table(
             "", "posts/s", "MB/s", "CPU ms a post", "post ms p50 / p99", "query ms p50 / p99",
             title=f"{_CLIENTS} clients, bodies of {size / 1e3:.0f} KB, {turns} turns of {most} "
             "posts each",
         )  # fmt: skip
-        for name, loads in (("floor", floors), ("aggregator", ours)):
-            total = sum(load.posts for load in loads)
-            rate = statistics.median(load.rate for load in loads)
+        for side in sides:
+            rate = statistics.median(load.rate for load in side.loads)
             table.add_row(
-                name,
+                side.name,
                 f"{rate:.0f}",
                 f"{rate * size / 1e6:.1f}",
-                f"{1e3 * costs[name] / total:.2f}",
-                _percentiles([ms for load in loads for ms in load.post_ms]),
-                _percentiles([ms for load in loads for ms in load.query_ms]),
+                f"{1e3 * side.processor_s / side.posts:.2f}",
+                _percentiles(side.post_ms),
+                _percentiles(side.query_ms),
             )
         console.print(table)
-        ratios = sorted(mine.rate / bare.rate for mine, bare in zip(ours, floors, strict=True))
-        client_cost = sum(load.client_processor_s for load in ours) / sum(
-            load.posts for load in ours
-        )
+        for other in (floor, *others):
+            _say_ratios(console, ours, other)
+        client_s = sum(load.client_processor_s for load in ours.loads)
         console.print(
-            f"aggregator / floor by turn: {', '.join(f'{ratio:.2f}' for ratio in ratios)}, median "
-            f"{statistics.median(ratios):.2f}; backlog at the end of a turn {max(backlogs)} posts "
-            f"at most, folded {max(folding_s):.2f} s later; refused (429) "
-            f"{sum(load.refused for load in ours)}; the clients used {1e3 * client_cost:.2f} ms a "
-            "post",
+            f"backlog at the end of a turn {max(ours.backlogs)} posts at most, folded "
+            f"{max(ours.folding_s):.2f} s later; refused (429) "
+            f"{sum(load.refused for load in ours.loads)}; the clients used "
+            f"{1e3 * client_s / ours.posts:.2f} ms a post",
             highlight=False,
         )
+        _say_stages(console, sides[1:], "post")
 
 
-def _raw(console: Console, service: _Service, turns: int, posts: int) -> None:
-    numbers = _Numbers()
-    _post(service, "lines", numbers.take(_CLIENTS))
-    before = service.processor_s()
-    loads = [_post(service, "lines", numbers.take(posts)) for _ in range(turns)]
-    cost = service.processor_s() - before
-    rows = _ROWS_OF_A_POST * sum(load.posts for load in loads)
-    rate = statistics.median(load.rate for load in loads) * _ROWS_OF_A_POST
+def _say_ratios(console: Console, ours: _Side, other: _Side) -> None:
+    pairs = zip(ours.loads, other.loads, strict=True)
+    ratios = sorted(mine.rate / theirs.rate for mine, theirs in pairs)
+    cost = (other.processor_s / other.posts) / (ours.processor_s / ours.posts)
     console.print(
-        f"raw observations, NDJSON, {_ROWS_OF_A_POST} a post: {rate:,.0f} rows/s, "
-        f"{1e6 * cost / rows:.2f} us of processor a row, post ms p50 / p99 "
-        f"{_percentiles([ms for load in loads for ms in load.post_ms])}",
+        f"{ours.name} / {other.name} by turn: {', '.join(f'{ratio:.2f}' for ratio in ratios)}, "
+        f"median {statistics.median(ratios):.2f}; by processor time a post {cost:.2f}",
         highlight=False,
     )
+
+
+def _say_stages(console: Console, sides: Sequence[_Side], what: str) -> None:
+    """Of those that count them: earlier code first."""
+    told = [side for side in reversed(sides) if side.told is not None]
+    if not told:
+        return
+    table = Table(
+        "stage", *(side.name for side in told), title=f"us of processor a {what}, by stage"
+    )
+    for stage in (*ORDER, "together"):
+        each = [
+            sum(side.stages_s.values()) if stage == "together" else side.stages_s.get(stage, 0.0)
+            for side in told
+        ]
+        each = [1e6 * took / side.posts for took, side in zip(each, told, strict=True)]
+        table.add_row(stage, *(f"{us:.0f}" for us in each))
+    console.print(table)
+
+
+def _raw(console: Console, sides: Sequence[_Side], turns: int, posts: int, queries: int) -> None:
+    numbers = _Numbers()
+    for side in sides:
+        _post(side.service, "lines", numbers.take(_CLIENTS))
+        side.begin()
+    for turn in range(turns):
+        for side in sides if turn % 2 == 0 else sides[::-1]:
+            side.turn("lines", numbers.take(posts), queries)
+    for side in sides:
+        rate = statistics.median(load.rate for load in side.loads) * _ROWS_OF_A_POST
+        console.print(
+            f"{side.name}: raw observations, NDJSON, {_ROWS_OF_A_POST} a post: {rate:,.0f} rows/s, "
+            f"{1e6 * side.processor_s / side.posts / _ROWS_OF_A_POST:.2f} us of processor a row, "
+            f"post ms p50 / p99 {_percentiles(side.post_ms)}, query ms p50 / p99 "
+            f"{_percentiles(side.query_ms)}",
+            highlight=False,
+        )
+    for other in sides[1:]:
+        _say_ratios(console, sides[0], other)
+    _say_stages(console, sides, "post of rows")
 
 
 def _convergence(console: Console, ours: _Service, other: _Service, times: int) -> None:
@@ -510,25 +599,53 @@ def _run(options: argparse.Namespace) -> None:
     found = ", ".join(f"{name} {version(name)}" for name in names)
     console.print(f"{found}, SQLite {sqlite3.sqlite_version}", highlight=False)
     directory = Path(tempfile.mkdtemp(prefix="decaysketch-benchmark-", dir=options.directory))
-    data = str(directory / "aggregator.sqlite3")
-    ours = {"DECAYSKETCH_DATA": data, "DECAYSKETCH_COMPUTE_THREADS": str(_DECODERS)}
+    checkouts = {"aggregator": ROOT} | (
+        {options.beside.name: options.beside} if options.beside else {}
+    )
     try:
-        with (
-            _serving(
-                directory, "benchmarks.aggregator", "--floor", str(directory / "floor.sqlite3")
-            ) as floor_service,
-            _serving(directory, "api", **ours) as service,
-        ):
-            service.ask("PUT", "/v1/streams/s", {"params": PARAMS.to_dict()})
-            _compare(console, floor_service, service, options.turns, options.posts, options.queries)
-            _raw(console, service, options.turns, options.posts // 4)
+        with ExitStack() as running:
+            floor_file = str(directory / "floor.sqlite3")
+            floor_service = running.enter_context(
+                _serving(directory, "-m", "benchmarks.aggregator", "--floor", floor_file)
+            )
+            sides = [_Side("floor", floor_service, floor=True)]
+            for name, checkout in checkouts.items():
+                sides.append(_started(running, name, checkout, directory, stages=options.stages))
+            _compare(console, sides, options.turns, options.posts, options.queries)
+            _raw(console, sides[1:], options.turns, options.posts // 4, 0)
+            service, data = sides[1].service, _data(directory, "aggregator")
             if options.minutes:
                 log = Path(f"{data}-wal")
                 _steady(console, service, log, minutes=options.minutes, rate=options.rate)
-            with _serving(directory, "api", **ours) as other:
+            with _serving(directory, "-m", "api", environment=_settings(data)) as other:
                 _convergence(console, service, other, 20)
     finally:
         shutil.rmtree(directory)
+
+
+def _data(directory: Path, name: str) -> str:
+    return str(directory / f"{name}.sqlite3")
+
+
+def _settings(data: str) -> dict[str, str]:
+    return {"DECAYSKETCH_DATA": data, "DECAYSKETCH_COMPUTE_THREADS": str(_DECODERS)}
+
+
+def _started(
+    running: ExitStack, name: str, checkout: Path, directory: Path, *, stages: bool
+) -> _Side:
+    """The aggregator of a checkout, by the interpreter of its environment, with the stream."""
+    settings = _settings(_data(directory, name))
+    told = directory / f"{name}.stages" if stages else None
+    command = ["-m", "api"]
+    if told is not None:
+        command = [str(Path(__file__).with_name("stages.py"))]
+        settings[FILE_VARIABLE] = str(told)
+    service = running.enter_context(
+        _serving(directory, *command, checkout=checkout, environment=settings)
+    )
+    service.ask("PUT", "/v1/streams/s", {"params": PARAMS.to_dict()})
+    return _Side(name, service, told=told)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -543,6 +660,12 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--minutes", type=float, default=0.0, help="of steady load; 0: none")
     parser.add_argument("--rate", type=float, default=50.0, help="posts a second of steady load")
+    parser.add_argument(
+        "--beside", type=Path, metavar="CHECKOUT", help="another one, posted to in turns with this"
+    )
+    parser.add_argument(
+        "--stages", action="store_true", help="of a post: what each takes of the processor"
+    )
     parser.add_argument("--directory", type=Path, help="where the databases are; a real disk")
     parser.add_argument("--floor", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)

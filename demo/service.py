@@ -102,20 +102,21 @@ def _run(module: Sequence[str], *, show: bool) -> None:
 
 @contextmanager
 def running_aggregator(
-    folder: Path, tell: Callable[[str], None] = lambda line: None
+    folder: Path, tell: Callable[[str], None] = lambda line: None, more: Sequence[str] = ()
 ) -> Iterator[Aggregator]:
     """A freshly started aggregator with an empty journal, stopped at the end.
 
     Args:
         folder: takes its journal and what it prints.
         tell: told every few seconds, while it starts, what it does.
+        more: options of its command line.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("journal.sqlite3*"):
         old.unlink()
     port = _free_port()
     options = ["--port", str(port), "--data", str(folder / "journal.sqlite3")]
-    options += ["--log-format", "text"]
+    options += ["--log-format", "text", *more]
     printed = folder / "aggregator.log"
     with printed.open("w") as output:
         process = subprocess.Popen(
@@ -198,6 +199,12 @@ class Aggregator:
         )
         (posted,) = _checked(response).json()["sketches"]
         return not posted["duplicate"]
+
+    def counted(self, name: str) -> int:
+        """A counter of it, of all streams."""
+        lines = _checked(self._client.get("/metrics")).text.splitlines()
+        found = (line for line in lines if line.startswith((f"{name}{{", f"{name} ")))
+        return int(sum(float(line.rpartition(" ")[2]) for line in found))
 
     def merged_sketch(self) -> bytes:
         """The bytes of the merged sketch."""

@@ -51,7 +51,7 @@ SERVICE_LAYERS = [
     ["api.settings"],
     ["api.logs"],
     ["api.access", "api.service"],
-    ["api.ingest", "api.monitors", "api.queries", "api.operations"],
+    ["api.ingest", "api.monitors", "api.queries", "api.operations", "api.relay"],
     ["api.http"],
     ["api.routes"],
     ["api.app"],

@@ -65,8 +65,10 @@ class Role(StrEnum):
 
     def includes(self, other: Role) -> bool:
         """Whether this role may do what ``other`` may."""
-        order = list(Role)
-        return order.index(self) >= order.index(other)
+        return _RANK[self] >= _RANK[other]
+
+
+_RANK = {role: rank for rank, role in enumerate(Role)}
 
 
 @dataclass(frozen=True, kw_only=True)

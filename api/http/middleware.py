@@ -20,9 +20,9 @@ import ipaddress
 import logging
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from email.message import Message as HeaderText
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 
 from fastapi import FastAPI
@@ -35,14 +35,14 @@ from api.access.rates import Rates, address_of
 from api.errors import ServiceError
 from api.http import decompression, refusals
 from api.http.head_requests import HeadRequests
-from api.http.pages import foreign_page, proxy_header
+from api.http.pages import foreign_page, proxy_header, says_nothing
 from api.http.problems import answer_to
 from api.http.request_id import HEADER, accepted_or_new
 from api.journal.model import StorageError
 from api.logs import REQUEST_ID
 from api.settings import Settings
 
-__all__ = ["Body", "Entrance", "Envelope", "install"]
+__all__ = ["Body", "Entrance", "Envelope", "install", "stand_outside"]
 
 _log = logging.getLogger("api.access")
 
@@ -74,24 +74,37 @@ _SECURITY_HEADERS = Headers(
 ).raw
 
 
+def stand_outside(app: FastAPI, layer: Callable[[ASGIApp], ASGIApp]) -> None:
+    """Put a layer before ``app`` and all that stands before it by now, layers of the framework
+    included. (``add_middleware`` puts it behind some of these.)"""
+    build = app.build_middleware_stack
+    app.build_middleware_stack = lambda: layer(build())  # type: ignore[method-assign]
+
+
 def install(app: FastAPI, settings: Settings) -> None:
-    """Put all of this before ``app``; what it still adds afterwards stands outside."""
-    app.add_middleware(
-        Body,
-        limit_bytes=settings.max_body_bytes,
-        inflated_bytes=settings.max_inflated_bytes,
-        json_bytes=settings.max_json_bytes,
-        inflight_bytes=settings.max_inflight_bytes,
-        timeout_s=settings.read_timeout_s,
-        query_bytes=settings.max_query_bytes,
+    """Put all of this before ``app``."""
+    stand_outside(
+        app,
+        partial(
+            Body,
+            limit_bytes=settings.max_body_bytes,
+            inflated_bytes=settings.max_inflated_bytes,
+            json_bytes=settings.max_json_bytes,
+            inflight_bytes=settings.max_inflight_bytes,
+            timeout_s=settings.read_timeout_s,
+            query_bytes=settings.max_query_bytes,
+        ),
     )
-    app.add_middleware(
-        Entrance,
-        rates=Rates(settings.rate_per_s, settings.rate_burst),
-        local_names_only=settings.auth is None and settings.listens_on_loopback,
+    stand_outside(
+        app,
+        partial(
+            Entrance,
+            rates=Rates(settings.rate_per_s, settings.rate_burst),
+            local_names_only=settings.auth is None and settings.listens_on_loopback,
+        ),
     )
-    app.add_middleware(Envelope)
-    app.add_middleware(HeadRequests)
+    stand_outside(app, Envelope)
+    stand_outside(app, HeadRequests)
 
 
 class Envelope:
@@ -105,16 +118,18 @@ class Envelope:
             await self.app(scope, receive, send)
             return
         request_id = accepted_or_new(Headers(scope=scope).get(HEADER))
+        name, value = HEADER.lower().encode("ascii"), request_id.encode("ascii")
         started = False
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = MutableHeaders(scope=message)
-                headers[HEADER] = request_id
-                given = {name for name, _ in headers.raw}
-                headers.raw.extend(each for each in _SECURITY_HEADERS if each[0] not in given)
+                headers = [each for each in message.get("headers", ()) if each[0] != name]
+                headers.append((name, value))
+                given = {each for each, _ in headers}
+                headers.extend(each for each in _SECURITY_HEADERS if each[0] not in given)
+                message["headers"] = headers
             await send(message)
 
         scope.setdefault("state", {})["request_id"] = request_id
@@ -197,6 +212,8 @@ class Entrance:
                 raise HTTPException(
                     HTTPStatus.MISDIRECTED_REQUEST, f"this server is not called {name[:100]!r}"
                 )
+        if says_nothing(scope["headers"]):
+            return
         if (header := proxy_header(headers)) is not None:
             if not self._said_proxied:
                 self._said_proxied = True

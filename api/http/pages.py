@@ -15,14 +15,36 @@ Programs (``curl``, the client of this package) send none of these headers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from starlette.datastructures import Headers
 
-__all__ = ["foreign_page", "proxy_header"]
+__all__ = ["foreign_page", "proxy_header", "says_nothing"]
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})  # none: the user himself, by address or bookmark
 _OF_PROXIES = frozenset({"forwarded", "via", "x-real-ip"})
+_OF_PROGRAMS = frozenset(
+    {
+        b"accept",
+        b"accept-encoding",
+        b"authorization",
+        b"connection",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"user-agent",
+        b"x-request-id",
+    }
+)
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
+
+def says_nothing(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether it is plain that neither a page nor a proxy can have sent these headers: all of them
+    are of those that programs send."""
+    return all(name in _OF_PROGRAMS for name, _ in headers)
 
 
 def foreign_page(method: str, scheme: str, headers: Headers) -> tuple[str, str] | None:

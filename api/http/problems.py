@@ -39,6 +39,7 @@ __all__ = [
     "Problem",
     "ProblemResponse",
     "answer_to",
+    "handled",
     "install",
     "plain_problem",
     "presentable",
@@ -89,6 +90,7 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.UnknownStreamError: _Kind(404, "unknown-stream", "No such stream"),
     errors.UnknownMonitorError: _Kind(404, "unknown-monitor", "No such monitor"),
     errors.UnknownQuestionError: _Kind(404, "unknown-question", "No such configured question"),
+    errors.UnknownListError: _Kind(404, "unknown-list", "No such top-k list"),
     errors.UnknownKeyError: _Kind(404, "unknown-key", "No such key"),
     errors.UnknownIntervalError: _Kind(404, "unknown-interval", "No such interval"),
     errors.UnknownSourceError: _Kind(404, "unknown-source", "No such source"),
@@ -117,6 +119,8 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.TooManyQuestionsError: _Kind(
         409, "too-many-questions", "No room for another configured question"
     ),
+    errors.TooManyListsError: _Kind(409, "too-many-lists", "No room for another top-k list"),
+    errors.ForeignSiteError: _Kind(409, "foreign-site", "The source is no site of the list"),
     errors.KeyChangedError: _Kind(409, "key-changed", "The key was changed meanwhile"),
     errors.TooManyRowsError: _Kind(413, "too-many-rows", "Too many observations"),
     refusals.UnsupportedMediaTypeError: _Kind(
@@ -242,6 +246,17 @@ def _respond(
     if problem.errors:
         content["errors"] = [_presentable_fault(fault) for fault in problem.errors]
     return ProblemResponse(content, problem.status, headers)
+
+
+async def handled(request: Request, error: Exception) -> ProblemResponse:
+    """What FastAPI answers to ``error``, where a route raises it.
+
+    Raises:
+        Exception: the same, if nobody foresaw it.
+    """
+    if _kind_of(error) is None and not isinstance(error, HTTPException):
+        raise error
+    return await _handle(request, error)
 
 
 async def _handle(request: Request, error: Exception) -> ProblemResponse:

@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import schemas
+from api.http.middleware import stand_outside
 from api.logs import REQUEST_ID
 
 __all__ = ["RequestLog", "install"]
@@ -31,7 +32,7 @@ _STREAM = re.compile(schemas.STREAM)
 
 def install(app: FastAPI) -> None:
     """Write a line for every request, and count it; to be added last, outside everything else."""
-    app.add_middleware(RequestLog)
+    stand_outside(app, RequestLog)
 
 
 class RequestLog:

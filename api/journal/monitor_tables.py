@@ -1,5 +1,6 @@
-"""The tables beside those of the journal. Of monitors: what is watched, what each site may hold
-unposted, and what is still to be told; and the questions that are configured, to be scraped.
+"""The tables of monitors, beside those of the journal: what is watched, what each site may hold
+unposted, and what is still to be told; and of top-k lists, what was asked last and what each site
+said; and the questions that are configured, to be scraped.
 
 They are in every database from its next opening on; one of a release before has none, and is made
 no other database by them: the version of the tables stays, and a release before reads what it did.
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 
 from api.journal import tables
 
-__all__ = ["accounts", "metadata", "monitors", "outbox", "prepare", "questions"]
+__all__ = ["accounts", "lists", "metadata", "monitors", "outbox", "prepare", "questions", "words"]
 
 metadata = sa.MetaData(naming_convention=tables.metadata.naming_convention)
 
@@ -71,6 +72,49 @@ outbox = sa.Table(
     sa.UniqueConstraint("alert", "sequence"),
     sqlite_autoincrement=True,
 )
+
+lists = sa.Table(
+    "topk_lists",
+    metadata,
+    sa.Column("id", _Key, sa.Identity(always=False), primary_key=True),
+    sa.Column(
+        "stream_id",
+        _Key,
+        sa.ForeignKey(tables.streams.c.id, ondelete="CASCADE"),
+        nullable=False,
+    ),
+    sa.Column("name", _Text, nullable=False),
+    sa.Column("spec", sa.Text, nullable=False),  # as JSON
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),  # of what follows: one writer wins
+    sa.Column("asked", sa.Text, nullable=True),  # of sites, as JSON; nothing yet in this epoch
+    sa.Column("last_as_of", sa.BigInteger, nullable=True),  # of any epoch
+    sa.Column("opened_us", sa.BigInteger, nullable=False),  # when that round was
+    sa.Column("found", sa.Text, nullable=True),  # the list, as JSON
+    sa.UniqueConstraint("stream_id", "name"),
+    sqlite_autoincrement=True,
+)
+
+words = sa.Table(
+    "topk_words",
+    metadata,
+    sa.Column(
+        "list_id",
+        _Key,
+        sa.ForeignKey(lists.c.id, ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("source", _Text, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("as_of", sa.BigInteger, nullable=False),  # what was said before is nothing any more
+    sa.Column("inc", sa.BigInteger, nullable=False),
+    sa.Column("seq", sa.BigInteger, nullable=False),
+    sa.Column("serial", sa.BigInteger, nullable=False),  # of the ask that it follows
+    sa.Column("told", sa.BigInteger, nullable=False),
+    sa.Column("post", sa.Text, nullable=False),  # as JSON
+)
+
 
 questions = sa.Table(
     "configured_questions",

@@ -47,7 +47,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
-from api.journal import instance, monitor_tables, tables
+from api.journal import instance, lease, monitor_tables, tables
 from api.journal.migration import migrate
 from api.journal.model import (
     Head,
@@ -184,6 +184,7 @@ class SqlStorage:
                     with _as_storage_error():
                         await connection.run_sync(tables.prepare, migrate)
                         await connection.run_sync(monitor_tables.prepare)
+                        await connection.run_sync(lease.prepare)
                         identity = await connection.run_sync(instance.prepare)
                 self._opened.keep_to(identity)
                 return

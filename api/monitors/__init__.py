@@ -1,11 +1,14 @@
-"""Thresholds on streams that are watched while sites post rarely, and who is told.
+"""Thresholds on streams that are watched while sites post rarely, top-k lists of what sites count,
+and who is told.
 
 - ``store``: rows of monitors and of the accounts of their sites
 - ``engine``: grants in the transactions of posts, states found out again and again
+- ``list_rows``, ``lists``: top-k lists, what their sites said, and rounds that go on
 - ``mailboxes``: events for those who follow
 - ``alerts``, ``outbox``, ``webhooks``: what is told of an alert, until it was, and where to
 
-The protocol is the library's (:mod:`decaysketch.monitor`); here are rows, requests and clocks.
+The protocols are the library's (:mod:`decaysketch.monitor`, :mod:`decaysketch.topk`); here are
+rows, requests and clocks.
 """
 
 from __future__ import annotations
@@ -14,18 +17,19 @@ from contextlib import AsyncExitStack
 
 from api.journal.storage import Storage
 from api.monitors.engine import Monitors
+from api.monitors.lists import Lists
 from api.monitors.outbox import Outbox
 from api.monitors.webhooks import Webhooks
 from api.service.aggregator import Aggregator
 from api.service.background import Background
 from api.settings import Settings
 
-__all__ = ["Monitors", "start"]
+__all__ = ["Lists", "Monitors", "start"]
 
 
 async def start(
     aggregator: Aggregator, storage: Storage, settings: Settings, stack: AsyncExitStack
-) -> Monitors:
+) -> tuple[Monitors, Lists]:
     """Begin to watch, and to send what waits; ``stack`` ends it, before the database is closed."""
     webhooks = Webhooks.of(settings)
     outbox = Outbox(
@@ -36,10 +40,13 @@ async def start(
         observer=aggregator.observer,
     )
     monitors = Monitors(aggregator, storage, outbox, webhooks, settings)
+    lists = Lists(aggregator, storage, monitors.mailboxes, settings)
     await monitors.look()
+    await lists.look()
     background = Background(aggregator.observer)
     stack.push_async_callback(outbox.close)
     stack.push_async_callback(background.close)
     background.run("monitors", monitors.watch)
+    background.run("top-k lists", lists.watch)
     background.run("webhooks", outbox.watch)
-    return monitors
+    return monitors, lists

@@ -108,8 +108,9 @@ def _copy_out(source: sa.Connection, sink: sa.Connection) -> list[TableCopy]:
     copies = []
     for table in _ALL:
         table.create(sink)
-        # Of keys there may be no table; grants made later would be missing among the accounts.
-        there = table.name in present and table is not monitor_tables.accounts
+        # Of keys there may be no table. What was granted or asked later would be missing.
+        passing = table in (monitor_tables.accounts, monitor_tables.words)
+        there = table.name in present and not passing
         copies.append(_copied(source, sink, table) if there else _summed(table, ()))
     sink.execute(
         _manifest.insert(),
@@ -194,7 +195,8 @@ def _make_empty(sink: sa.Connection) -> None:
 
 def _continue_numbers(sink: sa.Connection) -> None:
     """What PostgreSQL numbers goes on after what was restored; SQLite does so by itself."""
-    for table in (tables.streams, monitor_tables.monitors, monitor_tables.outbox):
+    numbered = (monitor_tables.monitors, monitor_tables.outbox, monitor_tables.lists)
+    for table in (tables.streams, *numbered):
         highest = sink.execute(sa.select(sa.func.max(table.c.id))).scalar_one()
         if highest is not None and sink.dialect.name == "postgresql":
             sequence = sa.func.pg_get_serial_sequence(table.name, "id")
@@ -211,11 +213,19 @@ def _rename_streams(sink: sa.Connection) -> None:
 
 def _renew_monitors(sink: sa.Connection) -> None:
     """No grant is in a backup, and sites may still act on some: every monitor begins an epoch that
-    never was, under which nobody is vouched for before it reports."""
+    never was, under which nobody is vouched for before it reports. So does every top-k list, of
+    which sites may have heard other questions under the same numbers."""
     monitors, now_us = monitor_tables.monitors, time.time_ns() // 1000
     for number, epoch in sink.execute(sa.select(monitors.c.id, monitors.c.epoch)).all():
         it = monitors.update().where(monitors.c.id == number)
         sink.execute(it.values(epoch=max(epoch + 1, now_us), state="uncertain"))
+    lists = monitor_tables.lists
+    for number, epoch in sink.execute(sa.select(lists.c.id, lists.c.epoch)).all():
+        sink.execute(
+            lists.update()
+            .where(lists.c.id == number)
+            .values(epoch=max(epoch + 1, now_us), asked=None, opened_us=0)
+        )
 
 
 # ------------------------------------------------------------------------------------------ check

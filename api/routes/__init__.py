@@ -22,6 +22,7 @@ from api.routes import (
     sketches,
     sources,
     streams,
+    topk,
 )
 from api.routes.decays import CurveRequest
 from api.routes.keys import KeyCreation, KeyRotation
@@ -35,6 +36,7 @@ TAGS = [
     {"name": "observations", "description": "Raw observations in, from thin devices."},
     {"name": "queries", "description": "Answers, each with an interval."},
     {"name": "monitors", "description": "Thresholds that are watched while sites post rarely."},
+    {"name": "topk", "description": "The most frequent items of what many sites count."},
     {"name": "keys", "description": "Who may do what, on which streams."},
     {"name": "service", "description": "The process itself."},
 ]
@@ -50,6 +52,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         live,
         monitors,
         prometheus,
+        topk,
         decays,
         families,
         keys,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.routing import BaseRoute
 
 from api import schemas
 from api.http.asker import asker
+from api.http.json_body import not_json
 from api.http.refusals import UnsupportedMediaTypeError
 from api.service.aggregator import Aggregator
 from api.service.streams import Stream
@@ -20,13 +26,17 @@ from api.settings import Settings
 
 __all__ = [
     "CLIENT_LEFT",
+    "PLAIN_TEXT",
     "WITHOUT_BODY",
+    "Plain",
     "TheAggregator",
     "TheQuestions",
     "TheSettings",
     "TheStream",
+    "asked_json",
     "json_only",
     "require_media_type",
+    "route_named",
 ]
 
 
@@ -48,6 +58,17 @@ async def json_only(request: Request) -> None:
     require_media_type(request, "application/json")
 
 
+async def asked_json(request: Request) -> Any:
+    """What the JSON body says; the library reads it. Before the stream is looked for: what cannot
+    be read is told alike, wherever it is sent."""
+    if not await request.body():
+        raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
+    try:
+        return await request.json()
+    except json.JSONDecodeError as error:
+        raise not_json(error) from None
+
+
 def require_media_type(request: Request, *expected: str) -> str:
     """Which of these the body is said to be.
 
@@ -59,6 +80,30 @@ def require_media_type(request: Request, *expected: str) -> str:
     if media is None or media not in expected:
         raise UnsupportedMediaTypeError("content-type", given, " or ".join(expected))
     return media
+
+
+PLAIN_TEXT = rb"[A-Za-z0-9._~-]"
+"""A letter of a URL that stands for itself."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """How a route answers what is nothing out of the ordinary, without FastAPI.
+
+    Attributes:
+        route: the same, as FastAPI has it.
+        query: parameters that are plain beyond doubt.
+        answer: given the request, the name in its path and the match of ``query``.
+    """
+
+    route: BaseRoute
+    query: re.Pattern[bytes]
+    answer: Callable[[Request, str, re.Match[bytes]], Awaitable[Response]]
+
+
+def route_named(router: APIRouter, name: str) -> BaseRoute:
+    """The route of a router that its function has given the name."""
+    return next(route for route in router.routes if getattr(route, "name", None) == name)
 
 
 async def _questions(request: Request) -> Callable[[], AbstractContextManager[Compute]]:

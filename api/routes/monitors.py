@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +10,6 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
@@ -20,13 +18,14 @@ from api.access.keys import Caller
 from api.errors import UnknownStreamError
 from api.http import server_sent
 from api.http.guard import Reads, administers, reads, writes
-from api.http.json_body import JsonRoute, not_json
+from api.http.json_body import JsonRoute
 from api.http.problems import answer_to, problems
 from api.http.refusals import UnauthenticatedError
 from api.http.server_sent import EventResponse, Places, event
+from api.monitors import lists
 from api.monitors.engine import Monitors, Watched, definition, summary
 from api.monitors.mailboxes import Mailbox
-from api.routes.common import TheQuestions, TheStream, json_only
+from api.routes.common import TheQuestions, TheStream, asked_json, json_only
 from api.service.streams import Stream
 from decaysketch.monitor import Report
 
@@ -143,17 +142,6 @@ async def _monitors(request: Request) -> Monitors:
 TheMonitors = Annotated[Monitors, Depends(_monitors)]
 
 
-async def _asked(request: Request) -> Any:
-    """What the JSON body says; the library reads it. Before the stream is looked for: what cannot
-    be read is told alike, wherever it is sent."""
-    if not await request.body():
-        raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "missing"}])
-    try:
-        return await request.json()
-    except json.JSONDecodeError as error:
-        raise not_json(error) from None
-
-
 @router.put(
     "/v1/streams/{name}/monitors/{monitor}",
     summary="Define a monitor",
@@ -176,7 +164,7 @@ async def _asked(request: Request) -> Any:
     openapi_extra={"requestBody": _BODY | {"description": "`Threshold(...).to_dict()`."}},
 )
 async def put_monitor(
-    form: Annotated[Any, Depends(_asked)],
+    form: Annotated[Any, Depends(asked_json)],
     stream: TheStream,
     monitor: MonitorName,
     monitors: TheMonitors,
@@ -278,7 +266,7 @@ async def delete_monitor(stream: TheStream, monitor: MonitorName, monitors: TheM
     },
 )
 async def post_report(
-    form: Annotated[Any, Depends(_asked)],
+    form: Annotated[Any, Depends(asked_json)],
     stream: TheStream,
     source: schemas.SourceKey,
     monitors: TheMonitors,
@@ -298,14 +286,15 @@ async def _place(request: Request, caller: Reads) -> AsyncIterator[None]:
 
 @router.get(
     "/v1/streams/{name}/events",
-    summary="Follow the monitors",
+    summary="Follow monitors and lists",
     dependencies=[Depends(_place)],
     response_class=StreamingResponse,
     responses={
         200: {
             "description": "Server-sent events. To a site (`source`): `define` with `monitor`, "
-            "`epoch` and `spec`, `recall` (post now) and `gone`; to others: `state` and `gone`; to "
-            "both `problem`, why there are no more.",
+            "`epoch` and `spec`, `recall` (post now) and `gone`; to others: `state`, `topk` (a "
+            "list of other items or another certificate) and `gone`; to both `problem`, why there "
+            "are no more.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **problems(
@@ -340,6 +329,8 @@ async def _events(
         yield server_sent.RETRY
         for watched in monitors.of_stream(stream):
             _put_present(mailbox, watched)
+        for listed in app.state.lists.of_stream(stream) if source is None else ():
+            mailbox.put("topk", listed.row.name, lists.summary(listed))
         while clock() < end and not app.state.closing.is_set():
             for kind, data in mailbox.take():
                 beat = clock() + server_sent.BEAT_S

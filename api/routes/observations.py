@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api import schemas
@@ -21,7 +22,15 @@ from api.ingest.doubts import doubts_of_columns
 from api.ingest.intervals import check_length, interval_of
 from api.ingest.skew import latest_time
 from api.journal.model import Interval
-from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
+from api.routes.common import (
+    PLAIN_TEXT,
+    Plain,
+    TheAggregator,
+    TheSettings,
+    TheStream,
+    require_media_type,
+    route_named,
+)
 from api.service.admission import Scoped
 from api.service.aggregator import Aggregator, Receipt
 from api.service.budget import Hold, Memory
@@ -31,7 +40,7 @@ from api.service.streams import Stream
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
 
-__all__ = ["router"]
+__all__ = ["PLAIN", "router"]
 
 router = APIRouter()
 
@@ -200,6 +209,33 @@ async def post_observations(
         warnings=doubts_of_columns(recipe.params.time_unit, taken.batch.columns.times),
     )
     return posted if posted.refused < posted.rows or not posted.rows else _nothing_taken(posted)
+
+
+async def _post_plain(request: Request, name: str, query: re.Match[bytes]) -> Response:
+    state = request.app.state
+    stream = await state.aggregator.find(name)
+    posted = await post_observations(
+        name,
+        query[1].decode("ascii"),
+        request,
+        state.aggregator,
+        stream,
+        state.settings,
+        "counts" if query[2] == b"counts" else "rows",
+    )
+    if isinstance(posted, Response):
+        return posted
+    return Response(posted.model_dump_json(), media_type="application/json")
+
+
+PLAIN = Plain(
+    route_named(router, "post_observations"),
+    re.compile(
+        rb"source=(%b{1,200})(?:&verdicts=(rows|counts))?"
+        rb"(?:&(?!source=|first=|next=|verdicts=)[a-z]+=%b*)*" % (PLAIN_TEXT, PLAIN_TEXT)
+    ),
+    _post_plain,
+)
 
 
 def _interval(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request, Response
-from fastapi.routing import APIRoute
 
 from api import schemas
 from api.errors import InvalidRequestError
@@ -22,7 +21,14 @@ from api.ingest.skew import check_times
 from api.journal.model import Interval
 from api.monitors.engine import Monitors, Reporting
 from api.queries import is_known
-from api.routes.common import TheAggregator, TheQuestions, require_media_type
+from api.routes.common import (
+    PLAIN_TEXT,
+    Plain,
+    TheAggregator,
+    TheQuestions,
+    require_media_type,
+    route_named,
+)
 from api.service.aggregator import Aggregator
 from api.service.budget import PART_ROWS, Hold, Memory
 from api.service.drafts import Draft, Incoming
@@ -31,39 +37,9 @@ from api.settings import Settings
 from decaysketch import Snapshot
 from decaysketch.monitor import HELD_HEADER, SITE_HEADER, Report
 
-__all__ = ["router"]
+__all__ = ["PLAIN", "router"]
 
-
-class _Route(APIRoute):
-    """The busiest route is that of a post, and to have its parameters found out and checked costs
-    as much as all else that is done before its body is read. So where they are what they mostly
-    are, the guard and the endpoint are called at once; all else, and what is wrong with it, is for
-    FastAPI."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        careful = super().get_route_handler()
-        if "POST" not in (self.methods or ()):
-            return careful
-
-        async def handle(request: Request) -> Response:
-            name: str = request.path_params["name"]
-            plain = _PLAIN_QUERY.fullmatch(request.scope["query_string"])
-            if plain is None or _STREAM.fullmatch(name) is None:
-                return await careful(request)
-            await writes(request)
-            return await post_sketches(name, plain[1].decode("ascii"), request)
-
-        return handle
-
-
-router = APIRouter(route_class=_Route)
-
-_PLAIN = rb"[A-Za-z0-9._~-]"  # stand for themselves
-# Parameters that nobody knows are disregarded, by FastAPI as well.
-_PLAIN_QUERY = re.compile(
-    rb"source=(%b{1,200})(?:&(?!source=|first=|next=)[a-z]+=%b*)*" % (_PLAIN, _PLAIN)
-)
-_STREAM = re.compile(schemas.STREAM)
+router = APIRouter()
 
 SKETCH = "application/octet-stream"
 SKETCHES = "application/vnd.decaysketch.sketches"
@@ -175,6 +151,20 @@ async def post_sketches(
         **({} if reporting is None else reporting.answer().to_dict()),
     )
     return Response(posted.model_dump_json(), media_type="application/json")
+
+
+async def _post_plain(request: Request, name: str, query: re.Match[bytes]) -> Response:
+    return await post_sketches(name, query[1].decode("ascii"), request)
+
+
+# Parameters that nobody knows are disregarded, by FastAPI as well.
+PLAIN = Plain(
+    route_named(router, "post_sketches"),
+    re.compile(
+        rb"source=(%b{1,200})(?:&(?!source=|first=|next=)[a-z]+=%b*)*" % (PLAIN_TEXT, PLAIN_TEXT)
+    ),
+    _post_plain,
+)
 
 
 def _reporting(request: Request, stream: Stream, source: str, rows: int) -> Reporting | None:

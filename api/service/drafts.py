@@ -19,6 +19,9 @@ from decaysketch import Snapshot
 
 __all__ = ["Draft", "Incoming"]
 
+_SHORT_BYTES = 32 * 1024
+_PIECE_BYTES = 2000  # up to 2,047 it keeps the lock
+
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
@@ -35,7 +38,7 @@ class Incoming:
     digest: bytes = field(init=False)  # SHA-256 of the body
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "digest", hashlib.sha256(self.body).digest())
+        object.__setattr__(self, "digest", _digest(self.body))
 
 
 class Draft:
@@ -89,3 +92,14 @@ class Draft:
         if self._sketches is None:
             self._sketches = self._read()
         return self._sketches
+
+
+def _digest(body: bytes) -> bytes:
+    """SHA-256. Of a long text ``hashlib`` lets go of the interpreter's lock; of a body of a few KB,
+    to wait for it afterwards takes longer than the sum."""
+    if len(body) > _SHORT_BYTES:
+        return hashlib.sha256(body).digest()
+    view, name = memoryview(body), hashlib.sha256()
+    for begin in range(0, len(body), _PIECE_BYTES):
+        name.update(view[begin : begin + _PIECE_BYTES])
+    return name.digest()

@@ -89,6 +89,13 @@ def parts(settings: Settings) -> Iterator[Part]:
         f"{JSON_FACTOR} times `max_json_bytes` for each thread",
         threads * JSON_FACTOR * settings.max_json_bytes,
     )
+    if settings.upstream:
+        waiting = settings.upstream_queue_rows * WAITING_BYTES
+        yield Part(
+            "rows to be passed on",
+            "`upstream_queue_rows`, and one sketch of `max_sketch_rows` that is sent",
+            waiting + settings.max_sketch_rows * DECODING_BYTES,
+        )
     fixed = JOURNAL_BYTES + ANSWERS_BYTES + COUNTING_BYTES + TABLES_BYTES
     yield Part("journal, counts, answers and tables that are kept", "constants", fixed)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from math import nan
 from pathlib import Path
@@ -194,6 +195,27 @@ class Metrics(Observer):
             "Requests of alerts that failed, and alerts that were given up.",
             "given_up",
         )
+        self._relayed = counter(
+            "relay_posts", "Sketches that the upstream has taken.", "stream", "whole"
+        )
+        self._relayed_bytes = counter("relay_posted_bytes", "Their bytes.", "stream", "whole")
+        self._relay_failures = counter(
+            "relay_failures", "Requests to the upstream that did not end well.", "reason"
+        )
+        self._relay_let_go = counter(
+            "relay_let_go",
+            "Times that what was new was let go of (upstream_queue_rows); the whole is sent.",
+            "stream",
+        )
+        self._relay_streams = gauge(
+            "relay_streams", "Streams that are passed on, by how they stand.", "livemax", "state"
+        )
+        self._relay_oldest = gauge(
+            "relay_oldest_unsent_seconds",
+            "For how long the upstream lacks something of some stream.",
+            "livemax",
+        )
+        self._relay_rows = gauge("relay_waiting_rows", "Rows that wait to be sent.", "livemax")
         self._streams_held = gauge("streams", "Streams.", "livemax")
         self._sources_held = gauge("sources", "Sources, of all streams.", "livemax")
         self._resident_rows = gauge(
@@ -375,6 +397,29 @@ class Metrics(Observer):
     def webhook_failed(self, *, given_up: bool) -> None:
         """A request failed, or an alert is not tried again."""
         self._webhook_failures.labels("yes" if given_up else "no").inc()
+
+    # ---------------------------------------------------------------------------------- relay
+
+    def relayed(self, stream: str, size: int, *, whole: bool) -> None:
+        """A sketch was taken upstream."""
+        labels = self._stream(stream), "yes" if whole else "no"
+        self._relayed.labels(*labels).inc()
+        self._relayed_bytes.labels(*labels).inc(size)
+
+    def relay_failed(self, reason: str) -> None:
+        """One request; ``reason`` is one of ``RELAY_FAILURES``."""
+        self._relay_failures.labels(reason).inc()
+
+    def relay_let_go(self, stream: str) -> None:
+        """Once."""
+        self._relay_let_go.labels(self._stream(stream)).inc()
+
+    def relay_stands(self, states: Mapping[str, int], oldest_s: float, rows: int) -> None:
+        """``states``: streams in each of ``RELAY_STATES``."""
+        for name, streams in states.items():
+            self._relay_streams.labels(name).set(streams)
+        self._relay_oldest.set(oldest_s)
+        self._relay_rows.set(rows)
 
     # --------------------------------------------------------------------------------- scrape
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["Observer"]
+from collections.abc import Mapping
+
+__all__ = ["RELAY_FAILURES", "RELAY_STATES", "Observer"]
+
+RELAY_STATES = ("passed_on", "waiting", "paused", "more")
+RELAY_FAILURES = ("unanswered", "held", "paused", "refused")
 
 
 class Observer:
@@ -76,3 +81,16 @@ class Observer:
 
     def webhook_failed(self, *, given_up: bool) -> None:
         """An alert was not delivered this time, or is not tried again."""
+
+    def relayed(self, stream: str, size: int, *, whole: bool) -> None:
+        """The upstream has taken what was new of a stream, or the whole of it."""
+
+    def relay_failed(self, reason: str) -> None:
+        """A request to the upstream did not end well; ``reason`` is one of ``RELAY_FAILURES``."""
+
+    def relay_let_go(self, stream: str) -> None:
+        """What was new of a stream was let go of for the room that it took: the whole is sent."""
+
+    def relay_stands(self, states: Mapping[str, int], oldest_s: float, rows: int) -> None:
+        """How many streams are in each of ``RELAY_STATES``, how long the oldest that waits does,
+        and how many rows wait."""

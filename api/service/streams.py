@@ -87,6 +87,7 @@ class Stream:
         self._partial_joins: dict[tuple[tuple[str, int], ...], _Join] = {}
         self._joining = threading.Lock()  # held for a moment
         self._making = threading.Lock()  # held for as long as a join of some sources takes
+        self._gathered: MergeBuffer | None = None
         self.replacing: Mapping[str, int] | None = None
         self.last_received_us = 0
         self.generation = 0
@@ -177,8 +178,20 @@ class Stream:
                 self._join_again(parts)
             with self._joining:
                 self._partial_joins.clear()
+            self.gather(None)  # some of it may have come from there
         self.generation += known != revocation
         return dropped
+
+    def gather(self, buffer: MergeBuffer | None) -> MergeBuffer | None:
+        """Have what is taken from now on put into this buffer as well, or into none; gives the one
+        before. There is none any more where a source was dropped since."""
+        before, self._gathered = self._gathered, buffer
+        return before
+
+    @property
+    def gathered(self) -> MergeBuffer | None:
+        """Where what is taken is put as well."""
+        return self._gathered
 
     def _add(self, name: str, source: _Source, sketch: Snapshot) -> None:
         parts: Sequence[Snapshot] = [sketch]
@@ -186,6 +199,8 @@ class Stream:
             parts, out = self.accepted.take(name, sketch)
             self._left_out += out
         for part in parts:
+            if self._gathered is not None:
+                self._gathered.add(part)
             source.buffer.add(part)
             if source.buffer is not self._all:
                 self._all.add(part)
@@ -349,6 +364,15 @@ class Stream:
             sum(each.rows for each in every),
             max((each.last_received_us for each in every), default=0),
         )
+
+    def summary(self) -> tuple[str, int]:
+        """Digest and rows of the join of all sources: of all that was taken before the call, or
+        more. Keeps no snapshot of it."""
+        return self._all.summary()
+
+    def to_bytes(self) -> bytes:
+        """The join of all sources on the wire; likewise."""
+        return self._all.to_bytes()
 
     @property
     def source_count(self) -> int:

@@ -41,6 +41,7 @@ __all__ = [
     "Receipt",
     "UnreachableError",
     "joined",
+    "problem_kind",
     "source_name",
 ]
 
@@ -445,7 +446,9 @@ class Poster:
             if not isinstance(outcome, Later):
                 assert not isinstance(outcome, Taken)
                 raise PostRefusedError(
-                    f"{method} {path} was refused: {outcome.reason}", answer.status, _kind(response)
+                    f"{method} {path} was refused: {outcome.reason}",
+                    answer.status,
+                    problem_kind(response),
                 )
             problem, after_s = outcome.reason, outcome.after_s
         url = self._client.base_url.copy_with(userinfo=b"").join(path)
@@ -470,7 +473,8 @@ def _is_sketch(answer: Answer) -> bool:
     return answer.status == _NOT_MODIFIED or (answer.status == _OK and media.startswith(_SKETCH))
 
 
-def _kind(response: httpx2.Response) -> str:
+def problem_kind(response: httpx2.Response) -> str:
+    """The aggregator's name for why it refused a request; "" where it gave none."""
     try:
         return str(response.json()["type"]).rpartition(":")[2]
     except (ValueError, KeyError, TypeError):

@@ -13,9 +13,13 @@ stream ``2 (F2^2 - F4) / (w - 1)``. It is read from the rows themselves, the las
 all that there is of a stream of one key, from the cells that stand out of them. The median of ``d``
 rows has ``c_d^2`` of it (see :mod:`decaysketch.answers.ensemble`). As the variance grows with the
 answer, the ends are the answers from which the estimate is just so many deviations away. The
-counts' own errors are added; these are common to all rows, whose heavy cells hold the same keys.
-For the paper's estimate, Markov's lower end. Either is cut by the sure upper end: the least row of
-upper ends.
+self-joins that are read grow with the estimate, too: where cells are normal, ``F2_a F2_b`` errs by
+``4 x F2_a F2_b / (F2_a F2_b + x^2)`` for each unit that the estimate errs by, ``x = a . b``. So at
+an answer x other than the estimate v it is taken for ``g (x^2 - v^2)`` more than was read, ``g = 2
+F2_a F2_b / (F2_a F2_b + v^2)``; of a stream with itself g is 1, and it is ``x^2``. The counts' own
+errors are added; these are common to all rows, whose heavy cells hold the same keys. For the
+paper's estimate, Markov's lower end. Either is cut by the sure upper end: the least row of upper
+ends.
 """
 
 from __future__ import annotations
@@ -195,23 +199,22 @@ def _between(rows: _Rows, a: LayerGrid, b: LayerGrid, value: float, confidence: 
     """The interval around the median of the rows: of all x with
     ``(x - value)^2 <= k^2 (x^2 + rest)``."""
     quantile = ndtri(0.5 + 0.5 * confidence)
-    shrink = median_deviation(a.layer.depth) / math.sqrt(a.layer.width - 1.0)
-    heavy = _heavy(a, b)
-    if a is b:
-        shrink, rest = shrink * math.sqrt(2.0), -min(heavy, value * value)
-    else:
-        moments = moment_of(a.value) * moment_of(b.value)
-        rest = moments - min(2.0 * heavy, moments + value * value)
+    square = value * value
+    moments = square if a is b else max(moment_of(a.value) * moment_of(b.value), square)
+    along = 2.0 * moments / (moments + square) if moments > 0.0 else 1.0
+    heavy = min(2.0 * _heavy(a, b), moments + square)
+    rest = (moments - along * square - heavy) / (1.0 + along)
+    shrink = median_deviation(a.layer.depth) * math.sqrt((1.0 + along) / (a.layer.width - 1.0))
     k = quantile * shrink
     low, high = 0.0, math.inf
     if k < 1.0:
         free = 1.0 - k * k
-        root = k * math.sqrt(max(value * value + free * rest, 0.0))
+        root = k * math.sqrt(max(square + free * rest, 0.0))
         low, high = (value - root) / free, (value + root) / free
     counted = quantile * rows.deviation
     lower = value - math.hypot(max(value - low, 0.0), counted)
     upper = value + math.hypot(max(high - value, 0.0), counted)
-    deviation = math.hypot(shrink * math.sqrt(max(value * value + rest, 0.0)), rows.deviation)
+    deviation = math.hypot(shrink * math.sqrt(max(square + rest, 0.0)), rows.deviation)
     return _Answer(value, max(lower, 0.0), min(upper, rows.most), deviation)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
 
 from decaysketch.answers.keys import AskedOfKeys
 from decaysketch.answers.questions import questions_of
 from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
+from decaysketch.ecm.each import WindowCounts
 from decaysketch.ecm.grids import Estimator, Grid
 from decaysketch.ecm.state import Source
 from decaysketch.ecm.view import CellView
@@ -49,3 +52,18 @@ class AskedOfCells(AskedOfKeys):
         estimator: Estimator = "debiased",
     ) -> CellView:
         return self.snapshot().at(decay, now, sources=sources, estimator=estimator)
+
+    def key_count_each(
+        self,
+        keys: Any,
+        windows: npt.ArrayLike,
+        *,
+        now: Instant | None = None,
+        sources: Iterable[Source] | None = None,
+        confidence: float = 0.95,
+    ) -> WindowCounts:
+        """Counts of keys, each in a window of its own; see
+        :meth:`~decaysketch.ecm.snapshot.ECMSnapshot.key_count_each`."""
+        return self.snapshot().key_count_each(
+            keys, windows, now=now, sources=sources, confidence=confidence
+        )

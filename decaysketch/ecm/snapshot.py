@@ -8,13 +8,17 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from decaysketch.answers.keys import AskedOfKeys
+import numpy.typing as npt
+
+from decaysketch.answers.estimate import check_confidence
+from decaysketch.answers.keys import AskedOfKeys, is_key
 from decaysketch.answers.questions import questions_of
 from decaysketch.contract.snapshot import Fed, Snapshot
 from decaysketch.core.observations import check_time
 from decaysketch.core.time_units import Instant
-from decaysketch.decay import Decay
+from decaysketch.decay import Decay, Window
 from decaysketch.ecm import grids, wire
+from decaysketch.ecm.each import WindowCounts, starts_of, widths_of, window_counts
 from decaysketch.ecm.grids import Estimator, Grid, check_estimator
 from decaysketch.ecm.params import ECMParams
 from decaysketch.ecm.state import CollectionState, ECMState, Source
@@ -142,13 +146,10 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
         return self._grid(decay, now, None if sources is None else frozenset(sources))
 
     def _grid(self, decay: Any, now: Any, chosen: frozenset[Source] | None) -> Grid:
-        if now is None:
-            now = 0 if self.clock is None else self.clock
-        decay, now = self.asked(decay, now)
+        decay, time = self._moment(decay, now)
         if decay is None:
             raise ParameterError("decay is None; expected one, chosen by the query")
         states = self._of(chosen)
-        time = check_time("now", now)
         self._check_reach(decay, time)
         with self._asking:
             known, key = self._grids, (decay, time, chosen)
@@ -162,6 +163,13 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
                     known.pop(next(iter(known)))
                 known[key] = found
             return found
+
+    def _moment(self, decay: Any, now: Any) -> tuple[Any, int]:
+        """A decay in the stream's unit, and a time: the clock where none is given."""
+        if now is None:
+            now = 0 if self.clock is None else self.clock
+        decay, now = self.asked(decay, now)
+        return decay, check_time("now", now)
 
     def _of(self, chosen: frozenset[Source] | None) -> Iterable[ECMState]:
         """The states of sources."""
@@ -194,6 +202,53 @@ class ECMSnapshot(AskedOfKeys, Snapshot):
                 f"{decay!r} reaches back to {now - int(decay.support)} at {now}; expected at least "
                 f"{clock - horizon}, the clock less the horizon"
             )
+
+    def key_count_each(
+        self,
+        keys: Any,
+        windows: npt.ArrayLike,
+        *,
+        now: Instant | None = None,
+        sources: Iterable[Source] | None = None,
+        confidence: float = 0.95,
+    ) -> WindowCounts:
+        """Counts of keys, each in a window ``[now - width, now]`` of its own: the paper's minimum,
+        its sure upper end and Markov's lower one. Where keys share a window, ``key_count`` knows
+        more: it takes off what others add.
+
+        Args:
+            keys: a column of them, as ``update`` takes it.
+            windows: widths, integers from 0; one for each key, or one for all.
+            now: time of the question, no earlier than the clock; None for that.
+            sources: names of those whose events are counted; None for all.
+            confidence: of the lower ends.
+
+        Returns:
+            Columns, an entry of which is an :class:`~decaysketch.Estimate`. O(depth log n) for each
+            key and lane; after an update O(times) as well.
+
+        Raises:
+            ParameterError: no such time, source or confidence; another number of windows; a window
+                longer than the horizon.
+            ObservationError: keys or widths that are none.
+            UnanswerableQueryError: a time before the clock; a window that reaches back beyond the
+                horizon.
+        """
+        confidence = check_confidence(confidence)
+        words = self.params.words_of([keys] if is_key(keys) else keys)
+        widths = widths_of(windows, len(words))
+        longest, time = self._moment(Window(int(widths.max(initial=0))), now)
+        if self.clock is not None and time < self.clock:
+            raise UnanswerableQueryError(
+                f"now is {time}; expected at least {self.clock}, the clock: windows of many widths "
+                "are searched for from there"
+            )
+        self._check_reach(longest, time)
+        states = self._of(None if sources is None else frozenset(sources))
+        return window_counts(
+            [state.counters for state in states], self.params.layers[-1], words,
+            starts_of(widths, time), confidence=confidence,
+        )  # fmt: skip
 
     def at(
         self,

@@ -25,9 +25,13 @@ What decoding promises
     * *Of one stream.* Level 0 selects everything under any hash: all copies have the same
       watermark there, and the same rows later than it.
 
-Observations of one id with many weights are selected together, not independently. A stream in
-which more than 30 weights share an id and a timestamp can be refused by the second rule; ids name
-messages, and a message has one weight.
+Observations of one id with many weights are selected together, not independently: it is the n *ids*
+of a time that stop at a level, all of them with a chance of about ``2^-n``, however many weights
+each has. So an honest sketch of a capacity of 29 or more, of few ids with many weights each at one
+time, can be refused by the second rule. Nothing in the bytes tells it from what the rule is there
+for: most of such sketches hold no row at all, and *are* the bytes that silence a stream. To believe
+up to k weights of an id would be to believe these up to a capacity of 29 k. Ids name messages, and
+a message has one weight; where it has several at one time, let the weight be part of its id.
 """
 
 from __future__ import annotations

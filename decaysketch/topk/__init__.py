@@ -17,11 +17,13 @@ right and so are its counts, whatever the network lost, repeated or reordered: s
     >>> found.certain, [(row.item, row.lower) for row in found.rows]
     (True, [('eve', 11)])
 
+:class:`TopKSpec` says what a list is of, where a hub is run by the aggregator.
 :mod:`decaysketch.topk.topico` is TOPiCo, the protocol without a hub that this is measured against.
 """
 
 from decaysketch.topk.messages import Ask, Post
-from decaysketch.topk.rounds import Row, TopK, TopKHub, TopKSite
+from decaysketch.topk.rounds import Heard, Row, TopK, TopKHub, TopKSite
+from decaysketch.topk.spec import TopKSpec
 from decaysketch.topk.tally import Tally
 
-__all__ = ["Ask", "Post", "Row", "Tally", "TopK", "TopKHub", "TopKSite"]
+__all__ = ["Ask", "Heard", "Post", "Row", "Tally", "TopK", "TopKHub", "TopKSite", "TopKSpec"]

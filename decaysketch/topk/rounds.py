@@ -24,9 +24,13 @@ What it promises
     lists. Sites that were not heard are named in ``without``: the list is that of all others.
     Nothing is promised of what arrives after the round's time.
     From what was heard, two exchanges after the first are enough, and one more where the first
-    brought fewer than k items; lists so flat that more than MAX_WATCHED items are between stay
+    brought fewer than k items; lists so flat that more items are between than may be watched stay
     uncertain. After floor G / n no item that nobody sent has more than G; the items that this
     brought are asked for by name.
+Kept elsewhere
+    A hub is what was asked and what was heard of each site: :attr:`TopKHub.asked` and
+    :meth:`TopKHub.heard`, from which :meth:`TopKHub.resumed` makes the same one anew, in any
+    process. Who keeps the former alone has the next round cost one exchange more.
 Whence
     The three phases are those of Cao and Wang, "Efficient top-k query calculation in distributed
     networks" (PODC 2004). Floor and watched items of the round before stand in for the first two,
@@ -46,7 +50,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf, nextafter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -65,7 +69,7 @@ from decaysketch.topk.messages import (
 )
 from decaysketch.topk.ranking import Item, order, ranked, top
 
-__all__ = ["Row", "TopK", "TopKHub", "TopKSite"]
+__all__ = ["Heard", "Row", "TopK", "TopKHub", "TopKSite"]
 
 _MARGIN: Final = 0.9
 _ASKS: Final = 8  # whose watched items the hub remembers
@@ -79,6 +83,8 @@ class TopKSite:
     Args:
         name: as the hub knows it.
         inc: its incarnation: larger each time the process begins anew, kept where it lasts.
+        entries: so many has it at the hub in one round, at most; watched items are among them,
+            however many.
 
     A site that lost its counts stays silent until it has counted for as long as the decay reaches
     back: the hub cannot tell a count that was lost from one that never was.
@@ -87,10 +93,12 @@ class TopKSite:
         ParameterError: no such name or incarnation.
     """
 
-    def __init__(self, name: str, inc: int) -> None:
+    def __init__(self, name: str, inc: int, *, entries: int = MAX_ENTRIES) -> None:
         check_site("name", name)
         check_whole("inc", inc)
+        check_whole("entries", entries, 1, MAX_ENTRIES)
         self.name, self.inc = name, inc
+        self._most = entries
         self._ask: Ask | None = None
         self._followed: tuple[int, int] | None = None  # ask of the last post
         self._seq = 0  # of the last post
@@ -147,9 +155,9 @@ class TopKSite:
     def _say(self, *, added: bool) -> Post:
         """The next post, by the present ask; ``added``: to the last one, where that fits."""
         assert self._as_of is not None
-        wanted = self._wanted(MAX_ENTRIES)
+        wanted = self._wanted(self._most)
         new = [item for item in wanted if item not in self._sent] if added else list(wanted)
-        added = added and len(self._sent) + len(new) <= MAX_ENTRIES
+        added = added and len(self._sent) + len(new) <= self._most
         if not added:
             new, self._sent = list(wanted), set()
         self._sent.update(new)
@@ -215,12 +223,25 @@ class TopK:
         }
 
 
+class Heard(NamedTuple):
+    """What a hub has of a site in this round, as it may be kept.
+
+    Attributes:
+        post: all that the site said, as one post that follows no ask.
+        told: so many of the first items that are watched now were asked of it: of those that are
+            not among the entries it has none.
+    """
+
+    post: Post
+    told: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Word:
     """What a site said of this round."""
 
     number: tuple[int, int]  # (inc, seq)
-    asked: tuple[int, int] | None
+    told: frozenset[Item]  # asked for by name: those that are no entries it does not have
     counts: dict[Item, Exact]
     rest: Exact
 
@@ -256,18 +277,21 @@ class TopKHub:
         margin: 0 to 1. The next round's floor is this share of G / n, and items with an upper end
             of this share of G are watched: the larger, the fewer entries and the more rounds with a
             second exchange.
+        entries: so many has a site in one round, at most; half as many items are watched.
 
     Raises:
         ParameterError: a parameter is outside of its domain.
     """
 
     def __init__(
-        self, k: int, sites: Iterable[str], *, epoch: int = 0, margin: float = _MARGIN
-    ) -> None:
+        self, k: int, sites: Iterable[str], *, epoch: int = 0, margin: float = _MARGIN,
+        entries: int = MAX_ENTRIES,
+    ) -> None:  # fmt: skip
         check_whole("k", k, 1, MAX_K)
         check_whole("epoch", epoch)
         if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 < margin <= 1:
             raise ParameterError(f"margin is {margin!r}; expected a number above 0, at most 1")
+        check_whole("entries", entries, min(2 * k, MAX_ENTRIES), MAX_ENTRIES)
         names = sorted(sites)
         for name in names:
             check_site("a site", name)
@@ -275,10 +299,57 @@ class TopKHub:
             raise ParameterError(f"sites are {names!r}; expected one or more, each once")
         self.k, self.sites = k, tuple(names)
         self._margin = Fraction(margin)
+        self._most, self._most_watched = entries, min(MAX_WATCHED, entries // 2)
         self._words: dict[str, _Word] = {}
         self._ask = Ask(epoch=epoch, serial=0, as_of=None, floor=None, least=2 * k, watched=())
         self._asks: deque[tuple[tuple[int, int], frozenset[Item]]] = deque(maxlen=_ASKS)
         self._issue(self._ask)
+
+    @classmethod
+    def resumed(
+        cls, k: int, sites: Iterable[str], asked: Ask, heard: Iterable[Heard] = (), *,
+        entries: int = MAX_ENTRIES,
+    ) -> Self:  # fmt: skip
+        """The hub that has asked this last, and heard that in the same round.
+
+        Args:
+            k, sites, entries: as above. Sites may be others than before.
+            asked: :attr:`asked`.
+            heard: of :meth:`heard`; what is of no site, or of another round, is left out.
+
+        Raises:
+            ParameterError: a parameter is outside of its domain. O(entries).
+        """
+        hub = cls(k, sites, epoch=asked.epoch, entries=entries)
+        hub._asks.clear()
+        hub._issue(asked)
+        for post, told in heard:
+            if post.site in hub.sites and post.as_of == asked.as_of:
+                counts = {item: _exact(count) for item, count in post.entries}
+                told_of = frozenset(asked.watched[:told])
+                hub._words[post.site] = _Word(
+                    (post.inc, post.seq), told_of, counts, _exact(post.rest)
+                )
+        return hub
+
+    @property
+    def asked(self) -> Ask:
+        """What is asked of a site that was not heard."""
+        return self._ask
+
+    def heard(self, site: str) -> Heard | None:
+        """What is had of a site in this round; None: nothing. O(its entries)."""
+        word, as_of = self._words.get(site), self._ask.as_of
+        if word is None or as_of is None:
+            return None
+        post = Post(
+            site=site, inc=word.number[0], seq=word.number[1], as_of=as_of, asked=None, base=None,
+            entries=tuple((item, _number(count)) for item, count in word.counts.items()),
+            rest=_number(word.rest),
+        )  # fmt: skip
+        watched = self._ask.watched
+        told = next((i for i, x in enumerate(watched) if x not in word.told), len(watched))
+        return Heard(post, told)
 
     # -------------------------------------------------------------------------------------- rounds
 
@@ -303,7 +374,7 @@ class TopKHub:
                 ask,
                 floor=_share(bar, len(self.sites)) if bar else None,
                 least=1 if bar else 2 * self.k,
-                watched=_limited([], watched, known.upper),
+                watched=_limited([], watched, known.upper, self._most_watched),
             )
         self._issue(ask)
         self._words = {}
@@ -316,7 +387,7 @@ class TopKHub:
         had, changes nothing: the ask that comes back says what is had.
 
         Raises:
-            ParameterError: no site of this list, or more entries than MAX_ENTRIES in all; nothing
+            ParameterError: no site of this list, or more entries than may be in all; nothing
                 was taken. O(entries).
         """
         if post.site not in self.sites:
@@ -332,12 +403,13 @@ class TopKHub:
                 return self.ask(post.site)
             before = had.counts
         counts = {**before, **{item: _exact(count) for item, count in post.entries}}
-        if len(counts) > MAX_ENTRIES:
+        if len(counts) > self._most:
             raise ParameterError(
                 f"entries of {post.site!r} in this round are {len(counts)}; expected at most "
-                f"{MAX_ENTRIES}"
+                f"{self._most}"
             )
-        self._words[post.site] = _Word(number, post.asked, counts, _exact(post.rest))
+        told = next((told for ask, told in self._asks if ask == post.asked), frozenset[Item]())
+        self._words[post.site] = _Word(number, told, counts, _exact(post.rest))
         return self.ask(post.site)
 
     def ask(self, site: str) -> Ask:
@@ -360,7 +432,7 @@ class TopKHub:
             floor = _share(known.last, len(self.sites))
         elif least < 2 * self.k:  # fewer than k items are known
             least = 2 * self.k
-        watched = _limited(asked.watched, known.open, known.upper)
+        watched = _limited(asked.watched, known.open, known.upper, self._most_watched)
         refined = replace(asked, floor=floor, least=least, watched=watched)
         if refined == asked:
             return None
@@ -388,17 +460,14 @@ class TopKHub:
 
     def _known(self) -> _Known:
         """Ends of all items, from the words of this round."""
-        watched = dict(self._asks)
-        nothing = frozenset[Item]()
         unseen: Exact = sum(word.rest for word in self._words.values())
         lower: dict[Item, Exact] = {}
         upper: dict[Item, Exact] = {}
         for word in self._words.values():
-            told = watched.get(word.asked, nothing) if word.asked is not None else nothing
             for item, count in word.counts.items():
                 lower[item] = lower.get(item, 0) + count
                 upper[item] = upper.get(item, unseen) + count - word.rest
-            for item in told:
+            for item in word.told:
                 if item not in word.counts:  # the site has none
                     lower[item] = lower.get(item, 0)
                     upper[item] = upper.get(item, unseen) - word.rest
@@ -408,12 +477,12 @@ class TopKHub:
 
 
 def _limited(
-    first: Iterable[Item], more: Iterable[Item], upper: Mapping[Item, Exact]
+    first: Iterable[Item], more: Iterable[Item], upper: Mapping[Item, Exact], most: int
 ) -> tuple[Item, ...]:
     """The first, and of more those of the largest upper ends, as many as may be watched."""
     kept = dict.fromkeys(first)
     kept.update(dict.fromkeys(sorted(more, key=lambda item: (-upper[item], order(item)))))
-    return tuple(kept)[:MAX_WATCHED]
+    return tuple(kept)[:most]
 
 
 def _share(of: Exact, sites: int) -> float:

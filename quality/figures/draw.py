@@ -63,6 +63,7 @@ class Page:
         height: of the page, inches; it is 12 wide.
         left: margin, a share of the width.
         bottom: margin, inches.
+        gap: between panels with y axes of their own, a share of their width.
     """
 
     def __init__(
@@ -76,10 +77,11 @@ class Page:
         height: float = 5.4,
         left: float = 0.075,
         bottom: float = 0.75,
+        gap: float = 0.24,
     ) -> None:
         self._path, self._title, self._subtitle = path, title, subtitle
         self._panels, self._share_y, self._height = panels, share_y, height
-        self._left, self._bottom = left, bottom
+        self._left, self._bottom, self._gap = left, bottom, gap
 
     def __enter__(self) -> tuple[Figure, Sequence[Axes]]:
         self._style = mpl.rc_context(_STYLE)
@@ -97,7 +99,7 @@ class Page:
                 "right": 0.985,
                 "bottom": self._bottom / self._height,
                 "top": top,
-                "wspace": 0.08 if self._share_y else 0.24,
+                "wspace": 0.08 if self._share_y else self._gap,
             },
         )
         return self._figure, list(axes[0])

@@ -67,12 +67,25 @@ def one_server() -> Callable[..., AbstractContextManager[tuple[Any, httpx2.Clien
     return _server
 
 
-@contextmanager
-def _server(data: Path, *options: str) -> Iterator[tuple[Any, httpx2.Client]]:
-    """On a free port; killed without warning at the end."""
+@pytest.fixture
+def free_port() -> int:
+    """A port on which nobody listens."""
+    return _free_port()
+
+
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@contextmanager
+def _server(
+    data: Path, *options: str, port: int | None = None
+) -> Iterator[tuple[Any, httpx2.Client]]:
+    """On a free port, or this one; killed without warning at the end."""
+    port = _free_port() if port is None else port
     log = data.with_suffix(".log")
     with log.open("ab") as sink:
         process = subprocess.Popen(

@@ -51,6 +51,12 @@ RULES = {
     "DELETE /v1/streams/{name}/monitors/{monitor}": "admin",
     "GET /v1/streams/{name}/monitors/{monitor}": "read",
     "PUT /v1/streams/{name}/monitors/{monitor}": "admin",
+    "GET /v1/streams/{name}/topk": "read",
+    "DELETE /v1/streams/{name}/topk/{topk}": "admin",
+    "GET /v1/streams/{name}/topk/{topk}": "read",
+    "PUT /v1/streams/{name}/topk/{topk}": "admin",
+    "GET /v1/streams/{name}/topk/{topk}/ask": "read",
+    "POST /v1/streams/{name}/topk/{topk}/posts": "write",
     "POST /v1/streams/{name}/observations": "write",
     "GET /v1/streams/{name}/prometheus": "read",
     "GET /v1/streams/{name}/query": "read",
@@ -65,9 +71,12 @@ RULES = {
     "POST /v1/streams/{name}/sources/{source:path}/reinstate": "admin",
     "POST /v1/streams/{name}/sources/{source:path}/revoke": "admin",
 }
-#: A request of parameters that are nothing out of the ordinary is not looked at by FastAPI.
-PLAIN = "POST /v1/streams/{name}/sketches?source=s"
-GUARDED = sorted([PLAIN, *(route for route, rule in RULES.items() if rule != "open")])
+#: Posts with parameters that are nothing out of the ordinary are not looked at by FastAPI.
+PLAIN = [
+    "POST /v1/streams/{name}/observations?source=s",
+    "POST /v1/streams/{name}/sketches?source=s",
+]
+GUARDED = sorted([*PLAIN, *(route for route, rule in RULES.items() if rule != "open")])
 OWN, OWN_UNKNOWN, FOREIGN, UNKNOWN = "own-1", "own-2", "other-1", "other-2"
 
 
@@ -131,6 +140,7 @@ def request(client: TestClient, route: str, stream: str, headers: dict[str, str]
         path = path.replace("{prefix}", "zzzzzzzz")
     path = path.replace("{name}", stream).replace("{source}", "s").replace("{monitor}", "m")
     path = path.replace("{question}", "q")
+    path = path.replace("{topk}", "t")
     if path.endswith("/events"):
         path += "?source="  # refused, once it is let in: the answer does not end
     body = {"streams": [stream], "queries": []} if path == "/v1/query" else {}
@@ -188,6 +198,20 @@ def test_the_matrix(client: TestClient, tokens: dict[str, str], route: str, role
     foreign, unknown = seen[FOREIGN], seen[UNKNOWN]
     if named(route):
         assert foreign.text.replace(FOREIGN, "") == unknown.text.replace(UNKNOWN, "")
+
+
+@pytest.mark.parametrize("route", PLAIN)
+def test_both_roads_let_in_the_same(client: TestClient, tokens: dict[str, str], route: str) -> None:
+    by_fastapi = route.replace("source=s", "source=%73")
+    for headers in ({}, {"Authorization": "Basic eDp5"}, *map(bearer, tokens.values())):
+        for stream in (OWN, OWN_UNKNOWN, FOREIGN, UNKNOWN):
+            plain, careful = (
+                request(client, road, stream, headers) for road in (route, by_fastapi)
+            )
+            assert (plain.status_code, plain.text) == (careful.status_code, careful.text)
+            for answer in (plain, careful):
+                del answer.headers["X-Request-Id"]
+            assert plain.headers.multi_items() == careful.headers.multi_items()
 
 
 def _expect(answer: Response, admitted: bool) -> None:

@@ -140,6 +140,15 @@ def test_the_settings_of_the_service_are_written_out() -> None:
         assert tomllib.load(file).keys() <= Settings.model_fields.keys()
 
 
+@pytest.mark.parametrize("name", ["site", "relay"])
+def test_relays_of_the_example_have_all_but_name_and_key(name: str) -> None:
+    config = str(DEPLOY / "relay" / f"{name}.toml")
+    environment = {"DECAYSKETCH_UPSTREAM_SOURCE": "north", "DECAYSKETCH_UPSTREAM_KEY": "ds_a_b"}
+    settings = Settings.from_environment(environment, config=config)
+    assert settings.requires_keys
+    assert settings.upstream.startswith("https://")
+
+
 def metrics_named_in(text: str) -> set[str]:
     return set(re.findall(r"\bdecaysketch_[a-z_]+", text))
 

@@ -108,6 +108,14 @@ def test_a_file_that_is_refused(file: Path, text: str | None, message: str) -> N
             {"max_clock_skew_s": "nan"},
             "max_clock_skew_s is 'nan'; expected a number from 0 to 1e+09 or off",
         ),
+        ({}, {"upstream": "hub"}, "upstream is none of https://HOST/... and http://HOST/..."),
+        ({}, {"upstream": "http://u:secret@hub"}, "upstream has a user, a fragment or a backsl"),
+        ({}, {"upstream": "http://hub"}, "upstream_source is ''; expected 1 to 100 printable"),
+        (
+            {"DECAYSKETCH_UPSTREAM_KEY": "a b"},
+            {"upstream": "http://hub", "upstream_source": "site"},
+            "DECAYSKETCH_UPSTREAM_KEY has a character that no key has",
+        ),
         ({}, {"log_level": "loud"}, "log_level is 'loud'; expected one of debug, info, "),
     ],
 )

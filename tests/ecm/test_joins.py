@@ -70,6 +70,17 @@ def test_the_interval_is_of_answers_from_which_the_estimate_is_not_too_far() -> 
     assert (found.value, found.lower, found.upper) == pytest.approx((100.0, 100.0, 100.0))
 
 
+def test_the_interval_of_a_stream_with_another_like_it_is_that_of_its_self_join() -> None:
+    """What is read of both varies with the estimate: other variances would be those of streams that
+    have nothing in common."""
+    counts = flat_counts()
+    for seed in range(5):
+        grid = counted_grid(counts, 60, 2, seed)
+        alone, alike = (joins.self_join(grid), joins.inner(grid, counted_grid(counts, 60, 2, seed)))
+        for name in ("value", "lower", "upper", "stderr"):
+            assert getattr(alike, name) == pytest.approx(getattr(alone, name), rel=1e-12)
+
+
 def test_direct_cells_are_joined_exactly() -> None:
     grid = by_hand([[3, 0, 2, 1]], hashed=False)
     assert joins.self_join(grid).exact

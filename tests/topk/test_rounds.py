@@ -168,7 +168,7 @@ class TestRounds:
 class TestFaults:
     @pytest.mark.parametrize("seed", range(24))
     def test_no_certificate_lies(self, seed: int) -> None:
-        world = World(seed, loss=0.1 * (seed % 4), copies=0.2, silent=seed % 3)
+        world = World(seed, loss=0.1 * (seed % 4), copies=0.2, silent=seed % 3, kept=seed % 2 == 1)
         world.run(8)
         assert world.certain or seed % 4 == 3
 
@@ -232,6 +232,50 @@ class TestFaults:
         found = hub_of(2, 2).top()
         assert (found.as_of, found.rows, found.certain) == (None, (), False)
         assert found.without == ("000", "001")
+
+
+class TestWhatIsKept:
+    def test_what_a_site_was_told_is_what_stands_first_among_the_watched_ones(self) -> None:
+        hub, sites = hub_of(1, 2), sites_of(2)
+        counts = [{"a": 10, "x": 6, "r": 2}, {"d": 9, "x": 5, "r": 2}]
+        run_round(hub, sites, counts, 0)
+        ask = hub.begin(1)
+        for site, mine in zip(sites, counts, strict=True):
+            site.take(ask)
+            hub.take(site.post(mine, 1))
+        heard = [hub.heard(site.name) for site in sites]
+        assert [each and each.told for each in heard] == [len(ask.watched)] * 2
+        sound = TopKHub.resumed(1, hub.sites, hub.asked, [each for each in heard if each])
+        assert sound.top() == hub.top()
+        assert sound.top().certain
+        # Who was told nothing may have any of them.
+        untold = [each._replace(told=0) for each in heard if each]
+        assert not TopKHub.resumed(1, hub.sites, hub.asked, untold).top().certain
+
+    def test_words_of_others_and_of_other_rounds_are_left_out(self) -> None:
+        hub, sites = hub_of(1, 2), sites_of(2)
+        counts = [{"a": 2}, {"b": 1}]
+        run_round(hub, sites, counts, 0)
+        words = [each for site in sites if (each := hub.heard(site.name))]
+        alone = TopKHub.resumed(1, ["000"], hub.asked, words)
+        assert (alone.top().rows, alone.top().without) == ((("a", 2, 2),), ())
+        later = TopKHub.resumed(1, hub.sites, hub.begin(1), words)
+        assert later.top().without == hub.sites
+        assert later.heard("000") is None
+
+    @pytest.mark.parametrize("entries", [4, 9, 200])
+    def test_with_few_entries_a_list_is_certain_or_says_that_it_is_not(self, entries: int) -> None:
+        names = ["000", "001", "002"]
+        hub = TopKHub(2, names, entries=entries)
+        sites = [TopKSite(name, 1, entries=entries) for name in names]
+        tables = [{x: 20 + x * (i + 3) % 7 for x in range(40)} for i in range(3)]
+        certain = []
+        for as_of in range(3):
+            found, _ = run_round(hub, sites, tables, as_of)
+            check(found, tables, 2)
+            certain.append(found.certain)
+            assert len(hub.asked.watched) <= entries // 2
+        assert any(certain) == (entries == 200)
 
 
 class TestWhatIsRefused:

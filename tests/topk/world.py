@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from decaysketch.topk import Ask, Post, TopK, TopKHub, TopKSite
+from decaysketch.topk import Ask, Heard, Post, TopK, TopKHub, TopKSite
 from decaysketch.topk.ranking import Count, Item, top
 
 __all__ = ["World", "check", "run_round", "summed"]
@@ -54,12 +54,15 @@ class World:
         seed: of everything that is drawn.
         loss, copies: how often a message is lost, or delivered twice.
         silent: sites that are never heard.
+        kept: the hub is made anew for every step, from what it keeps.
     """
 
     def __init__(
-        self, seed: int, *, loss: float = 0.2, copies: float = 0.2, silent: int = 0
-    ) -> None:
+        self, seed: int, *, loss: float = 0.2, copies: float = 0.2, silent: int = 0,
+        kept: bool = False,
+    ) -> None:  # fmt: skip
         self.draw = Random(seed)
+        self.kept = kept
         self.loss, self.copies = loss, copies
         self.k, n = self.draw.randint(1, 4), self.draw.randint(1 + silent, 6)
         self.names = [f"site-{i}" for i in range(n)]
@@ -78,7 +81,18 @@ class World:
             self._open()
             for _ in range(40):
                 self._step()
+                if self.kept:
+                    self._keep()
                 self._check()
+
+    def _keep(self) -> None:
+        heard = [self.hub.heard(name) for name in self.names]
+        words = [Heard(Post.from_json(e.post.to_json()), e.told) for e in heard if e is not None]
+        before = self.hub.top()
+        self.hub = TopKHub.resumed(
+            self.k, self.names, Ask.from_json(self.hub.asked.to_json()), words
+        )
+        assert self.hub.top() == before
 
     def _open(self) -> None:
         self.as_of += 1

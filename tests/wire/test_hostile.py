@@ -465,6 +465,28 @@ def test_many_weights_of_one_id_at_one_time_are_the_stated_exception() -> None:
     assert not all(outcomes)
 
 
+def test_few_ids_with_many_weights_may_honestly_be_what_silences_a_stream() -> None:
+    """Three ids with 30 weights each, at one time: all stop at one level now and then, and what is
+    left is what a hostile blob claims, byte for byte. With the weight in the id nothing is refused.
+    """
+    weights, ids = np.tile(np.arange(1, 31) * 10_000, 3), np.repeat(np.arange(3), 30)
+    refusals = 0
+    for seed in range(100):
+        params = SketchParams(max_weight=300_000, id_bits=11, capacity=35, seed=seed)
+        state = state_of_columns(params, [None] * 90, weights, [380] * 90, ids)
+        if not canonical_or_refused(wire.encode(state)):
+            refusals += 1
+            silent = state_of(params, [])
+            marks = int(np.count_nonzero(state.watermarks != silent.watermarks))
+            made = reference.blob_of(silent).but(watermarks=[380] * marks)
+            assert len(state) > 0 or wire.encode(state) == made
+            assert len(state) < 10
+        own_ids = np.arange(90)
+        own = state_of_columns(params, [None] * 90, weights, [380] * 90, own_ids)
+        assert columns_of(decode_one(wire.encode(own))) == columns_of(own)
+    assert 2 < refusals < 25
+
+
 # --------------------------------------------------------------------- read at once, or with care
 
 

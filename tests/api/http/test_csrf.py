@@ -67,6 +67,9 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
     monitor = {"kind": "threshold", "question": "count", "above": 9.0, "decay": "none"}
     question = {"query": {"aggregate": "count", "decay": {"kind": "none"}}}
     report = {"inc": 1, "seq": 1, "held": {}}
+    topk = {"k": 1, "decay": "none"}
+    word = {"site": "x", "inc": 1, "seq": 1, "as_of": 0, "asked": None, "base": None,
+            "entries": [], "rest": 0}  # fmt: skip
     as_json = {"headers": JSON | headers}
     return [
         ("POST", REVOKE, as_json),
@@ -86,6 +89,9 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("DELETE", "/v1/streams/s/monitors/m", {"headers": headers}),
         ("PUT", "/v1/streams/s/questions/q", {"json": question, **as_json}),
         ("DELETE", "/v1/streams/s/questions/q", {"headers": headers}),
+        ("PUT", "/v1/streams/s/topk/t", {"json": topk, **as_json}),
+        ("POST", "/v1/streams/s/topk/t/posts?source=x", {"json": word, **as_json}),
+        ("DELETE", "/v1/streams/s/topk/t", {"headers": headers}),
         ("DELETE", "/v1/streams/s/sources/pump/intervals?first=0&next=9", {"headers": headers}),
         ("DELETE", "/v1/streams/s", {"headers": headers}),
     ]  # fmt: skip

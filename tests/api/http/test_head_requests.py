@@ -36,6 +36,9 @@ PATHS = {
     "/v1/streams/{name}/events": "/v1/streams/s/events",
     "/v1/streams/{name}/monitors": "/v1/streams/s/monitors",
     "/v1/streams/{name}/monitors/{monitor}": "/v1/streams/s/monitors/m",
+    "/v1/streams/{name}/topk": "/v1/streams/s/topk",
+    "/v1/streams/{name}/topk/{topk}": "/v1/streams/s/topk/t",
+    "/v1/streams/{name}/topk/{topk}/ask": "/v1/streams/s/topk/t/ask?source=a",
     "/v1/streams/{name}/sources": "/v1/streams/s/sources",
     "/v1/streams/{name}/live": f"/v1/streams/s/live?request={QUERY}",
     "/v1/streams/{name}/prometheus": "/v1/streams/s/prometheus",
@@ -49,6 +52,8 @@ OF_THE_MOMENT = [
     "/v1/service",
     "/v1/streams/{name}/monitors/{monitor}",
     "/v1/streams/{name}/sources",
+    "/v1/streams/{name}/topk/{topk}",
+    "/v1/streams/{name}/topk/{topk}/ask",
 ]
 
 

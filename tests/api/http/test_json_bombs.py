@@ -38,6 +38,8 @@ JSON_ROUTES = [
     ("PUT", "/v1/streams/s/monitors/m"),
     ("PUT", "/v1/streams/s/questions/q"),
     ("POST", "/v1/streams/s/reports?source=a"),
+    ("PUT", "/v1/streams/s/topk/t"),
+    ("POST", "/v1/streams/s/topk/t/posts?source=a"),
 ]
 MEDIA = ["application/json", "application/problem+json", "application/octet-stream",
          "application/x-ndjson"]  # fmt: skip

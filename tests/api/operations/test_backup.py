@@ -140,6 +140,8 @@ def test_one_restores_into_the_other(filled: Database, kind: str, tmp_path: Path
         "monitors": 0,
         "monitor_accounts": 0,
         "monitor_outbox": 0,
+        "topk_lists": 0,
+        "topk_words": 0,
     }
     assert restore(path, url_of(target)) == written
     before, after = with_storage(filled, content), with_storage(target, content)

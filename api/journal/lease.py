@@ -1,0 +1,54 @@
+"""Which of several processes over one database does what one of them is enough for.
+
+A row names who has the lease, and until when by his clock. Who has it renews it long before that;
+who dies leaves it until then. Clocks of machines differ, so for a moment two may believe that they
+have it: it is for work that does no harm when it is done twice.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from api.journal.storage import Writer
+
+__all__ = ["metadata", "prepare", "release", "take"]
+
+metadata = sa.MetaData()
+_table = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("name", sa.String(100), primary_key=True),
+    sa.Column("holder", sa.String(100), nullable=False),
+    sa.Column("until_us", sa.BigInteger, nullable=False),
+)
+_c = _table.c
+
+_AHEAD = 10
+"""A lease that lasts so many times longer than it may was taken by a clock that is wrong."""
+
+
+def prepare(connection: sa.Connection) -> None:
+    """Create the table, in a writing transaction that nobody else is in: databases of releases
+    before have none."""
+    metadata.create_all(connection)
+
+
+async def take(tx: Writer, name: str, holder: str, now_us: int, lasts_us: int) -> bool:
+    """Take a lease or renew it; False if somebody else has it."""
+    await tx.lock_head()
+    free = sa.or_(
+        _c.holder == holder, _c.until_us <= now_us, _c.until_us > now_us + _AHEAD * lasts_us
+    )
+    mine = {"holder": holder, "until_us": now_us + lasts_us}
+    if await tx.execute(_table.update().where(_c.name == name, free).values(**mine)):
+        return True
+    if await tx.select(sa.select(_c.name).where(_c.name == name)):
+        return False
+    await tx.execute(_table.insert().values(name=name, **mine))
+    return True
+
+
+async def release(tx: Writer, name: str, holder: str) -> None:
+    """Leave it to whoever wants it next."""
+    await tx.lock_head()
+    await tx.execute(_table.delete().where(_c.name == name, _c.holder == holder))

@@ -1,0 +1,257 @@
+"""Rows of top-k lists and of what their sites said, and the transactions that change them.
+
+What was asked last is a row, and so is the word of each site: any process takes a post, any one
+opens the next round, and a restart loses nothing. Who asks something else writes it by
+compare-and-set on the version of the list, so a number of an ask is never used for two.
+
+A word needs no such care. Each row is one that the site said, whole; should of two at the same
+moment the older one stay, the site is told so by the next answer and says it again. Words of
+another epoch or round than the present are nothing, and are written over.
+
+An *epoch* is the time of its beginning in microseconds since 1970: as of monitors, none is used
+twice, not after a list was defined anew or a backup was restored. And no round is as of a time that
+one of an earlier epoch was, so that counts under another decay are never taken for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from api.errors import TooManyListsError, UnknownStreamError
+from api.journal import tables
+from api.journal.monitor_tables import lists as _lists
+from api.journal.monitor_tables import words as _words
+from api.journal.storage import Reader, Writer
+from decaysketch.topk import Heard, Post
+
+__all__ = [
+    "ListRow",
+    "Said",
+    "define",
+    "find",
+    "heard",
+    "kept",
+    "put_word",
+    "remove",
+    "said",
+    "some",
+    "step",
+    "versions",
+    "word",
+]
+
+_l, _w = _lists.c, _words.c
+
+Number = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ListRow:
+    """A list, as it was defined, and where its rounds stand.
+
+    Attributes:
+        spec: ``TopKSpec.to_dict()``.
+        epoch: of its asks.
+        version: another one whenever what follows is written.
+        asked: ``Ask.to_dict()`` of the last; None: nothing in this epoch.
+        last_as_of: time of the last round, in whatever epoch; None: there was none.
+        opened_us: when that was opened.
+        found: ``TopK.to_dict()`` of the last list; None: there is none in this epoch.
+    """
+
+    id: int
+    stream_id: int
+    name: str
+    spec: Mapping[str, Any]
+    epoch: int
+    version: int
+    asked: Mapping[str, Any] | None
+    last_as_of: int | None
+    opened_us: int
+    found: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a site has at the hub, without its entries."""
+
+    epoch: int
+    as_of: int
+    serial: int  # of the ask that it follows
+    number: Number  # (inc, seq)
+
+
+def _row(found: Any) -> ListRow:
+    asked, last = found.asked, found.found
+    return ListRow(
+        found.id,
+        found.stream_id,
+        found.name,
+        json.loads(found.spec),
+        found.epoch,
+        found.version,
+        None if asked is None else json.loads(asked),
+        found.last_as_of,
+        found.opened_us,
+        None if last is None else json.loads(last),
+    )
+
+
+async def versions(rx: Reader) -> dict[int, int]:
+    """Of every list, by its id."""
+    return {row.id: row.version for row in await rx.select(sa.select(_l.id, _l.version))}
+
+
+async def some(rx: Reader, ids: Collection[int]) -> list[ListRow]:
+    """Lists of these ids."""
+    return [_row(each) for each in await rx.select(sa.select(_lists).where(_l.id.in_(ids)))]
+
+
+async def find(rx: Reader, stream_id: int, name: str) -> ListRow | None:
+    """One of them."""
+    mine = sa.and_(_l.stream_id == stream_id, _l.name == name)
+    found = await rx.select(sa.select(_lists).where(mine))
+    return _row(found[0]) if found else None
+
+
+async def said(rx: Reader, list_id: int) -> dict[str, Said]:
+    """What all sites of a list said last, in whatever round, by source."""
+    columns = (_w.source, _w.epoch, _w.as_of, _w.serial, _w.inc, _w.seq)
+    rows = await rx.select(sa.select(*columns).where(_w.list_id == list_id))
+    return {row.source: Said(row.epoch, row.as_of, row.serial, (row.inc, row.seq)) for row in rows}
+
+
+async def heard(rx: Reader, row: ListRow) -> list[tuple[str, int]]:
+    """What sites said in the present round: their posts as JSON, and what they were told."""
+    now = sa.and_(_w.list_id == row.id, _w.epoch == row.epoch, _w.as_of == row.last_as_of)
+    found = await rx.select(sa.select(_w.post, _w.told).where(now))
+    return [(each.post, each.told) for each in found]
+
+
+async def word(rx: Reader, row: ListRow, source: str) -> tuple[str, int] | None:
+    """The same of one site; None: nothing."""
+    its = sa.and_(_w.list_id == row.id, _w.source == source)
+    now = sa.and_(its, _w.epoch == row.epoch, _w.as_of == row.last_as_of)
+    found = await rx.select(sa.select(_w.post, _w.told).where(now))
+    return (found[0].post, found[0].told) if found else None
+
+
+async def put_word(
+    tx: Writer, row: ListRow, heard: Heard, serial: int, most: int | None
+) -> int | None:
+    """Write what a site said, over what it said before.
+
+    Args:
+        row: as it was when that was taken; where the list is in another epoch by now, or is no
+            more, nothing is written.
+        serial: of the ask that it follows.
+        most: so many sites may there be; None: any number.
+
+    Returns:
+        None, or how many sites there are, where this would be one too many; nothing was written.
+    """
+    await tx.lock_head()
+    same = sa.and_(_l.id == row.id, _l.epoch == row.epoch)
+    if not await tx.select(sa.select(_l.id).where(same)):
+        return None
+    post = heard.post
+    values = {
+        "epoch": row.epoch, "as_of": post.as_of, "inc": post.inc, "seq": post.seq,
+        "serial": serial, "told": heard.told, "post": post.to_json(),
+    }  # fmt: skip
+    its = sa.and_(_w.list_id == row.id, _w.source == post.site)
+    if await tx.execute(_words.update().where(its).values(**values)):
+        return None
+    if most is not None:
+        count = sa.select(sa.func.count()).select_from(_words).where(_w.list_id == row.id)
+        (there,) = (await tx.select(count))[0]
+        if there >= most:
+            return int(there)
+    await tx.execute(_words.insert().values(list_id=row.id, source=post.site, **values))
+    return None
+
+
+async def step(
+    tx: Writer, row: ListRow, *, asked: Mapping[str, Any] | None, opened_us: int, found: Any
+) -> bool:
+    """Ask something else, or say another list; False if somebody else has, since it was read."""
+    await tx.lock_head()
+    it = sa.and_(_l.id == row.id, _l.version == row.version)
+    as_of = row.last_as_of if asked is None else asked["as_of"]
+    values = {
+        "asked": None if asked is None else json.dumps(asked),
+        "last_as_of": as_of,
+        "opened_us": opened_us,
+        "found": None if found is None else json.dumps(found),
+        "version": row.version + 1,
+    }
+    return bool(await tx.execute(_lists.update().where(it).values(**values)))
+
+
+async def define(
+    tx: Writer,
+    stream: tuple[int, str],
+    name: str,
+    spec: Mapping[str, Any],
+    *,
+    now_us: int,
+    of_stream: int,
+    in_all: int,
+) -> bool:
+    """Add a list, or redefine the one of this name; the same spec again changes nothing.
+
+    Args:
+        stream: its id and name.
+        spec: as JSON, checked.
+        of_stream, in_all: as many lists may there be.
+
+    Returns:
+        Whether it is new.
+
+    Raises:
+        TooManyListsError: there are as many.
+        UnknownStreamError: the stream was deleted since.
+    """
+    await tx.lock_head()
+    if not await tx.select(sa.select(tables.streams.c.id).where(tables.streams.c.id == stream[0])):
+        raise UnknownStreamError(stream[1])
+    text = json.dumps(spec, sort_keys=True)
+    mine = sa.and_(_l.stream_id == stream[0], _l.name == name)
+    found = await tx.select(sa.select(_l.id, _l.spec, _l.epoch, _l.version).where(mine))
+    if found and found[0].spec == text:
+        return False
+    said = {"spec": text, "asked": None, "opened_us": 0, "found": None}
+    if found:
+        (old,) = found
+        renewed = {"epoch": max(old.epoch + 1, now_us), "version": old.version + 1}
+        await tx.execute(_words.delete().where(_w.list_id == old.id))
+        await tx.execute(_lists.update().where(mine).values(**said, **renewed))
+        return False
+    count = sa.select(sa.func.count()).select_from(_lists)
+    for where, most, here in (
+        (f"stream {stream[1]!r} has", of_stream, count.where(_l.stream_id == stream[0])),
+        ("there are", in_all, count),
+    ):
+        (there,) = (await tx.select(here))[0]
+        if there >= most:
+            raise TooManyListsError(where, there, most)
+    begun = {"stream_id": stream[0], "name": name, "epoch": now_us, "version": 0}
+    await tx.execute(_lists.insert().values(**begun, last_as_of=None, **said))
+    return True
+
+
+async def remove(tx: Writer, stream_id: int, name: str) -> bool:
+    """Delete a list and what its sites said; False if there is none."""
+    await tx.lock_head()
+    mine = sa.and_(_l.stream_id == stream_id, _l.name == name)
+    return bool(await tx.execute(_lists.delete().where(mine)))
+
+
+def kept(post: str, told: int) -> Heard:
+    """What a row of a word holds. O(its entries)."""
+    return Heard(Post.from_json(post), told)

@@ -1,0 +1,419 @@
+"""The top-k lists of this process: posts of sites taken, and rounds opened and closed.
+
+The protocol is the library's (:mod:`decaysketch.topk`); its hub is made anew, from rows, for every
+step (:meth:`~decaysketch.topk.TopKHub.resumed`). Two things happen, both in any process:
+
+- a *post* is taken: into the word of its site alone, on a thread, and written. So it costs what the
+  site has said, whatever others have; and the answer is what is asked of the site now.
+- a *round* goes on: looked at several times a second. It is refined as soon as every site has
+  answered what is asked, or, when half of it is over, every site that was heard in it; what can be
+  said is said when there is nothing more to ask, or the round is over and the next one begins.
+
+Of several processes that find the same to do one writes it (:func:`list_rows.step`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from api.errors import Fault, ForeignSiteError, InvalidRequestError, UnknownListError
+from api.journal.model import StorageError
+from api.journal.storage import Storage, Writer
+from api.logs import Seldom
+from api.monitors import list_rows
+from api.monitors.list_rows import ListRow, Number, Said
+from api.monitors.mailboxes import Mailboxes
+from api.service.aggregator import Aggregator
+from api.service.clock import now_in
+from api.service.streams import Stream
+from api.settings import Settings
+from decaysketch.errors import DecaySketchError, ParameterError
+from decaysketch.topk import Ask, Heard, Post, TopKHub, TopKSpec
+
+__all__ = ["MOST_LISTED", "Listed", "Lists", "summary"]
+
+_log = logging.getLogger(__name__)
+
+MOST_LISTED: Final = 1000
+"""Sites that a list may name."""
+
+_LOOK_S = 0.2
+_SEEK_S = 1.0  # where there is no list
+_REST = 10  # after a step, so many times what it took: no site keeps a thread busy
+_SUMMARY_ROWS = 20  # of an event
+
+_Event = tuple[list[Any], bool, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list, as this process has seen it last.
+
+    Attributes:
+        asked: of a site that was not heard.
+        sites: all that take part.
+        said: what each said last, in whatever round.
+    """
+
+    row: ListRow
+    spec: TopKSpec
+    asked: Ask
+    sites: frozenset[str] = frozenset()
+    said: Mapping[str, Said] = field(default_factory=dict)
+
+    @property
+    def heard(self) -> dict[str, Said]:
+        """Of the sites, those that were heard in this round."""
+        now = self.row.epoch, self.asked.as_of
+        return {
+            site: word
+            for site in self.sites
+            if (word := self.said.get(site)) and (word.epoch, word.as_of) == now
+        }
+
+    def ask(self, site: str) -> Ask:
+        """What is asked of a site now."""
+        word = self.heard.get(site)
+        return replace(self.asked, have=None if word is None else word.number)
+
+
+class _Step(NamedTuple):
+    """What a round comes to."""
+
+    asked: Ask
+    found: dict[str, Any] | None  # None: nothing new is said
+
+
+class Lists:
+    """The top-k lists of all streams, as one process sees them.
+
+    Args:
+        aggregator: of the streams.
+        storage: the same database.
+        mailboxes: who follows events.
+        settings: limits.
+    """
+
+    def __init__(
+        self, aggregator: Aggregator, storage: Storage, mailboxes: Mailboxes, settings: Settings
+    ) -> None:
+        self._aggregator = aggregator
+        self._storage = storage
+        self._mailboxes = mailboxes
+        self._settings = settings
+        self._known: dict[tuple[int, str], Listed] = {}
+        self._done: dict[int, tuple[int, frozenset[tuple[str, Number]]]] = {}  # by id
+        self._not_before_s: dict[int, float] = {}
+        self._looked_s = -math.inf
+        self._looking = asyncio.Lock()
+        self._failing = Seldom(_log)
+
+    # ------------------------------------------------------------------------------- definitions
+
+    def read_spec(self, stream: Stream, form: object) -> TopKSpec:
+        """What a list of a stream may be of.
+
+        Raises:
+            ParameterError: a field that is unknown, missing or outside its domain.
+            InvalidRequestError: it names more than MOST_LISTED sites, or the server has no clock of
+                the stream's unit.
+        """
+        unit = stream.recipe.params.time_unit
+        spec = TopKSpec.from_dict(form, time_unit=unit)
+        if now_in(unit, 0) is None:
+            raise _refused("time_unit", "the server has no clock of it", unit)
+        if spec.sites is not None and len(spec.sites) > MOST_LISTED:
+            raise _refused("sites", "too many", len(spec.sites), MOST_LISTED)
+        return spec
+
+    async def define(self, stream: Stream, name: str, spec: TopKSpec) -> tuple[Listed, bool]:
+        """Define a list, or another one under its name; whether it is new. The same spec again
+        changes nothing.
+
+        Raises:
+            TooManyListsError: there are as many as may be.
+            UnknownStreamError: the stream was deleted since.
+            StorageError: it may or may not have happened.
+        """
+        now_us = self._aggregator.now_us()
+
+        async def define(tx: Writer) -> bool:
+            return await list_rows.define(
+                tx, (stream.id, stream.name), name, spec.to_dict(), now_us=now_us,
+                of_stream=self._settings.max_stream_lists, in_all=self._settings.max_lists,
+            )  # fmt: skip
+
+        new = await self._storage.write(define)
+        await self.look()
+        return self._listed(stream, name), new
+
+    async def remove(self, stream: Stream, name: str) -> None:
+        """Delete a list.
+
+        Raises:
+            UnknownListError: there is none.
+        """
+        if not await self._storage.write(lambda tx: list_rows.remove(tx, stream.id, name)):
+            raise UnknownListError(stream.name, name)
+        await self.look()
+
+    async def find(self, stream: Stream, name: str) -> Listed:
+        """What was seen last, even if another process has only just defined it.
+
+        Raises:
+            UnknownListError: there is none.
+            StorageError: this process knows of none, and cannot look.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if (stream.id, name) not in self._known and now_s - self._looked_s > _LOOK_S:
+            await self.look()
+        return self._listed(stream, name)
+
+    def of_stream(self, stream: Stream) -> list[Listed]:
+        """Those of a stream, in order of name."""
+        mine = [each for (number, _), each in self._known.items() if number == stream.id]
+        return sorted(mine, key=lambda each: each.row.name)
+
+    def _listed(self, stream: Stream, name: str) -> Listed:
+        try:
+            return self._known[stream.id, name]
+        except KeyError:
+            raise UnknownListError(stream.name, name) from None
+
+    # ------------------------------------------------------------------------------------- posts
+
+    async def ask(self, stream: Stream, name: str, source: str) -> Ask:
+        """What is asked of a site, as far as this process knows: of another's posts it hears in a
+        moment, and a site that posts again meanwhile does no harm.
+
+        Raises:
+            UnknownListError: there is no such list.
+        """
+        return (await self.find(stream, name)).ask(source)
+
+    async def take(self, stream: Stream, name: str, source: str, form: object) -> Ask:
+        """Hear a site; what is asked of it now. The same post again changes nothing.
+
+        Raises:
+            ParameterError: it is no post, of another site, of items that are none of the list, or
+                of too many.
+            UnknownListError: there is no such list.
+            RevokedSourceError: the source is refused.
+            ForeignSiteError: it is no site of the list, or one too many.
+            StorageError: it may or may not have been taken; to post again is right.
+        """
+        stream.admit(source)
+        compute = self._aggregator.compute
+        post = await compute(Post.from_dict, form)
+        if post.site != source:
+            raise ParameterError(f"site is {post.site!r}; the post is of source {source!r}")
+        async with self._storage.reading() as rx:
+            row = await list_rows.find(rx, stream.id, name)
+            if row is None:
+                raise UnknownListError(stream.name, name)
+            before = await list_rows.word(rx, row, source)
+        asking = _read(row)
+        spec = asking.spec
+        if spec.sites is not None and source not in spec.sites:
+            raise ForeignSiteError(name, source, len(spec.sites), None)
+        ask, heard = await compute(_take, asking, post, before)
+        if heard is None or post.asked is None:
+            return ask
+        serial = post.asked[1]
+        most = spec.most_sites if spec.sites is None else None
+        full = await self._storage.write(
+            lambda tx: list_rows.put_word(tx, row, heard, serial, most)
+        )
+        if full is not None:
+            raise ForeignSiteError(name, source, full, spec.most_sites)
+        known = self._known.get((stream.id, name))
+        if known is not None and known.row.id == row.id:
+            word = Said(row.epoch, heard.post.as_of, serial, (heard.post.inc, heard.post.seq))
+            self._known[stream.id, name] = replace(
+                known, said={**known.said, source: word}, sites=known.sites | {source}
+            )
+        return ask
+
+    # ------------------------------------------------------------------------------------ rounds
+
+    async def watch(self) -> None:
+        """Go on with the rounds that are due, once."""
+        await asyncio.sleep(_LOOK_S)
+        if not self._known and asyncio.get_running_loop().time() - self._looked_s < _SEEK_S:
+            return
+        try:
+            await self.look()
+        except StorageError as error:
+            self._failing.say(logging.ERROR, "top-k lists are not looked at: %s", error)
+        else:
+            self._failing.over()
+
+    async def look(self) -> None:
+        """Read all lists, and go on with rounds.
+
+        Raises:
+            StorageError: the database is out of reach.
+        """
+        async with self._looking:
+            self._looked_s = asyncio.get_running_loop().time()
+            known = {each.row.id: each for each in self._known.values()}
+            async with self._storage.reading() as rx:
+                versions = await list_rows.versions(rx)
+                news = [
+                    i for i, v in versions.items() if i not in known or known[i].row.version != v
+                ]
+                rows = await list_rows.some(rx, news) if news else []
+                said = {number: await list_rows.said(rx, number) for number in versions}
+            for row in rows:
+                try:
+                    known[row.id] = _read(row)
+                except DecaySketchError:
+                    known.pop(row.id, None)
+                    _log.exception("top-k list %r cannot be read", row.name)
+            found = {}
+            for number in versions.keys() & known.keys():
+                listed = known[number]
+                stream = self._aggregator.stream_by_id(listed.row.stream_id)
+                if stream is not None:  # else created or deleted at this moment, elsewhere
+                    found[stream.id, listed.row.name] = _with(listed, stream, said[number])
+            before, self._known = self._known, found
+            for key, listed in found.items():
+                self._tell(key, before.get(key), listed)
+            for key in before.keys() - found.keys():
+                self._mailboxes.to_people(key[0], "gone", f"topk/{key[1]}", {"topk": key[1]})
+            for of in (self._done, self._not_before_s):
+                for number in of.keys() - versions.keys():
+                    del of[number]
+            for key in found:
+                await self._go_on(key)
+
+    async def _go_on(self, key: tuple[int, str]) -> None:
+        """The next step of a round, if there is one to make now."""
+        listed = self._known[key]
+        row, spec = listed.row, listed.spec
+        stream = self._aggregator.stream_by_id(row.stream_id)
+        now_s = asyncio.get_running_loop().time()
+        if stream is None or now_s < self._not_before_s.get(row.id, -math.inf):
+            return
+        now_us = self._aggregator.now_us()
+        as_of = now_in(stream.recipe.params.time_unit, now_us * 1000)
+        assert as_of is not None
+        age_s = (now_us - row.opened_us) / 1e6
+        if not 0 <= age_s < spec.round_s and (row.last_as_of is None or as_of > row.last_as_of):
+            await self._step(listed, as_of, now_us)
+        elif row.asked is not None and self._is_answered(listed, waited=age_s >= spec.round_s / 2):
+            state = row.version, frozenset((s, w.number) for s, w in listed.heard.items())
+            if self._done.get(row.id) != state:
+                await self._step(listed, None, now_us)
+                self._done[row.id] = state
+
+    def _is_answered(self, listed: Listed, *, waited: bool) -> bool:
+        """Whether all have answered what is asked, or will be waited for no longer."""
+        heard, serial = listed.heard, listed.asked.serial
+        answered = bool(heard) and all(word.serial == serial for word in heard.values())
+        return answered and (waited or len(heard) == len(listed.sites))
+
+    async def _step(self, listed: Listed, as_of: int | None, now_us: int) -> None:
+        """Refine a round, or open the next one."""
+        row, began_s = listed.row, time.perf_counter()
+        async with self._storage.reading() as rx:
+            words = await list_rows.heard(rx, row)
+        compute = self._aggregator.compute_of(len(words) * listed.spec.entries)
+        step = await compute(_stepped, listed, words, as_of)
+        rest_s = _REST * (time.perf_counter() - began_s) if as_of is None else 0.0
+        self._not_before_s[row.id] = asyncio.get_running_loop().time() + rest_s
+        found = row.found if step.found is None else step.found
+        if step.asked == listed.asked and found == row.found:
+            return
+        opened_us = row.opened_us if as_of is None else now_us
+        await self._storage.write(
+            lambda tx: list_rows.step(
+                tx, row, asked=step.asked.to_dict(), opened_us=opened_us, found=found
+            )
+        )
+
+    def _tell(self, key: tuple[int, str], before: Listed | None, now: Listed) -> None:
+        """Those who follow, of a list that has changed."""
+        if now.row.found is None or (before is not None and before.row.found is now.row.found):
+            return
+        if before is None or _event(before.row) != _event(now.row):
+            self._mailboxes.to_people(key[0], "topk", key[1], summary(now))
+
+
+def summary(listed: Listed) -> dict[str, Any]:
+    """What is told of a list as an event."""
+    found = dict(listed.row.found or {"as_of": None, "rows": [], "certain": False, "without": []})
+    return {
+        "topk": listed.row.name,
+        "epoch": listed.row.epoch,
+        "as_of": found["as_of"],
+        "certain": found["certain"],
+        "without": len(found["without"]),
+        "rows": found["rows"][:_SUMMARY_ROWS],
+    }
+
+
+def _event(row: ListRow) -> _Event | None:
+    """That of a list which is worth an event when it changes: items in their order, its
+    certificate, sites that are missing. Counts change with every round."""
+    found = row.found
+    if found is None:
+        return None
+    return [each["item"] for each in found["rows"]], found["certain"], found["without"]
+
+
+def _read(row: ListRow) -> Listed:
+    """A list without its sites. Where nothing was asked in its epoch yet, a hub that begins asks
+    what it does."""
+    spec = TopKSpec.from_dict(row.spec)
+    if row.asked is not None:
+        return Listed(row, spec, Ask.from_dict(row.asked))
+    hub = TopKHub(spec.k, [row.name], epoch=row.epoch, entries=spec.entries)
+    return Listed(row, spec, hub.asked)
+
+
+def _with(listed: Listed, stream: Stream, said: Mapping[str, Said]) -> Listed:
+    names = said.keys() if listed.spec.sites is None else listed.spec.sites
+    return replace(listed, sites=frozenset(names) - frozenset(stream.revoked), said=said)
+
+
+def _hub(listed: Listed, sites: Collection[str], words: Collection[tuple[str, int]]) -> TopKHub:
+    spec, heard = listed.spec, (list_rows.kept(*word) for word in words)
+    return TopKHub.resumed(spec.k, sites, listed.asked, heard, entries=spec.entries)
+
+
+def _take(listed: Listed, post: Post, before: tuple[str, int] | None) -> tuple[Ask, Heard | None]:
+    """The answer to a post, and what is to be kept of its site; None: nothing new. On a thread.
+
+    A post that follows an ask of another epoch counts by another definition, or by what was asked
+    before a backup was restored: it is not taken.
+    """
+    hub = _hub(listed, [post.site], [] if before is None else [before])
+    had = hub.ask(post.site)
+    if post.asked is None or post.asked[0] != listed.row.epoch:
+        return had, None
+    listed.spec.check(item for item, _ in post.entries)
+    ask = hub.take(post)
+    return ask, hub.heard(post.site) if ask.have != had.have else None
+
+
+def _stepped(listed: Listed, words: Collection[tuple[str, int]], as_of: int | None) -> _Step:
+    """A round refined, or, as of a time, the next one. On a thread."""
+    sites = listed.sites or {listed.row.name}  # what nobody has posted to yet asks all the same
+    hub = _hub(listed, sites, words)
+    if as_of is not None:
+        found = hub.top().to_dict() if words else None
+        return _Step(hub.begin(as_of), found)
+    again = hub.refine()
+    return _Step(hub.asked, hub.top().to_dict() if again is None else None)
+
+
+def _refused(field: str, reason: str, value: Any, expected: Any = None) -> InvalidRequestError:
+    fault = Fault(field=field, reason=reason, value=value, expected=expected)
+    return InvalidRequestError(f"{field}: {reason}", [fault])

@@ -1,0 +1,35 @@
+"""Passing on to another aggregator what this one has taken.
+
+- ``upstream``: requests to the other one
+- ``relay``: what is sent, and when
+
+What an answer means is the client's business (:mod:`decaysketch.client.delivery`), how sketches
+merge the library's.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from api.journal.storage import Storage
+from api.relay.relay import Relay
+from api.relay.upstream import Upstream
+from api.service.aggregator import Aggregator
+from api.service.background import Background
+from api.settings import Settings
+
+__all__ = ["Relay", "Upstream", "start"]
+
+
+async def start(
+    aggregator: Aggregator, storage: Storage, settings: Settings, stack: AsyncExitStack
+) -> Relay:
+    """Begin to pass on; ``stack`` ends it, once more with what was taken last."""
+    upstream = Upstream(settings)
+    stack.push_async_callback(upstream.close)
+    relay = Relay(aggregator, storage, upstream, settings)
+    background = Background(aggregator.observer)
+    stack.push_async_callback(relay.finish)
+    stack.push_async_callback(background.close)
+    background.run("relay", relay.watch)
+    return relay

@@ -1,0 +1,511 @@
+"""A relay: what this aggregator has taken, merged, posted to another one as that of one source.
+
+Of each stream the upstream holds, under the name of this relay, the join of what was passed on. A
+*delta* is the join of what was taken since; it is posted after ``upstream_flush_s`` at the latest,
+so copies that came by several gateways meanwhile cross once. A sketch may be sent any number of
+times, so nothing here has to happen exactly once:
+
+- *What is durable* is the journal, which holds all that was acknowledged, and the upstream's own
+  database, which says what arrived: the digest of what it holds of this relay. States are
+  canonical, so it has everything exactly if that digest is the one of the stream here. No cursor
+  is kept that a restored backup, a compaction or a stream that is made anew could make wrong.
+- *After a start*, and whenever it is not known what the upstream lacks, its digest is asked. If it
+  is another one, the *whole* stream is sent, a sketch of bounded size, and deltas from there on.
+  The same is done every ``upstream_check_s``, which finds an upstream that went back.
+- *What waits* for an upstream that is away is one sketch of each stream, however long that lasts.
+  Where all of them have more than ``upstream_queue_rows``, the largest is let go of: its stream is
+  sent as a whole later. Posts from below are taken as before.
+- *What changes nothing* is not passed on: a stream whose digest is the one that was passed on has
+  nothing new, whatever came. So a relay whose upstream is by some way itself comes to rest.
+
+The join is of all sources: apart from each other, copies would cross as often as they came. What
+was joined cannot be taken out again, so a source that is revoked here stays upstream, in what this
+relay has posted; see ``_tell_more``.
+
+Of several processes over one database one passes on, who has a lease. Should two believe that they
+have it, all is sent twice, and counted once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from api.journal import lease
+from api.journal.model import StorageError
+from api.journal.storage import Storage
+from api.logs import Seldom
+from api.relay.upstream import Upstream
+from api.service.aggregator import Aggregator
+from api.service.budget import BUFFER_ROWS
+from api.service.merging import MergeBuffer
+from api.service.observer import RELAY_STATES
+from api.service.streams import Stream, differences
+from api.settings import Settings
+from decaysketch.client.delivery import (
+    HELD_S,
+    Backoff,
+    Held,
+    Later,
+    Outcome,
+    Paused,
+    Refused,
+    Taken,
+)
+
+__all__ = ["Relay"]
+
+_log = logging.getLogger(__name__)
+
+_LEASE = "relay"
+_LEASE_S = 6.0
+_TICK_S = 0.5
+_AT_ONCE = 4  # streams
+_PAUSE_S = 60.0  # until what was refused is tried again, or asked for again
+_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.5, 60.0
+_LONGEST_REASON = 1000  # characters
+_LAST_S = 5.0  # for what was taken last, when told to stop
+
+
+@dataclass(eq=False, slots=True)
+class _Line:
+    """What is known of one stream upstream.
+
+    Attributes:
+        stream: it, here.
+        incarnation: of the stream there; None: not looked at yet.
+        passed_on: digest of the stream here when the upstream was last known to have all of it.
+        generation: of the stream here, then.
+        perhaps: digest that the upstream would have if a post arrived whose answer did not.
+        held: digest of what the upstream was last seen to hold of this relay; None: nothing, or
+            it was posted to since.
+        exact: whether nothing was taken between the digest and the delta that was posted with it,
+            so that the upstream holds exactly that.
+        token: of the last post.
+        since_s: since when the upstream lacks something.
+        check_s: when it is to be asked again.
+        not_before_s: nothing is sent before.
+        problem: why nothing is.
+        more: whether it was found to hold what is not here.
+    """
+
+    stream: Stream
+    incarnation: str | None = None
+    passed_on: str | None = None
+    generation: int = -1
+    exact: bool = False
+    perhaps: str | None = None
+    held: str | None = None
+    token: str = ""
+    since_s: float | None = None
+    check_s: float = 0.0
+    not_before_s: float = 0.0
+    problem: str | None = None
+    more: bool = False
+
+    @property
+    def state(self) -> str:
+        """One of ``RELAY_STATES``."""
+        if self.problem is not None:
+            return "paused"
+        if self.since_s is not None:
+            return "waiting"
+        return "more" if self.more else "passed_on"
+
+
+class _FailedError(Exception):
+    """A request did not end well."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+class Relay:
+    """Passes on what an aggregator takes.
+
+    Args:
+        aggregator: whose streams they are.
+        storage: its database, for the lease.
+        upstream: where to.
+        settings: which streams, how often, how much may wait.
+    """
+
+    def __init__(
+        self, aggregator: Aggregator, storage: Storage, upstream: Upstream, settings: Settings
+    ) -> None:
+        self._aggregator, self._storage, self._upstream = aggregator, storage, upstream
+        self._wanted = settings.upstream_streams.split()
+        self._flush_s, self._check_s = settings.upstream_flush_s, settings.upstream_check_s
+        self._most_rows = settings.upstream_queue_rows
+        self._lines: dict[int, _Line] = {}
+        self._me = secrets.token_hex(8)
+        self._renew_s = self._mine_until_s = float("-inf")
+        self._backoff = Backoff(_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, random.Random())
+        self._not_before_s = float("-inf")  # of all: the upstream does not answer
+        self._is_away = False
+        self._away, self._no_lease = Seldom(_log), Seldom(_log)
+
+    # ------------------------------------------------------------------------------------- rounds
+
+    async def watch(self) -> None:
+        """Pass on what is due, once."""
+        await asyncio.sleep(min(_TICK_S, max(self._flush_s, 0.02)))
+        if await self._has_lease():
+            await self.pass_on()
+        else:
+            self._rest()
+        self._tell()
+
+    async def finish(self) -> None:
+        """Pass on what was taken last, as far as that takes a moment, and leave the lease."""
+        if _now() >= self._mine_until_s:
+            return
+        try:
+            async with asyncio.timeout(_LAST_S):
+                await self.pass_on(at_once=True)
+        except TimeoutError:
+            _log.warning("the upstream has not all that was taken; the next start sends it")
+        try:
+            await self._storage.write(lambda tx: lease.release(tx, _LEASE, self._me))
+        except StorageError as error:
+            _log.warning("the lease of the relay ends by itself: %s", error)
+
+    async def pass_on(self, *, at_once: bool = False) -> None:
+        """Pass on what is due of every stream, or ``at_once`` all that the upstream lacks."""
+        self._see_streams()
+        await self._bound()
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def in_turn(line: _Line) -> None:
+            async with turns:
+                if _now() >= self._not_before_s:
+                    await self._try(line)
+
+        async with asyncio.TaskGroup() as tasks:
+            for line in list(self._lines.values()):
+                if self._is_due(line, at_once):
+                    tasks.create_task(in_turn(line))
+
+    def _see_streams(self) -> None:
+        """Have a line of every stream that is to be passed on, also of those that are new."""
+        self._lines = {
+            stream.id: self._lines.get(stream.id) or _Line(stream)
+            for stream in self._aggregator.streams()
+            if any(fnmatchcase(stream.name, each) for each in self._wanted)
+        }
+
+    def _is_due(self, line: _Line, at_once: bool) -> bool:
+        now_s = _now()
+        if line.generation != line.stream.generation and line.since_s is None:
+            line.since_s = now_s
+        if now_s < max(line.not_before_s, self._not_before_s):
+            return False
+        if line.since_s is not None and (at_once or now_s - line.since_s >= self._flush_s):
+            return True
+        return not at_once and now_s >= line.check_s
+
+    async def _bound(self) -> None:
+        """Merge what waits where it is much, and let go of the largest where it is too much."""
+        waiting = self._waiting()
+        for buffer in waiting.values():
+            if buffer.is_large or (buffer.waiting and _rows(waiting) > self._most_rows):
+                await self._aggregator.compute_of(buffer.work_rows)(buffer.fold)
+        for line in sorted(waiting, key=lambda each: -waiting[each].counted_rows):
+            if _rows(waiting) <= self._most_rows:
+                break
+            line.stream.gather(None)
+            del waiting[line]
+            self._aggregator.observer.relay_let_go(line.stream.name)
+
+    def _waiting(self) -> dict[_Line, MergeBuffer]:
+        """What is gathered of each stream."""
+        return {
+            line: buffer
+            for line in self._lines.values()
+            if (buffer := line.stream.gathered) is not None
+        }
+
+    def _rest(self) -> None:
+        """Another process passes on."""
+        for line in self._lines.values():
+            line.stream.gather(None)
+        self._lines.clear()
+
+    # ----------------------------------------------------------------------------------- a stream
+
+    async def _try(self, line: _Line) -> None:
+        try:
+            await self._pass_on(line)
+        except _FailedError as failed:
+            self._fail(line, failed.outcome)
+        except Exception as fault:  # of this stream; the others go on
+            _log.exception("stream %r is not passed on", line.stream.name)
+            self._aggregator.observer.failed("relay")
+            line.problem = f"{type(fault).__name__}: {fault}"
+            line.not_before_s = _now() + _PAUSE_S
+        else:
+            self._backoff.reset()
+            if self._is_away or line.problem is not None:
+                _log.info("stream %r is passed on again", line.stream.name)
+            line.problem, self._is_away = None, False
+            self._away.over()
+
+    async def _pass_on(self, line: _Line) -> None:
+        if line.incarnation is None or _now() >= line.check_s:
+            await self._look(line)
+            await self._check(line)
+        gathered = line.stream.gathered
+        if gathered is not None:
+            await self._aggregator.compute_of(gathered.work_rows)(gathered.fold)
+        if (
+            line.passed_on is None
+            or gathered is None
+            or gathered.counted_rows > line.stream.joined_rows
+        ):
+            await self._send_whole(line)
+        else:
+            await self._send_new(line)
+
+    async def _look(self, line: _Line) -> None:
+        """See that the stream there is built with the same."""
+        stream = line.stream
+        if stream.row.id_key is not None:
+            raise _FailedError(
+                Paused(
+                    f"the ids of stream {stream.name!r} are keyed by a secret that this server "
+                    "drew, and no other one takes sketches of them"
+                )
+            )
+        outcome = await self._upstream.look(stream.name)
+        if isinstance(outcome, Paused) and outcome.reason.startswith("404:"):
+            outcome = Paused(
+                f"the upstream has no stream {stream.name!r} ({outcome.reason}); create it there: "
+                f"PUT /v1/streams/{stream.name} {json.dumps(_form(stream))}"
+            )
+        if not isinstance(outcome, Taken):
+            raise _FailedError(outcome)
+        if different := _differences(stream, outcome.fields):
+            listed = "; ".join(
+                f"{name} is {mine!r} here, {other!r} there"
+                for name, (mine, other) in different.items()
+            )
+            raise _FailedError(Paused(f"stream {stream.name!r} is another one upstream: {listed}"))
+        incarnation = str(outcome.fields.get("incarnation"))
+        if line.incarnation != incarnation:
+            line.token = ""  # of the one before
+        line.incarnation = incarnation
+
+    async def _check(self, line: _Line) -> None:
+        """See what the upstream holds of this relay; unless that is what was passed on, it is not
+        known what it lacks."""
+        held, known = await self._held(line), False
+        if line.passed_on is not None:
+            if held is not None and held == line.perhaps:
+                line.passed_on, line.exact = held, True
+            known = line.exact and held == line.passed_on
+            if line.more and held is not None:  # as it was found after all had been sent
+                known = known or held == line.held
+        if not known:
+            line.passed_on = None
+        line.held = held
+        line.check_s = _now() + self._next_check_s(line)
+
+    def _next_check_s(self, line: _Line) -> float:
+        return min(self._check_s, _PAUSE_S) if line.more else self._check_s
+
+    async def _held(self, line: _Line) -> str | None:
+        held = await self._upstream.held(line.stream.name, line.token)
+        if isinstance(held, Later | Paused):
+            raise _FailedError(held)
+        return held
+
+    async def _send_whole(self, line: _Line) -> None:
+        """Send all that the stream holds, unless the upstream has exactly that."""
+        stream, observer = line.stream, self._aggregator.observer
+        compute = self._aggregator.compute_of(stream.joined_rows)
+        # Before it is read: what is taken meanwhile is in both.
+        stream.gather(MergeBuffer(stream.recipe))
+        generation = stream.generation
+        done = False
+        try:
+            digest, _ = await compute(stream.summary)
+            there = line.held if stream.source_count else digest  # there is nothing to be sent
+            if digest != there or stream.generation != generation:
+                blob, digest = await compute(_whole, stream)
+                await self._post(line, blob)
+                observer.relayed(stream.name, len(blob), whole=True)
+                line.held = await self._held(line)
+            done = True
+        finally:
+            if not done:
+                stream.gather(None)
+        more = line.held != digest and (bool(stream.source_count) or line.held is not None)
+        if more and not line.more:
+            self._tell_more(line)
+        line.more = more
+        line.check_s = _now() + self._next_check_s(line)
+        self._has(line, digest, generation, exact=True)
+
+    async def _send_new(self, line: _Line) -> None:
+        """Send what was taken since, unless it changes nothing."""
+        stream, observer = line.stream, self._aggregator.observer
+        generation = stream.generation
+        # Before the delta is cut, which therefore has all of it that is new.
+        digest, rows = await self._aggregator.compute_of(stream.joined_rows)(stream.summary)
+        exact = stream.generation == generation
+        if digest == line.passed_on and not exact:
+            return  # look again, once it is quiet for a moment
+        delta = stream.gather(MergeBuffer(stream.recipe))
+        if delta is None:  # a source was dropped meanwhile
+            stream.gather(None)
+            return
+        done = digest == line.passed_on
+        try:
+            if not done:
+                blob = await self._aggregator.compute_of(rows)(delta.to_bytes)
+                line.perhaps = digest if exact else None
+                await self._post(line, blob)
+                observer.relayed(stream.name, len(blob), whole=False)
+                line.held = None
+            done = True
+        finally:
+            if not done:
+                newer = stream.gather(delta)
+                if newer is None:  # a source was dropped, of which some of it may be
+                    stream.gather(None)
+                else:
+                    delta.add(newer)
+                    await self._aggregator.compute_of(rows)(delta.fold)
+        self._has(line, digest, generation, exact=exact)
+
+    async def _post(self, line: _Line, blob: bytes) -> None:
+        outcome = await self._upstream.post(line.stream.name, blob)
+        if not isinstance(outcome, Taken):
+            raise _FailedError(outcome)
+        line.token = str(outcome.fields.get("token"))
+        if not line.token.startswith(f"{line.stream.name}:{line.incarnation}:"):
+            raise _FailedError(Later("the stream upstream was made anew; it is looked at again"))
+
+    def _has(self, line: _Line, digest: str, generation: int, *, exact: bool) -> None:
+        """The upstream has all that the stream held at this digest."""
+        line.passed_on, line.generation, line.exact = digest, generation, exact
+        line.perhaps = None
+        line.since_s = None if line.stream.generation == generation else _now()
+
+    # ------------------------------------------------------------------------------- what is told
+
+    def _fail(self, line: _Line, outcome: Outcome) -> None:
+        observer, now_s = self._aggregator.observer, _now()
+        match outcome:
+            case Later(reason, after_s):
+                line.incarnation = None  # it may have gone back, or be another one
+                self._not_before_s = now_s + max(self._backoff.next_s(), after_s)
+                self._is_away = True
+                self._away.say(
+                    logging.WARNING,
+                    "the upstream does not answer, what is taken waits: %s",
+                    _in_a_line(reason),
+                )
+                observer.relay_failed("unanswered")
+                return
+            case Held(reason, after_s=after_s):
+                line.not_before_s = now_s + (after_s or HELD_S)
+                observer.relay_failed("held")
+            case Refused():
+                reason = outcome.reason
+                line.not_before_s = now_s + _PAUSE_S
+                observer.relay_failed("refused")
+            case Paused(reason):
+                line.incarnation = None
+                line.not_before_s = now_s + _PAUSE_S
+                observer.relay_failed("paused")
+            case Taken():
+                raise AssertionError("an answer of success is no failure")
+        reason = _in_a_line(reason)
+        if line.problem != reason:
+            _log.error("stream %r is not passed on: %s", line.stream.name, reason)
+        line.problem = reason
+
+    def _tell_more(self, line: _Line) -> None:
+        """A source was revoked here, after what it had posted was passed on; or this database was
+        restored from before; or somebody else posts there under this name. To drop what is there
+        would be wrong in two of three, so people decide."""
+        name = self._upstream.source
+        _log.warning(
+            "stream %r: the upstream holds under %r what is not here. If that is of a source that "
+            "was revoked here, revoke %r there and reinstate it: it is then posted again without",
+            line.stream.name, name, name,
+        )  # fmt: skip
+
+    def _tell(self) -> None:
+        lines = self._lines.values()
+        states = {state: sum(line.state == state for line in lines) for state in RELAY_STATES}
+        oldest_s = min((line.since_s for line in lines if line.since_s is not None), default=_now())
+        self._aggregator.observer.relay_stands(states, _now() - oldest_s, _rows(self._waiting()))
+
+    async def _has_lease(self) -> bool:
+        """Whether this process is the one that passes on."""
+        now_s = _now()
+        if now_s >= self._renew_s:
+            self._renew_s = now_s + _LEASE_S / 3
+            now_us = self._aggregator.now_us()
+            try:
+                mine = await self._storage.write(
+                    lambda tx: lease.take(tx, _LEASE, self._me, now_us, int(_LEASE_S * 1e6))
+                )
+            except StorageError as error:
+                self._no_lease.say(logging.ERROR, "the lease of the relay is not had: %s", error)
+            else:
+                self._no_lease.over()
+                self._mine_until_s = now_s + _LEASE_S if mine else float("-inf")
+        return _now() < self._mine_until_s
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _rows(waiting: Mapping[_Line, MergeBuffer]) -> int:
+    """As they are counted, without what a buffer takes that has none."""
+    return sum(buffer.counted_rows - BUFFER_ROWS for buffer in waiting.values())
+
+
+def _in_a_line(text: str) -> str:
+    """What another server says, as it may stand in a log."""
+    return " ".join(text.split())[:_LONGEST_REASON]
+
+
+def _whole(stream: Stream) -> tuple[bytes, str]:
+    """All of a stream on the wire, and the digest of just that."""
+    blob = stream.to_bytes()
+    return blob, stream.decode(blob).digest
+
+
+def _form(stream: Stream) -> dict[str, Any]:
+    """How a stream is created that is the same."""
+    return {**stream.recipe.to_dict(), "max_clock_skew_s": stream.row.max_clock_skew_s}
+
+
+def _differences(stream: Stream, there: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
+    """What keeps a stream from being the same upstream, each field with both values.
+
+    Times may lie further ahead there than here, and not less far: what is acknowledged here would
+    be refused.
+    """
+    ours = dict(stream.recipe.to_dict())
+    theirs = {name: there.get(name) for name in ours}
+    if not isinstance(theirs["params"], dict):
+        return {"params": (ours["params"], theirs["params"])}
+    different = dict(differences(ours, theirs))
+    skew_s, limit_s = stream.row.max_clock_skew_s, there.get("max_clock_skew_s")
+    if limit_s is not None and (skew_s is None or skew_s > limit_s):
+        different["max_clock_skew_s"] = skew_s, limit_s
+    return different

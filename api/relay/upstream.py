@@ -1,0 +1,117 @@
+"""Requests to the aggregator that stands upstream; what they mean is told by ``judge``.
+
+It is one that the operator names, so it may be anywhere. What it says is bounded in time and length
+all the same, and no redirect is followed: the key goes to the address that was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from api.settings import Settings
+from decaysketch.client.access import bearer
+from decaysketch.client.delivery import Answer, Later, Outcome, Paused, judge
+
+__all__ = ["Upstream"]
+
+_CONNECT_S = 10.0
+_LONGEST_BYTES = 1 << 20  # of an answer; the description of a stream without its sources is short
+_NOT_FOUND, _CONFLICT = 404, 409
+
+
+class Upstream:
+    """The aggregator upstream, and the name of this one there.
+
+    Args:
+        settings: which say where it is.
+        transport: of httpx2, in place of the network.
+    """
+
+    def __init__(self, settings: Settings, transport: Any = None) -> None:
+        self.source = settings.upstream_source
+        self._timeout_s = settings.upstream_timeout_s
+        headers = {"accept-encoding": "identity", "user-agent": "decaysketch-relay"}
+        if settings.upstream_key:
+            headers["authorization"] = bearer(settings.upstream_key, "upstream_key")
+        connect_s = min(_CONNECT_S, self._timeout_s)
+        self._client = httpx2.AsyncClient(
+            base_url=settings.upstream,
+            headers=headers,
+            timeout=httpx2.Timeout(self._timeout_s, connect=connect_s),
+            transport=transport,
+        )
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+    async def look(self, stream: str) -> Outcome:
+        """What it knows of a stream; ``Taken`` with the fields of ``GET /v1/streams/{name}``."""
+        result = await self._send("GET", _path(stream), params={"sources": "0"})
+        return _outcome(result, {"name": stream})
+
+    async def held(self, stream: str, token: str) -> str | Later | Paused | None:
+        """The digest of what it holds of this relay; None: nothing.
+
+        Args:
+            stream: of it.
+            token: of the last post, so that no process answers which has not read that; "": none.
+        """
+        result = await self._send(
+            "HEAD",
+            f"{_path(stream)}/sketch",
+            params={"source": self.source},
+            headers={"decaysketch-after": token} if token else {},
+        )
+        if isinstance(result, Answer):
+            if token and result.status == _CONFLICT:  # it went back to before that post
+                return await self.held(stream, "")
+            if result.status == _NOT_FOUND:
+                return None
+            if 200 <= result.status < 300 and "etag" in result.headers:
+                return result.headers["etag"].removeprefix("W/").strip('"')
+        outcome = _outcome(result, {"name": stream})
+        if isinstance(outcome, Later | Paused):
+            return outcome
+        return Later(f"an answer to HEAD that is none of the aggregator: {outcome}")
+
+    async def post(self, stream: str, blob: bytes) -> Outcome:
+        """Post a sketch; once it is ``Taken`` it is on the other's disk."""
+        result = await self._send(
+            "POST",
+            f"{_path(stream)}/sketches",
+            params={"source": self.source},
+            headers={"content-type": "application/octet-stream"},
+            content=blob,
+        )
+        return _outcome(result, {"stream": stream, "source": self.source})
+
+    async def _send(self, method: str, path: str, **request: Any) -> Answer | Exception:
+        body = bytearray()
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._client.stream(method, path, **request) as response,
+            ):
+                async for part in response.aiter_raw():
+                    body += part
+                    if len(body) > _LONGEST_BYTES:
+                        raise ValueError(f"the answer is longer than {_LONGEST_BYTES} bytes")
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status_code, headers, bytes(body))
+        except Exception as fault:  # whatever a transport has: the answer did not come
+            return fault
+
+
+def _path(stream: str) -> str:
+    return f"/v1/streams/{quote(stream, safe='')}"
+
+
+def _outcome(result: Answer | Exception, expected: dict[str, str]) -> Outcome:
+    if isinstance(result, Answer):
+        return judge(result, expected)
+    return Later(f"{type(result).__name__}: {result}".rstrip(": "))

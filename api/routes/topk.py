@@ -1,0 +1,251 @@
+"""Top-k lists of a stream: defining and reading them, and what sites are asked and say."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import BaseModel, Field
+
+from api import schemas
+from api.http.guard import administers, reads, writes
+from api.http.json_body import JsonRoute
+from api.http.problems import problems
+from api.monitors.lists import Listed, Lists
+from api.routes.common import TheQuestions, TheStream, asked_json, json_only
+from api.service.streams import Stream
+from decaysketch.topk import Ask
+
+__all__ = ["router"]
+
+router = APIRouter(route_class=JsonRoute, tags=["topk"])
+
+_BODY = {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}
+
+TopKName = Annotated[
+    str,
+    Path(pattern=schemas.STREAM, description="As names of streams are.", examples=["talkers"]),
+]
+
+
+class TopKRow(BaseModel):
+    """An item and what its count is."""
+
+    item: str | int
+    lower: int | float
+    upper: int | float
+
+
+class TopKFound(BaseModel):
+    """A list, as of the time of its round."""
+
+    as_of: int = Field(description="In the time unit of the stream.")
+    rows: list[TopKRow] = Field(description="At most k, by `lower`.")
+    certain: bool = Field(
+        description="These are the k largest counts of all sites but `without`, each exactly."
+    )
+    outside: int | float = Field(description="No other item of these sites has more.")
+    without: list[str] = Field(description="Sites that were not heard.")
+
+
+class TopKRound(BaseModel):
+    """The round that is open."""
+
+    as_of: int | None = Field(description="In the time unit of the stream; null before the first.")
+    serial: int = Field(description="Number of what is asked now.")
+    heard: int = Field(description="Sites that have posted in it.")
+    waiting_for: list[str] = Field(description="Those that have not.")
+
+
+class TopKState(BaseModel):
+    """A list, and the round that is open."""
+
+    topk: str = Field(description="Its name.")
+    spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
+    epoch: int = Field(description="Another one when it is defined anew.")
+    time_unit: str = Field(description="Of the stream.")
+    entries: int = Field(description="So many may a site have in one round.")
+    found: TopKFound | None = Field(description="The last list; null: none in this epoch yet.")
+    round: TopKRound
+
+
+class TopKLists(BaseModel):
+    """The lists of a stream, in order of name."""
+
+    lists: list[TopKState]
+
+
+class TopKAsk(BaseModel):
+    """`Ask` of `decaysketch.topk`."""
+
+    epoch: int
+    serial: int
+    as_of: int | None
+    floor: int | float | None
+    least: int
+    watched: list[str | int]
+    have: tuple[int, int] | None
+
+
+async def _lists(request: Request) -> Lists:
+    lists: Lists = request.app.state.lists
+    return lists
+
+
+TheLists = Annotated[Lists, Depends(_lists)]
+
+
+@router.put(
+    "/v1/streams/{name}/topk/{topk}",
+    summary="Define a top-k list",
+    dependencies=[Depends(administers), Depends(json_only)],
+    response_model=TopKState,
+    response_description="The same list is there already, or it was defined anew.",
+    responses={
+        201: {"description": "It is new.", "model": TopKState},
+        **problems(
+            s404="No such stream.",
+            s409="There are as many lists as there may be.",
+            s413="The body is too long.",
+            s415="The body is not JSON.",
+            s422="A field is unknown, missing or outside its domain.",
+            s429="The caller has as many questions under way as it may, or all have.",
+            s503="The journal is out of reach; it may or may not have happened.",
+        ),
+    },
+    openapi_extra={"requestBody": _BODY | {"description": "`TopKSpec(...).to_dict()`."}},
+)
+async def put_topk(
+    form: Annotated[Any, Depends(asked_json)],
+    stream: TheStream,
+    topk: TopKName,
+    lists: TheLists,
+    questions: TheQuestions,
+    response: Response,
+) -> TopKState:
+    """The same spec again changes nothing. Another one begins a new epoch: nothing is known of the
+    list until sites have posted under it."""
+    with questions() as compute:
+        spec = await compute(lists.read_spec, stream, form)
+    listed, new = await lists.define(stream, topk, spec)
+    response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
+    return _state_of(stream, listed)
+
+
+@router.get(
+    "/v1/streams/{name}/topk/{topk}",
+    summary="A top-k list",
+    dependencies=[Depends(reads)],
+    response_model=TopKState,
+    responses=problems(
+        s404="No such stream, or no such list.",
+        s422="A name is outside its domain.",
+        s503="The journal is out of reach.",
+    ),
+)
+async def get_topk(stream: TheStream, topk: TopKName, lists: TheLists) -> TopKState:
+    """The list of the last round that came to one, with its certificate, and the round that is
+    open."""
+    return _state_of(stream, await lists.find(stream, topk))
+
+
+@router.get(
+    "/v1/streams/{name}/topk",
+    summary="List the top-k lists",
+    dependencies=[Depends(reads)],
+    response_model=TopKLists,
+    responses=problems(
+        s404="No such stream.",
+        s422="The name is outside its domain.",
+        s503="The journal is out of reach.",
+    ),
+)
+async def list_topk(stream: TheStream, lists: TheLists) -> TopKLists:
+    """Each with its items."""
+    return TopKLists(lists=[_state_of(stream, each) for each in lists.of_stream(stream)])
+
+
+@router.delete(
+    "/v1/streams/{name}/topk/{topk}",
+    summary="Delete a top-k list",
+    dependencies=[Depends(administers)],
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(
+        s404="No such stream, or no such list.",
+        s422="A name is outside its domain.",
+        s503="The journal is out of reach; it may or may not have happened.",
+    ),
+)
+async def delete_topk(stream: TheStream, topk: TopKName, lists: TheLists) -> None:
+    """Its sites learn so from their next request."""
+    await lists.remove(stream, topk)
+
+
+@router.get(
+    "/v1/streams/{name}/topk/{topk}/ask",
+    summary="What a site is asked",
+    dependencies=[Depends(reads)],
+    response_model=TopKAsk,
+    responses=problems(
+        s404="No such stream, or no such list.",
+        s422="A name or the source is outside its domain.",
+        s503="The journal is out of reach.",
+    ),
+)
+async def get_topk_ask(
+    stream: TheStream, topk: TopKName, source: schemas.SourceKey, lists: TheLists
+) -> Response:
+    """For `TopKSite.take`. To be asked for again and again: nothing tells a site of it."""
+    return _said(await lists.ask(stream, topk, source))
+
+
+@router.post(
+    "/v1/streams/{name}/topk/{topk}/posts",
+    summary="Say what a site has counted",
+    dependencies=[Depends(writes), Depends(json_only)],
+    response_model=TopKAsk,
+    response_description="What the site is asked now, with what is had of it.",
+    responses=problems(
+        s403="The source was revoked.",
+        s404="No such stream, or no such list.",
+        s409="The source is no site of the list, or one too many.",
+        s413="The body is too long.",
+        s415="The body is not JSON.",
+        s422="A field is unknown, missing or outside its domain.",
+        s503="The journal is out of reach; post again.",
+    ),
+    openapi_extra={"requestBody": _BODY | {"description": "`Post.to_dict()`."}},
+)
+async def post_topk(
+    form: Annotated[Any, Depends(asked_json)],
+    stream: TheStream,
+    topk: TopKName,
+    source: schemas.SourceKey,
+    lists: TheLists,
+) -> Response:
+    """What is of another round or epoch than is open, or older than what is had, changes nothing;
+    the answer says what is had. The same post may be sent any number of times, in any order."""
+    return _said(await lists.take(stream, topk, source, form))
+
+
+def _said(ask: Ask) -> Response:
+    return Response(ask.to_json(), media_type="application/json")
+
+
+def _state_of(stream: Stream, listed: Listed) -> TopKState:
+    row, heard = listed.row, listed.heard
+    return TopKState(
+        topk=row.name,
+        spec=dict(row.spec),
+        epoch=row.epoch,
+        time_unit=stream.recipe.params.time_unit,
+        entries=listed.spec.entries,
+        found=None if row.found is None else TopKFound.model_validate(row.found),
+        round=TopKRound(
+            as_of=listed.asked.as_of,
+            serial=listed.asked.serial,
+            heard=len(heard),
+            waiting_for=sorted(listed.sites - heard.keys()),
+        ),
+    )

@@ -1,0 +1,154 @@
+"""What a list is of: a spec, frozen, checked when it is made, and its JSON.
+
+JSON of strangers is read as strictly as arguments are: an unknown field is refused, and every
+refusal names the field, what was given and what may stand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, Self, get_args
+
+from decaysketch.decay import Decay
+from decaysketch.decay.read import parse
+from decaysketch.errors import ParameterError
+from decaysketch.topk.messages import MAX_K, check_count, check_site, check_whole, shown
+from decaysketch.topk.ranking import Item
+
+__all__ = ["MAX_OF_SITE", "MAX_TOTAL", "MAX_UNLISTED", "Items", "TopKSpec"]
+
+MAX_TOTAL: Final = 100_000
+"""Entries of all sites of a list in one round."""
+
+MAX_OF_SITE: Final = 2_000
+"""Entries of one site in one round; so a post of items of 100 bytes is no longer than a request."""
+
+MAX_UNLISTED: Final = 50
+"""Sites of a list that does not say which."""
+
+Items = Literal["text", "integer"]
+
+_FEWEST = 4  # entries of a site, for each item of the list: what a first round may ask for, twice
+_SHORTEST_S, _LONGEST_S = 1.0, 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopKSpec:
+    """A list of the k items with the largest decayed counts of all sites together.
+
+    Attributes:
+        k: how many items, 1 to MAX_K.
+        decay: what an event weighs at its age; ``window(3600)`` counts those of an hour. Also any
+            spelling of one (:mod:`decaysketch.decay.read`).
+        items: what they are.
+        round_s: time from one round to the next, in seconds.
+        sites: who counts, each event at one of them; None: whoever posts, at most MAX_UNLISTED.
+
+    Raises:
+        ParameterError: a field outside its domain, or k too large for so many sites.
+
+    Example:
+        >>> spec = TopKSpec(k=20, decay="window(3600)", sites=["north", "south"])
+        >>> spec.decay, spec.entries
+        (window(3600), 2000)
+    """
+
+    k: int
+    decay: Decay
+    items: Items = "text"
+    round_s: float = 10.0
+    sites: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("k", self.k, 1, MAX_K)
+        object.__setattr__(self, "decay", _decay(self.decay))
+        if self.items not in get_args(Items):
+            raise ParameterError(f"items is {shown(self.items)}; expected one of {get_args(Items)}")
+        check_count("round_s", self.round_s)
+        if not _SHORTEST_S <= self.round_s <= _LONGEST_S:
+            raise ParameterError(
+                f"round_s is {self.round_s}; expected a number from {_SHORTEST_S:g} to "
+                f"{_LONGEST_S:g}"
+            )
+        if self.sites is not None:
+            object.__setattr__(self, "sites", _sites(self.sites))
+        if self.entries < _FEWEST * self.k:
+            raise ParameterError(
+                f"k is {self.k}; {self.most_sites} sites may have {self.entries} entries each in a "
+                f"round: expected k of at most {self.entries // _FEWEST}"
+            )
+
+    @property
+    def most_sites(self) -> int:
+        """So many may take part."""
+        return MAX_UNLISTED if self.sites is None else len(self.sites)
+
+    @property
+    def entries(self) -> int:
+        """So many may each have at the hub in one round."""
+        return min(MAX_OF_SITE, MAX_TOTAL // self.most_sites)
+
+    def check(self, items: Iterable[Item]) -> None:
+        """Refuse an item that is none of this list.
+
+        Raises:
+            ParameterError: it is an integer and should be a text, or the other way round.
+        """
+        kind = str if self.items == "text" else int
+        for item in items:
+            if not isinstance(item, kind):
+                raise ParameterError(
+                    f"an item is {shown(item)}; items of this list are of kind {self.items!r}"
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form, with all fields."""
+        return {
+            "k": self.k,
+            "decay": self.decay.to_dict(),
+            "items": self.items,
+            "round_s": self.round_s,
+            "sites": None if self.sites is None else list(self.sites),
+        }
+
+    @classmethod
+    def from_dict(cls, form: object, *, time_unit: str | None = None) -> Self:
+        """Read a JSON form; nothing in it is trusted.
+
+        Args:
+            time_unit: of the stream, where the decay may be a text with units.
+
+        Raises:
+            ParameterError: a field that is unknown, missing or outside its domain.
+        """
+        if not isinstance(form, Mapping):
+            raise ParameterError(f"a list is {shown(form)}; expected a JSON object")
+        known = [each.name for each in fields(cls)]
+        if unknown := [each for each in form if each not in known]:
+            raise ParameterError(f"a list has a field {shown(unknown[0])}; expected {known}")
+        if missing := [each for each in ("k", "decay") if each not in form]:
+            raise ParameterError(f"a list has no field {missing[0]!r}; it needs k and decay")
+        return cls(**{**form, "decay": _decay(form["decay"], time_unit)})
+
+
+def _decay(given: Any, time_unit: str | None = None) -> Decay:
+    if isinstance(given, Decay):
+        return given
+    if not isinstance(given, str | Mapping):
+        raise ParameterError(f"decay is {shown(given)}; expected a text or an object")
+    return parse(given, time_unit)
+
+
+def _sites(given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ParameterError(f"sites is {shown(given)}; expected a list of names")
+    names = tuple(given)
+    most = MAX_TOTAL // _FEWEST
+    if not 0 < len(names) <= most:
+        raise ParameterError(f"sites are {len(names)}; expected 1 to {most}")
+    for name in names:
+        check_site("a site", name)
+    if len(set(names)) < len(names):
+        raise ParameterError(f"sites have {len(names) - len(set(names))} repeated; expected none")
+    return tuple(sorted(names))
