@@ -32,6 +32,8 @@ from decaysketch.answers.asking import (
     questions_of,
     read_predicate,
 )
+from decaysketch.answers.comparing import PairView, RangeView, range_moment
+from decaysketch.answers.contrasts import Comparison
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate, as_of
 from decaysketch.answers.keys import KEY_QUESTIONS
@@ -39,7 +41,7 @@ from decaysketch.answers.query import Function, HeavyHitter, Histogram, Last, Pr
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
 from decaysketch.core.time_units import Instant
-from decaysketch.decay import Decay
+from decaysketch.decay import Decay, window
 from decaysketch.errors import ParameterError
 from decaysketch.text.predicate import MAX_OPERATIONS, MAX_TEXT
 from decaysketch.text.predicate import Predicate as ReadPredicate
@@ -207,17 +209,19 @@ def _scalar(
 
 _SUM = _scalar(
     "sum", "Decayed sum of weights; in the family `sum`, of values.", query.sum,
-    needs=frozenset({"weights"}),
+    needs=frozenset({"weights"}), compared=True,
 )  # fmt: skip
 _COUNT = _scalar(
-    "count", "Decayed number of distinct observations, with or without a value.", query.count
-)
+    "count", "Decayed number of distinct observations, with or without a value.", query.count,
+    compared=True,
+)  # fmt: skip
 _RATE = _scalar(
     "rate",
     "Observations per unit of time: the decayed count over the integral of the decay, over all "
     "ages that it looks back on.",
     query.rate,
     needs=frozenset({"chosen decay"}),
+    compared=True,
 )
 _TOTAL = _scalar(
     "total",
@@ -231,10 +235,12 @@ _TOTAL = _scalar(
         leading=True,
     ),
     needs=_VALUES,
+    compared=True,
 )
 _MEAN = _scalar(
-    "mean", "Mean of the values, weighted by decayed weight.", query.mean, needs=_VALUES
-)
+    "mean", "Mean of the values, weighted by decayed weight.", query.mean, needs=_VALUES,
+    compared=True,
+)  # fmt: skip
 _VARIANCE = _scalar(
     "variance", "Variance of the values, weighted by decayed weight.", query.variance,
     needs=_VALUES,
@@ -325,6 +331,7 @@ _RANK = _scalar(
     query.rank,
     Argument("value", "number", "A value.", leading=True, json="v", example=20),
     needs=_VALUES,
+    compared=True,
 )
 
 _CDF = _by_entry(
@@ -673,6 +680,54 @@ class Asked(AskedOfSamples):
     ) -> Estimate:
         return self._ask(_COUNT, decay, now, how)
 
+    def between(self, start: Instant, stop: Instant) -> Between:
+        """What can be asked of the observations of ``[start, stop)``, as ``between(a, b).mean()``:
+        each question as under ``window(b - 1 - a)`` as of ``b - 1``.
+
+        Raises:
+            ParameterError: what are no times, or an end that is not after its beginning.
+        """
+        return Between(self, self.moment(start), self.moment(stop))
+
+    def compare(
+        self,
+        aggregate: str,
+        *,
+        now: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | None],
+        how: Comparison = "difference",
+        confidence: float = 0.95,
+        combine: Combine = "average",
+        **arguments: Any,
+    ) -> Estimate:
+        """An aggregate at one moment against the same at another, from one sample of both.
+
+        Args:
+            aggregate: "count", "rate", "sum", "total", "mean", or "rank" with a ``value``.
+            now, then: what is compared, and with what: each a decay and a time; None: the newest.
+            how: "difference", now less then, or "ratio", now over then; of means and ranks there
+                are differences only.
+            confidence: of the interval.
+            combine: see :mod:`decaysketch.answers.ensemble`.
+            arguments: of the aggregate.
+
+        Returns:
+            The difference or ratio; ``changed`` says whether 0, or 1, lies outside of its interval.
+
+        Raises:
+            ParameterError: an aggregate that cannot be compared, and what to do instead.
+            UnanswerableQueryError: one of the moments cannot be answered.
+
+        Example:
+            >>> import decaysketch as ds
+            >>> sketch = ds.DecaySketch(ds.SketchParams(max_weight=1, id_bits=40, capacity=100))
+            >>> sketch.update([1.0, 3.0, 8.0, 10.0], 1, [1, 2, 11, 12], [1, 2, 3, 4])
+            >>> sketch.compare("mean", now=("window(5)", 12), then=("window(5)", 2))
+            Estimate(7, exact, 4 rows)
+        """
+        view: PairView = self.against(now, then)
+        return view.ask(aggregate, how, confidence=confidence, combine=combine, **arguments)
+
     @_asks(_RATE)
     def rate(
         self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
@@ -932,3 +987,51 @@ class AskedOfItsDecay(AskedOfSamples):
         self, edges: Sequence[float], *, now: Instant | None = None, **how: Unpack[How]
     ) -> Histogram:
         return self._ask(_HISTOGRAM, None, now, how, edges=edges)
+
+
+class Between(AskedOfItsDecay):
+    """Questions to the observations of ``[start, stop)``.
+
+    Args:
+        sketch: whose.
+        start, stop: in its unit.
+
+    Raises:
+        ParameterError: the end is not after the beginning.
+    """
+
+    def __init__(self, sketch: Views, start: int, stop: int) -> None:
+        width, self._now = range_moment(start, stop)
+        self._sketch, self._window, self._length = sketch, window(width), stop - start
+
+    def at(
+        self,
+        decay: Decay | str | None,
+        now: Instant | None = None,
+        *,
+        estimator: Any = "stratified",
+    ) -> View:
+        if decay is not None or now not in (None, self._now):
+            raise ParameterError("a range has a decay and a time of its own: give none")
+        return RangeView(
+            self._sketch.at(self._window, self._now, estimator=estimator), self._length
+        )
+
+    def _ask(
+        self,
+        question: Question[A],
+        decay: Decay | str | None,
+        now: Instant | None,
+        how: How,
+        **arguments: Any,
+    ) -> A:
+        if question.name not in self._sketch.questions:
+            raise ParameterError(f"a {type(self._sketch).__name__} has no {question.name}")
+        if now is not None:
+            raise ParameterError(f"now is {now!r}; a range has a time of its own: give none")
+        return super()._ask(question, decay, self._now, how, **arguments)
+
+    @_asks(_RATE)
+    def rate(self, **how: Unpack[How]) -> Estimate:
+        """Observations per unit of time: their count over the length of the range."""
+        return self._ask(_RATE, None, None, how)

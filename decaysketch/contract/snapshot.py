@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers import query
+from decaysketch.answers.comparing import PairView
 from decaysketch.answers.contrasts import Moment, Pair
 from decaysketch.answers.questions import SampleView, View
 from decaysketch.answers.sample import Sample, pool
@@ -175,6 +176,23 @@ class Snapshot(ABC):
                 none that the family takes.
         """
 
+    def against(
+        self,
+        now: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | None],
+    ) -> PairView:
+        """What can be asked of two moments, each a decay and a time of which None is
+        :attr:`latest`.
+
+        Raises:
+            UnanswerableQueryError: what one of them gives weight to was discarded.
+            ParameterError: a decay that the sketch cannot be asked under; or it holds no rows from
+                which moments are compared, or a decay of its own.
+        """
+        raise ParameterError(
+            "only sketches of rows whose decay is chosen by the query can be compared"
+        )
+
     @abstractmethod
     def to_bytes(self) -> bytes:
         """The sketch on the wire."""
@@ -219,6 +237,16 @@ class Sampled(Snapshot):
 
     def at(self, decay: Decay | str | None, now: Instant | None = None) -> View:
         return SampleView(self.samples(*self.asked(decay, now)))
+
+    def against(
+        self,
+        now: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | None],
+    ) -> PairView:
+        first, second = (Moment(*self.asked(*moment)) for moment in (now, then))
+        if not (isinstance(first.decay, Decay) and isinstance(second.decay, Decay)):
+            return super().against(now, then)
+        return PairView(self.pairs(first, second), first, second)
 
     def pairs(self, now: Moment, then: Moment) -> list[Pair]:
         """What a comparison of two moments is read from, for each hash function.

@@ -530,9 +530,9 @@ def test_many_points_of_a_distribution_have_one_band() -> None:
     spread = float(columns.variances.sum()) + 0.5 * sample.thinning * sample.step**2
     far = math.sqrt(0.5 * math.log(40.0) * spread) / float(columns.masses.sum())
     for point, found in zip(points, query.cdf(sample, points), strict=True):
-        assert found.value == query.rank(sample, point).value
-        assert found.lower == max(0.0, found.value - far)
-        assert found.upper == min(1.0, found.value + far)
+        assert found.value == pytest.approx(query.rank(sample, point).value)
+        assert found.lower == pytest.approx(max(0.0, found.value - far))
+        assert found.upper == pytest.approx(min(1.0, found.value + far))
 
 
 @pytest.mark.parametrize("combine", ["average", "median"])
