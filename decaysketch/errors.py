@@ -17,6 +17,7 @@ __all__ = [
     "DecaySketchError",
     "IncompatibleSketchError",
     "ObservationError",
+    "OtherUnitError",
     "ParameterError",
     "TimeUnitWarning",
     "UnanswerableQueryError",
@@ -29,6 +30,10 @@ class DecaySketchError(Exception):
 
 class ParameterError(DecaySketchError, ValueError):
     """A build or query parameter is outside its domain."""
+
+
+class OtherUnitError(ParameterError):
+    """Times are dates in another unit than the one that they are said to be in; none was taken."""
 
 
 class ObservationError(DecaySketchError, ValueError):

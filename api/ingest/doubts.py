@@ -1,4 +1,8 @@
-"""What is taken and hardly meant: times that are no dates in the unit of their stream."""
+"""What is taken and hardly meant: times that are no dates in the unit of their stream.
+
+The first post to a stream is not taken then: what its times are of is settled once, by who set the
+stream up, and a stream that holds times of two units answers nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,13 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from api.errors import Fault, InvalidRequestError
 from decaysketch import Snapshot
 from decaysketch.core.plausible_times import doubt
 
-__all__ = ["doubts_of_columns", "doubts_of_sketches"]
+__all__ = ["doubts_of_columns", "doubts_of_sketches", "refuse_other_unit"]
+
+_FEW = 0.01  # of the observations at either end, whose clocks may be anything
 
 
 def doubts_of_columns(unit: str, times: npt.NDArray[np.int64]) -> list[str]:
@@ -26,6 +33,24 @@ def doubts_of_sketches(unit: str, sketches: Iterable[Snapshot]) -> list[str]:
     oldest = min((first for first, _ in spans if first is not None), default=None)
     newest = max((last for _, last in spans if last is not None), default=None)
     return _said(unit, oldest, newest)
+
+
+def refuse_other_unit(unit: str, times: npt.NDArray[np.int64]) -> None:
+    """Refuse observations, whose times are hardly of the stream's unit, but for few of them.
+
+    Raises:
+        InvalidRequestError: they are dates in another unit.
+    """
+    if not len(times):
+        return
+    oldest, newest = np.quantile(times, [_FEW, 1.0 - _FEW], method="inverted_cdf")
+    if (found := doubt(unit, int(oldest), int(newest))) is None:
+        return
+    expected = f"times in {unit}, or check_units=false, which takes them as they are"
+    raise InvalidRequestError(
+        f"times are hardly in {unit}: {found}; expected {expected}",
+        [Fault(field="time", reason=str(found), value=found.time, expected=expected)],
+    )
 
 
 def _said(unit: str, oldest: int | None, newest: int | None) -> list[str]:

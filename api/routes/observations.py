@@ -18,7 +18,7 @@ from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
 from api.ingest.building import READERS, Reader, Taken, count, take
 from api.ingest.columns import REFUSALS_LISTED, Batch, Form, Refusal, check
-from api.ingest.doubts import doubts_of_columns
+from api.ingest.doubts import doubts_of_columns, refuse_other_unit
 from api.ingest.intervals import check_length, interval_of
 from api.ingest.skew import latest_time
 from api.journal.model import Interval
@@ -116,7 +116,7 @@ _EXAMPLE = {"observations": [{"value": 21.5, "weight": 3, "time": 1700000000, "i
         s413="The body is too long, or has too many observations.",
         s415="The body is neither JSON, NDJSON nor an Arrow stream.",
         s422="The body as a whole cannot be read, or `source`, `first` or `next` is missing or "
-        "outside its domain; or "
+        "outside its domain; or the stream is empty and the times are hardly of its unit; or "
         "every observation was refused, which is told beside the members of any problem as in the "
         "answer to a post.",
         s429="Too much waits to be written, or too many rows are being taken; send it again after "
@@ -158,6 +158,12 @@ async def post_observations(
     ] = "rows",
     first: schemas.IntervalFirst = None,
     one_past: schemas.IntervalNext = None,
+    check_units: Annotated[
+        bool,
+        Query(
+            description="Refuse the first post to a stream if its times are dates in another unit."
+        ),
+    ] = True,
 ) -> PostedObservations | ProblemResponse:
     """For devices too thin to build a sketch. Sound observations are taken even if others of the
     body are refused. Posting them again, in any grouping, changes nothing.
@@ -181,6 +187,8 @@ async def post_observations(
         caller = request.scope["state"].get("caller")
         if interval is not None:
             batch = await compute(_check_held, memory, hold, reader, body, form)
+            if check_units and stream.is_new:
+                refuse_other_unit(recipe.params.time_unit, batch.columns.times)
             _check_numbers(batch, interval)
             sent = hashlib.sha256(f"{interval.first} {interval.next} ".encode() + body).digest()
             taken, receipt = await _count(
@@ -188,6 +196,8 @@ async def post_observations(
             )
         else:
             taken = await compute(_take_held, memory, hold, stream, reader, body, form)
+            if check_units and stream.is_new:
+                refuse_other_unit(recipe.params.time_unit, taken.batch.columns.times)
             if taken.incoming is not None:
                 draft = Draft.of(taken.incoming)
                 receipt = await aggregator.post(stream, source, draft, hold, caller)

@@ -204,6 +204,8 @@ class Sampler(Asked, Sketch, Generic[P]):
 
         Complexity: amortised O(1) for each row.
         """
+        if self.looks_at_times:
+            self._look_at(timestamps)
         if (sequence is None) != (source is None):
             given, missing = ("sequence", "source") if source is None else ("source", "sequence")
             raise ParameterError(

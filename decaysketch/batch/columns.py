@@ -22,6 +22,7 @@ __all__ = [
     "Entry",
     "column_of",
     "id_column",
+    "in_plain_text",
     "integers_of",
     "is_binary",
     "is_text",
@@ -219,7 +220,7 @@ def id_column(
     repeated = _encoded_text(table, name)
     if repeated is not None:
         return _repeated_keys(repeated, name, refusals)
-    column = _in_plain_text(column_of(table, name))
+    column = in_plain_text(column_of(table, name))
     column = _refuse_nulls(column, name, refusals)
     kind = column.type
     if pa.types.is_timestamp(kind):  # the unit is the file format's affair, not the key's
@@ -239,7 +240,7 @@ def source_column(table: pa.Table, name: str, refusals: Refusals) -> Column:
     """A key column of which few differ, as integers or Python objects; nulls are refused."""
     keys = id_column(table, name, refusals)
     if isinstance(keys, EncodedKeys):
-        column = _in_plain_text(column_of(table, name)).dictionary_encode()
+        column = in_plain_text(column_of(table, name)).dictionary_encode()
         keys = _repeated_keys(column, name, Refusals(len(column), raises=False))
     if isinstance(keys, RepeatedKeys):
         objects: Column = keys.entries.to_objects()[keys.codes]
@@ -249,7 +250,7 @@ def source_column(table: pa.Table, name: str, refusals: Refusals) -> Column:
 
 def _repeated_keys(column: pa.DictionaryArray, name: str, refusals: Refusals) -> RepeatedKeys:
     refusals.refuse(nulls_of(column), name, lambda row: ("is null", None))
-    keys, lengths = _encoded_keys(_in_plain_text(column.dictionary))
+    keys, lengths = _encoded_keys(in_plain_text(column.dictionary))
     empty = len(keys)  # an entry for the nulls
     codes = column.indices.cast(pa.int64()).fill_null(empty).to_numpy(zero_copy_only=False)
     keys = replace(keys, offsets=np.append(keys.offsets, keys.offsets[-1:]))
@@ -258,7 +259,7 @@ def _repeated_keys(column: pa.DictionaryArray, name: str, refusals: Refusals) ->
     return RepeatedKeys(keys, codes)
 
 
-def _in_plain_text(column: pa.Array) -> pa.Array:
+def in_plain_text(column: pa.Array) -> pa.Array:
     """Text and bytes in the one layout of Arrow's whose offsets are int64; UUIDs as they are
     written, which is the key that ``observation_ids`` takes them for."""
     if isinstance(column.type, pa.UuidType):

@@ -14,7 +14,7 @@ from decaysketch import families
 from decaysketch.batch import _native
 from decaysketch.batch.columns import Entry, is_binary, is_text
 from decaysketch.batch.filters import RowFilter
-from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log
+from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log, refuse_other_unit
 from decaysketch.batch.numbering import KeyNumbers
 from decaysketch.batch.sites import by_code, epochs_of_keys
 from decaysketch.contract.many import HeldByKey, Many
@@ -105,6 +105,8 @@ class KeyedBuilder:
         epoch: which of the beginnings of their sites rows are of; one of its own for each part of
             a log that is built by itself (:func:`decaysketch.batch.epoch_of`). Rows of each key
             have one that follows from it and the key.
+        check_units: refuse a table, before a row of it is taken, whose times are hardly of their
+            unit, but for few of them. Else that is :attr:`doubt`, and no more.
 
     Raises:
         ParameterError: the parameters, the mapping and ``now`` do not belong together, or
@@ -132,6 +134,7 @@ class KeyedBuilder:
         memory_bytes: int | None = None,
         site: str | int = 0,
         epoch: int = 0,
+        check_units: bool = False,
     ) -> None:
         if refused not in ("raise", "count"):
             raise ParameterError(f"refused is {refused!r}; expected 'raise' or 'count'")
@@ -151,6 +154,7 @@ class KeyedBuilder:
                 f"site is {site!r} and source is {mapping.source!r}; expected one of them"
             )
         self._epoch = epoch
+        self._check_units = check_units
         self._site = {"source": site, "epoch": epoch} if self.sited else {}
         self.mapping = mapping
         self.keys = tuple(keys)
@@ -189,6 +193,7 @@ class KeyedBuilder:
                 taken.
             ParameterError: a column is missing or cannot serve, or a key column is of another type
                 than before.
+            OtherUnitError: times are hardly of their unit, and that is checked.
         """
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
@@ -199,6 +204,8 @@ class KeyedBuilder:
         log = self.mapping.read(table, self.recipe, only=self.only, refused=self.refused)
         if not log.table.num_rows:
             return
+        if self._check_units:
+            refuse_other_unit(log, self.mapping, table.schema, self.recipe.params)
         if self.doubt is None:
             self.doubt = doubt_of_log(log, self.mapping, table.schema, self.recipe.params)
             if self.doubt is not None:

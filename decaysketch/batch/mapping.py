@@ -29,10 +29,10 @@ from decaysketch.core.observations import TIME_LIMIT, observation_ids
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import dated, doubt, unit_in_name
 from decaysketch.core.time_units import NANOSECONDS
-from decaysketch.errors import ObservationError, ParameterError
+from decaysketch.errors import ObservationError, OtherUnitError, ParameterError
 from decaysketch.families import BuiltWith, Params, Recipe, Sketch, recipe_of
 
-__all__ = ["ColumnMapping", "LogColumns", "doubt_of_log"]
+__all__ = ["ColumnMapping", "LogColumns", "doubt_of_log", "refuse_other_unit"]
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
@@ -398,8 +398,31 @@ class ColumnMapping:
         return ticks * np.int64(factor)
 
 
-def doubt_of_log(
+_FEW = 0.01  # of the rows at either end, whose clocks may be anything
+
+
+def refuse_other_unit(
     log: LogColumns, mapping: ColumnMapping, schema: pa.Schema, params: Params
+) -> None:
+    """Refuse a log whose plain numbers are hardly times of their unit, but for few at either end.
+
+    Args:
+        log, mapping, schema, params: as of :func:`doubt_of_log`.
+
+    Raises:
+        OtherUnitError: they are dates in another unit.
+    """
+    if found := doubt_of_log(log, mapping, schema, params, but=_FEW):
+        raise OtherUnitError(found)
+
+
+def doubt_of_log(
+    log: LogColumns,
+    mapping: ColumnMapping,
+    schema: pa.Schema,
+    params: Params,
+    *,
+    but: float | None = None,
 ) -> str | None:
     """Why the times of a log are hardly of the unit that they were read in; None: nothing is wrong.
 
@@ -410,21 +433,28 @@ def doubt_of_log(
         mapping: that read it.
         schema: of the log.
         params: of the sketch.
+        but: a share of the numbers at either end that are not looked at; then types and names of
+            columns say nothing.
     """
     times = log.columns["timestamps"][~log.refused]
     if not len(times):
         return None
     oldest, newest = int(times.min()), int(times.max())
+    if but is not None:
+        inner = np.quantile(times, [but, 1.0 - but], method="inverted_cdf")
+        oldest, newest = (int(each) for each in inner)
     unit, kind = params.time_unit, schema.field(mapping.time).type
     numbers = not (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
     if numbers and mapping.time_unit not in (None, unit):  # as they stand in the column
         read_in = str(mapping.time_unit)
         have, want = NANOSECONDS[read_in], NANOSECONDS[unit]
         oldest, newest, unit = oldest * want // have, newest * want // have, read_in
+    if but is not None and not numbers:
+        return None
     source = f"the times of column {mapping.time!r}"
     if (found := doubt(unit, oldest, newest)) is not None:
         return f"{source} are hardly in {unit}: {found}"
-    named = unit_in_name(mapping.time) if numbers else None
+    named = unit_in_name(mapping.time) if numbers and but is None else None
     if named in (None, unit) or mapping.time_unit is not None or dated(unit, newest) is not None:
         return None
     return f"{source} are read in {unit}, and its name ends like that of one in {named}"

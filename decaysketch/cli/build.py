@@ -40,7 +40,7 @@ from decaysketch.cli.recipes import (
     taking_parameters,
 )
 from decaysketch.cli.tables import FORMATS, batches, format_of
-from decaysketch.errors import ObservationError, TimeUnitWarning
+from decaysketch.errors import ObservationError, OtherUnitError, TimeUnitWarning
 from decaysketch.families import DEFAULT, FAMILIES, Recipe
 
 __all__ = ["build", "file_name"]
@@ -121,6 +121,12 @@ def build(
         int,
         typer.Option(help="Likewise: another one for each part of a site's rows, built by itself."),
     ] = 0,
+    any_time: Annotated[
+        bool,
+        typer.Option(
+            "--any-time", help="Take times that are hardly of their unit, with a warning."
+        ),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -146,8 +152,9 @@ def build(
             weight=weight_column, time_unit=column_unit,
         )  # fmt: skip
         builder = KeyedBuilder(
-            recipe, mapping, keys, now=now, site=0 if site is None else site, epoch=epoch
-        )
+            recipe, mapping, keys, now=now, site=0 if site is None else site, epoch=epoch,
+            check_units=not any_time,
+        )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TimeUnitWarning)  # said below, as a line
             _read(builder, logs, format)
@@ -179,6 +186,11 @@ def _read(builder: KeyedBuilder, logs: list[Path], format: str | None) -> None:
                     builder.add(batch)
                 except ObservationError as fault:
                     raise CommandError(f"{path}, rows from {first_row}: {fault}") from None
+                except OtherUnitError as fault:
+                    raise CommandError(
+                        f"{path}: {fault}; --column-unit says which it is, --any-time takes them "
+                        "as they are"
+                    ) from None
                 if builder.doubt is not None and not doubted:
                     warn(f"{path}: {builder.doubt}; --column-unit says which it is")
                     doubted = True

@@ -50,7 +50,8 @@ class Recipe(ABC):
 
     @abstractmethod
     def empty(self, now: int | None = None) -> Sketch:
-        """A sketch that has seen nothing, told the time ``now`` where that is given.
+        """A sketch that has seen nothing, told the time ``now`` where that is given; it does not
+        look at times.
 
         Raises:
             ParameterError: the parameters do not suit the family, or ``now`` is no time or given to
@@ -65,7 +66,9 @@ class Recipe(ABC):
             IncompatibleSketchError: a sketch of another stream, or of another family.
         """
         self._check_family(blob)
-        return self.read(blob, params=self.params, decay=self.decay, id_key=None)
+        sketch = self.read(blob, params=self.params, decay=self.decay, id_key=None)
+        sketch.looks_at_times = False
+        return sketch
 
     def decode_snapshot(self, blob: Blob) -> Snapshot:
         """What a sketch of this stream holds, to be merged or asked and not to be added to; as
@@ -140,6 +143,7 @@ class SeededRecipe(Recipe):
 
     def empty(self, now: int | None = None) -> Any:
         sketch = self.sketch_type(self.params)
+        sketch.looks_at_times = False
         if now is not None:
             sketch.advance(now)
         return sketch

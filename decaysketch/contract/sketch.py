@@ -10,9 +10,11 @@ overrides what speaks of them: ``params``, ``clock``, ``nbytes``, ``trim``, ``_t
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,11 +27,12 @@ from decaysketch.core.bags import Retained
 from decaysketch.core.observations import check_time
 from decaysketch.core.params import BuildParams, Differences, check_shrinks
 from decaysketch.core.pending import Waiting
+from decaysketch.core.plausible_times import doubt
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
-from decaysketch.errors import IncompatibleSketchError
+from decaysketch.errors import IncompatibleSketchError, TimeUnitWarning
 
 __all__ = ["Held", "Sketch", "Stats"]
 
@@ -144,6 +147,10 @@ class Held(Views, Summarized):
 class Sketch(Held):
     """A mergeable summary of the observations of a stream. Not safe to use from two threads."""
 
+    #: Whether the next times are looked at, and a warning says that they are hardly of their unit:
+    #: the first ones of a sketch that was made by hand. Who builds by a recipe looks himself.
+    looks_at_times = True
+
     #: Class of the snapshots. Sketches of one such class and one class of parameters merge.
     snapshot_type: ClassVar[type[Snapshot]]
 
@@ -158,6 +165,87 @@ class Sketch(Held):
     def update(self, *columns: Any, **options: Any) -> None:
         """Fold in observations: columns, or one observation as plain numbers."""
 
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        time: str,
+        value: str | None = None,
+        id: str | Sequence[str] = (),
+        key: str | Sequence[str] = (),
+        source: str | None = None,
+        sequence: str | None = None,
+        weight: str | int = 1,
+        params: BuildParams | None = None,
+        accuracy: float | None = None,
+        time_unit: str = "auto",
+        column_unit: str | None = None,
+        decay: Any = None,
+        drop_nulls: bool = False,
+        check_units: bool = True,
+    ) -> Self:
+        """A sketch of a data frame: of pandas (2.2 or newer), polars, DuckDB, Arrow, ibis, or
+        anything else with ``__arrow_c_stream__``. Needs pyarrow (``decaysketch[frames]``).
+
+        The same observations give the same bytes, whichever library holds them and in whichever
+        types: text, categories, integers of any width, booleans, decimals, timestamps of any unit.
+
+        Args:
+            frame: in any order, with any number of copies.
+            time: column of when the thing happened: timestamps (without a zone: UTC), dates or
+                integers.
+            value: column of the measured number; null, NaN, NA and NaT are missing values.
+            id: the column, or columns, that together identify the thing, as of
+                :func:`decaysketch.observation_ids`.
+            key, source, sequence: in place of ids, where the family counts keys or numbers its
+                elements; see :class:`decaysketch.batch.ColumnMapping`.
+            weight: column of integer weights, or the one weight of all rows.
+            params: build parameters; without them weights are 1, and ``accuracy`` and ``time_unit``
+                say the rest. Sketches that are to be merged need equal ones: give them.
+            accuracy: of a sum, in 19 of 20 answers; 2 % unless given.
+            time_unit: of the sketch; "auto" is that of the column of times, by its type.
+            column_unit: of times that are plain integers; that of the sketch unless given.
+            decay: where the family fixes one.
+            drop_nulls: leave out rows without a time, or without a part of their id.
+            check_units: refuse integers that are hardly times of their unit (but for few).
+
+        Raises:
+            ObservationError: the first row that cannot be taken, and what cures it.
+            ParameterError: no such column, or parameters that do not belong together.
+            OtherUnitError: the times are dates in another unit.
+            ModuleNotFoundError: pyarrow is not installed.
+
+        Complexity: O(rows log max_weight), and a copy of the columns that are named.
+        """
+        made: Self = _frames().build(
+            cls, frame, time=time, value=value, id=id, key=key, source=source, sequence=sequence,
+            weight=weight, params=params, accuracy=accuracy, time_unit=time_unit,
+            column_unit=column_unit, decay=decay, drop_nulls=drop_nulls, check_units=check_units,
+        )  # fmt: skip
+        return made
+
+    def update_frame(
+        self,
+        frame: Any,
+        *,
+        time: str,
+        value: str | None = None,
+        id: str | Sequence[str] = (),
+        key: str | Sequence[str] = (),
+        source: str | None = None,
+        sequence: str | None = None,
+        weight: str | int = 1,
+        column_unit: str | None = None,
+        drop_nulls: bool = False,
+        check_units: bool = True,
+    ) -> None:
+        """Fold in a data frame; nothing of it where a row is refused. See :meth:`from_frame`."""
+        _frames().feed(
+            self, frame, time=time, value=value, id=id, key=key, source=source, sequence=sequence,
+            weight=weight, column_unit=column_unit, drop_nulls=drop_nulls, check_units=check_units,
+        )  # fmt: skip
+
     @abstractmethod
     def verdicts(self, *columns: Any, **options: Any) -> npt.NDArray[np.int8]:
         """What :meth:`update` with a batch would do with each row; nothing is changed.
@@ -166,6 +254,16 @@ class Sketch(Held):
             int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row.
         """
 
+    def _look_at(self, timestamps: Any) -> None:
+        """Say of the first batch that its times are hardly of the stream's unit."""
+        self.looks_at_times = False
+        times = np.asarray(timestamps)
+        if times.dtype.kind not in "iu" or not times.size:
+            return
+        unit = self.params.time_unit
+        if found := doubt(unit, int(times.min()), int(times.max())):
+            warnings.warn(f"the times are hardly in {unit}: {found}", TimeUnitWarning, stacklevel=3)
+
     @abstractmethod
     def stats(self) -> Stats:
         """What was fed and what is held. O(rows)."""
@@ -173,6 +271,12 @@ class Sketch(Held):
     @abstractmethod
     def _empty(self) -> Self:
         """A sketch of the same stream and capacity that has seen nothing."""
+
+    def copy(self) -> Self:
+        """An independent sketch with the same state."""
+        made = super().copy()
+        made.looks_at_times = self.looks_at_times
+        return made
 
     @abstractmethod
     def _fold(self, *columns: Any) -> None:
@@ -304,6 +408,12 @@ class Sketch(Held):
         for bag in self._bags:
             bag.trim()
         self._changed()
+
+
+def _frames() -> Any:
+    """The reader of frames stands above all families, and needs a library that sketches do not: it
+    is found by its name, once it is asked for."""
+    return import_module("decaysketch.batch.frames")
 
 
 def _bags_of(sketch: Sketch | Snapshot) -> Sequence[Any]:

@@ -32,6 +32,11 @@ from decaysketch.core.special import ndtri
 from decaysketch.errors import ParameterError
 
 __all__ = [
+    "CAPACITY_BY_KEY",
+    "DEFAULT_ACCURACY",
+    "DEFAULT_BY_KEY",
+    "DEFAULT_CAPACITY",
+    "DELTA",
     "KAPPA",
     "MAX_CAPACITY",
     "MAX_COPIES",
@@ -40,7 +45,9 @@ __all__ = [
     "Aggregate",
     "Mode",
     "Size",
+    "capacity_for",
     "median_failure",
+    "most_id_bits",
     "size_for",
 ]
 
@@ -70,6 +77,46 @@ class Size(NamedTuple):
     id_bits: int
 
 
+DEFAULT_ACCURACY = 0.02
+"""Of a sketch, unless something else is said: 2 % of one answer in 19 of 20."""
+
+DEFAULT_BY_KEY = 0.05
+"""Likewise of each of many sketches, one a key: there the capacity counts once a key."""
+
+DELTA = 0.05
+"""Of an accuracy that is given alone: so seldom is an answer further off."""
+
+DEFAULT_CAPACITY = 19_208
+"""``capacity_for(DEFAULT_ACCURACY)``."""
+
+CAPACITY_BY_KEY = 3_074
+"""``capacity_for(DEFAULT_BY_KEY)``."""
+
+
+def capacity_for(accuracy: float) -> int:
+    """The smallest capacity whose sums are within an accuracy in 19 of 20 answers ("practical").
+
+    Raises:
+        ParameterError: no number between 0 and 1, or one that takes too large a capacity.
+
+    Example:
+        >>> capacity_for(0.02), capacity_for(0.05)
+        (19208, 3074)
+    """
+    accuracy = _share("accuracy", accuracy)
+    return _practical("accuracy", accuracy, "sum", ndtri(1.0 - 0.5 * DELTA))
+
+
+def most_id_bits(max_weight: int) -> int:
+    """The most bits of an id that leave room for the weights.
+
+    Example:
+        >>> most_id_bits(1), most_id_bits(999)
+        (56, 46)
+    """
+    return min(MAX_ID_BITS, (UNIVERSE_LIMIT // max_weight).bit_length() - 1)
+
+
 def size_for(
     epsilon: float,
     delta: float,
@@ -94,21 +141,30 @@ def size_for(
         )
     z = ndtri(1.0 - 0.5 * delta)
     if mode == "practical":
-        factor, copies = KAPPA[aggregate] * z * z, 1
-        why = f"{KAPPA[aggregate]:g} z^2 / epsilon^2 with z = {z:.4g}"
+        capacity, copies = _practical("epsilon", epsilon, aggregate, z), 1
     else:
         constant, theorem = _PROVEN[aggregate]
-        factor, copies = float(constant), _copies_for(delta)
-        why = f"{constant} / epsilon^2 of {theorem}"
+        copies, why = _copies_for(delta), f"{constant} / epsilon^2 of {theorem}"
+        capacity = _capacity("epsilon", epsilon, float(constant), why)
+    return Size(capacity, copies, _id_bits_for(max_weight, expected, epsilon, delta, z))
+
+
+def _practical(name: str, epsilon: float, aggregate: Aggregate, z: float) -> int:
+    kappa = KAPPA[aggregate]
+    why = f"{kappa:g} z^2 / {name}^2 with z = {z:.4g}"
+    return _capacity(name, epsilon, kappa * z * z, why)
+
+
+def _capacity(name: str, epsilon: float, factor: float, why: str) -> int:
     # The relative 1e-9 is for rounding: 60 / 0.05^2 is 24,000, not 24,001.
     capacity = max(1, math.ceil(factor / (epsilon * epsilon) * (1.0 - 1e-9)))
     if capacity > MAX_CAPACITY:
         smallest = math.sqrt(factor / MAX_CAPACITY)
         raise ParameterError(
-            f"epsilon is {epsilon!r}, which takes a capacity of {capacity} ({why}); expected at "
-            f"most {MAX_CAPACITY}, that is an epsilon of {smallest:.2g} or more"
+            f"{name} is {epsilon!r}, which takes a capacity of {capacity} ({why}); expected at "
+            f"most {MAX_CAPACITY}, that is an {name} of {smallest:.2g} or more"
         )
-    return Size(capacity, copies, _id_bits_for(max_weight, expected, epsilon, delta, z))
+    return capacity
 
 
 def _id_bits_for(max_weight: int, expected: int, epsilon: float, delta: float, z: float) -> int:
@@ -119,7 +175,7 @@ def _id_bits_for(max_weight: int, expected: int, epsilon: float, delta: float, z
     ids = UNIVERSE_LIMIT // max_weight
     if not ids:
         raise ParameterError(f"max_weight is {max_weight}; expected at most {UNIVERSE_LIMIT}")
-    bits = min(MAX_ID_BITS, ids.bit_length() - 1)
+    bits = most_id_bits(max_weight)
     bias = expected / 2.0 ** (bits + 1)
     allowed = _BIAS_SHARE * epsilon / z
     if bias > allowed:

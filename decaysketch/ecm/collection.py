@@ -220,6 +220,8 @@ class ECMCollection(Sketch, AskedOfCells):
                 )
             self._count_arrivals(keys, timestamps, weights, source, epoch)
             return
+        if self.looks_at_times:
+            self._look_at(timestamps)
         if not_after is None and self._gather(keys, timestamps, weights, source, epoch):
             return
         self._count_singles()

@@ -34,6 +34,7 @@ class IntegralRecipe(Recipe):
 
     def empty(self, now: int | None = None) -> IntegralDecaySketch:
         sketch = IntegralDecaySketch(self.params, self.decay)
+        sketch.looks_at_times = False
         if now is not None:
             sketch.advance(now)
         return sketch

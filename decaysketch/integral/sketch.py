@@ -177,6 +177,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
 
         Complexity: O(log max_weight) arithmetic steps for each row, amortised.
         """
+        if self.looks_at_times:
+            self._look_at(timestamps)
         unit = self.params.time_unit
         told = None if now is None else check_time("now", in_units(now, unit))
         if not_after is None and (gathered := self._pending.take(values, weights, timestamps, ids)):

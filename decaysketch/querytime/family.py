@@ -31,7 +31,9 @@ class DecayRecipe(Recipe):
     def empty(self, now: int | None = None) -> DecaySketch:
         if now is not None:
             raise ParameterError(f"now is {now!r}; expected None: a DecaySketch has no clock")
-        return DecaySketch(self.params)
+        sketch = DecaySketch(self.params)
+        sketch.looks_at_times = False
+        return sketch
 
     @classmethod
     def read(

@@ -139,6 +139,8 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
         Complexity: O(log max_weight) arithmetic steps for each row and copy, amortised.
         """
+        if self.looks_at_times:
+            self._look_at(timestamps)
         if not_after is None:
             if gathered := self._pending.take(values, weights, timestamps, ids):
                 if gathered == ENOUGH:

@@ -26,6 +26,8 @@ from decaysketch.core.plausible_times import (
     unit_in_name,
 )
 from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.errors import OtherUnitError
+from decaysketch.families import recipe_of
 
 S = 1_700_000_000
 SCALES = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -166,6 +168,31 @@ def test_sound_batches_are_not_warned_of() -> None:
         built(log([S * 1000], "event_ms"), "event_ms", time_unit="ms")
         built(log(pa.array([S * 1000], pa.timestamp("ms")), "event_us"), "event_us")
         KeyedBuilder(PARAMS, ColumnMapping(time="time", ids=("id",))).add(log([]))
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_a_sketch_that_is_fed_by_hand_says_it_of_its_first_times(single: bool) -> None:
+    times, ids = (S * 1000, 1) if single else ([S * 1000, 5], [1, 2])
+    sketch = ds.DecaySketch(PARAMS)
+    with pytest.warns(ds.TimeUnitWarning, match="in ms it would be 2023-11-14") as said:
+        sketch.update(None, 1, times, ids)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sketch.update(None, 1, times, ids)
+        recipe_of(PARAMS).empty().update(None, 1, times, ids)
+        sketch.copy().update(None, 1, times, ids)
+
+
+def test_a_builder_that_checks_refuses_and_takes_nothing() -> None:
+    mapping = ColumnMapping(time="time", ids=("id",))
+    builder = KeyedBuilder(PARAMS, mapping, check_units=True)
+    with pytest.raises(OtherUnitError, match="in ms it would be 2023-11-14"):
+        builder.add(log([S * 1000, S * 1000 + 5]))
+    assert not builder.sketches
+    builder.add(log([S, S + 5]))
+    assert len(builder.sketches[()]) == 2
 
 
 # ---------------------------------------------------------------------------------------- as dates

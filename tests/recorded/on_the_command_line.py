@@ -119,7 +119,7 @@ def _lines() -> Iterator[list[str]]:
                 *_SAMPLER, "--json")  # fmt: skip
     yield build("log.csv", "plain.sketch", *_OPTIONS)
     yield build("log.csv", "plain.sketch", *_OPTIONS, "--overwrite")
-    yield build("ms.csv", "ms.sketch", "--value-column", "")
+    yield build("ms.csv", "ms.sketch", "--value-column", "", "--any-time")
     yield build("bad.ndjson", "none.sketch", *_OPTIONS)
     yield build("log.csv", "none.sketch", "--family", "hll")
     yield build("log.csv", "none.sketch", "--family", "sum")

@@ -26,9 +26,11 @@ def create(client: TestClient, unit: str, name: str = "s", **form: Any) -> ds.Sk
     return params
 
 
-def observe(client: TestClient, *times: int, name: str = "s") -> Any:
+def observe(client: TestClient, *times: int, name: str = "s", how: str = "") -> Any:
     rows = [{"time": time, "id": place} for place, time in enumerate(times)]
-    answer = client.post(f"/v1/streams/{name}/observations?source=a", json={"observations": rows})
+    answer = client.post(
+        f"/v1/streams/{name}/observations?source=a{how}", json={"observations": rows}
+    )
     assert answer.status_code in (200, 422), answer.text
     return answer.json()
 
@@ -53,7 +55,12 @@ def test_refusals_of_the_future_name_the_likely_unit(client: TestClient) -> None
 def test_what_is_taken_and_hardly_meant_is_said(client: TestClient) -> None:
     """Seconds, to a stream that counts in milliseconds."""
     params = create(client, "ms")
-    for answer in (observe(client, S, S + 5), post(client, params, S, S + 5).json()):
+    refused = observe(client, S, S + 5)  # the first one
+    assert refused["detail"].startswith("times are hardly in ms: ")
+    assert "check_units=false" in refused["detail"]
+    assert client.get("/v1/streams/s").json()["sources"] == []
+    first = observe(client, S, S + 5, how="&check_units=false")
+    for answer in (first, observe(client, S), post(client, params, S, S + 5).json()):
         [said] = answer["warnings"]
         assert said.startswith("times are hardly in ms: ")
         assert f"in s it would be {DATE}" in said
@@ -84,7 +91,7 @@ def test_answers_that_are_hardly_what_was_asked_for_say_so(
 ) -> None:
     client = start(max_clock_skew_s=None)
     create(client, "s")
-    token = observe(client, *times)["token"]
+    token = observe(client, *times, how="&check_units=false")["token"]
     query = {"aggregate": "count", "decay": {"kind": "window", "width": 60}}
     asked = {"queries": [query if now is None else query | {"now": now}], "after": token}
     joined = {**asked, "streams": ["s"]}

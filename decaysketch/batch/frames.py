@@ -1,0 +1,226 @@
+"""Data frames of any library in: what ``from_frame`` and ``update_frame`` of every sketch do.
+
+A frame is anything with ``__arrow_c_stream__``, which pandas (2.2 or newer), polars, DuckDB, Arrow
+and ibis have; so none of them is known here. What columns mean is said by names, and read by
+:class:`~decaysketch.batch.mapping.ColumnMapping`: equal observations give equal sketches, whichever
+library held them and in whichever types. What frames have besides is settled before: a NaN in a
+column of values is a missing value, as a null is; rows without a time or an id are refused with the
+row and the cure, and nothing is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from decaysketch.batch.columns import column_of, in_plain_text, nulls_of
+from decaysketch.batch.mapping import ColumnMapping, refuse_other_unit
+from decaysketch.core.params import BuildParams, SketchParams
+from decaysketch.core.plausible_times import dated, likely_unit
+from decaysketch.core.sizing import DEFAULT_ACCURACY, capacity_for, most_id_bits
+from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.decay.integral import IntegralDecay, parse
+from decaysketch.errors import ObservationError, OtherUnitError, ParameterError
+from decaysketch.families import FAMILIES, Sketch, recipe_of
+
+__all__ = ["Columns", "build", "feed", "unit_of"]
+
+Columns = str | Sequence[str]
+"""The name of a column, or of several."""
+
+_WEIGHT = "weight of all rows"  # a column of ours, where one number is the weight of all
+
+
+def build(
+    kind: type[Sketch],
+    frame: Any,
+    *,
+    params: BuildParams | None,
+    accuracy: float | None,
+    time_unit: str,
+    decay: IntegralDecay | str | Mapping[str, Any] | None,
+    **columns: Any,
+) -> Sketch:
+    """A sketch of a frame; see ``from_frame`` of it."""
+    time = columns["time"]
+    if params is None:
+        family = next(each for each in FAMILIES.values() if each.sketch is kind)
+        if family.params is not SketchParams:
+            raise ParameterError(f"params is None; expected a {family.params.__name__}")
+        params = SketchParams(
+            max_weight=1,
+            id_bits=most_id_bits(1),
+            capacity=capacity_for(DEFAULT_ACCURACY if accuracy is None else accuracy),
+            time_unit=unit_of(frame, time) if time_unit == "auto" else time_unit,
+        )
+    elif accuracy is not None:
+        raise ParameterError(f"accuracy is {accuracy!r} beside params; expected one of them")
+    elif time_unit not in ("auto", params.time_unit):
+        raise ParameterError(
+            f"time_unit is {time_unit!r} and that of params is {params.time_unit!r}; column_unit "
+            "says in which unit the frame's numbers are"
+        )
+    if isinstance(decay, str | Mapping):
+        decay = parse(decay, params.time_unit)
+    sketch = recipe_of(params, decay).empty()
+    if not isinstance(sketch, kind):
+        raise ParameterError(
+            f"params are those of a {type(sketch).__name__}; expected a {kind.__name__}'s"
+            + ("" if decay is not None else ", with its decay where that is fixed")
+        )
+    feed(sketch, frame, **columns)
+    return sketch
+
+
+def feed(
+    sketch: Sketch,
+    frame: Any,
+    *,
+    time: str,
+    value: str | None,
+    id: Columns,
+    key: Columns,
+    source: str | None,
+    sequence: str | None,
+    weight: str | int,
+    column_unit: str | None,
+    drop_nulls: bool,
+    check_units: bool,
+) -> None:
+    """Fold a frame into a sketch; see ``update_frame`` of it."""
+    recipe = recipe_of(sketch)
+    constant = not isinstance(weight, str)
+    weighed = recipe.kind.input.weight_bound is not None or recipe.kind.input.weighted
+    if constant and weight != 1 and not weighed:
+        raise ParameterError(f"weight is {weight!r}; expected none: elements have none")
+    mapping = ColumnMapping(
+        time=time, ids=_names(id), key=_names(key), source=source, sequence=sequence, value=value,
+        weight=None if constant and weight == 1 else _WEIGHT if constant else str(weight),
+        time_unit=column_unit,
+    )  # fmt: skip
+    mapping.check(recipe)
+    table = _table_of(frame, [name for name in mapping.columns if name != _WEIGHT])
+    if mapping.weight == _WEIGHT:
+        table = table.append_column(_WEIGHT, pa.array(np.full(len(table), weight)))
+    if value is not None:
+        table = _without_nan(table, value)
+    needed = [name for name in mapping.columns if name != value]
+    table = _whole(table, needed, drop_nulls)
+    if not len(table):
+        return
+    log = mapping.read(table, recipe)
+    if check_units:
+        try:
+            refuse_other_unit(log, mapping, table.schema, recipe.params)
+        except OtherUnitError as fault:
+            raise OtherUnitError(
+                f"{fault}; time_unit (where there are params, column_unit) says which it is, "
+                "check_units=False takes them as they are"
+            ) from None
+    sketch.looks_at_times = False  # they were looked at, or are not to be
+    log.update(sketch, slice(None))
+
+
+def unit_of(frame: Any, time: str) -> str:
+    """The unit of a frame's column of times, as its type says it.
+
+    Raises:
+        ParameterError: its type says none.
+    """
+    column = _table_of(frame, [time]).column(time)
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        unit: str = kind.unit
+        return unit
+    if pa.types.is_date(kind):
+        return "d"
+    guess = ""
+    if pa.types.is_integer(kind) and len(column) > column.null_count:
+        newest = int(pc.max(column).as_py())
+        likely = "s" if dated("s", newest) is not None else likely_unit("s", newest)
+        if likely is not None:
+            guess = f"; in {likely!r} the newest would be {dated(likely, newest)}"
+    raise ParameterError(
+        f"time_unit is 'auto', and the column {time!r} is of type {kind}, which says no unit; "
+        f"expected one of {', '.join(NANOSECONDS)}{guess}"
+    )
+
+
+def _names(given: Columns) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _table_of(frame: Any, names: Sequence[str]) -> pa.Table:
+    """The columns of a frame."""
+    if not hasattr(frame, "__arrow_c_stream__") and not isinstance(frame, pa.RecordBatch):
+        raise ParameterError(
+            f"frame is a {type(frame).__name__}; expected something with __arrow_c_stream__: a "
+            "frame of pandas 2.2 or newer, polars, DuckDB, Arrow or ibis"
+        )
+    table = pa.table(frame)
+    if missing := [name for name in names if name not in table.column_names]:
+        raise ParameterError(f"no column {missing[0]!r}; there are {', '.join(table.column_names)}")
+    table = table.select(list(dict.fromkeys(names)))
+    plain = [_plain(column) for column in table.columns]
+    return pa.Table.from_arrays(plain, names=table.column_names).unify_dictionaries()
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column without views of texts, which polars has and few functions of Arrow take."""
+    kind = column.type
+    encoded = pa.types.is_dictionary(kind)
+    if (kind.value_type if encoded else kind) not in (pa.string_view(), pa.binary_view()):
+        return column
+    if not encoded:
+        return pa.chunked_array([in_plain_text(each) for each in column.chunks] or [[]])
+    chunks = [
+        pa.DictionaryArray.from_arrays(each.indices, in_plain_text(each.dictionary))
+        for each in column.chunks
+    ]
+    return pa.chunked_array(chunks or [pa.array([], pa.large_string())])
+
+
+def _without_nan(table: pa.Table, name: str) -> pa.Table:
+    """Missing values as nulls, however the frame has them."""
+    column = column_of(table, name)
+    if pa.types.is_null(column.type) or pa.types.is_temporal(column.type):  # nothing but NaT
+        if column.null_count == len(column):
+            column = pa.nulls(len(column), pa.float64())
+    elif pa.types.is_floating(column.type):
+        nan = pc.is_nan(column)
+        if pc.any(nan).as_py():
+            column = pc.if_else(nan, pa.scalar(None, column.type), column)
+    return table.set_column(table.column_names.index(name), name, column)
+
+
+def _whole(table: pa.Table, names: Sequence[str], drop: bool) -> pa.Table:
+    """The rows that lack nothing that they need."""
+    lacking = {name: _lacks(table, name) for name in names}
+    bad = np.logical_or.reduce(list(lacking.values()))
+    if not bad.any():
+        return table
+    if drop:
+        return table.filter(pa.array(~bad))
+    row = int(bad.argmax())
+    name = next(name for name, each in lacking.items() if each[row])
+    others = int(bad.sum()) - 1
+    beside = f" (and so are {others:,} rows more)" if others else ""
+    raise ObservationError(
+        f"{name}[{row}] is null{beside}; an observation needs a time and all of its id: fill it, "
+        "or drop_nulls=True leaves such rows out",
+        column=name,
+        row=row,
+    )
+
+
+def _lacks(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
+    column = column_of(table, name)
+    lacks = nulls_of(column)
+    if pa.types.is_floating(column.type):  # integers with gaps, as pandas has them
+        lacks = lacks | np.isnan(column.to_numpy(zero_copy_only=False))
+    return lacks
