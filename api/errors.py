@@ -46,6 +46,7 @@ __all__ = [
     "TokenBeyondError",
     "TooManyListsError",
     "TooManyMonitorsError",
+    "TooManyQuestionsError",
     "TooManyRowsError",
     "TooManySketchRowsError",
     "TooManySourcesError",
@@ -56,6 +57,7 @@ __all__ = [
     "UnknownKeyError",
     "UnknownListError",
     "UnknownMonitorError",
+    "UnknownQuestionError",
     "UnknownSourceError",
     "UnknownStreamError",
     "UnsupportedAggregateError",
@@ -415,6 +417,20 @@ class TooManyMonitorsError(ServiceError):
 
     def __init__(self, where: str, monitors: int, most: int) -> None:
         super().__init__(f"{where} {monitors} monitors; there may be {most}")
+
+
+class UnknownQuestionError(ServiceError):
+    """A stream has no configured question of this name, or none in a set."""
+
+    def __init__(self, stream: str, what: str) -> None:
+        super().__init__(f"stream {stream!r} has no {what}")
+
+
+class TooManyQuestionsError(ServiceError):
+    """There is no room for one more configured question; ``where`` says of what."""
+
+    def __init__(self, where: str, questions: int, most: int) -> None:
+        super().__init__(f"{where} {questions} configured questions; there may be {most}")
 
 
 class UnknownListError(ServiceError):

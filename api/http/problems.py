@@ -89,6 +89,7 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.RevokedSourceError: _Kind(403, "revoked-source", "The source was revoked"),
     errors.UnknownStreamError: _Kind(404, "unknown-stream", "No such stream"),
     errors.UnknownMonitorError: _Kind(404, "unknown-monitor", "No such monitor"),
+    errors.UnknownQuestionError: _Kind(404, "unknown-question", "No such configured question"),
     errors.UnknownListError: _Kind(404, "unknown-list", "No such top-k list"),
     errors.UnknownKeyError: _Kind(404, "unknown-key", "No such key"),
     errors.UnknownIntervalError: _Kind(404, "unknown-interval", "No such interval"),
@@ -115,6 +116,9 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.TokenBeyondError: _Kind(409, "unknown-token", "The journal has no such post"),
     errors.TooManyStreamsError: _Kind(409, "too-many-streams", "No room for another stream"),
     errors.TooManyMonitorsError: _Kind(409, "too-many-monitors", "No room for another monitor"),
+    errors.TooManyQuestionsError: _Kind(
+        409, "too-many-questions", "No room for another configured question"
+    ),
     errors.TooManyListsError: _Kind(409, "too-many-lists", "No room for another top-k list"),
     errors.ForeignSiteError: _Kind(409, "foreign-site", "The source is no site of the list"),
     errors.KeyChangedError: _Kind(409, "key-changed", "The key was changed meanwhile"),

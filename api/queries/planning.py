@@ -38,7 +38,7 @@ MAX_ESTIMATES = 20_000
 MAX_STEPS = 5000
 """Steps of all decays of one request together."""
 
-_WHEN = {"now", "times"}
+_NO_PART_OF_IT = {"name", "now", "times"}
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def plan(
         str(now),
     )
     questions = tuple(
-        json.dumps({name: each[name] for name in each.keys() - _WHEN}, sort_keys=True)
+        json.dumps({name: each[name] for name in each.keys() - _NO_PART_OF_IT}, sort_keys=True)
         for each in queries
     )
     return Plan(request, names, snapshot, compared, chosen, questions, now, tag)
@@ -276,7 +276,7 @@ def _now(
     recipe: Recipe, snapshot: Snapshot, queries: Sequence[AnyQuery], clock_ns: int
 ) -> int | None:
     """The time of queries that name none, if there are such."""
-    unnamed = [i for i, each in enumerate(queries) if each.now is None and each.points is None]
+    unnamed = [i for i, each in enumerate(queries) if each.is_of_now]
     if not unnamed:
         return None
     unit = recipe.params.time_unit

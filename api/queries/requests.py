@@ -38,11 +38,14 @@ __all__ = [
     "GroupRequest",
     "Query",
     "QueryRequest",
+    "Time",
     "Times",
 ]
 
 Time = Annotated[int, Field(ge=-TIME_LIMIT, le=TIME_LIMIT)]
 StreamText = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+QueryName = Annotated[str, Field(min_length=1, max_length=100)]
 
 MOST_QUERIES = 2000
 """Queries of a request; the setting ``max_queries`` is at most this."""
@@ -87,6 +90,9 @@ class Query(RequestModel):
     """Base of the queries: what all of them have."""
 
     aggregate: str
+    name: QueryName | None = Field(
+        default=None, description="What its rows are called in a table, in place of the aggregate."
+    )
     decay: AnyDecay | None = Field(
         default=None,
         description="Needed, but for a stream whose decay is fixed: leave it out there.",
@@ -119,6 +125,11 @@ class Query(RequestModel):
         if isinstance(self.times, Range):
             return self.times.count
         return 1 if self.times is None else len(self.times)
+
+    @property
+    def is_of_now(self) -> bool:
+        """Whether it names no time."""
+        return self.now is None and self.times is None
 
     @property
     def points(self) -> Sequence[int] | None:

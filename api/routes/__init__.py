@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from api.queries import GroupRequest, QueryRequest
+from api.queries.configured import QuestionDefinition
 from api.routes import (
     decays,
     families,
@@ -14,6 +15,7 @@ from api.routes import (
     monitors,
     observations,
     page,
+    prometheus,
     queries,
     reference,
     service,
@@ -49,6 +51,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         queries,
         live,
         monitors,
+        prometheus,
         topk,
         decays,
         families,
@@ -71,4 +74,5 @@ REQUESTS: list[type[BaseModel]] = [  # which routes read out of bodies: in no ro
     StreamCreation,
     KeyCreation,
     KeyRotation,
+    QuestionDefinition,
 ]

@@ -65,6 +65,7 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
     curve = {"decay": {"kind": "none"}, "ages": {"stop": 1}}
     params = {"params": PARAMS.to_dict()}
     monitor = {"kind": "threshold", "question": "count", "above": 9.0, "decay": "none"}
+    question = {"query": {"aggregate": "count", "decay": {"kind": "none"}}}
     report = {"inc": 1, "seq": 1, "held": {}}
     topk = {"k": 1, "decay": "none"}
     word = {"site": "x", "inc": 1, "seq": 1, "as_of": 0, "asked": None, "base": None,
@@ -86,6 +87,8 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("PUT", "/v1/streams/s/monitors/m", {"json": monitor, **as_json}),
         ("POST", "/v1/streams/s/reports?source=x", {"json": report, **as_json}),
         ("DELETE", "/v1/streams/s/monitors/m", {"headers": headers}),
+        ("PUT", "/v1/streams/s/questions/q", {"json": question, **as_json}),
+        ("DELETE", "/v1/streams/s/questions/q", {"headers": headers}),
         ("PUT", "/v1/streams/s/topk/t", {"json": topk, **as_json}),
         ("POST", "/v1/streams/s/topk/t/posts?source=x", {"json": word, **as_json}),
         ("DELETE", "/v1/streams/s/topk/t", {"headers": headers}),

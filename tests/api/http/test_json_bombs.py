@@ -36,6 +36,7 @@ JSON_ROUTES = [
     ("POST", "/v1/keys/zzzzzzzz/rotate"),
     ("PUT", "/v1/streams/s"),
     ("PUT", "/v1/streams/s/monitors/m"),
+    ("PUT", "/v1/streams/s/questions/q"),
     ("POST", "/v1/streams/s/reports?source=a"),
     ("PUT", "/v1/streams/s/topk/t"),
     ("POST", "/v1/streams/s/topk/t/posts?source=a"),
