@@ -91,7 +91,7 @@ _BIND_KEYS, _INGEST = "bind_keys", "ingest"  # beside a recipe, in its column
 _SNAPSHOT_BYTES = 8 * 1024 * 1024  # read at once, unless one source has more
 
 _PAGE_SIZE = 8192  # of a new SQLite file
-_LOG_BYTES = 16 * 1024 * 1024  # of SQLite, from which on it is written back
+_LOG_BYTES = 64 * 1024 * 1024  # of SQLite, from which on it is written back; read again at a start
 _CHECKPOINT_WAIT_MS = 200  # for readers; writers wait as well
 _CHECKPOINT_PAUSE_S = 1.0  # after readers were in the way
 

@@ -8,16 +8,8 @@ import { bar, keyText } from "./panels.js";
 import { $, state } from "./state.js";
 import { SortedTable } from "./tables.js";
 import { takings } from "./taking.js";
-import { number, Unit } from "./units.js";
+import { named, number, Unit } from "./units.js";
 import { Watching } from "./watching.js";
-
-const MOST_NAMED = 20;
-
-// Names, the first of them where there are many.
-function named(names) {
-  const more = names.length - MOST_NAMED;
-  return names.slice(0, MOST_NAMED).join(", ") + (more > 0 ? ` and ${number(more)} more` : "");
-}
 
 function certificate({ rows, certain, without }) {
   const sites = without.length ? `all sites but ${named(without)}` : "all sites";

@@ -7,7 +7,7 @@ import { element } from "./nodes.js";
 import { $, state } from "./state.js";
 import { SortedTable } from "./tables.js";
 import { takings } from "./taking.js";
-import { ago, number, Unit } from "./units.js";
+import { ago, named, number, Unit } from "./units.js";
 import { Watching } from "./watching.js";
 
 const CLOCK = new Unit("s");
@@ -87,7 +87,7 @@ export class Sources extends Watching {
     if (!sources.length) this.panel.querySelector(".found").replaceChildren(element("p", { class: "hint" }, "Nobody has posted."));
     const silent = sources.filter((each) => each.silent).map((each) => each.source);
     const said = [
-      silent.length ? `Silent: ${silent.slice(0, 20).join(", ")}${silent.length > 20 ? " and others" : ""}.` : "Nobody is silent.",
+      silent.length ? `Silent: ${named(silent)}.` : "Nobody is silent.",
       Object.keys(unnamed).length ? `Refused without the name of a source: ${reasons(unnamed)}.` : "",
       next ? `The first ${number(ASKED)} in order of name.` : "",
       `How late, how often and what was refused is told since this process began, ${CLOCK.time(seconds(since))}.`,

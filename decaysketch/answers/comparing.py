@@ -21,6 +21,7 @@ from decaysketch.errors import ParameterError
 
 __all__ = ["PairView", "RangeView", "check_compared", "range_moment"]
 
+_ROW_S, _RATIO_ROW_S = 400e-9, 10e-6  # a ratio is about a hundred passes
 _QUANTILES = ("median", "quantile")
 
 
@@ -120,6 +121,10 @@ class PairView:
     def rows(self) -> int:
         """Observations in the samples."""
         return sum(len(sample) for pair in self._pairs for sample in pair)
+
+    def cost_s(self, how: Comparison = "difference") -> float:
+        """About so long the processor needs to draw the samples and to answer, in seconds."""
+        return self.rows * (_RATIO_ROW_S if how == "ratio" else _ROW_S)
 
     def ask(
         self,
