@@ -59,6 +59,7 @@ RULES = {
     "GET /v1/streams/{name}/topk/{topk}/ask": "read",
     "POST /v1/streams/{name}/topk/{topk}/posts": "write",
     "POST /v1/streams/{name}/observations": "write",
+    "POST /v1/streams/{name}/lorawan": "write",
     "GET /v1/streams/{name}/prometheus": "read",
     "GET /v1/streams/{name}/query": "read",
     "GET /v1/streams/{name}/questions": "read",
