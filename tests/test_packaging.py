@@ -136,7 +136,7 @@ class TestImports:
         if module.startswith("decaysketch.ingest"):
             allowed.add("pydantic")
         if module.startswith("decaysketch.bridge"):
-            allowed |= {"paho", "prometheus_client", "pydantic"}
+            allowed |= {"httpx2", "paho", "prometheus_client", "pydantic"}
         if module.startswith("decaysketch.spark"):
             allowed |= {"httpx2", "pyarrow", "pyspark"}
         if module.startswith("decaysketch.cli"):

@@ -32,8 +32,7 @@ def _config(path: Path) -> Config:
                if importlib.util.find_spec(each) is None]  # fmt: skip
     if missing:
         raise CommandError(
-            f"the bridge needs {', '.join(missing)}; expected the extra: "
-            "pip install 'decaysketch[bridge]'"
+            f"the bridge needs {', '.join(missing)}; expected the extra: pip install '.[bridge]'"
         )
     from decaysketch.bridge.config import read
 
