@@ -41,7 +41,7 @@ __all__ = ["router"]
 
 router = APIRouter(route_class=JsonRoute)  # and the reader weighs what it parses
 
-_ROWS = 1000  # of one message, which has few
+_ROWS = 1000  # of one message whose arrays are read; of another, one for each map
 _COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
 
@@ -119,7 +119,7 @@ async def post_lorawan(
     latest = latest_time(
         stream.recipe.params.time_unit, stream.row.max_clock_skew_s, aggregator.now_us() * 1000
     )
-    most = max(1, min(_ROWS, settings.max_rows))
+    most = min(_ROWS if any(each.each for each in maps) else len(maps), settings.max_rows)
     form = Form(stream.recipe, source, latest, most, stream.row.bind_keys)
     reader = MessageReader(format, maps, topic)
     body = await request.body()
