@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 
 import decaysketch
 from api.queries.document import questions_table
-from decaysketch.spark._questions import functions_table
+from decaysketch.engines.questions import functions_table
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ["decaysketch"] + [

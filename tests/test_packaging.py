@@ -38,9 +38,9 @@ LAYERS = [
     ],
     ["decaysketch.families"],
     ["decaysketch.batch", "decaysketch.client", "decaysketch.ingest"],
-    ["decaysketch.bridge"],
+    ["decaysketch.bridge", "decaysketch.engines"],
     ["decaysketch"],
-    ["decaysketch.spark", "decaysketch.cli"],
+    ["decaysketch.spark", "decaysketch.duckdb", "decaysketch.polars", "decaysketch.cli"],
     ["api", "spark_jobs"],
     ["demo", "benchmarks", "quality"],
 ]
@@ -137,6 +137,10 @@ class TestImports:
             allowed.add("pydantic")
         if module.startswith("decaysketch.bridge"):
             allowed |= {"httpx2", "paho", "prometheus_client", "pydantic"}
+        if module.startswith("decaysketch.engines"):
+            allowed.add("pyarrow")
+        if module in ("decaysketch.duckdb", "decaysketch.polars"):
+            allowed |= {"pyarrow", module.rpartition(".")[2]}
         if module.startswith("decaysketch.spark"):
             allowed |= {"httpx2", "pyarrow", "pyspark"}
         if module.startswith("decaysketch.cli"):

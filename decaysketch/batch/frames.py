@@ -28,7 +28,7 @@ from decaysketch.decay.integral import IntegralDecay, parse
 from decaysketch.errors import ObservationError, OtherUnitError, ParameterError
 from decaysketch.families import FAMILIES, Sketch, recipe_of
 
-__all__ = ["Columns", "build", "feed", "unit_of"]
+__all__ = ["Columns", "build", "feed", "names_of", "table_of", "unit_of"]
 
 Columns = str | Sequence[str]
 """The name of a column, or of several."""
@@ -99,12 +99,13 @@ def feed(
     if constant and weight != 1 and not weighed:
         raise ParameterError(f"weight is {weight!r}; expected none: elements have none")
     mapping = ColumnMapping(
-        time=time, ids=_names(id), key=_names(key), source=source, sequence=sequence, value=value,
+        time=time, ids=names_of(id), key=names_of(key), source=source, sequence=sequence,
+        value=value,
         weight=None if constant and weight == 1 else _WEIGHT if constant else str(weight),
         time_unit=column_unit,
     )  # fmt: skip
     mapping.check(recipe)
-    table = _table_of(frame, [name for name in mapping.columns if name != _WEIGHT])
+    table = table_of(frame, [name for name in mapping.columns if name != _WEIGHT])
     if mapping.weight == _WEIGHT:
         table = table.append_column(_WEIGHT, pa.array(np.full(len(table), weight)))
     if value is not None:
@@ -132,7 +133,7 @@ def unit_of(frame: Any, time: str) -> str:
     Raises:
         ParameterError: its type says none.
     """
-    column = _table_of(frame, [time]).column(time)
+    column = table_of(frame, [time]).column(time)
     kind = column.type
     if pa.types.is_timestamp(kind):
         unit: str = kind.unit
@@ -151,11 +152,11 @@ def unit_of(frame: Any, time: str) -> str:
     )
 
 
-def _names(given: Columns) -> tuple[str, ...]:
+def names_of(given: Columns) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _table_of(frame: Any, names: Sequence[str]) -> pa.Table:
+def table_of(frame: Any, names: Sequence[str]) -> pa.Table:
     """The columns of a frame."""
     if not hasattr(frame, "__arrow_c_stream__") and not isinstance(frame, pa.RecordBatch):
         raise ParameterError(
@@ -177,7 +178,9 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if (kind.value_type if encoded else kind) not in (pa.string_view(), pa.binary_view()):
         return column
     if not encoded:
-        return pa.chunked_array([in_plain_text(each) for each in column.chunks] or [[]])
+        return pa.chunked_array(
+            [in_plain_text(each) for each in column.chunks or [pa.array([], kind)]]
+        )
     chunks = [
         pa.DictionaryArray.from_arrays(each.indices, in_plain_text(each.dictionary))
         for each in column.chunks

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from decaysketch.spark._questions import functions_table
+from decaysketch.engines.questions import functions_table
 
 if __name__ == "__main__":
     sys.stdout.write(functions_table())

@@ -25,7 +25,6 @@ Everything is DataFrame API and works under Spark Connect. Executors need this p
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -33,11 +32,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from decaysketch.core.time_units import instant
-from decaysketch.decay import Decay
+from decaysketch.engines import aggregates, questions
+from decaysketch.engines.asking import NAMES, Asked, asking, recipes_of
+from decaysketch.engines.texts import text_of
 from decaysketch.errors import ParameterError
 from decaysketch.families import BuiltWith, Recipe, recipe_of
-from decaysketch.spark import _aggregates, _questions
-from decaysketch.spark._questions import FUNCTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -85,47 +84,15 @@ _ARGUMENTS = """
 """
 
 
-def _asking(name: str, *, plain: bool) -> Any:
-    """The function of a question, by which columns are made."""
-    form = FUNCTIONS[name]
-    called = f"{name}_value" if plain else name
-
-    def ask(*given: Any, confidence: float | None = None, streams: Iterable[BuiltWith] = ()) -> Any:
-        sketch, *argument, decay, now = given
-        columns = [_column(sketch), *map(_literal, argument), _decay(decay), _time(now)]
-        if confidence is not None:
-            columns.append(_literal(confidence))
-        return _question_udf(called, _recipes(streams))(*columns)
-
-    def without(
-        sketch: Any, decay: Any, now: Any, *,
-        confidence: float | None = None, streams: Iterable[BuiltWith] = (),
-    ) -> Any:  # fmt: skip
-        return ask(sketch, decay, now, confidence=confidence, streams=streams)
-
-    def with_argument(
-        sketch: Any, argument: Any, decay: Any, now: Any, *,
-        confidence: float | None = None, streams: Iterable[BuiltWith] = (),
-    ) -> Any:  # fmt: skip
-        return ask(sketch, argument, decay, now, confidence=confidence, streams=streams)
-
-    leading = form.question.leading
-    function = without if form.argument is None else with_argument
-    function.__name__ = function.__qualname__ = called
-    answer = "Values alone." if plain else "With intervals."
-    argument = ""
-    if form.argument is not None and leading is not None:
-        argument = f"\n        argument: ``{leading.name}``. {leading.doc}"
-    listed = _ARGUMENTS.format(argument=argument)
-    function.__doc__ = f"{form.question.doc} {answer}{listed}"
-    return function
+def _ask(sketch: Any, asked: Asked) -> Any:
+    columns = [_column(sketch), *map(_literal, asked.argument)]
+    columns += [_literal(text_of(asked.decay)), _time(asked.now)]
+    if asked.confidence is not None:
+        columns.append(_literal(asked.confidence))
+    return _question_udf(asked.function, asked.recipes)(*columns)
 
 
-_ASKING = {
-    called: _asking(name, plain=called != name)
-    for name in FUNCTIONS
-    for called in (name, f"{name}_value")
-}
+_ASKING = {called: asking(called, _ask, _ARGUMENTS) for called in NAMES}
 globals().update(_ASKING)
 __all__ += sorted(_ASKING)
 __all__.sort()
@@ -200,7 +167,7 @@ def sketch_merge(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> 
         sketch: column of sketches of one stream, in any order, each any number of times.
         streams: see ``decayed_sum``.
     """
-    return _merge_udf(_recipes(streams))(_column(sketch))
+    return _merge_udf(recipes_of(streams))(_column(sketch))
 
 
 def sketch_union(*sketches: Column | str, streams: Iterable[BuiltWith] = ()) -> Column:
@@ -209,7 +176,7 @@ def sketch_union(*sketches: Column | str, streams: Iterable[BuiltWith] = ()) -> 
     ``sketch_union(collect_list(sketch))`` is an aggregate that stands beside any other, and takes
     FILTER.
     """
-    return _union_udf(_recipes(streams))(*map(_column, sketches))
+    return _union_udf(recipes_of(streams))(*map(_column, sketches))
 
 
 def sketch_info(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> Column:
@@ -220,7 +187,7 @@ def sketch_info(sketch: Column | str, *, streams: Iterable[BuiltWith] = ()) -> C
     answered exactly, one that reaches back to ``answerable_after`` or further not at all; NULL
     where nothing was discarded. Of a fixed decay, the earliest times that may be asked about.
     """
-    return _info_udf(_recipes(streams))(_column(sketch))
+    return _info_udf(recipes_of(streams))(_column(sketch))
 
 
 # --------------------------------------------------------------------------------------------- SQL
@@ -259,23 +226,23 @@ def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None
 
 def _question_udf(called: str, recipes: Sequence[Recipe]) -> Function:
     def ask(*columns: pa.Array, **named: pa.Array) -> pa.Array:
-        return _questions.answer(called, recipes, columns, named)
+        return questions.answer(called, recipes, columns, named)
 
-    return _udf(ask, called, _questions.answer_type(called))
+    return _udf(ask, called, questions.answer_type(called))
 
 
 def _build_udf(recipe: Recipe, now: int | None, refused: Literal["raise", "count"]) -> Function:
     if refused == "raise":
 
         def sketch_build(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
-            return _aggregates.build("sketch_build", recipe, now, batches)
+            return aggregates.build("sketch_build", recipe, now, batches)
 
         return _udf(sketch_build, "sketch_build", pa.binary())
 
     def counted(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
-        return _struct(_aggregates.build_counted(_COUNTED, recipe, now, batches))
+        return _struct(aggregates.build_counted(_COUNTED, recipe, now, batches))
 
-    return _udf(counted, _COUNTED, _aggregates.BUILT)
+    return _udf(counted, _COUNTED, aggregates.BUILT)
 
 
 def _build_by_name_udf(
@@ -284,14 +251,14 @@ def _build_by_name_udf(
     if refused == "raise":
 
         def sketch_build(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
-            return _aggregates.build_by_name("sketch_build", streams, batches)
+            return aggregates.build_by_name("sketch_build", streams, batches)
 
         return _udf(sketch_build, "sketch_build", pa.binary())
 
     def counted(batches: Iterator[tuple[pa.Array, ...]]) -> Any:
-        return _struct(_aggregates.build_by_name(_COUNTED, streams, batches, "count"))
+        return _struct(aggregates.build_by_name(_COUNTED, streams, batches, "count"))
 
-    return _udf(counted, _COUNTED, _aggregates.BUILT)
+    return _udf(counted, _COUNTED, aggregates.BUILT)
 
 
 _COUNTED = "sketch_build_counted"
@@ -299,28 +266,28 @@ _COUNTED = "sketch_build_counted"
 
 def _struct(built: dict[str, Any] | None) -> Any:
     """With its type, which Spark would have to guess."""
-    return pa.scalar(built, _aggregates.BUILT)
+    return pa.scalar(built, aggregates.BUILT)
 
 
 def _merge_udf(recipes: Sequence[Recipe]) -> Function:
     def sketch_merge(batches: Iterator[pa.Array]) -> Any:
-        return _aggregates.merge("sketch_merge", recipes, batches)
+        return aggregates.merge("sketch_merge", recipes, batches)
 
     return _udf(sketch_merge, "sketch_merge", pa.binary())
 
 
 def _union_udf(recipes: Sequence[Recipe]) -> Function:
     def sketch_union(*columns: pa.Array) -> pa.Array:
-        return _questions.unite("sketch_union", recipes, columns)
+        return questions.unite("sketch_union", recipes, columns)
 
     return _udf(sketch_union, "sketch_union", pa.binary())
 
 
 def _info_udf(recipes: Sequence[Recipe]) -> Function:
     def sketch_info(sketch: pa.Array) -> pa.Array:
-        return _questions.describe("sketch_info", recipes, sketch)
+        return questions.describe("sketch_info", recipes, sketch)
 
-    return _udf(sketch_info, "sketch_info", _questions.INFO)
+    return _udf(sketch_info, "sketch_info", questions.INFO)
 
 
 def _udf(function: Callable[..., Any], name: str, returns: pa.DataType) -> Function:
@@ -334,10 +301,6 @@ def _udf(function: Callable[..., Any], name: str, returns: pa.DataType) -> Funct
 
 
 # ---------------------------------------------------------------------------------------- literals
-
-
-def _recipes(streams: Iterable[BuiltWith]) -> tuple[Recipe, ...]:
-    return tuple(recipe_of(stream) for stream in streams)
 
 
 def _column(given: Column | str | None) -> Column:
@@ -354,12 +317,6 @@ def _literal(given: Any) -> Column:
     if isinstance(given, (list, tuple)):
         return sql.array(*map(sql.lit, given))
     return sql.lit(given)  # a column stays one
-
-
-def _decay(given: Any) -> Column:
-    if isinstance(given, Decay):
-        return _literal(json.dumps(given.to_dict()))
-    return _literal(given)
 
 
 def _time(given: Any) -> Column:

@@ -172,8 +172,8 @@ class TestPromises:
 
     def test_in_spark(self, tmp_path: Path) -> None:
         pytest.importorskip("pyspark")
-        from decaysketch.spark._aggregates import merge as merge_group
-        from decaysketch.spark._questions import FunctionError
+        from decaysketch.engines.aggregates import merge as merge_group
+        from decaysketch.engines.questions import FunctionError
         from decaysketch.spark.build import merge_table
         from decaysketch.spark.streaming import merge_rows
 

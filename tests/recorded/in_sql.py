@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from decaysketch.families import recipe_of
@@ -19,7 +19,7 @@ from tests.recorded.material import FIXED, MEDIANS, NOW, PARAMS, STREAMS, SUMS, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["record"]
+__all__ = ["answers_of", "record", "refusal_in", "sketches"]
 
 _OF_VALUES = (
     "decayed_count({sketch}, {how})",
@@ -74,11 +74,10 @@ def record(session: SparkSession) -> list[Entry]:
     fixed = recipe_of(PARAMS, FIXED)
     streams: dict[str, Any] = {"recorded": PARAMS, "recorded_fixed": fixed, "recorded_sums": SUMS}
     register(session, streams | {"recorded_medians": MEDIANS})
-    pairs = {name: (stream.build(0), stream.build(1, 150)) for name, stream in STREAMS.items()}
-    row = [bytearray((one | two).to_bytes()) for one, two in pairs.values()]
-    parts = [bytearray(each.to_bytes()) for each in (*pairs["decay"], pairs["decay"][0])]
-    columns = ", ".join(f"{name} binary" for name in pairs)
-    table = session.createDataFrame([(*row, parts)], f"{columns}, parts array<binary>")
+    row, parts = sketches()
+    columns = ", ".join(f"{name} binary" for name in row)
+    blobs = [bytearray(blob) for blob in row.values()], [bytearray(blob) for blob in parts]
+    table = session.createDataFrame([(*blobs[0], blobs[1])], f"{columns}, parts array<binary>")
     table.createOrReplaceTempView("recorded_sketches")
     session.sql(f"""
         CREATE OR REPLACE TEMPORARY VIEW recorded_readings AS
@@ -106,6 +105,16 @@ def record(session: SparkSession) -> list[Entry]:
     return [*entries, _refusal(session, too_heavy, "recorded_readings")]
 
 
+def sketches() -> tuple[dict[str, bytes], list[bytes]]:
+    """The sketches that are asked, by their names, and parts of the first with a copy of one."""
+    pairs = {name: (stream.build(0), stream.build(1, 150)) for name, stream in STREAMS.items()}
+    first = pairs["decay"]
+    return (
+        {name: (one | two).to_bytes() for name, (one, two) in pairs.items()},
+        [each.to_bytes() for each in (*first, first[0])],
+    )
+
+
 def _asked(name: str, stream: Stream) -> list[str]:
     how = f"'window(2000)', {NOW}" if stream.chooses else f"NULL, {NOW}"
     asked = [each.format(sketch=name, how=how) for each in _QUESTIONS[stream.family]]
@@ -128,10 +137,15 @@ def _columns(session: SparkSession, columns: Sequence[str], source: str) -> list
     return [
         {
             "case": f"sql: {column} FROM {source}",
-            "answered": plain([{"value": _defined(row[f"c{place}"])} for row in rows]),
+            "answered": answers_of([row[f"c{place}"] for row in rows]),
         }
         for place, column in enumerate(columns)
     ]
+
+
+def answers_of(rows: Sequence[Any]) -> Any:
+    """The answers of a column as they are recorded."""
+    return plain([{"value": _defined(each)} for each in rows])
 
 
 def _defined(found: Any) -> Any:
@@ -145,11 +159,18 @@ def _defined(found: Any) -> Any:
 
 def _refusal(session: SparkSession, column: str, source: str) -> Entry:
     """What our functions say of it; around that the engine says a lot of its own."""
-    case = f"sql: {column} FROM {source}, refused"
+    query = session.sql(f"SELECT {column} FROM {source}")
+    return {"case": f"sql: {column} FROM {source}, refused", "answered": refusal_in(query.collect)}
+
+
+def refusal_in(run: Callable[[], Any]) -> str:
+    """What our functions say in the error of an engine."""
     try:
-        session.sql(f"SELECT {column} FROM {source}").collect()
+        run()
     except Exception as fault:
-        if (said := re.search(r"FunctionError: [^\n]*", str(fault))) is None:
+        if (
+            said := re.search(r"FunctionError: [^\n]*", f"{type(fault).__name__}: {fault}")
+        ) is None:
             raise
-        return {"case": case, "answered": said[0]}
-    return {"case": case, "answered": "not refused"}
+        return said[0]
+    return "not refused"

@@ -1,23 +1,30 @@
-"""What SQL says as a text, as what the library takes: decays, and what a sketch is built with.
+"""What engines say as a text, as what the library takes: decays, and what a sketch is built with.
 
 Texts may come from anybody who may write a query; they are read through the door that all take,
-:mod:`decaysketch.text.grammar`, and kept here, as SQL says the same text in every row.
+:mod:`decaysketch.text.grammar`, and kept here, as an engine says the same text in every row.
 """
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
+from typing import Any
 
-from decaysketch.decay import parse
+from decaysketch.decay import Decay, parse
 from decaysketch.decay.read import MAX_TEXT
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe, recipe_from_dict
 from decaysketch.text.grammar import json_object
 
-__all__ = ["decay_of", "recipe_of_text"]
+__all__ = ["decay_of", "recipe_of_text", "text_of"]
 
 decay_of = lru_cache(maxsize=256)(parse)
 """See :func:`decaysketch.decay.parse`."""
+
+
+def text_of(decay: Any) -> Any:
+    """A decay as a text that :func:`decay_of` reads; whatever else is given, as it is."""
+    return json.dumps(decay.to_dict()) if isinstance(decay, Decay) else decay
 
 
 @lru_cache(maxsize=64)

@@ -1,11 +1,12 @@
-"""The aggregates of SQL, as Python workers run them: batches of one group in, bytes out.
+"""The aggregates of SQL: batches of one group in, bytes out.
 
 They are of the iterator kind: a group is never in memory as a whole. Spark calls them once for each
-group, after a shuffle by the keys; it has no partial aggregation in Python.
+group, after a shuffle by the keys; it has no partial aggregation in Python. polars merges by them;
+DuckDB has no aggregates in Python.
 
-Of the first there are two forms. A row that is refused, such as one without a time, ends the one
-with an error; the other leaves it out and gives its number beside the sketch, because bytes alone
-cannot say what is not in them.
+Of those that build there are two forms. A row that is refused, such as one without a time, ends the
+one with an error; the other leaves it out and gives its number beside the sketch, because bytes
+alone cannot say what is not in them.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from decaysketch import families
 from decaysketch.batch import ColumnMapping, KeyedBuilder
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.batch.keyed import COUNTS
+from decaysketch.engines.opened import decoded
+from decaysketch.engines.questions import FunctionError
+from decaysketch.engines.texts import recipe_of_text
 from decaysketch.errors import DecaySketchError, ObservationError, ParameterError
 from decaysketch.families import FAMILIES, Recipe, Sketch
-from decaysketch.spark._opened import decoded
-from decaysketch.spark._questions import FunctionError
-from decaysketch.spark._texts import recipe_of_text
 
 __all__ = ["BUILT", "build", "build_by_name", "build_counted", "merge"]
 
@@ -240,20 +241,29 @@ def merge(function: str, recipes: Sequence[Recipe], batches: Iterator[Any]) -> b
         FunctionError: bytes that are no sketch, or sketches that do not belong together.
     """
     merged: Sketch | None = None
-    try:
-        blobs = _blobs(function, batches)
-        while some := list(islice(blobs, _SKETCHES_AT_A_TIME)):
-            FAMILIES[families.family_of(some[0])].check_deliverable(function)
-            sketches = [decoded(blob, recipes) for blob in some]
+    blobs = _blobs(function, batches)
+    while some := list(islice(blobs, _SKETCHES_AT_A_TIME)):
+        sketches = [_read(function, recipes, row, blob) for row, blob in some]
+        try:
             merged = families.merge(sketches if merged is None else [merged, *sketches])
-    except FunctionError:
-        raise
-    except DecaySketchError as fault:
-        raise FunctionError(f"{function}: {type(fault).__name__}: {fault}") from None
+        except DecaySketchError as fault:
+            raise FunctionError(f"{function}: {type(fault).__name__}: {fault}") from None
     return None if merged is None else merged.to_bytes()
 
 
-def _blobs(function: str, batches: Iterator[Any]) -> Iterator[bytes]:
+def _read(function: str, recipes: Sequence[Recipe], row: int, blob: bytes) -> Sketch:
+    try:
+        FAMILIES[families.family_of(blob)].check_deliverable(function)
+        return decoded(blob, recipes)
+    except DecaySketchError as fault:
+        raise FunctionError(
+            f"{function}: row {row} of its group: {type(fault).__name__}: {fault}"
+        ) from None
+
+
+def _blobs(function: str, batches: Iterator[Any]) -> Iterator[tuple[int, bytes]]:
+    """The sketches of a group, each with its row; NULLs are rows too."""
+    first = 0
     for columns in batches:
         given = _as_tuple(columns)
         if len(given) != 1:
@@ -265,4 +275,6 @@ def _blobs(function: str, batches: Iterator[Any]) -> Iterator[bytes]:
             raise FunctionError(
                 f"{function}: sketch is of type {kind}; expected the bytes of sketches"
             )
-        yield from given[0].drop_null().to_pylist()
+        rows = enumerate(given[0].to_pylist(), first)
+        yield from ((row, blob) for row, blob in rows if blob is not None)
+        first += len(given[0])

@@ -1,4 +1,4 @@
-"""What SQL asks of sketches: Arrow columns in, one Arrow column of answers out; no engine here.
+"""What is asked of columns of sketches: Arrow in, one Arrow column of answers out.
 
 Functions, their arguments and the types of their answers follow from the table of questions
 (:mod:`decaysketch.answers.questions`).
@@ -23,10 +23,10 @@ from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Question, Rows
 from decaysketch.batch.columns import is_binary, is_text
 from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.engines.opened import OpenedSketch, decoded, opened
+from decaysketch.engines.texts import decay_of
 from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.families import FAMILIES, Recipe
-from decaysketch.spark._opened import OpenedSketch, decoded, opened
-from decaysketch.spark._texts import decay_of
 
 __all__ = [
     "FUNCTIONS",
@@ -136,7 +136,7 @@ def answer(
 
     Args:
         function: its name in SQL, as in :data:`FUNCTIONS`, perhaps with ``_value`` after it.
-        recipes: see :func:`decaysketch.spark._opened.decoded`.
+        recipes: see :func:`decaysketch.engines.opened.decoded`.
         columns, named: arguments by place and by name: ``sketch``, the question's own,
             ``decay, now``, and perhaps ``confidence``.
 
@@ -265,7 +265,7 @@ def _arguments(form: Form, given: Any, recipes: Recipes) -> dict[str, Any]:
     if argument.kind == "sketch":
         if not isinstance(given, bytes):
             raise ParameterError(f"{argument.name} is {given!r}; expected the bytes of a sketch")
-        return {argument.name: opened(given, recipes).sketch}
+        return {argument.name: opened(given, recipes).snapshot()}
     if argument.kind == "keys":
         read = _one_key
     if argument.many == "no":
@@ -433,7 +433,8 @@ def describe(function: str, recipes: Recipes, sketches: pa.Array) -> pa.Array:
 
 def _described(blob: bytes, found: OpenedSketch) -> dict[str, Any]:
     sketch: Any = found.sketch
-    stats = sketch.stats()
+    with found.lock:
+        stats, digest = sketch.stats(), sketch.digest()
     marks = stats.complete_since
     return {
         "family": families.family_of(blob),
@@ -448,7 +449,7 @@ def _described(blob: bytes, found: OpenedSketch) -> dict[str, Any]:
         "exact_after": marks[0],
         "answerable_after": marks[-1],
         "bytes": len(blob),
-        "digest": sketch.digest(),
+        "digest": digest,
     }
 
 

@@ -1,9 +1,12 @@
-"""Sketches that a worker has decoded, kept while they are likely to be asked again.
+"""Sketches that a process has decoded, kept while they are likely to be asked again.
 
 Every function of a SELECT is called with the same column of bytes, one after the other; decoding is
 what that would cost each time. So a decoded sketch is kept by the digest of its bytes, together
 with the samples that were drawn from it last: equal questions in one SELECT, and different ones
 under one decay, read one sample.
+
+DuckDB and polars call from several threads. What is kept is found under a lock, and a sketch that
+was opened is read only, under a lock of its own where reading it fills a cache.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
+from threading import Lock
 
 from decaysketch import families
 from decaysketch.answers.questions import View
+from decaysketch.contract.snapshot import Snapshot
 from decaysketch.decay import Decay
 from decaysketch.errors import IncompatibleSketchError, ParameterError
 from decaysketch.families import Recipe, Sketch, recipe_of
@@ -34,6 +39,7 @@ class OpenedSketch:
         self.sketch = sketch
         self.rows = len(sketch)
         self.cost = self.rows + _SKETCH_AS_ROWS
+        self.lock = Lock()  # to be held while the sketch is read; views of it need none
         self._views: OrderedDict[tuple[Decay | None, int], View] = OrderedDict()
 
     @property
@@ -47,6 +53,11 @@ class OpenedSketch:
         """The decay was chosen when it was built."""
         return recipe_of(self.sketch).decay is not None
 
+    def snapshot(self) -> Snapshot:
+        """What it holds, to be read from any thread."""
+        with self.lock:
+            return self.sketch.snapshot()
+
     def at(self, decay: Decay | None, now: int) -> View:
         """What can be asked under a decay, at a time; the last ones are kept.
 
@@ -59,13 +70,14 @@ class OpenedSketch:
             UnanswerableQueryError: the sketch has discarded what is asked about.
         """
         asked = (decay, now)
-        if asked in self._views:
-            self._views.move_to_end(asked)
-        else:
-            self._views[asked] = self.sketch.at(decay, now)
+        with self.lock:
+            if (view := self._views.get(asked)) is not None:
+                self._views.move_to_end(asked)
+                return view
+            view = self._views[asked] = self.sketch.at(decay, now)
             if len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
-        return self._views[asked]
+            return view
 
 
 def decoded(blob: bytes, recipes: Iterable[Recipe]) -> Sketch:
@@ -97,8 +109,6 @@ def decoded(blob: bytes, recipes: Iterable[Recipe]) -> Sketch:
 class Shelf:
     """Sketches that were opened, until they are the ones that were not asked for longest.
 
-    For one thread: a Python worker of Spark has one.
-
     Args:
         rows_kept: of all of them together, of which each sketch takes some itself; the last one is
             kept however large it is.
@@ -108,6 +118,7 @@ class Shelf:
         self._rows_kept = rows_kept
         self._opened: OrderedDict[bytes, OpenedSketch] = OrderedDict()
         self._cost = 0
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._opened)
@@ -115,14 +126,15 @@ class Shelf:
     def open(self, blob: bytes, recipes: Iterable[Recipe]) -> OpenedSketch:
         """A sketch that is kept, or is read now; see :func:`decoded`."""
         name = hashlib.blake2b(blob, digest_size=16).digest()
-        if (found := self._opened.get(name)) is not None:
-            self._opened.move_to_end(name)
+        with self._lock:
+            if (found := self._opened.get(name)) is not None:
+                self._opened.move_to_end(name)
+                return found
+            found = self._opened[name] = OpenedSketch(decoded(blob, recipes))
+            self._cost += found.cost
+            while self._cost > self._rows_kept and len(self) > 1:
+                self._cost -= self._opened.popitem(last=False)[1].cost
             return found
-        found = self._opened[name] = OpenedSketch(decoded(blob, recipes))
-        self._cost += found.cost
-        while self._cost > self._rows_kept and len(self) > 1:
-            self._cost -= self._opened.popitem(last=False)[1].cost
-        return found
 
 
 _shelf = Shelf()

@@ -1,0 +1,200 @@
+"""Sketches in DuckDB: :func:`register` makes the functions that Spark has known to its SQL.
+
+    >>> import duckdb, decaysketch.duckdb  # doctest: +SKIP
+    >>> decaysketch.duckdb.register(connection)  # doctest: +SKIP
+
+Each is a vectorised function of Python: Arrow columns of up to 2,048 rows in, one out. The names,
+arguments and answers are those of :mod:`decaysketch.spark.functions`, from the same table of
+questions, and the same functions answer (:mod:`decaysketch.engines`). What DuckDB does not have is
+done otherwise: its functions of Python cannot be aggregates, so sketches are merged as a list,
+``sketch_merge(list(sketch))``, and built by :func:`build`.
+
+Needs pyarrow and duckdb; ``docs/engines.md`` has the SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder, key_fields
+from decaysketch.batch.frames import Columns, names_of, table_of
+from decaysketch.engines import questions
+from decaysketch.engines.asking import NAMES, recipes_of
+from decaysketch.engines.questions import FUNCTIONS, FunctionError
+from decaysketch.errors import ObservationError, ParameterError
+from decaysketch.families import BuiltWith, Recipe
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+__all__ = ["build", "register"]
+
+Function = Callable[..., pa.Array]
+
+
+def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) -> None:
+    """Make the functions known to a database: to this connection and its cursors.
+
+    They are ``sketch_merge``, ``sketch_union``, ``sketch_info`` and, in both forms, those of the
+    questions. Registered again by the same connection they are replaced.
+
+    Args:
+        connection: of DuckDB.
+        streams: what sketches were built with that cannot be read without: under a secret id key,
+            with a table as their decay, or with a fingerprint in place of parameters.
+    """
+    from duckdb import InvalidInputException
+    from duckdb.func import FunctionNullHandling, PythonUDFType
+
+    recipes = recipes_of(streams)
+    functions: dict[str, tuple[Function, pa.DataType]] = {
+        "sketch_merge": (_merging(recipes), pa.binary()),
+        "sketch_union": (_uniting(recipes), pa.binary()),
+        "sketch_info": (_describing(recipes), questions.INFO),
+    }
+    functions |= {name: (_asking(name, recipes), questions.answer_type(name)) for name in NAMES}
+    answers = [pa.array([], kind) for _, kind in functions.values()]
+    # By DuckDB's own reading of Arrow's types; by a cursor, as the connection may have a result
+    # that is still read.
+    kinds = connection.cursor().from_arrow(pa.table(answers, names=list(functions))).types
+    for (name, (function, _)), kind in zip(functions.items(), kinds, strict=True):
+        with suppress(InvalidInputException):  # it was not registered before
+            connection.remove_function(name)
+        connection.create_function(
+            name, function, None, kind,
+            type=PythonUDFType.ARROW, null_handling=FunctionNullHandling.SPECIAL,
+        )  # fmt: skip
+
+
+# DuckDB counts the parameters of a function, the last with a star as one, and takes so many
+# arguments or more. So it says itself what is missing; of more there may be the confidence.
+
+
+def _asking(called: str, recipes: Sequence[Recipe]) -> Function:
+    def without(sketch: Any, decay: Any, *now: Any) -> pa.Array:
+        return questions.answer(called, recipes, (sketch, decay, *now), {})
+
+    def with_argument(sketch: Any, argument: Any, decay: Any, *now: Any) -> pa.Array:
+        return questions.answer(called, recipes, (sketch, argument, decay, *now), {})
+
+    return without if FUNCTIONS[called.removesuffix("_value")].argument is None else with_argument
+
+
+def _merging(recipes: Sequence[Recipe]) -> Function:
+    def sketch_merge(sketches: Any) -> pa.Array:
+        kind = sketches.type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_null(kind)):
+            raise FunctionError(
+                f"sketch_merge: sketches is of type {kind}; expected a list of sketches: "
+                "sketch_merge(list(sketch))"
+            )
+        return questions.unite("sketch_merge", recipes, [sketches])
+
+    return sketch_merge
+
+
+def _uniting(recipes: Sequence[Recipe]) -> Function:
+    def sketch_union(*sketches: Any) -> pa.Array:
+        return questions.unite("sketch_union", recipes, sketches)
+
+    return sketch_union
+
+
+def _describing(recipes: Sequence[Recipe]) -> Function:
+    def sketch_info(sketch: Any) -> pa.Array:
+        return questions.describe("sketch_info", recipes, sketch)
+
+    return sketch_info
+
+
+# ------------------------------------------------------------------------------------------ build
+
+
+def build(
+    relation: Any,
+    stream: BuiltWith,
+    *,
+    time: str,
+    value: str | None = None,
+    id: Columns = (),
+    key: Columns = (),
+    source: str | None = None,
+    sequence: str | None = None,
+    weight: str | None = None,
+    by: Columns = (),
+    column_unit: str | None = None,
+    now: int | None = None,
+    site: str | int = 0,
+    epoch: int = 0,
+    refused: Literal["raise", "count"] = "raise",
+    check_units: bool = True,
+) -> pa.Table:
+    """One sketch for each key of a relation.
+
+    Args:
+        relation: what a query gives, ``connection.sql(...)``, or anything else with
+            ``__arrow_c_stream__``: a frame of polars, a reader of Parquet. It is read once, in
+            batches, and is never in memory as a whole.
+        stream: what sketches are built with: parameters, or a recipe
+            (:func:`decaysketch.families.recipe_of`).
+        time, value, key, source, sequence, weight: columns; see
+            :class:`decaysketch.batch.ColumnMapping`.
+        id: the column, or columns, that together identify an observation.
+        by: the column, or columns, of the keys; none: one sketch of everything.
+        column_unit: of times that are plain integers; that of the stream unless given.
+        now: the time that sketches with a clock are told.
+        site, epoch: where rows are counted for a site; see
+            :class:`decaysketch.batch.KeyedBuilder`.
+        refused: "raise" for a row that is refused (no time, no id, a weight out of range), or leave
+            it out and "count" it.
+        check_units: refuse integers that are hardly times of their unit (but for few).
+
+    Returns:
+        The columns of the keys and then ``rows``, ``missing_values``, ``fallback_times``,
+        ``refused``, ``sketch`` and ``digest``: a table that DuckDB reads by the name of its
+        variable.
+
+    Raises:
+        ObservationError: the first row that is refused, counted from the first of the relation.
+        ParameterError: no such column, or a mapping that does not suit the stream.
+        OtherUnitError: the times are dates in another unit.
+
+    Complexity: O(rows log max_weight); the memory of the sketches, and of a batch.
+    """
+    mapping = ColumnMapping(
+        time=time, value=value, ids=names_of(id), key=names_of(key), source=source,
+        sequence=sequence, weight=weight, time_unit=column_unit,
+    )  # fmt: skip
+    keys = names_of(by)
+    builder = KeyedBuilder(
+        stream, mapping, keys, now=now, site=site, epoch=epoch, refused=refused,
+        check_units=check_units,
+    )  # fmt: skip
+    if not hasattr(relation, "__arrow_c_stream__"):
+        raise ParameterError(
+            f"relation is a {type(relation).__name__}; expected something with __arrow_c_stream__"
+        )
+    first = 0
+    with pa.RecordBatchReader.from_stream(relation) as batches:
+        nothing = table_of(batches.schema.empty_table(), builder.columns)
+        schema = pa.schema([*key_fields(nothing.schema, keys), *RESULT_FIELDS])
+        for batch in batches:
+            try:
+                builder.add(table_of(batch, builder.columns))
+            except ObservationError as fault:
+                raise _counted_from(first, fault) from None
+            first += batch.num_rows
+    return pa.Table.from_batches(builder.batches(), schema)
+
+
+def _counted_from(first: int, fault: ObservationError) -> ObservationError:
+    """What was refused in a batch, with the row of the relation."""
+    if fault.row is None:
+        return fault
+    row = first + fault.row
+    said = str(fault).replace(f"[{fault.row}]", f"[{row}]", 1)
+    return ObservationError(said, column=fault.column, row=row, value=fault.value)

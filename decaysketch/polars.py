@@ -1,0 +1,189 @@
+"""Sketches in polars: importing this gives expressions and series of bytes a namespace ``.sketch``.
+
+    >>> import decaysketch.polars  # doctest: +SKIP
+    >>> frame.group_by("site").agg(  # doctest: +SKIP
+    ...     pl.col("sketch").sketch.merge().sketch.decayed_mean("window(1h)", now)
+    ... )
+
+==========================================  ======================================================
+``merge``                                   aggregate: sketches to a sketch
+``union``                                   the merge of the sketches of one row
+``info``                                    what a sketch holds
+``decayed_mean``, and so on                 the questions of :mod:`decaysketch.answers.questions`
+==========================================  ======================================================
+
+Names, arguments and answers are those of :mod:`decaysketch.spark.functions`, from the same table of
+questions, and the same functions answer (:mod:`decaysketch.engines`). What is asked is elementwise,
+so it works in every context, lazily and in the streaming engine too.
+
+Needs pyarrow and polars; sketches are made by ``from_frame`` (:mod:`decaysketch.batch.frames`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from decaysketch.core.time_units import instant
+from decaysketch.engines import aggregates, questions
+from decaysketch.engines.asking import NAMES, Asked, asking, recipes_of
+from decaysketch.engines.questions import FunctionError
+from decaysketch.engines.texts import text_of
+from decaysketch.families import BuiltWith
+
+__all__ = ["SketchExpr", "SketchSeries"]
+
+_ARGUMENTS = """
+
+    Args:{argument}
+        decay: a decay, or its text: ``"window(1h)"``, ``"exponential(half_life=15min)"``,
+            ``"polynomial(2)"``, ``"none"``, an expression in the age such as ``"1/(1 + x/60)"``, or
+            JSON. An expression of such texts. None where the decay was fixed when the sketch was
+            built.
+        now: the time that is asked about: an expression, or the name of a column, of integers in
+            the stream's unit, datetimes (without a zone: UTC) or dates; or one such value, a
+            ``datetime`` with its time zone.
+        confidence: of the interval; 0.95 unless given.
+        streams: what sketches were built with that cannot be read without: under a secret id key,
+            with a table as their decay, or with a fingerprint in place of parameters.
+
+    A null in any of them gives a null. Raises
+    :class:`~decaysketch.engines.questions.FunctionError`: a row that cannot be read or answered.
+"""
+
+
+@pl.api.register_expr_namespace("sketch")
+class SketchExpr:
+    """What ``.sketch`` of an expression is: of a column of the bytes of sketches."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., pl.Expr]: ...
+
+    def __init__(self, sketches: pl.Expr) -> None:
+        self._sketches = sketches
+
+    def merge(self, *, streams: Iterable[BuiltWith] = ()) -> pl.Expr:
+        """Aggregate: the merge of the sketches of a group, as bytes. Nulls are passed over.
+
+        Raises:
+            FunctionError: bytes that are no sketch, with their row; sketches of two streams.
+        """
+        recipes = recipes_of(streams)
+
+        def merged(sketches: pl.Series) -> bytes | None:
+            return aggregates.merge("merge", recipes, iter([sketches.to_arrow()]))
+
+        return self._sketches.map_batches(merged, return_dtype=pl.Binary(), returns_scalar=True)
+
+    def union(self, *others: pl.Expr | str, streams: Iterable[BuiltWith] = ()) -> pl.Expr:
+        """The merge of the sketches of one row: of columns of them, or of lists of them."""
+        recipes = recipes_of(streams)
+
+        def united(columns: Sequence[pa.Array]) -> pa.Array:
+            return questions.unite("union", recipes, columns)
+
+        return _elementwise([self._sketches, *others], united, pa.binary())
+
+    def info(self, *, streams: Iterable[BuiltWith] = ()) -> pl.Expr:
+        """What a sketch holds: a struct, whose fields those of
+        :func:`decaysketch.spark.functions.sketch_info` are."""
+        recipes = recipes_of(streams)
+
+        def described(columns: Sequence[pa.Array]) -> pa.Array:
+            return questions.describe("info", recipes, *columns)
+
+        return _elementwise([self._sketches], described, questions.INFO)
+
+
+@pl.api.register_series_namespace("sketch")
+class SketchSeries:
+    """What ``.sketch`` of a series is; arguments may be series where those of expressions are
+    expressions."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., pl.Series]: ...
+
+    def __init__(self, sketches: pl.Series) -> None:
+        self._sketches = sketches
+
+    def merge(self, *, streams: Iterable[BuiltWith] = ()) -> bytes | None:
+        """The merge of all of them; see :meth:`SketchExpr.merge`."""
+        merged: bytes | None = self._select(SketchExpr(pl.first()).merge(streams=streams)).item()
+        return merged
+
+    def union(self, *others: pl.Series, streams: Iterable[BuiltWith] = ()) -> pl.Series:
+        """The merge of the sketches of one row; see :meth:`SketchExpr.union`."""
+        return self._select(SketchExpr(pl.first()).union(*map(pl.lit, others), streams=streams))
+
+    def info(self, *, streams: Iterable[BuiltWith] = ()) -> pl.Series:
+        """What a sketch holds; see :meth:`SketchExpr.info`."""
+        return self._select(SketchExpr(pl.first()).info(streams=streams))
+
+    def _select(self, expression: pl.Expr) -> pl.Series:
+        return self._sketches.to_frame().select(expression).to_series()
+
+
+def _ask(namespace: SketchExpr, asked: Asked) -> pl.Expr:
+    def answer(columns: Sequence[pa.Array]) -> pa.Array:
+        return questions.answer(asked.function, asked.recipes, columns, {})
+
+    columns = [*map(_literal, asked.argument), _literal(text_of(asked.decay)), _time(asked.now)]
+    if asked.confidence is not None:
+        columns.append(_literal(asked.confidence))
+    returns = questions.answer_type(asked.function)
+    return _elementwise([namespace._sketches, *columns], answer, returns)
+
+
+def _ask_series(namespace: SketchSeries, asked: Asked) -> pl.Series:
+    return namespace._select(_ask(SketchExpr(pl.first()), asked))
+
+
+for _name in NAMES:
+    setattr(SketchExpr, _name, asking(_name, _ask, _ARGUMENTS))
+    setattr(SketchSeries, _name, asking(_name, _ask_series, _ARGUMENTS))
+
+
+# ------------------------------------------------------------------------------ columns and values
+
+
+def _elementwise(
+    columns: Sequence[pl.Expr | str],
+    function: Callable[[Sequence[pa.Array]], pa.Array],
+    returns: pa.DataType,
+) -> pl.Expr:
+    """An answer for each row of the columns, where a single value stands for a column of it."""
+
+    def answer(series: Sequence[pl.Series]) -> pl.Series:
+        return pl.Series(series[0].name, function(_arrays(series)))
+
+    kind = pl.Series(pa.array([], returns)).dtype
+    return pl.map_batches(columns, answer, return_dtype=kind, is_elementwise=True)
+
+
+def _arrays(series: Sequence[pl.Series]) -> list[pa.Array]:
+    lengths = {len(each) for each in series} - {1}
+    if len(lengths) > 1:
+        listed = ", ".join(f"{len(each)} of {each.name!r}" for each in series)
+        raise FunctionError(f"rows are {listed}; expected as many of each, or one")
+    [rows] = lengths or {1}
+    return [
+        (each if len(each) == rows else each.new_from_index(0, rows)).to_arrow() for each in series
+    ]
+
+
+def _literal(given: Any) -> pl.Expr:
+    return given if isinstance(given, pl.Expr) else pl.lit(given)
+
+
+def _time(given: Any) -> pl.Expr:
+    if isinstance(given, str):
+        return pl.col(given)
+    if isinstance(given, datetime):
+        instant(given, "us")  # refuses one without a zone
+    return _literal(given)
