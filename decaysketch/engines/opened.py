@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from decaysketch import families
@@ -92,15 +92,19 @@ def decoded(blob: bytes, recipes: Iterable[Recipe]) -> Sketch:
         CorruptSketchError: bytes that no honest builder could have written.
         IncompatibleSketchError: something is needed to read them that no recipe has.
     """
+    return _decoded(blob, recipes)[0]
+
+
+def _decoded(blob: bytes, recipes: Iterable[Recipe]) -> tuple[Sketch, Recipe | None]:
+    """A sketch, and the recipe that it could not be read without."""
     try:
-        return families.decode(blob)
+        return families.decode(blob), None
     except IncompatibleSketchError:
         family = families.family_of(blob)
         for recipe in recipes:
             if recipe.family == family:
                 try:
-                    sketch: Sketch = recipe.decode(blob)
-                    return sketch
+                    return recipe.decode(blob), recipe
                 except (IncompatibleSketchError, ParameterError):
                     continue
         raise
@@ -109,6 +113,8 @@ def decoded(blob: bytes, recipes: Iterable[Recipe]) -> Sketch:
 class Shelf:
     """Sketches that were opened, until they are the ones that were not asked for longest.
 
+    One that was read by a recipe, with a secret key perhaps, is found by who has that recipe.
+
     Args:
         rows_kept: of all of them together, of which each sketch takes some itself; the last one is
             kept however large it is.
@@ -116,21 +122,23 @@ class Shelf:
 
     def __init__(self, rows_kept: int = ROWS_KEPT) -> None:
         self._rows_kept = rows_kept
-        self._opened: OrderedDict[bytes, OpenedSketch] = OrderedDict()
+        self._opened: OrderedDict[tuple[bytes, Recipe | None], OpenedSketch] = OrderedDict()
         self._cost = 0
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._opened)
 
-    def open(self, blob: bytes, recipes: Iterable[Recipe]) -> OpenedSketch:
+    def open(self, blob: bytes, recipes: Sequence[Recipe]) -> OpenedSketch:
         """A sketch that is kept, or is read now; see :func:`decoded`."""
         name = hashlib.blake2b(blob, digest_size=16).digest()
         with self._lock:
-            if (found := self._opened.get(name)) is not None:
-                self._opened.move_to_end(name)
-                return found
-            found = self._opened[name] = OpenedSketch(decoded(blob, recipes))
+            for recipe in (None, *recipes):
+                if (found := self._opened.get((name, recipe))) is not None:
+                    self._opened.move_to_end((name, recipe))
+                    return found
+            sketch, recipe = _decoded(blob, recipes)
+            found = self._opened[name, recipe] = OpenedSketch(sketch)
             self._cost += found.cost
             while self._cost > self._rows_kept and len(self) > 1:
                 self._cost -= self._opened.popitem(last=False)[1].cost
@@ -140,6 +148,6 @@ class Shelf:
 _shelf = Shelf()
 
 
-def opened(blob: bytes, recipes: Iterable[Recipe]) -> OpenedSketch:
+def opened(blob: bytes, recipes: Sequence[Recipe]) -> OpenedSketch:
     """A sketch of this process's shelf."""
     return _shelf.open(blob, recipes)
