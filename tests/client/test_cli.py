@@ -29,7 +29,10 @@ from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.families import FAMILIES, decode, recipe_of
 
 PARAMS = ds.SketchParams(max_weight=9, id_bits=40, capacity=100, seed=5, time_unit="s")
-OPTIONS = ["--max-weight", "9", "--capacity", "100", "--seed", "5", "--weight-column", "weight"]
+OPTIONS = [
+    "--max-weight", "9", "--id-bits", "40", "--capacity", "100", "--seed", "5", "--weight-column",
+    "weight",
+]  # fmt: skip
 MAPPING = ColumnMapping(time="time", ids=("id",), value="value", weight="weight")
 
 

@@ -127,7 +127,7 @@ class TestPrograms:
         assert (status, "--overwrite" in told) == (1, True)
         assert run(build.main, *asked, "--overwrite", "--no-read-in-workers")[0] == 0
         assert run(merge.main, out, out, "--out", whole)[0] == 0
-        params = ds.SketchParams(max_weight=1, id_bits=48, time_unit="us")
+        params = ds.SketchParams(capacity=3_074, time_unit="us")
         assert whole.read_bytes() == sketches_by_key(log, params, MAPPING)[()].to_bytes()
         status, told = run(merge.main, out, out, "--out", whole)
         assert (status, "--overwrite" in told) == (1, True)
