@@ -1,4 +1,4 @@
-"""Whether a sketch is smaller than the log that it is made of: ``python -m quality.whether LOG ...``.
+"""Whether a sketch is smaller than its log: ``python -m quality.whether LOG ...``.
 
 Of each log, in Parquet with the columns ``event, source, msg, value``, or plain readings as they
 stand (``--time``, ``--id``, ``--value``): the bytes of all deliveries, of every observation once
@@ -36,9 +36,7 @@ def row_of(
     sketches of 2 % and 5 %."""
     named = list(dict.fromkeys([time, *ids, *([value] if value else [])]))
     table = pq.read_table(path, columns=named)
-    once = table.group_by(ids).aggregate(
-        [(name, "max") for name in named if name not in ids]
-    )
+    once = table.group_by(ids).aggregate([(name, "max") for name in named if name not in ids])
     whole = ds.SketchParams(capacity=1 << 20, time_unit=unit or "us")
     sketches = []
     for accuracy in (DEFAULT_ACCURACY, DEFAULT_BY_KEY):
