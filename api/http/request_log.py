@@ -91,7 +91,11 @@ def _record(scope: Scope, status: int, seconds: float, received: int, sent: int)
         "stream": _stream(route, scope.get("path_params", {})),
     }
     said = {name: value for name, value in fields.items() if value is not None}
-    _requests.log(level, "request", extra={"fields": said})
+    # As ``log`` does, which looks first from where it was called.
+    said_of = _requests.makeRecord(
+        _requests.name, level, __file__, 0, "request", (), None, extra={"fields": said}
+    )
+    _requests.handle(said_of)
 
 
 def _stream(route: str, parameters: Mapping[str, Any]) -> str | None:

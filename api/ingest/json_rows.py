@@ -14,7 +14,7 @@ Of rows that are refused no more is kept than somebody is told of.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ MAX_LINE_BYTES = 1 << 16
 MAX_LINE_PARTS = 64
 """Brackets and commas of a line; an observation has 8 at most."""
 
-_LINES_TOGETHER = 512
+_BYTES_TOGETHER = 48 << 10
 _LONGEST_INTEGER = 20  # characters; longer ones are beyond 64 bits
 _ABSENT = object()
 
@@ -131,22 +131,39 @@ def read_lines(body: bytes, form: Form) -> Raw:
         raise TooManyRowsError(lines, form.max_rows)
     read = _Reader(form)
     read_plain = plain_reader(form)
-    every = body.split(b"\n")
-    for begin in range(0, len(every), _LINES_TOGETHER):
-        some = every[begin : begin + _LINES_TOGETHER]
-        if max(map(len, some)) <= MAX_LINE_BYTES:
+    for text in _portions(body.removesuffix(b"\n")):
+        plain = read_plain(text) if len(text) <= MAX_LINE_BYTES else None
+        if plain is not None:
+            read.extend(plain)
+            continue
+        some = text.split(b"\n")
+        if len(text) <= MAX_LINE_BYTES:
             some = list(map(bytes.strip, some))
         _read_some([line for line in some if line], read, read_plain)
     return read.raw()
 
 
+def _portions(body: bytes) -> Iterator[bytes]:
+    """Whole lines that are read together, as many as have so many bytes; a longer one alone."""
+    begin = 0
+    while begin < len(body):
+        end = begin + _BYTES_TOGETHER
+        if end < len(body):
+            end = body.rfind(b"\n", begin, end)
+            end = body.find(b"\n", begin) if end < 0 else end
+        text = body[begin:] if end < 0 else body[begin:end]
+        begin += len(text) + 1
+        yield text
+
+
 def _read_some(
-    lines: list[bytes], read: _Reader, read_plain: Callable[[Sequence[bytes]], Plain | None]
+    lines: list[bytes], read: _Reader, read_plain: Callable[[bytes], Plain | None]
 ) -> None:
     """Those beside one that is not plain by halves."""
     if not lines:
         return
-    plain = read_plain(lines) if max(map(len, lines)) <= MAX_LINE_BYTES else None
+    fits = max(map(len, lines)) <= MAX_LINE_BYTES
+    plain = read_plain(b"\n".join(lines)) if fits else None
     if plain is not None:
         read.extend(plain)
     elif len(lines) == 1:

@@ -10,7 +10,7 @@ caller, to be read apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -66,22 +66,23 @@ _KINDS: dict[tuple[bool, bool], Any] = {
 }
 
 
-def plain_reader(form: Form) -> Callable[[Sequence[bytes]], Plain | None]:
-    """What reads lines without their ends, none of them empty; None unless all of them are plain.
+def plain_reader(form: Form) -> Callable[[bytes], Plain | None]:
+    """What reads lines, the last one without its end, or gives None unless all of them are plain.
     O(length)."""
     kind: type[_Row[Any, Any]] = (
         _EVENTS[form.takes_keys] if form.counts_keys else _KINDS[form.integers, form.takes_keys]
     )
     decode = msgspec.json.Decoder(kind).decode_lines
 
-    def read(lines: Sequence[bytes]) -> Plain | None:
-        text = b"\n".join(lines)  # in which no string goes on: it would hold a control character
+    def read(text: bytes) -> Plain | None:
         try:
             rows = decode(text)
         except ValueError:  # of msgspec, or bytes that are no text
             return None
-        # Each line ends where an object does, so has one at the least, and none has two.
-        if text.count(b"}\n") != len(lines) - 1 or len(rows) != len(lines):
+        # Each line ends where an object does, so has one at the least, and none has two. (In no
+        # string is there an end of a line: it is a control character.)
+        ends = text.count(b"\n")
+        if text.count(b"}\n") != ends or len(rows) != ends + 1:
             return None
         values, given_values = _given([row.value for row in rows], None)
         weights, given_weights = _given([row.weight for row in rows], 1)

@@ -3,6 +3,7 @@ and who is told.
 
 - ``store``: rows of monitors and of the accounts of their sites
 - ``engine``: grants in the transactions of posts, states found out again and again
+- ``defining``: whether there is room for one more of either, and refusals
 - ``list_rows``, ``lists``: top-k lists, what their sites said, and rounds that go on
 - ``mailboxes``: events for those who follow
 - ``alerts``, ``outbox``, ``webhooks``: what is told of an alert, until it was, and where to

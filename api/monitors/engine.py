@@ -23,11 +23,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from api.errors import Fault, InvalidRequestError, UnknownMonitorError
+from api.errors import UnknownMonitorError
 from api.journal.model import StorageError
 from api.journal.storage import Storage, Writer
 from api.logs import Seldom
 from api.monitors import alerts, outbox, store
+from api.monitors.defining import refused
 from api.monitors.mailboxes import Mailboxes
 from api.monitors.outbox import Outbox
 from api.monitors.store import MonitorRow
@@ -168,14 +169,14 @@ class Monitors:
         spec = spec_from_dict(form, time_unit=params.time_unit)
         Monitor.of("monitor", 0, _threshold(spec), stream.recipe)
         if now_in(params.time_unit, 0) is None:
-            raise _refused("time_unit", "the server has no clock of it", params.time_unit)
+            raise refused("time_unit", "the server has no clock of it", params.time_unit)
         if spec.webhook is not None:
             try:
                 self._webhooks.check(spec.webhook)
             except ValueError as error:
-                raise _refused("webhook", str(error), spec.webhook) from None
+                raise refused("webhook", str(error), spec.webhook) from None
         if spec.sites is not None and len(spec.sites) > MOST_SITES:
-            raise _refused("sites", "too many", len(spec.sites), MOST_SITES)
+            raise refused("sites", "too many", len(spec.sites), MOST_SITES)
         return spec
 
     async def define(self, stream: Stream, name: str, spec: Spec) -> tuple[Watched, bool]:
@@ -518,7 +519,7 @@ def summary(watched: Watched) -> dict[str, Any]:
 
 def _threshold(spec: Spec) -> Threshold:
     if not isinstance(spec, Threshold):
-        raise _refused("kind", "this server watches thresholds alone", spec.kind, "threshold")
+        raise refused("kind", "this server watches thresholds alone", spec.kind, "threshold")
     return spec
 
 
@@ -554,8 +555,3 @@ def _state(
     return replace(
         unread, verdict="uncertain", reason="sketch", value=None, lower=None, upper=None, recall=()
     )
-
-
-def _refused(field: str, reason: str, value: Any, expected: Any = None) -> InvalidRequestError:
-    fault = Fault(field=field, reason=reason, value=value, expected=expected)
-    return InvalidRequestError(f"{field}: {reason}", [fault])

@@ -27,6 +27,7 @@ from api.journal import tables
 from api.journal.monitor_tables import lists as _lists
 from api.journal.monitor_tables import words as _words
 from api.journal.storage import Reader, Writer
+from api.monitors.defining import check_room
 from decaysketch.topk import Heard, Post
 
 __all__ = [
@@ -232,14 +233,7 @@ async def define(
         await tx.execute(_words.delete().where(_w.list_id == old.id))
         await tx.execute(_lists.update().where(mine).values(**said, **renewed))
         return False
-    count = sa.select(sa.func.count()).select_from(_lists)
-    for where, most, here in (
-        (f"stream {stream[1]!r} has", of_stream, count.where(_l.stream_id == stream[0])),
-        ("there are", in_all, count),
-    ):
-        (there,) = (await tx.select(here))[0]
-        if there >= most:
-            raise TooManyListsError(where, there, most)
+    await check_room(tx, _lists, stream, (of_stream, in_all), TooManyListsError)
     begun = {"stream_id": stream[0], "name": name, "epoch": now_us, "version": 0}
     await tx.execute(_lists.insert().values(**begun, last_as_of=None, **said))
     return True

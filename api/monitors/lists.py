@@ -22,11 +22,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from api.errors import Fault, ForeignSiteError, InvalidRequestError, UnknownListError
+from api.errors import ForeignSiteError, UnknownListError
 from api.journal.model import StorageError
 from api.journal.storage import Storage, Writer
 from api.logs import Seldom
 from api.monitors import list_rows
+from api.monitors.defining import refused
 from api.monitors.list_rows import ListRow, Number, Said
 from api.monitors.mailboxes import Mailboxes
 from api.service.aggregator import Aggregator
@@ -88,6 +89,7 @@ class _Step(NamedTuple):
 
     asked: Ask
     found: dict[str, Any] | None  # None: nothing new is said
+    took_s: float  # of a processor
 
 
 class Lists:
@@ -127,9 +129,9 @@ class Lists:
         unit = stream.recipe.params.time_unit
         spec = TopKSpec.from_dict(form, time_unit=unit)
         if now_in(unit, 0) is None:
-            raise _refused("time_unit", "the server has no clock of it", unit)
+            raise refused("time_unit", "the server has no clock of it", unit)
         if spec.sites is not None and len(spec.sites) > MOST_LISTED:
-            raise _refused("sites", "too many", len(spec.sites), MOST_LISTED)
+            raise refused("sites", "too many", len(spec.sites), MOST_LISTED)
         return spec
 
     async def define(self, stream: Stream, name: str, spec: TopKSpec) -> tuple[Listed, bool]:
@@ -273,9 +275,10 @@ class Lists:
             for row in rows:
                 try:
                     known[row.id] = _read(row)
-                except DecaySketchError:
+                except DecaySketchError as error:
                     known.pop(row.id, None)
-                    _log.exception("top-k list %r cannot be read", row.name)
+                    said_of = "top-k list %r cannot be read: %s"
+                    self._failing.say(logging.ERROR, said_of, row.name, error)
             found = {}
             for number in versions.keys() & known.keys():
                 listed = known[number]
@@ -321,13 +324,13 @@ class Lists:
 
     async def _step(self, listed: Listed, as_of: int | None, now_us: int) -> None:
         """Refine a round, or open the next one."""
-        row, began_s = listed.row, time.perf_counter()
+        row = listed.row
         async with self._storage.reading() as rx:
             words = await list_rows.heard(rx, row)
         compute = self._aggregator.compute_of(len(words) * listed.spec.entries)
         step = await compute(_stepped, listed, words, as_of)
-        rest_s = _REST * (time.perf_counter() - began_s) if as_of is None else 0.0
-        self._not_before_s[row.id] = asyncio.get_running_loop().time() + rest_s
+        now_s = asyncio.get_running_loop().time()
+        self._not_before_s[row.id] = now_s + _REST * step.took_s
         found = row.found if step.found is None else step.found
         if step.asked == listed.asked and found == row.found:
             return
@@ -405,15 +408,13 @@ def _take(listed: Listed, post: Post, before: tuple[str, int] | None) -> tuple[A
 
 def _stepped(listed: Listed, words: Collection[tuple[str, int]], as_of: int | None) -> _Step:
     """A round refined, or, as of a time, the next one. On a thread."""
+    began_s = time.thread_time()
     sites = listed.sites or {listed.row.name}  # what nobody has posted to yet asks all the same
     hub = _hub(listed, sites, words)
     if as_of is not None:
         found = hub.top().to_dict() if words else None
-        return _Step(hub.begin(as_of), found)
-    again = hub.refine()
-    return _Step(hub.asked, hub.top().to_dict() if again is None else None)
-
-
-def _refused(field: str, reason: str, value: Any, expected: Any = None) -> InvalidRequestError:
-    fault = Fault(field=field, reason=reason, value=value, expected=expected)
-    return InvalidRequestError(f"{field}: {reason}", [fault])
+        asked = hub.begin(as_of)
+    else:
+        found = hub.top().to_dict() if hub.refine() is None else None
+        asked = hub.asked
+    return _Step(asked, found, time.thread_time() - began_s)

@@ -24,6 +24,7 @@ from api.journal import tables
 from api.journal.monitor_tables import accounts as _accounts
 from api.journal.monitor_tables import monitors as _monitors
 from api.journal.storage import Reader, Writer
+from api.monitors.defining import check_room
 from decaysketch.monitor import Account, Alert
 
 __all__ = [
@@ -145,14 +146,7 @@ async def define(
         "since_us": now_us,
     }
     if not found:
-        count = sa.select(sa.func.count()).select_from(_monitors)
-        for where, most, here in (
-            (f"stream {stream[1]!r} has", of_stream, count.where(_m.stream_id == stream[0])),
-            ("there are", in_all, count),
-        ):
-            (there,) = (await tx.select(here))[0]
-            if there >= most:
-                raise TooManyMonitorsError(where, there, most)
+        await check_room(tx, _monitors, stream, (of_stream, in_all), TooManyMonitorsError)
         alert = json.dumps(Alert("inactive", now_us / 1e6).to_dict())
         beginning = {"epoch": now_us, "version": 0, "alert": alert, "sequence": 0}
         of_it = {"stream_id": stream[0], "name": name}

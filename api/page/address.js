@@ -5,6 +5,8 @@ import { fixedDecay, state } from "./state.js";
 
 const REMEMBER_MS = 400;
 
+const VIEWS = ["answers", "alerts", "lists", "sources"];
+
 const REMEMBERED = { halfLife: Number, width: Number, scale: Number, exponent: Number, text: String };
 
 let remembering = 0;
@@ -23,6 +25,8 @@ function writeAddress() {
     for (const field of Object.keys(REMEMBERED)) parts.set(field, decay[field]);
   }
   if (state.mode !== "newest") parts.set("now", state.mode === "live" ? "live" : state.unit.toStream(state.chosen));
+  if (state.view !== "answers") parts.set("view", state.view);
+  if (state.view === "alerts" && state.alert) parts.set("alert", state.alert);
   history.replaceState(null, "", `#${parts}`);
 }
 
@@ -37,6 +41,8 @@ export function recall() {
       if (read === String ? parts.has(field) : value > 0 && Number.isFinite(value)) state.decay[field] = value;
     }
   }
+  if (VIEWS.includes(parts.get("view"))) state.view = parts.get("view");
+  state.alert = parts.get("alert");
   if (parts.get("now") === "live") state.wished.mode = "live";
   const chosen = parts.get("now");
   return { stream: parts.get("stream"), chosen: /^-?[0-9]+$/.test(chosen ?? "") ? Number(chosen) : null };

@@ -1,19 +1,27 @@
 // The page: what is chosen, what is asked when it changes, and where the answers go.
 
 import { recall, remember } from "./address.js";
+import { OneAlert } from "./alert.js";
+import { Alerts } from "./alerts.js";
 import { AnyQuestion } from "./asking.js";
 import { LineChart } from "./charts.js";
 import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js";
-import { curveOfText, formula, LENGTH } from "./decay.js";
+import { curveOfText, described, formula, LENGTH } from "./decay.js";
+import { AlertForm } from "./define.js";
 import { key, Newest, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
-import { element, keyText, showFigures, showHitters, showKeys, showSkew, showTable } from "./panels.js";
+import { Lists } from "./lists.js";
+import { element } from "./nodes.js";
+import { estimateParts, keyText, showFigures, showHitters, showKeys, showSkew, showTable, tableOf } from "./panels.js";
 import {
   askFigures, askKey, askSeries, familyOf, findsKeys, hasFixedDecay, keyOf, learnFamilies, oldestAge, seriesLabel, seriesOf,
 } from "./questions.js";
+import { Service } from "./service.js";
+import { Sources } from "./sources.js";
 import {
   $, askedNow, check, fixedDecay, kindsOf, latest, newestData, radio, serviceDecay, shownNow, state, timesOf,
 } from "./state.js";
+import { takings } from "./taking.js";
 import { number, told, Unit } from "./units.js";
 
 const LIVE_MS = 1000; // a moving clock is asked this often
@@ -37,6 +45,23 @@ function failed(error) {
 // The numbers shown are of an earlier question.
 const showStale = (stale) => $("answers").classList.toggle("stale", stale);
 
+// A drawing stays until another one takes its place, and says of when it is while that is awaited.
+function showOld(panel, why) {
+  const { at } = $(panel).dataset;
+  $(panel).classList.add("old");
+  $(panel).querySelector(".age").textContent = at ? `drawn at ${at} · ${why}` : why;
+}
+
+// What cannot be drawn now: the last drawing, if it is of this stream, is kept beside the reason.
+function undrawn(panel, error) {
+  const text = error.status ? error.message : "The aggregator does not answer.";
+  if ($(panel).dataset.of !== state.stream?.name) { note(panel, text); return; }
+  const said = $(panel).querySelector(".note");
+  said.textContent = text;
+  said.hidden = false;
+  showOld(panel, "not answered");
+}
+
 let announcing = 0;
 
 // Said once the numbers rest; a moving clock would never stop talking.
@@ -54,6 +79,7 @@ const figures = new Newest(
     $("ask-error").textContent = "";
     showStale(false);
     showFigures($("figures"), answer.figures, { now: answer.now, decay });
+    state.figures = answer.figures;
     $("hitters-panel").hidden = answer.hitters === null;
     if (answer.hitters) showHitters($("hitters"), answer.hitters, question.phi);
     if (familyOf(stream).keys) showCounters(answer, question.phi);
@@ -62,6 +88,7 @@ const figures = new Newest(
     announce(answer.figures);
   },
   failed,
+  () => showStale(true),
 );
 
 const series = new Newest(
@@ -69,10 +96,9 @@ const series = new Newest(
   (answer, _ms, stream) => showSeries(stream, answer),
   (error) => {
     if (error.status === 401) { askForKey(); return; }
-    for (const id of ["count-panel", "quantile-panel"]) {
-      note(id, error.status ? error.message : "The aggregator does not answer.");
-    }
+    for (const id of ["count-panel", "quantile-panel"]) undrawn(id, error);
   },
+  () => { for (const id of ["count-panel", "quantile-panel"]) showOld(id, "asking"); },
 );
 
 const overTime = new Newest(
@@ -83,8 +109,9 @@ const overTime = new Newest(
   },
   (error) => {
     if (error.status === 401) { askForKey(); return; }
-    note("key-panel", error.status ? error.message : "The aggregator does not answer.");
+    undrawn("key-panel", error);
   },
+  () => showOld("key-panel", "asking"),
 );
 
 const any = new AnyQuestion($("any-panel"), (debounceMs = TYPING_MS) => { if (!state.textFault) askAny(debounceMs); });
@@ -97,6 +124,90 @@ const found = new Newest(
     any.fail(error.status ? error.message : "The aggregator does not answer.");
   },
 );
+
+// ------------------------------------------------------------------------------ alerts and operating
+
+const refused = (error) => { if (error.status === 401) askForKey(); };
+
+const allAlerts = new Alerts($("all-alerts"), { caption: "Alerts of all streams", streams: true, chosen: openAlert });
+const ownAlerts = new Alerts($("own-alerts"), { caption: "Alerts of this stream", streams: false, chosen: openAlert });
+const oneAlert = new OneAlert($("alert"), { gone: () => { state.alert = null; remember(); lookAtAlerts(); }, failed: refused });
+const sources = new Sources($("sources"), { failed: refused });
+const lists = new Lists($("lists"), { failed: refused });
+new Service($("service"), $("service-button"));
+new AlertForm($("define"), {
+  stream: () => state.stream.name, decay: serviceDecay,
+  defined: ({ monitor }) => { showForm(false); openAlert(state.stream.name, monitor); lookAtAlerts(); },
+});
+
+async function openAlert(stream, monitor) {
+  state.view = "alerts";
+  state.alert = monitor;
+  if (state.stream?.name === stream) present();
+  else await chooseStream(stream, true);
+  $("alert").scrollIntoView({ block: "nearest" });
+}
+
+async function lookAtAlerts() {
+  try {
+    state.caller ??= await request("/v1/caller");
+    state.alerts = (await requestAgain("/v1/monitors")).monitors;
+  } catch (error) {
+    refused(error);
+    $("alerts-says").textContent = "Not heard of now.";
+    $("alerts").classList.add("stale");
+    return;
+  }
+  $("alerts").classList.remove("stale");
+  showAlerts();
+}
+
+function showAlerts() {
+  const { alerts, stream } = state;
+  const count = (held) => alerts.filter((each) => each.state === held).length;
+  $("alerts").hidden = alerts.length === 0;
+  $("alerts-says").textContent = `${count("firing")} firing, ${count("uncertain")} uncertain, ${count("calm")} calm`;
+  allAlerts.show(alerts);
+  const own = alerts.filter((each) => each.stream === stream?.name);
+  $("no-alerts").hidden = own.length > 0;
+  $("own-alerts").hidden = own.length === 0;
+  ownAlerts.show(own, state.alert);
+  $("define-button").hidden = state.caller?.role !== "admin";
+  if (state.view === "alerts" && !state.alert && own.length) {
+    state.alert = own[0].monitor;
+    showView();
+    ownAlerts.show(own, state.alert);
+  }
+}
+
+function showForm(open) {
+  $("define").hidden = !open;
+  $("define-button").setAttribute("aria-expanded", open);
+  if (open) $("define").querySelector("input").focus();
+}
+$("define-button").addEventListener("click", () => showForm($("define").hidden));
+
+// What is looked at of the stream, and nothing else is asked for.
+function showView() {
+  const { view, stream, alert } = state;
+  check("view", view);
+  $("columns").hidden = view === "sources" || view === "lists";
+  $("columns").dataset.view = view;
+  $("answers").hidden = view !== "answers";
+  $("stream-alerts").hidden = view !== "alerts";
+  if (view === "sources") sources.watch(stream.name);
+  else sources.leave();
+  if (view === "lists") lists.watch(stream.name);
+  else lists.leave();
+  if (view === "alerts" && alert) oneAlert.watch(stream.name, alert);
+  else oneAlert.leave();
+}
+
+$("views").addEventListener("change", () => {
+  state.view = radio("view");
+  present();
+  lookAtAlerts();
+});
 
 const curve = new Newest(
   (signal, text, unit, oldest) => curveOfText(text, unit, oldest, signal),
@@ -145,6 +256,7 @@ function askAnswers(debounceMs = 0) {
 
 function askNow(debounceMs = 0) {
   const { stream, confidence, phi } = state;
+  if (state.view !== "answers") return;
   figures.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, phi }], debounceMs);
   askAny(debounceMs);
 }
@@ -158,6 +270,7 @@ function askAny(debounceMs) {
 
 function askOverTime(debounceMs = 0) {
   const { stream, confidence } = state;
+  if (state.view !== "answers") return;
   if (fixedDecay()) {
     const since = stream.clock === null ? "" : ` from ${state.unit.time(state.unit.fromStream(stream.clock))} on`;
     note("count-panel", `A stream with a fixed decay forgets what has expired: it answers${since}, and has no past to draw.`);
@@ -214,6 +327,8 @@ function note(panel, text) {
   found.textContent = text;
   found.hidden = text === "";
   $(panel).classList.toggle("without-chart", text !== "");
+  $(panel).classList.remove("old");
+  $(panel).querySelector(".age").textContent = "";
 }
 
 const countChart = new LineChart($("count-chart"), {
@@ -246,6 +361,8 @@ function showSeries(stream, { times, count, quantiles }) {
   }
 }
 
+const files = new Map(); // what a chart shows, to be taken along
+
 function show(name, chart, times, lines, between) {
   const panel = `${name}-panel`;
   const title = $(`${name}-title`).textContent;
@@ -264,7 +381,16 @@ function show(name, chart, times, lines, between) {
   legend.dataset.text = between ? `p10 – p50 – p90 · ${bands}` : bands;
   legend.textContent = legend.dataset.text;
   legend.classList.toggle("exact", exact);
-  Object.assign($(panel).dataset, { points: times.length, exact, last: lines[0].values.at(-1) ?? "" });
+  Object.assign($(panel).dataset, {
+    points: times.length, exact, last: lines[0].values.at(-1) ?? "", of: state.stream.name,
+    at: new Date().toISOString().slice(11, 19),
+  });
+  files.set(name, {
+    name: `${state.stream.name}-${name}`,
+    columns: ["time", "at", ...lines.flatMap((each) => Object.keys(estimateParts(each.label)))],
+    rows: times.map((time, i) => [state.unit.toStream(time), state.unit.time(time),
+      ...lines.flatMap((each) => Object.values(estimateParts(each.label, () => each.estimates[i])).map((part) => part()))]),
+  });
   showTable($(panel).querySelector(".as-table"), title,
     ["Time", ...lines.flatMap((each) => [each.label, "lower", "upper"])],
     times.map((time, i) => [state.unit.time(time),
@@ -293,6 +419,7 @@ function showFault(text) {
 
 function showDecay() {
   const { decay, unit, axis } = state;
+  $("define-decay").textContent = fixedDecay() ? "that of the stream" : formula(decay, unit).filter(Boolean).join(" to the power of ");
   check("kind", decay.kind);
   const length = LENGTH[decay.kind];
   $("age-row").hidden = !length;
@@ -396,7 +523,7 @@ function present() {
   ].join(" · ");
   $("decay-fixed").hidden = !fixed && !oldestAge(stream);
   $("decay-fixed").textContent = fixed
-    ? `The decay of this stream is fixed: ${describeFixed(fixed, unit)}. Its sketches were built for it, and no question changes it.`
+    ? `The decay of this stream is fixed: ${described(fixed, unit)}. Its sketches were built for it, and no question changes it.`
     : oldestAge(stream)
       ? `This stream was built for windows of up to ${unit.duration(unit.fromStream(oldestAge(stream)))}.` : "";
   $("decay-control").hidden = Boolean(fixed);
@@ -418,20 +545,12 @@ function present() {
   document.querySelector('input[name="mode"][value="newest"]').disabled = newestData(stream) === null;
   check("mode", state.mode);
   any.show(stream);
+  showView();
   showRanges();
   showExamples();
   showDecay();
   showStreams();
   ask();
-}
-
-function describeFixed(fixed, unit) {
-  const age = (value) => unit.duration(unit.fromStream(Number(value)));
-  const plain = (value) => typeof value !== "string" || /^[0-9.]+$/.test(value);
-  if (fixed.half_life !== undefined && plain(fixed.half_life)) return `a half-life of ${age(fixed.half_life)}`;
-  if (fixed.width !== undefined && plain(fixed.width)) return `a window of ${age(fixed.width)}`;
-  const rest = Object.entries(fixed).filter(([field]) => field !== "kind").map(([field, value]) => `${field} ${value}`);
-  return [fixed.kind, ...rest].join(", ");
 }
 
 function showRanges() {
@@ -534,7 +653,7 @@ function showTheme() {
   const isDark = held ? held === "dark" : dark.matches;
   document.documentElement.dataset.theme = isDark ? "dark" : "light";
   $("theme").setAttribute("aria-pressed", isDark);
-  for (const each of [countChart, quantileChart, keyChart]) each.paint();
+  for (const each of [countChart, quantileChart, keyChart, oneAlert]) each.paint();
 }
 $("theme").addEventListener("click", () => {
   localStorage.setItem("decaysketch-theme", document.documentElement.dataset.theme === "dark" ? "light" : "dark");
@@ -579,6 +698,7 @@ async function look() {
     else if (held && back) ask();
     else if (!state.stream && streams.length) await firstStream(streams);
     showStreams();
+    await lookAtAlerts();
   } catch (error) {
     failed(error);
   }
@@ -611,8 +731,30 @@ setInterval(() => { if (!document.hidden && !waitsForKey() && state.stream && st
 setInterval(() => {
   if (!document.hidden && !waitsForKey() && state.stream && state.mode === "live" && !state.textFault) askOverTime();
 }, LIVE_SERIES_MS);
+// Where the card is wider than high it stays whole; on a phone, what moves the decay stays in reach.
+function keepInReach() {
+  const card = document.querySelector(".decay");
+  const reached = ["age-row", "expression-row"].map($).find((each) => each.offsetHeight > 0);
+  const above = reached && !$("curve-table").open ? reached.offsetTop - 10 : card.offsetHeight;
+  card.style.setProperty("--above", `${above}px`);
+}
+new ResizeObserver(keepInReach).observe(document.querySelector(".decay"));
 new ResizeObserver(() => { if (state.points) showCurve(state.points); }).observe($("curve"));
 
-onChoice((name) => chooseStream(name, true));
+onChoice((name) => { state.alert = null; chooseStream(name, true); });
+
+const listedIn = (id) => () => ({ name: `${state.stream.name}-${id}`, ...tableOf($(id)).csv() });
+takings($("time-panel"), "the figures", {
+  asked: () => figures.asked,
+  table: () => ({ name: `${state.stream.name}-figures`, columns: ["figure", ...Object.keys(estimateParts("value"))],
+    rows: state.figures.map(({ label, estimate }) => [label, ...Object.values(estimateParts("value", () => estimate)).map((part) => part())]) }),
+});
+for (const [id, asks] of [["count", series], ["quantile", series], ["key", overTime]]) {
+  takings($(`${id}-panel`), $(`${id}-title`).textContent, { asked: () => asks.asked, table: () => files.get(id) ?? null });
+}
+for (const id of ["hitters", "keys"]) {
+  takings($(`${id}-panel`), $(`${id}-title`).textContent, { asked: () => figures.asked, table: listedIn(id) });
+}
+takings($("any-panel"), "any question", { asked: () => found.asked, table: () => any.csv() });
 showTheme();
 look();

@@ -2,7 +2,8 @@
 // service says of it: a question that the service learns is on the page.
 
 import { request, streamPath } from "./http.js";
-import { bounds, element, keyText } from "./panels.js";
+import { element } from "./nodes.js";
+import { bounds, estimateParts, keyText, tableOf } from "./panels.js";
 import { keyOf, questionsOf } from "./questions.js";
 import { number, told } from "./units.js";
 
@@ -12,6 +13,7 @@ const ROWS_SHOWN = 50;
 export class AnyQuestion {
   #stream = null;
   #name = null;
+  #table = null;
   #given = new Map(); // what was typed, by question and argument
 
   // asked(): a question or one of its arguments was chosen
@@ -86,13 +88,17 @@ export class AnyQuestion {
     this.fail("");
     const { rows, columns, beside } = question;
     const listed = rows === null ? [answer] : [answer[rows] ?? []].flat();
-    const parts = [table(rows === null ? beside : columns, listed.slice(0, ROWS_SHOWN), unit)];
-    if (!listed.length) parts[0] = element("p", { class: "hint" }, "Nothing to tell of.");
-    if (listed.length > ROWS_SHOWN) parts.push(element("p", { class: "hint" }, `and ${listed.length - ROWS_SHOWN} more`));
-    if (rows !== null && beside.length) parts.push(list(beside, answer, unit));
-    const host = this.panel.querySelector(".found");
-    host.replaceChildren(...parts);
-    Object.assign(host.dataset, { aggregate: answer.aggregate, rows: listed.length });
+    const [host, rest] = this.panel.querySelectorAll(".found > *");
+    this.#table = tableOf(host, { caption: "Answer" });
+    this.#table.show(columnsOf(rows === null ? beside : columns, unit), listed, { most: ROWS_SHOWN });
+    if (!listed.length) host.replaceChildren(element("p", { class: "hint" }, "Nothing to tell of."));
+    rest.replaceChildren(...(rows !== null && beside.length ? [list(beside, answer, unit)] : []));
+    Object.assign(this.panel.querySelector(".found").dataset, { aggregate: answer.aggregate, rows: listed.length });
+  }
+
+  // What is shown, as a file; null where nothing is.
+  csv() {
+    return this.#table && { name: `${this.#stream.name}-${this.#name}`, ...this.#table.csv() };
   }
 }
 
@@ -104,23 +110,30 @@ function valuesOf({ kind, many }, text) {
   return parts.map(kind === "keys" ? keyOf : Number);
 }
 
-function table(columns, rows, unit) {
-  const head = columns.flatMap(({ name, kind }) => [name.replaceAll("_", " "), ...(kind === "estimate" ? ["Interval"] : [])]);
-  return element("table", {},
-    element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col", class: "number" }, name)))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...columns.flatMap(({ name, kind }) => cells(row[name], kind, unit))))));
+// As a table has them: an estimate is two.
+function columnsOf(columns, unit) {
+  return columns.flatMap(({ name, kind }) => {
+    const label = name.replaceAll("_", " ");
+    const shown = { name: label, cls: "number", show: (row) => cells(row[name], kind, unit)[0] };
+    if (kind === "estimate") {
+      return [{ ...shown, value: (row) => row[name].value, csv: estimateParts(label, (row) => row[name]) },
+        { name: "Interval", cls: "number", show: (row) => bounds(row[name]) }];
+    }
+    const text = kind === "key" ? (row) => (typeof row[name] === "number" ? row[name] : keyText(row[name])) : null;
+    return [{ ...shown, value: text ?? ((row) => row[name]) }];
+  });
 }
 
 // What stands beside rows: one below the other.
 function list(columns, answer, unit) {
   return element("table", {}, element("tbody", {}, ...columns.map(({ name, kind }) => element("tr", {},
-    element("th", { scope: "row" }, name.replaceAll("_", " ")), ...cells(answer[name], kind, unit)))));
+    element("th", { scope: "row" }, name.replaceAll("_", " ")), ...cells(answer[name], kind, unit).map((each) => element("td", { class: "number" }, each))))));
 }
 
+// What a value is shown as: an estimate with its interval.
 function cells(value, kind, unit) {
-  const cell = (...inside) => element("td", { class: "number" }, ...inside);
-  if (kind === "key") return [cell(keyText(value))];
-  if (kind === "flag") return [cell(value ? "yes" : "no")];
-  if (kind === "estimate") return [cell(told(value)), cell(bounds(value))];
-  return [cell(kind === "time" ? unit.time(unit.fromStream(value)) : number(value))];
+  if (kind === "key") return [keyText(value)];
+  if (kind === "flag") return [value ? "yes" : "no"];
+  if (kind === "estimate") return [told(value), bounds(value)];
+  return [kind === "time" ? unit.time(unit.fromStream(value)) : number(value)];
 }

@@ -1,7 +1,7 @@
 // Lines over time, each inside the band of its interval.
 
 import uPlot from "./vendor/uPlot.esm.js";
-import { number, timeLabels, told } from "./units.js";
+import { number, onAxis, timeLabels, told } from "./units.js";
 
 const HEIGHT = 230;
 
@@ -10,7 +10,7 @@ function ink() {
   const of = (name) => style.getPropertyValue(name).trim();
   return {
     accent: of("--accent"), band: of("--band"), wide: of("--wide"), muted: of("--muted"),
-    grid: of("--grid"), ink: of("--ink"),
+    grid: of("--grid"), ink: of("--ink"), bad: of("--bad"),
   };
 }
 
@@ -30,8 +30,8 @@ export class LineChart {
     new ResizeObserver(() => this.#plot?.setSize(this.#size())).observe(host);
   }
 
-  // lines: [{label, values, lower, upper, main}], in the order of rising values; `between` fills from
-  // the first line to the last.
+  // lines: [{label, values, lower, upper, main, limit}], in the order of rising values; `between` fills
+  // from the first line to the last. A `limit` is a line that others are held against.
   show({ times, lines, unit, now, between, label }) {
     this.#unit = unit;
     this.#now = now;
@@ -64,7 +64,10 @@ export class LineChart {
       grid: { stroke: colour.grid, width: 1 }, ticks: { show: false },
     };
     const series = this.#lines.flatMap((each) => [
-      { stroke: each.main ? colour.accent : colour.muted, width: each.main ? 2 : 1.25, points: { show: false } },
+      {
+        stroke: each.limit ? colour.bad : each.main ? colour.accent : colour.muted, width: each.main ? 2 : 1.25,
+        dash: each.limit ? [6, 4] : undefined, points: { show: false },
+      },
       { stroke: "transparent", width: 0, points: { show: false } },
       { stroke: "transparent", width: 0, points: { show: false } },
     ]);
@@ -82,7 +85,7 @@ export class LineChart {
       },
       axes: [
         { ...axis, space: 72, values: (_p, at, _i, _s, step) => (this.#unit.hasClock ? timeLabels(at, step) : at.map(number)) },
-        { ...axis, size: 56, space: 42, values: (_p, at) => at.map(number) },
+        { ...axis, size: 56, space: 42, values: (_p, at) => at.map(onAxis) },
       ],
       series: [{}, ...series],
       bands,

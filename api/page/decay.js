@@ -57,6 +57,17 @@ export function formula(decay, unit) {
   }
 }
 
+// A decay that the service tells of, in words.
+export function described(decay, unit) {
+  const age = (value) => unit.duration(unit.fromStream(Number(value)));
+  const plain = (value) => typeof value !== "string" || /^[0-9.]+$/.test(value);
+  if (decay.half_life !== undefined && plain(decay.half_life)) return `a half-life of ${age(decay.half_life)}`;
+  if (decay.kind === "none") return "none";
+  if (decay.width !== undefined && plain(decay.width)) return `a window of ${age(decay.width)}`;
+  const rest = Object.entries(decay).filter(([field]) => field !== "kind").map(([field, value]) => `${field} ${value}`);
+  return [decay.kind, ...rest].join(", ");
+}
+
 const SEGMENT_POINTS = 200;
 
 // Ages and weights of a text from the service, in the page's reckoning. Its grids are even; three of

@@ -1,6 +1,6 @@
 // Questions that must be answered first, and texts to be copied by hand.
 
-import { element } from "./panels.js";
+import { element } from "./nodes.js";
 
 function open(title, inside, buttons) {
   const dialog = element("dialog", { "aria-labelledby": "dialog-title" },

@@ -3,9 +3,10 @@
 import { sparkline } from "./charts.js";
 import { toService } from "./decay.js";
 import { request, streamPath } from "./http.js";
-import { element } from "./panels.js";
+import { element } from "./nodes.js";
 import { askCounts, dataSpan, hasFixedDecay, mayBeBounded, oldestAge } from "./questions.js";
 import { $, newestData, state, timesOf, WINDOW_KINDS } from "./state.js";
+import { headings, Order } from "./tables.js";
 import { number, Unit } from "./units.js";
 
 const SPARK_POINTS = 32;
@@ -37,7 +38,25 @@ const screen = new IntersectionObserver((entries) => {
 // Those whose name holds what is looked for, as many as a page bears.
 function listed() {
   const found = state.streams.filter(({ name }) => name.toLowerCase().includes(state.find));
-  return found.slice(0, MOST_LISTED);
+  return order.of(found, COLUMNS).slice(0, MOST_LISTED);
+}
+
+// Of what each stream is put in order by.
+const COLUMNS = [
+  { name: "Name", value: (each) => each.name },
+  { name: "Family", value: (each) => each.family },
+  { name: "Rows", cls: "number", value: (each) => each.rows },
+  { name: "Sources", cls: "number", value: (each) => each.sources },
+  { name: "Posts", cls: "number", value: (each) => each.posts },
+  { name: "Newest data (UTC)", value: (each) => { const at = newestData(each); return at === null ? null : new Unit(each.time_unit).fromStream(at); } },
+  { name: "Decayed count" },
+];
+const order = new Order();
+
+function showHeadings(focused = null) {
+  const head = headings(COLUMNS, order, (name) => { showHeadings(name); showStreams(); });
+  $("streams").tHead.replaceChildren(head);
+  for (const each of head.querySelectorAll("button")) if (each.textContent === focused) each.focus();
 }
 
 export function showStreams() {
@@ -135,6 +154,8 @@ export async function spanOf(stream, unit, newest, signal) {
   }
   return spans.get(held);
 }
+
+showHeadings();
 
 $("find").addEventListener("input", (event) => {
   state.find = event.target.value.trim().toLowerCase();

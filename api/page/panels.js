@@ -1,28 +1,20 @@
 // Answers as figures, bars and tables.
 
+import { element, svg } from "./nodes.js";
+import { SortedTable } from "./tables.js";
 import { number, percent, share, told } from "./units.js";
-
-const SVG = "http://www.w3.org/2000/svg";
-
-export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value !== null && value !== undefined) made.setAttribute(key, value);
-  }
-  made.append(...children);
-  return made;
-}
-
-function svg(name, attributes, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
 
 const at = (share) => `${(100 * Math.min(1, Math.max(0, share))).toFixed(3)}%`;
 
 const badge = () => element("strong", { class: "exact" }, "exact");
+
+// The columns of an estimate in a file.
+export function estimateParts(name, of) {
+  return {
+    [name]: (row) => of(row).value, [`${name} lower`]: (row) => of(row).lower, [`${name} upper`]: (row) => of(row).upper,
+    [`${name} exact`]: (row) => of(row).exact,
+  };
+}
 
 export function bounds(estimate, write = (value) => told(estimate, value)) {
   const { lower, upper, exact } = estimate;
@@ -43,6 +35,21 @@ function track({ value, lower, upper }) {
     svg("line", { class: "middle", x1: "50%", x2: "50%", y1: 0, y2: 14 }));
 }
 
+// Half of the interval: as a share of the value, or as it is where the value is so near zero that the
+// interval reaches to the other side.
+function spreadOf({ value, lower, upper }) {
+  if (lower === null || upper === null || !(upper > lower)) return null;
+  const half = (upper - lower) / 2;
+  return half < Math.abs(value) ? `± ${percent(half / Math.abs(value))}` : `± ${number(half)}`;
+}
+
+const tables = new WeakMap(); // of a host: its table, which keeps its order
+
+export function tableOf(host, options) {
+  if (!tables.has(host)) tables.set(host, new SortedTable(host, options));
+  return tables.get(host);
+}
+
 // figures: [{id, label, estimate}]. The nodes stay, so that a figure changes and does not blink.
 export function showFigures(host, figures, meta) {
   const shape = figures.map((each) => each.id).join();
@@ -59,17 +66,16 @@ export function showFigures(host, figures, meta) {
     });
     const empty = estimate.value === null;
     card.querySelector(".value").textContent = told(estimate);
-    const spread = estimate.exact || empty || !estimate.value || !(estimate.upper > estimate.lower) || estimate.lower === null
-      ? null : (estimate.upper - estimate.lower) / 2 / Math.abs(estimate.value);
+    const spread = estimate.exact || empty ? null : spreadOf(estimate);
     card.querySelector(".error-band").replaceChildren(...(empty
       ? [element("p", { class: "bounds" }, "no observation has weight")]
       : [...(estimate.exact ? [] : [track(estimate)]),
         element("p", { class: "bounds" }, bounds(estimate),
-          ...(spread === null ? [] : [element("span", { class: "spread-of" }, `± ${percent(spread)}`)]))]));
+          ...(spread === null ? [] : [element("span", { class: "spread-of" }, spread)]))]));
   });
 }
 
-function bar({ value, lower, upper, exact }, longest) {
+export function bar({ value, lower, upper, exact }, longest) {
   const drawn = svg("svg", { class: "bar", "aria-hidden": "true" },
     svg("rect", { class: "share", x: "0%", y: 5, width: at(value / longest), height: 14, rx: 2 }));
   if (!exact) {
@@ -93,31 +99,32 @@ export function showKeys(host, found, total, phi, picked) {
     host.replaceChildren(element("p", { class: "hint" }, `No key holds more than ${percent(phi)} of the decayed count.`));
     return;
   }
-  const shown = found.slice(0, SHOWN);
-  const longest = Math.max(...shown.map(({ count }) => count.sure_upper ?? count.upper ?? count.value), 1e-300);
-  const rows = shown.map(({ key, count, certain }) => {
-    const drawn = bar(count, longest);
+  const longest = Math.max(...found.slice(0, SHOWN).map(({ count }) => count.sure_upper ?? count.upper ?? count.value), 1e-300);
+  const pick = ({ key }) => {
+    const button = element("button", { type: "button", class: "pick", title: "Show it over time", "data-focus": keyText(key) }, keyText(key));
+    button.addEventListener("click", () => picked(key));
+    return button;
+  };
+  const drawn = ({ count }) => {
+    const made = bar(count, longest);
     if (count.sure_upper !== undefined && !count.exact) {
       const end = at(count.sure_upper / longest);
-      drawn.append(svg("line", { class: "surely", x1: end, x2: end, y1: 3, y2: 21 }));
+      made.append(svg("line", { class: "surely", x1: end, x2: end, y1: 3, y2: 21 }));
     }
-    const pick = element("button", { type: "button", class: "pick", title: "Show it over time" }, keyText(key));
-    pick.addEventListener("click", () => picked(key));
-    const surely = count.exact || count.sure_upper === undefined ? "" : `≤ ${told(count, count.sure_upper)}`;
-    return element("tr", { "data-key": keyText(key), "data-count": count.value, "data-certain": certain },
-      element("th", { scope: "row", class: "number" }, pick),
-      element("td", { class: "bar-cell" }, drawn),
-      element("td", { class: "number" }, told(count)),
-      element("td", { class: "number" }, total > 0 ? share(count.value / total) : ""),
-      element("td", { class: "number interval wide" }, bounds(count)),
-      element("td", { class: "number interval" }, surely));
-  });
-  const column = (name, cls = "number") => element("th", { scope: "col", class: cls }, name);
-  const head = element("tr", {}, column("Key"), element("td", {}), column("Count"), column("Share"),
-    column("Interval", "number interval wide"), column("Surely", "number interval"));
-  const parts = [element("table", { class: "hitters" }, element("thead", {}, head), element("tbody", {}, ...rows))];
-  if (found.length > SHOWN) parts.push(element("p", { class: "hint" }, `and ${found.length - SHOWN} more`));
-  host.replaceChildren(...parts);
+    return made;
+  };
+  const surely = ({ count }) => (count.exact || count.sure_upper === undefined ? "" : `≤ ${told(count, count.sure_upper)}`);
+  tableOf(host, {
+    caption: "Heaviest keys", cls: "hitters",
+    data: ({ key, count, certain }) => ({ key: keyText(key), count: count.value, certain }),
+  }).show([
+    { name: "Key", cls: "number", value: ({ key }) => (typeof key === "number" ? key : keyText(key)), show: pick },
+    { name: "", cls: "bar-cell", hidden: true, show: drawn },
+    { name: "Count", cls: "number", value: ({ count }) => count.value, show: ({ count }) => told(count), csv: estimateParts("count", ({ count }) => count) },
+    { name: "Share", cls: "number", show: ({ count }) => (total > 0 ? share(count.value / total) : "") },
+    { name: "Interval", cls: "number interval wide", show: ({ count }) => bounds(count) },
+    { name: "Surely", cls: "number interval", value: ({ count }) => count.sure_upper ?? null, show: surely },
+  ], found, { most: SHOWN });
 }
 
 // The self-join over the square of the total: 1 where all events are of one key, 1/n where n keys share them evenly.
@@ -157,19 +164,15 @@ export function showHitters(host, hitters, phi) {
     host.replaceChildren(element("p", { class: "hint" }, `No value holds more than ${percent(phi)} of the decayed weight.`));
     return;
   }
-  const shown = hitters.slice(0, SHOWN);
-  const longest = Math.max(...shown.map(({ frequency }) => frequency.exact ? frequency.value : Math.min(1, frequency.upper ?? 1)));
-  const rows = shown.map(({ value, frequency }) => element("tr", { "data-value": value, "data-share": frequency.value },
-    element("th", { scope: "row", class: "number" }, number(value)),
-    element("td", { class: "bar-cell" }, bar(frequency, longest)),
-    element("td", { class: "number" }, share(frequency.value)),
-    element("td", { class: "number interval" }, bounds(frequency, share))));
-  const head = element("tr", {}, element("th", { scope: "col", class: "number" }, "Value"),
-    element("td", {}), element("th", { scope: "col", class: "number" }, "Share"),
-    element("th", { scope: "col", class: "number interval" }, "Interval"));
-  const parts = [element("table", { class: "hitters" }, element("thead", {}, head), element("tbody", {}, ...rows))];
-  if (hitters.length > SHOWN) parts.push(element("p", { class: "hint" }, `and ${hitters.length - SHOWN} more`));
-  host.replaceChildren(...parts);
+  const longest = Math.max(...hitters.slice(0, SHOWN).map(({ frequency }) => frequency.exact ? frequency.value : Math.min(1, frequency.upper ?? 1)));
+  tableOf(host, {
+    caption: "Heavy hitters", cls: "hitters", data: ({ value, frequency }) => ({ value, share: frequency.value }),
+  }).show([
+    { name: "Value", cls: "number", value: ({ value }) => value, show: ({ value }) => number(value) },
+    { name: "", cls: "bar-cell", hidden: true, show: ({ frequency }) => bar(frequency, longest) },
+    { name: "Share", cls: "number", value: ({ frequency }) => frequency.value, show: ({ frequency }) => share(frequency.value), csv: estimateParts("share", ({ frequency }) => frequency) },
+    { name: "Interval", cls: "number interval", show: ({ frequency }) => bounds(frequency, share) },
+  ], hitters, { most: SHOWN });
 }
 
 // Fills a <details> with a table, once it is open: most readers never open it.

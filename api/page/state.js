@@ -31,6 +31,11 @@ export const state = {
   key: "", // what stands in the field
   textFault: null,
   find: "",
+  view: "answers", // of the stream: answers, alerts, lists or sources
+  alert: null, // the name of the one that is looked at
+  figures: [], // that are shown
+  alerts: [], // of all streams, as the service lists them
+  caller: null, // what the key may do
   away: false, // the aggregator did not answer
 };
 

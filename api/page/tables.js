@@ -1,7 +1,7 @@
 // Tables that are put in order by a click on a heading, keep that order when they are shown anew, and
 // can be taken along as CSV.
 
-import { element } from "./panels.js";
+import { element } from "./nodes.js";
 
 const RISING = "ascending";
 const FALLING = "descending";
@@ -47,20 +47,27 @@ export class SortedTable {
   #columns = [];
   #rows = [];
   #head = "";
+  #most = Infinity;
 
   // `cls`: of the table. `data(row)`: data attributes of a row; `caption`: what it is, for those who do not see it.
   constructor(host, { caption, cls = "", data = () => ({}) }) {
     Object.assign(this, { caption, data, host });
     this.body = element("tbody");
     this.head = element("thead");
+    this.more = element("p", { class: "hint" });
     this.table = element("table", { class: cls }, element("caption", { class: "hidden" }, caption), this.head, this.body);
   }
 
-  // columns: [{name, cls, value(row), show(row)}]. The first is the heading of its row.
-  show(columns, rows) {
+  // columns: [{name, cls, value(row), show(row), csv}]. The first is the heading of its row; those that
+  // have a `value` can be put in order by it; `csv`, {name: value(row)}, are its columns in a file.
+  // Of the rows, once in order, at most so many are shown.
+  show(columns, rows, { most = Infinity } = {}) {
     this.#columns = columns;
     this.#rows = rows;
-    if (this.table.parentNode !== this.host) this.host.replaceChildren(this.table);
+    this.#most = most;
+    if (this.table.parentNode !== this.host) this.host.replaceChildren(this.table, this.more);
+    this.more.hidden = rows.length <= most;
+    this.more.textContent = `and ${rows.length - most} more`;
     const shape = JSON.stringify([columns.map((each) => [each.name, each.cls]), this.#order.by, this.#order.falling]);
     if (shape !== this.#head) {
       this.#head = shape;
@@ -68,12 +75,12 @@ export class SortedTable {
     }
     // What has the focus is a button of a row: the row that takes its place has one as well.
     const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
-    this.body.replaceChildren(...this.#order.of(rows, columns).map((row) => this.#row(row)));
+    this.body.replaceChildren(...this.#order.of(rows, columns).slice(0, most).map((row) => this.#row(row)));
     if (focused) this.body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 
   #turned(name) {
-    this.show(this.#columns, this.#rows);
+    this.show(this.#columns, this.#rows, { most: this.#most });
     for (const each of this.head.querySelectorAll("button")) if (each.textContent === name) each.focus();
   }
 
@@ -87,10 +94,10 @@ export class SortedTable {
     return made;
   }
 
-  // What it shows, in its order: numbers as they are.
+  // All of its rows, in their order: numbers as they are.
   csv() {
-    const columns = this.#columns.filter((each) => each.value);
+    const columns = this.#columns.flatMap(({ name, value, csv }) => (csv ? Object.entries(csv) : value ? [[name, value]] : []));
     const rows = this.#order.of(this.#rows, this.#columns);
-    return { columns: columns.map((each) => each.name), rows: rows.map((row) => columns.map((each) => each.value(row))) };
+    return { columns: columns.map(([name]) => name), rows: rows.map((row) => columns.map(([, value]) => value(row))) };
   }
 }

@@ -1,7 +1,7 @@
 // What can be taken from a panel: what it asks, as a curl command, and what it shows, as CSV.
 
 import { key } from "./http.js";
-import { element } from "./panels.js";
+import { element } from "./nodes.js";
 import { showText } from "./dialogs.js";
 
 const SAID_MS = 1600;

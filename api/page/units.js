@@ -36,6 +36,18 @@ export function told({ value, lower, upper, exact }, written = value) {
   return written.toLocaleString("en", { minimumFractionDigits: Math.min(decimals, 6), maximumFractionDigits: decimals });
 }
 
+const SIZES = ["bytes", "KB", "MB", "GB", "TB", "PB"];
+
+export function bytes(size) {
+  const step = Math.min(SIZES.length - 1, Math.max(0, Math.floor(Math.log10(Math.max(1, size)) / 3)));
+  return `${SHORT.format(size / 1000 ** step)}\u00a0${SIZES[step]}`;
+}
+
+const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+// For an axis, which has room for few letters.
+export const onAxis = (value) => (Math.abs(value) >= 1e5 ? COMPACT.format(value) : number(value));
+
 export const short = (value) => SHORT.format(value);
 export const percent = (share) => `${SHORT.format(100 * share)}\u00a0%`;
 
@@ -112,6 +124,12 @@ const NICE = [
 const POWERS = Array.from({ length: 40 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3));
 
 export const AGE_TICKS = [1e-3, 1, 60, 3600, 86400, 2592000, 31557600, 315576000];
+
+// How long ago an instant is, by the clock of this browser; one of a clock that is ahead is now.
+export function ago(at) {
+  const past = Date.now() / 1000 - at;
+  return past < 1 ? "now" : `${new Unit("s").duration(past < 60 ? Math.floor(past) : past)} ago`;
+}
 
 const DATE = { timeZone: "UTC", month: "short", day: "numeric" };
 const HOUR = { timeZone: "UTC", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Depends, Header, Request, Response
 
 from api import schemas
@@ -29,7 +30,7 @@ from api.routes.common import (
     require_media_type,
     route_named,
 )
-from api.service.aggregator import Aggregator
+from api.service.aggregator import Aggregator, Receipt
 from api.service.budget import PART_ROWS, Hold, Memory
 from api.service.drafts import Draft, Incoming
 from api.service.streams import Stream
@@ -130,6 +131,8 @@ async def post_sketches(
             stream, source, draft, hold, request.scope["state"].get("caller")
         )
     sketches = draft.sketches()
+    if reporting is None and interval is None:
+        return Response(_as_json(stream, source, receipt, sketches), media_type="application/json")
     posted = schemas.PostedSketches(
         stream=name,
         source=source,
@@ -151,6 +154,28 @@ async def post_sketches(
         **({} if reporting is None else reporting.answer().to_dict()),
     )
     return Response(posted.model_dump_json(), media_type="application/json")
+
+
+def _as_json(stream: Stream, source: str, receipt: Receipt, sketches: Sequence[Incoming]) -> bytes:
+    """What ``PostedSketches`` is as JSON, where nothing was reported and nothing numbered."""
+    posted = {
+        "stream": stream.name,
+        "source": source,
+        "token": receipt.token,
+        "sketches": [
+            {
+                "rows": len(each.sketch),
+                "bytes": len(each.body),
+                "duplicate": duplicate,
+                "interval": None,
+            }
+            for each, duplicate in zip(sketches, receipt.duplicates, strict=True)
+        ],
+        "warnings": doubts_of_sketches(
+            stream.recipe.params.time_unit, (each.sketch for each in sketches)
+        ),
+    }
+    return msgspec.json.encode(posted)
 
 
 async def _post_plain(request: Request, name: str, query: re.Match[bytes]) -> Response:

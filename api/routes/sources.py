@@ -14,7 +14,7 @@ from api.http.problems import problems
 from api.journal.model import Totals
 from api.routes.common import TheAggregator, TheQuestions, TheStream
 from api.service.clock import utc
-from api.service.senders import LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
+from api.service.senders import KNOWN_POSTS, LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
 from api.service.streams import Stream
 
 __all__ = ["router"]
@@ -44,7 +44,8 @@ class SourceReport(BaseModel):
     source: str
     revoked: bool
     silent: bool | None = Field(
-        description=f"It has posted nothing for {SILENT_GAPS} of its usual gaps and {SILENT_S:g} s."
+        description=f"It has posted nothing for {SILENT_GAPS} usual gaps and {SILENT_S:g} s; "
+        f"told from its post {KNOWN_POSTS} on."
     )
     posts: int = Field(description="Sketches journaled, whenever; none of one that was revoked.")
     posted_bytes: int = Field(description="Their bytes.")
@@ -132,19 +133,20 @@ def _report(
     source: str, totals: Totals, revoked: bool, sender: Sender | None, now_us: int
 ) -> SourceReport:
     seen = sender or Sender()
-    latest_s, least_s = seen.latest_late_s, seen.least_late_s
+    took = seen if totals.posts else Sender()  # what was dropped is as if it had never come
+    latest_s, least_s = took.latest_late_s, took.least_late_s
     return SourceReport(
         source=source,
         revoked=revoked,
-        silent=None if revoked else seen.is_silent(now_us),
+        silent=took.is_silent(now_us),
         posts=totals.posts,
         posted_bytes=totals.posted_bytes,
         posted_rows=totals.rows,
         last_received=utc(totals.last_received_us) if totals.posts else None,
-        usual_gap_s=seen.gap_s,
+        usual_gap_s=took.gap_s,
         lateness=None
         if latest_s is None or least_s is None
-        else Lateness(posts=list(seen.late), latest_s=latest_s, least_s=least_s),
+        else Lateness(posts=list(took.late), latest_s=latest_s, least_s=least_s),
         refused=dict(seen.refused),
         last_refused=None if seen.refused_us is None else utc(seen.refused_us),
     )

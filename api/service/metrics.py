@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import nan
 from pathlib import Path
@@ -88,6 +88,9 @@ class Metrics(Observer):
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._streams: set[str] = set()
+        self._counters: dict[
+            tuple[str, str, int], tuple[Callable[[], None], Callable[[float], None]]
+        ] = {}
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
 
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -242,14 +245,25 @@ class Metrics(Observer):
         self, method: str, route: str, status: int, seconds: float, received: int, sent: int
     ) -> None:
         """A request was answered. ``route`` is a template; empty: there was none."""
-        route = route or _OTHER
-        method = method if method in _METHODS else _OTHER
-        self._requests.labels(method, route, str(status)).inc()
-        self._request_seconds.labels(route).observe(seconds)
+        count, observe = self._counters_of(method if method in _METHODS else _OTHER, route, status)
+        count()
+        observe(seconds)
         self._received.inc(received)
         self._sent.inc(sent)
         if time.monotonic() - self._rss_read_at >= _RSS_EVERY_S:
             self._read_rss()
+
+    def _counters_of(
+        self, method: str, route: str, status: int
+    ) -> tuple[Callable[[], None], Callable[[float], None]]:
+        """Counts a request, and its seconds: kept, since to find them takes as long as to count.
+        Methods, routes and statuses are few."""
+        kept = self._counters.get((method, route, status))
+        if kept is None:
+            requests = self._requests.labels(method, route or _OTHER, str(status))
+            seconds = self._request_seconds.labels(route or _OTHER)
+            kept = self._counters[method, route, status] = requests.inc, seconds.observe
+        return kept
 
     # ---------------------------------------------------------------------------------- posts
 

@@ -9,7 +9,7 @@ this machine. It is the delay of the post less what the clock of the source is a
 never negative, so the least of them bounds the clock: it is ahead by at least that, negated.
 
 **Silent** is who has posted nothing for ``SILENT_GAPS`` of the gaps that there usually are between
-its posts, and for ``SILENT_S``.
+its posts, and for ``SILENT_S``; what is usual is known from ``KNOWN_POSTS`` posts on.
 
 Names may be made up by who posts: a bounded number of sources is kept, those heard of last, and
 who was only ever refused takes the place of nobody whose posts were taken.
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from api.journal.model import SourceKey
 
-__all__ = ["LATE_S", "MOST_KEPT", "SILENT_GAPS", "SILENT_S", "Sender", "Senders"]
+__all__ = ["KNOWN_POSTS", "LATE_S", "MOST_KEPT", "SILENT_GAPS", "SILENT_S", "Sender", "Senders"]
 
 LATE_S = (1, 10, 60, 600, 3600, 6 * 3600, 86_400)
 """Posts are counted by how late they were: up to each of these, and beyond the last."""
@@ -31,7 +31,7 @@ LATE_S = (1, 10, 60, 600, 3600, 6 * 3600, 86_400)
 MOST_KEPT = 8192
 """Sources whose posts were taken, of all streams; and as many eighths that were only refused."""
 
-SILENT_GAPS, SILENT_S = 5, 10.0
+SILENT_GAPS, SILENT_S, KNOWN_POSTS = 5, 10.0, 4
 
 _NEWEST_GAP = 1 / 8  # of the usual one: what the newest counts
 
@@ -75,7 +75,7 @@ class Sender:
 
     def is_silent(self, now_us: int) -> bool | None:
         """Whether it has been quiet for unusually long; None: what is usual is not known."""
-        if self.last_us is None or self.gap_s is None:
+        if self.last_us is None or self.gap_s is None or self.posts < KNOWN_POSTS:
             return None
         return (now_us - self.last_us) / 1e6 > max(SILENT_S, SILENT_GAPS * self.gap_s)
 

@@ -1,7 +1,8 @@
-"""``sensor.json``: what a spool is of, with a checksum, so that no damage is taken for a value.
+"""Cards of a spool, with a checksum, so that no damage is taken for a value.
 
-The checksum is a member of its own, over the form without it. A card of an earlier release has
-none, and is taken as it is.
+``sensor.json`` says what a spool is of, ``monitors.json`` what its site knows of monitors. The
+checksum is a member of its own, over the form without it. A card of an earlier release has none,
+and is taken as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["card_bytes", "parse_card"]
+__all__ = ["card_bytes", "parse_card", "parse_form"]
 
 _FIELDS = {"stream": str, "source": str, "numbered": bool, "recipe": dict}
 _CHECK = "crc32"
@@ -28,10 +29,7 @@ def parse_card(content: bytes) -> dict[str, Any]:
     Raises:
         ValueError: these are not the bytes of a card.
     """
-    card = json.loads(content)  # what is no UTF-8 is a ValueError too
-    if not isinstance(card, dict):
-        raise ValueError(f"it holds {card!r}; expected an object")
-    said = card.pop(_CHECK, None)
+    card, said = _object(content)
     if unknown := sorted(card.keys() - {*_FIELDS, "next_number"}):
         raise ValueError(f"unknown field {unknown[0]!r}")
     for name, kind in _FIELDS.items():
@@ -40,9 +38,32 @@ def parse_card(content: bytes) -> dict[str, Any]:
     number = card.get("next_number")
     if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
         raise ValueError(f"next_number is {number!r}; expected an integer or null")
-    if said is not None and said != (found := zlib.crc32(_text(card))):
-        raise ValueError(f"its checksum is {said!r}; expected {found}")
+    if said is not None:
+        _check(card, said)
     return card
+
+
+def parse_form(content: bytes) -> dict[str, Any]:
+    """What any card says, without its checksum, which it must have.
+
+    Raises:
+        ValueError: these are not the bytes of a card.
+    """
+    form, said = _object(content)
+    _check(form, said)
+    return form
+
+
+def _object(content: bytes) -> tuple[dict[str, Any], Any]:
+    form = json.loads(content)  # what is no UTF-8 is a ValueError too
+    if not isinstance(form, dict):
+        raise ValueError(f"it holds {form!r}; expected an object")
+    return form, form.pop(_CHECK, None)
+
+
+def _check(form: Mapping[str, Any], said: object) -> None:
+    if said != (found := zlib.crc32(_text(form))):
+        raise ValueError(f"its checksum is {said!r}; expected {found}")
 
 
 def _text(card: Mapping[str, Any]) -> bytes:

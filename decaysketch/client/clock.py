@@ -13,6 +13,7 @@ once, and not when its time has come.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC
@@ -24,6 +25,7 @@ import numpy as np
 from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError
+from decaysketch.monitor.pending import CLOCK_RATE
 
 __all__ = ["AggregatorClock"]
 
@@ -71,6 +73,18 @@ class AggregatorClock:
         date, steady, wall = self._heard
         # A steady clock may stop while the machine sleeps.
         return date + max(self._steady() - steady, self._wall() - wall)
+
+    def not_before(self, unit: str) -> float:
+        """A time that the aggregator's clock has reached, by which ages are never too large; of no
+        ``Date`` yet, minus infinity.
+
+        By the steady clock alone, which may stop while the machine sleeps, and may be fast.
+        """
+        heard, size = self._heard, NANOSECONDS.get(unit)
+        if heard is None or size is None:
+            return -math.inf
+        date, steady, _ = heard
+        return (date + (self._steady() - steady) * (1.0 - CLOCK_RATE)) * 1e9 / size
 
     def to_tell(self, now: int, unit: str) -> int:
         """The clock that a sketch is told at ``now``: what the aggregator takes of it."""

@@ -4,16 +4,22 @@ A transport asks :meth:`Core.next_step` what to do, does it, and tells :meth:`Co
 of it; it decides nothing. What was given, and is not acknowledged, is kept by the
 :class:`~decaysketch.client.store.Store`. A disk that fails stops the making of deltas, not the
 delivery of those that are there, which makes room.
+
+Where the sensor is a site of monitors, the :class:`~decaysketch.client.watch.Watch` says when to
+post what there is, or to report without a post; every post that carries the last of what was sealed
+is a report, too. How events come to :meth:`Core.hear` is the transport's.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import os
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -34,8 +40,10 @@ from decaysketch.client.policy import Policy
 from decaysketch.client.spool import SpooledDelta
 from decaysketch.client.status import Event, Status
 from decaysketch.client.store import Store, differences
-from decaysketch.errors import DecaySketchError
+from decaysketch.client.watch import Watch
+from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.families import Recipe, recipe_from_dict
+from decaysketch.monitor import Report
 
 __all__ = ["Core", "Request", "Wait"]
 
@@ -45,13 +53,30 @@ _LEVELS = {"acknowledged": logging.DEBUG, "failed": logging.INFO}  # the others:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Something to be sent; ``delta`` is what it delivers, None where it asks for the stream."""
+    """Something to be sent.
+
+    Attributes:
+        delta: what it delivers, if anything.
+        report: what it says to monitors, with the delta or alone; a request that has neither asks
+            for the stream, or for its events.
+    """
 
     method: str
     path: str
     params: dict[str, str] = field(default_factory=dict)
     content: bytes | None = None
     delta: SpooledDelta | None = None
+    report: Report | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Its own headers."""
+        if self.content is None:
+            return {}
+        if self.delta is None:
+            return {"content-type": "application/json"}
+        own = {"content-type": "application/octet-stream"}
+        return own if self.report is None else own | self.report.headers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +93,7 @@ class Core:
         wake: the transport's; called when there is something to do.
         running: whether the transport sends.
         attempts: requests that were settled.
+        watch: the sensor as a site of monitors; None where it is none.
     """
 
     def __init__(
@@ -81,6 +107,7 @@ class Core:
         recipe: Recipe | None = None,
         id_key: bytes | None = None,
         on_event: Callable[[Event], None] | None = None,
+        monitors: bool = False,
         clock: Callable[[], float] = time.monotonic,
         randomness: random.Random | None = None,
     ) -> None:
@@ -105,7 +132,24 @@ class Core:
             numbered=numbered, recipe=recipe, id_key=id_key, clock=clock, note=self._note,
             draw_epoch=lambda: randomness.getrandbits(64),
         )  # fmt: skip
+        self.watch: Watch | None = None
+        if monitors:
+            self.watch = Watch(
+                self.store.spool, policy, self.store.aggregator_clock, clock=clock,
+                randomness=randomness,
+            )  # fmt: skip
+            self.store.accepted, self.store.sealing = self.watch.accepted, self.watch.sealing
+            try:
+                self._begin_watch()
+            except BaseException:
+                self.store.close()
+                raise
+        self._follow_backoff = Backoff(policy.backoff_s, policy.max_backoff_s, randomness)
         self._tell_events()
+
+    def _begin_watch(self) -> None:
+        if self.watch is not None and self.known:
+            self.watch.begin(self.store.recipe)
 
     @property
     def known(self) -> bool:
@@ -166,19 +210,37 @@ class Core:
     def _next_step(self) -> Request | Wait:
         self._seal_what_is_due()
         waits = [self._seal_at()]
-        if self.store.spool.deltas:
+        wanted = None
+        if self.watch is not None:
+            if self.watch.unsaved:
+                self._on_disk(self.watch.save)
+            wanted = self.watch.due()
+            waits.append(self.watch.wake_at() if wanted is None else None)
+        if self.store.spool.deltas or wanted is not None:
             now = self._clock()
             if now < self._not_before:
                 waits.append(self._not_before)
             elif not self._looked:
                 return self.look()
             else:
+                if wanted == "post" and not self.store.spool.deltas:
+                    self._on_disk(self.store.seal)
                 self._on_disk(lambda: self.store.waiting.merge(now, 1))
                 if (found := self.store.waiting.next(now)) is not None:
                     return self._post(*found)
+                if wanted == "renew" or (wanted == "post" and self._all_is_there):
+                    return self._report(posting=wanted == "post")
                 waits.append(self.store.waiting.next_held_at())
+                if not self.store.packed:
+                    waits.append(self._disk_not_before)
         until = min((moment for moment in waits if moment is not None), default=None)
-        return Wait(None if until is None else max(until - self._clock(), 0.0))
+        never = until is None or math.isinf(until)
+        return Wait(None if until is None or never else max(until - self._clock(), 0.0))
+
+    @property
+    def _all_is_there(self) -> bool:
+        """Whether the aggregator has all that was sealed."""
+        return self.store.packed and not self.store.spool.deltas
 
     def _seal_at(self) -> float | None:
         due = self.store.due_at()
@@ -207,7 +269,17 @@ class Core:
         params = {"source": self.source}
         if chosen.interval is not None:
             params |= {"first": str(chosen.interval.first), "next": str(chosen.interval.next)}
-        return Request("POST", f"{self.look().path}/sketches", params, blob, chosen)
+        report = None
+        if self.watch is not None and self.store.packed and len(self.store.spool.deltas) == 1:
+            report = self.watch.report(posting=True)
+        return Request("POST", f"{self.look().path}/sketches", params, blob, chosen, report)
+
+    def _report(self, *, posting: bool) -> Request:
+        assert self.watch is not None, "a report is due to it"
+        report = self.watch.report(posting=posting)
+        content = json.dumps(report.to_dict(), separators=(",", ":")).encode()
+        path = f"{self.look().path}/reports"
+        return Request("POST", path, {"source": self.source}, content, report=report)
 
     def settle(self, request: Request, result: Answer | Exception) -> None:
         """Take note of what came of a request."""
@@ -216,12 +288,17 @@ class Core:
             if self.store.closed:
                 return  # what was acknowledged meanwhile is sent once more, by the next sensor
             try:
-                if request.delta is None:
-                    self._settle_look(result)
+                if request.delta is not None:
+                    self._settle_post(request.delta, request.report, result)
+                elif request.report is not None:
+                    self._settle_report(request.report, result)
                 else:
-                    self._settle_post(request.delta, result)
+                    self._settle_look(result)
             except (OSError, SpoolInUseError) as fault:
                 self._fail(Later(_disk_fault(fault)))
+            finally:
+                if self.watch is not None and request.report is not None:
+                    self.watch.failed(request.report)
         self._tell_events()
 
     def _settle_look(self, result: Answer | Exception) -> None:
@@ -239,6 +316,8 @@ class Core:
             found = recipe_from_dict(form, id_key=self._id_key)
             if not self.known:
                 self.store.begin(found)
+            if self.watch is not None and not self.watch.begun:
+                self._begin_watch()
         except (DecaySketchError, TypeError, ValueError) as fault:
             self._fail(
                 Later(f"what the server says of stream {self.stream!r} is not usable: {fault}")
@@ -262,7 +341,9 @@ class Core:
         clock.max_lead_s = _seconds(fields.get("max_clock_lead_s"))
         self._hear(result)
 
-    def _settle_post(self, delta: SpooledDelta, result: Answer | Exception) -> None:
+    def _settle_post(
+        self, delta: SpooledDelta, report: Report | None, result: Answer | Exception
+    ) -> None:
         outcome = _outcome(result, {"stream": self.stream, "source": self.source})
         if isinstance(outcome, Taken):
             self.store.waiting.remove(delta)
@@ -270,9 +351,9 @@ class Core:
             self._posted_bytes += delta.size
             self._paused = self._last_error = None
             self._last_token = outcome.fields.get("token", self._last_token)
-            self._backoff.reset()
-            self._not_before = self._told_not_before = 0.0
-            self._hear(result)
+            self._succeeded(result)
+            if report is not None:
+                self._take_grants(report, outcome.fields)
             self._note("acknowledged", f"{delta.size} bytes", outcome.fields)
             return
         self._failed_bytes += delta.size
@@ -291,6 +372,31 @@ class Core:
             failures = self.store.waiting.failures
             failures[delta.number] = failures.get(delta.number, 0) + 1
             self._fail(outcome)
+
+    def _settle_report(self, report: Report, result: Answer | Exception) -> None:
+        outcome = _outcome(result, {})
+        if isinstance(outcome, Taken):
+            self._paused = self._last_error = None
+            self._succeeded(result)
+            self._take_grants(report, outcome.fields)
+        else:
+            self._fail(outcome if isinstance(outcome, Later) else Paused(outcome.reason))
+
+    def _take_grants(self, report: Report, fields: Mapping[str, Any]) -> None:
+        assert self.watch is not None, "a report was its"
+        try:
+            self.watch.answered(report, fields)
+        except ParameterError as fault:
+            self._doubt(f"what the server grants is not usable: {fault}")
+
+    def _doubt(self, what: str) -> None:
+        self._last_error = what
+        self._note("failed", what)
+
+    def _succeeded(self, result: Answer | Exception) -> None:
+        self._backoff.reset()
+        self._not_before = self._told_not_before = 0.0
+        self._hear(result)
 
     def _hear(self, result: Answer | Exception) -> None:
         if isinstance(result, Answer):
@@ -335,10 +441,37 @@ class Core:
             if self._found is None:
                 raise ClientError(f"stream {self.stream!r} is not known to have other parameters")
             count = self.store.adopt(self._found)
+            self._begin_watch()
             self._found = self._paused = None
             self._not_before = 0.0
         self.wake()
         return count
+
+    # ---------------------------------------------------------------------------------- its events
+
+    def follow(self) -> Request:
+        """Ask for the events of the stream's monitors, which come for as long as they may."""
+        return Request("GET", f"{self.look().path}/events", {"source": self.source})
+
+    def heard(self, kind: str, data: str) -> None:
+        """An event; what it asks for is done by who sends."""
+        assert self.watch is not None, "who is no site follows nothing"
+        self._follow_backoff.reset()
+        self.watch.follows(True)
+        try:
+            self.watch.hear(kind, data)
+        except ParameterError as fault:
+            self._doubt(f"an event of the server is not usable: {fault}")
+            self._tell_events()
+        self.wake()
+
+    def parted(self, why: str) -> float:
+        """No events come any more; after how many seconds to ask again."""
+        assert self.watch is not None, "who is no site follows nothing"
+        _log.debug("%s/%s: no events of monitors: %s", self.stream, self.source, why)
+        self.watch.follows(False)
+        self.wake()
+        return self._follow_backoff.next_s()
 
     # ---------------------------------------------------------------------------------- its report
 
@@ -375,6 +508,8 @@ class Core:
             failed_bytes=self._failed_bytes,
             next_number=store.next_number,
             repaired=store.repaired,
+            reports=0 if self.watch is None else self.watch.reports,
+            monitors=() if self.watch is None else self.watch.held(),
         )
 
     def close(self) -> None:

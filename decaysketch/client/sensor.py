@@ -23,6 +23,7 @@ from decaysketch.client.access import bearer
 from decaysketch.client.core import Core, Request, Wait
 from decaysketch.client.delivery import Answer
 from decaysketch.client.errors import ClientError
+from decaysketch.client.following import Follower, follow
 from decaysketch.client.policy import Policy
 from decaysketch.client.status import Event, Status
 from decaysketch.errors import ParameterError
@@ -54,6 +55,7 @@ class _Face:
         numbered: bool = False,
         recipe: Recipe | None = None,
         id_key: bytes | None = None,
+        monitors: bool = False,
         flush_rows: int = Policy.flush_rows,
         flush_bytes: int = Policy.flush_bytes,
         flush_age_s: float = Policy.flush_age_s,
@@ -79,6 +81,9 @@ class _Face:
             recipe: what the stream is built with, where that is known; otherwise the server is
                 asked once, and the answer kept in the spool.
             id_key: the stream's secret, where its ids are keyed by one.
+            monitors: be a site of the stream's monitors: what is given is posted as soon as more is
+                held back than they leave room for, and ``flush_*`` are only upper limits, which are
+                to be large then. See ``docs/client.md``.
             flush_rows: make a delta of so many observations,
             flush_bytes: or of so many bytes (by the last delta's bytes for an observation),
             flush_age_s: or when the first of them was given so many seconds ago.
@@ -112,15 +117,20 @@ class _Face:
         headers = {"accept-encoding": "identity", "user-agent": "decaysketch"}
         if api_key is not None:
             headers["authorization"] = bearer(api_key, "api_key")
+        self._connect_s = min(timeout_s, _CONNECT_S)
+        self._options = {
+            "base_url": url, "headers": headers, "trust_env": trust_env, "transport": transport,
+            "timeout": httpx2.Timeout(timeout_s, connect=self._connect_s),
+        }  # fmt: skip
+        # Events are followed by asyncio: they come over a transport that it can use.
+        async_able = transport is None or isinstance(transport, httpx2.AsyncBaseTransport)
+        self._follows = monitors and async_able
         self._core = Core(
-            stream, source, spool, policy,
-            numbered=numbered, recipe=recipe, id_key=id_key, on_event=on_event,
+            stream, source, spool, policy, numbered=numbered, recipe=recipe, id_key=id_key,
+            monitors=monitors, on_event=on_event,
         )  # fmt: skip
         try:
-            self._client = self._make_client(
-                base_url=url, headers=headers, trust_env=trust_env, transport=transport,
-                timeout=httpx2.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S)),
-            )  # fmt: skip
+            self._client = self._make_client(**self._options)
         except BaseException:
             self._core.close()
             raise
@@ -196,9 +206,6 @@ class _Face:
         """
         return self._core.adopt()
 
-    def _headers(self, request: Request) -> dict[str, str]:
-        return {} if request.content is None else {"content-type": "application/octet-stream"}
-
 
 def _with_given(arguments: dict[str, Any], **optional: Any) -> dict[str, Any]:
     return arguments | {name: value for name, value in optional.items() if value is not None}
@@ -255,6 +262,7 @@ class Sensor(_Face):
         self._core.wake = self._woken.set
         self._progress = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._follower: Follower | None = None
 
     def start(self) -> Self:
         """Learn what the stream is built with, unless the spool tells, and start sending.
@@ -284,6 +292,11 @@ class Sensor(_Face):
             )
             self._core.running = True
             self._thread.start()
+            if self._follows:
+                self._follower = Follower(
+                    self._core, lambda: httpx2.AsyncClient(**self._options), self._connect_s
+                )
+                self._follower.start()
         return self
 
     def _run(self) -> None:
@@ -328,7 +341,7 @@ class Sensor(_Face):
         try:
             with self._client.stream(
                 request.method, request.path, params=request.params, content=request.content,
-                headers=self._headers(request),
+                headers=request.headers,
             ) as response:  # fmt: skip
                 for part in response.iter_raw():
                     reading.add(part)
@@ -473,6 +486,8 @@ class Sensor(_Face):
                 self._core.close()
             finally:
                 self._woken.set()
+                if self._follower is not None:
+                    self._follower.stop(self._timeout_s)
                 if self._thread is not None and not self._is_sender():
                     self._thread.join(self._timeout_s)
                 self._client.close()
@@ -518,6 +533,7 @@ class AsyncSensor(_Face):
         self._woken = asyncio.Event()
         self._progress = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> Self:
         """See :meth:`Sensor.start`."""
@@ -545,6 +561,9 @@ class AsyncSensor(_Face):
 
             self._core.wake, self._core.running = wake, True
             self._task = asyncio.create_task(self._run())
+            if self._follows:
+                following = follow(self._core, self._client, self._connect_s)
+                self._following = asyncio.create_task(following)
         return self
 
     async def _run(self) -> None:
@@ -578,7 +597,7 @@ class AsyncSensor(_Face):
         try:
             async with self._client.stream(
                 request.method, request.path, params=request.params, content=request.content,
-                headers=self._headers(request),
+                headers=request.headers,
             ) as response:  # fmt: skip
                 async for part in response.aiter_raw():
                     reading.add(part)
@@ -658,6 +677,9 @@ class AsyncSensor(_Face):
             finally:
                 self._core.wake = lambda: None
                 try:
+                    if self._following is not None:
+                        self._following.cancel()
+                        await asyncio.gather(self._following, return_exceptions=True)
                     if self._task is not None:
                         self._woken.set()
                         await self._task

@@ -5,6 +5,7 @@
     sensor.json                       stream, source, recipe, and the number after a sampler's last
                                       element that was in a delta which is gone
     sensor.copy.json                  the same, for the day that the other cannot be read
+    monitors.json                     the incarnation of the site, and the monitors that it knows
     open.log                          observations that were synced and not yet made a delta
     deltas/<number>[.<first>.<next>]  deltas that wait to be posted, each the bytes of one sketch
     rejected/                         deltas that the server refused, each beside its problem
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from decaysketch.client.card import card_bytes, parse_card
+from decaysketch.client.card import card_bytes, parse_card, parse_form
 from decaysketch.client.folder_lock import FolderLock, is_at
 from decaysketch.client.record import Gap, Interval, LogRecord, pack, scan
 
@@ -44,9 +45,10 @@ __all__ = [
 ]
 
 CARD, CARD_COPY = "sensor.json", "sensor.copy.json"
+_MONITORS = "monitors.json"
 _FOLDERS = ("deltas", "rejected", "damaged")
 _TEMPORARY = ".tmp"
-_NUMBERED = re.compile(r"(?:log-|sensor-|sensor\.copy-)?([0-9]{1,18})(?![0-9])")
+_NUMBERED = re.compile(r"(?:log-|sensor-|sensor\.copy-|monitors-)?([0-9]{1,18})(?![0-9])")
 _OWNER_ALONE, _OWNER_ALONE_FOLDER = 0o600, 0o700
 
 
@@ -192,15 +194,17 @@ class Spool:
 
         What cannot be read is set aside, and told to ``note``.
         """
-        main, copy = self._try_card(CARD), self._try_card(CARD_COPY)
+        main, copy = self._try_card(CARD, parse_card), self._try_card(CARD_COPY, parse_card)
         if main is None and copy is not None:
             self._note(f"{CARD} is taken from {CARD_COPY}, which says the same")
         return copy if main is None else main
 
-    def _try_card(self, name: str) -> dict[str, Any] | None:
+    def _try_card(
+        self, name: str, parse: Callable[[bytes], dict[str, Any]]
+    ) -> dict[str, Any] | None:
         path = self.directory / name
         try:
-            return parse_card(path.read_bytes())
+            return parse(path.read_bytes())
         except FileNotFoundError:
             return None
         except (ValueError, RecursionError) as fault:
@@ -218,6 +222,15 @@ class Spool:
         self.check()
         for name in (CARD_COPY, CARD):
             _write(self.directory / name, card_bytes(card))
+
+    def read_monitors(self) -> dict[str, Any] | None:
+        """What ``monitors.json`` says; None where it is not there, or cannot be read."""
+        return self._try_card(_MONITORS, parse_form)
+
+    def write_monitors(self, form: Mapping[str, Any]) -> None:
+        """Replace ``monitors.json``, durably."""
+        self.check()
+        _write(self.directory / _MONITORS, card_bytes(form))
 
     # ------------------------------------------------------------------------------------- the log
 

@@ -5,7 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["Event", "Status"]
+__all__ = ["Event", "HeldBack", "Status"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """What a sensor holds back of one monitor.
+
+    Attributes:
+        monitor, epoch: which.
+        weight: of what is not acknowledged, at most; infinite until what the sensor had when it
+            heard of the monitor has been posted.
+        allowance: what it may hold back now.
+        lease_s: for so long, if nothing is heard.
+    """
+
+    monitor: str
+    epoch: int
+    weight: float
+    allowance: float
+    lease_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +52,8 @@ class Status:
         next_number: number of the next element, where the sensor numbers them; else None.
         repaired: what this process found damaged in the spool or missing, and how it went on, each
             in a sentence.
+        reports: answered reports to monitors, those that came with a post included.
+        monitors: what is held back of each monitor of the stream, where the sensor is their site.
     """
 
     running: bool
@@ -52,6 +73,8 @@ class Status:
     failed_bytes: int
     next_number: int | None
     repaired: tuple[str, ...] = ()
+    reports: int = 0
+    monitors: tuple[HeldBack, ...] = ()
 
     @property
     def done(self) -> bool:

@@ -62,6 +62,10 @@ class Store:
         waiting: deltas to be posted.
         aggregator_clock: by which times that lie ahead are refused.
         repaired: what was found damaged on disk, and how it went on.
+        packed: whether all that the last seal took is in deltas, or gone from them.
+        accepted: told of the arguments of every update that was taken, before the next one is; says
+            whether the sender should know.
+        sealing: told that what was accepted so far goes into deltas.
     """
 
     def __init__(
@@ -80,8 +84,10 @@ class Store:
     ) -> None:
         self.stream, self.source, self.policy, self.numbered = stream, source, policy, numbered
         self.files, self._memory = threading.RLock(), threading.RLock()
-        self.aggregator_clock = AggregatorClock()
-        self.closed = False
+        self.aggregator_clock = AggregatorClock(clock)
+        self.closed, self.packed = False, True
+        self.accepted: Callable[[dict[str, Any]], bool] = lambda _: False
+        self.sealing: Callable[[], None] = lambda: None
         self._clock, self._note, self._draw_epoch = clock, note, draw_epoch
         self._epoch = 0  # of a site
         self._recipe: Recipe | None = None
@@ -272,10 +278,11 @@ class Store:
             fresh.told = fresh.told or arguments.get("now") is not None
             if fresh.next is not None:
                 fresh.next = self._next = fresh.sketch.next_number
+            wake = self.accepted(arguments)
             if self._oldest is None:
                 self._oldest = self._clock()
                 return rows, True
-            return rows, self._is_large()
+            return rows, wake or self._is_large()
 
     def _doubt(self, arguments: dict[str, Any], unit: str) -> None:
         """Say once that times are hardly of the stream's unit."""
@@ -393,13 +400,17 @@ class Store:
             return self.waiting.seals
 
     def _seal(self) -> None:
-        self._take_fresh()
+        with self._memory:
+            self.packed = False
+            self.sealing()
+            self._take_fresh()
         delta = Delta.join([self._open, self._late])
         if delta:
             self._add_delta(delta)
         with self._memory:
             if delta:
                 self._open = self._late = None
+            self.packed = True
             self._oldest = self._clock() if self._fresh.rows or self._fresh.told else None
         if delta:
             self.spool.clear_log()

@@ -36,8 +36,8 @@ Float64Array = npt.NDArray[np.float64]
 
 
 class Pending:
-    """What one site holds back of one monitor: rows that no report carries yet, and rows of the
-    last report that carries some, until it is answered.
+    """What one site holds back of one monitor: rows that no report carries yet, sealed or not, and
+    rows of the last report that carries some, until it is answered.
 
     Args:
         spec: of the monitor.
@@ -55,13 +55,19 @@ class Pending:
         self._at = clock
         parts = 2 if spec.question == "total" else 1
         self._open = np.full(parts, 0.0 if known else math.inf)
+        self._sealed = np.zeros(parts)
         self._sent = np.zeros(parts)
         self._seq: int | None = None
 
     def weight(self, clock: float) -> float:
         """What is held back, at most: of a total the larger of its two sides. O(1)."""
         self._fall(clock)
-        return float((self._open + self._sent).max())
+        return float((self._open + self._sealed + self._sent).max())
+
+    @property
+    def vouched(self) -> bool:
+        """Whether all that no report carries is of known weight, and so came after the monitor."""
+        return bool(np.isfinite(self._open + self._sealed).all())
 
     def observe(
         self, times: npt.ArrayLike, values: npt.ArrayLike | None, weights: npt.ArrayLike | None,
@@ -119,11 +125,17 @@ class Pending:
                 share = share * np.exp(-early * self._per_s)
         return share
 
-    def send(self, seq: int, clock: float) -> None:
-        """All rows so far travel with a report."""
+    def seal(self, clock: float) -> None:
+        """The rows so far have been packed; those that come from now on have not."""
         self._fall(clock)
-        self._sent += self._open
+        self._sealed = self._sealed + self._open
         self._open = np.zeros_like(self._open)
+
+    def send(self, seq: int, clock: float) -> None:
+        """All rows that are sealed travel with a report."""
+        self._fall(clock)
+        self._sent = self._sent + self._sealed
+        self._sealed = np.zeros_like(self._sealed)
         self._seq = seq
 
     def posted(self, seq: int) -> None:
@@ -138,7 +150,9 @@ class Pending:
         share = math.exp(-passed * self._per_s)
         if share < 1.0:
             with np.errstate(invalid="ignore"):
-                self._open, self._sent = (_fallen(each, share) for each in (self._open, self._sent))
+                self._open, self._sealed, self._sent = (
+                    _fallen(each, share) for each in (self._open, self._sealed, self._sent)
+                )
 
 
 def unit_s(recipe: Recipe) -> float:

@@ -9,6 +9,8 @@ it ends first at the site whatever clocks say.
 Who drives a site has one loop: rows go to :meth:`BudgetSite.observe`; :meth:`~BudgetSite.due` says
 whether to post or to renew; :meth:`~BudgetSite.report` makes the report that is sent along, and
 :meth:`~BudgetSite.answered` takes what came back. Every attempt to send is a report of its own.
+Where rows go on coming while what is to be sent is packed, :meth:`~BudgetSite.seal` says which are
+in it.
 """
 
 from __future__ import annotations
@@ -84,6 +86,15 @@ class BudgetSite:
     def monitors(self) -> tuple[str, ...]:
         """Names of the monitors that it knows."""
         return tuple(self._watched)
+
+    def definition(self, monitor: str) -> tuple[int, Threshold]:
+        """Epoch and spec of a monitor that it knows."""
+        known = self._watched[monitor]
+        return known.epoch, known.spec
+
+    def lease_s(self, monitor: str, clock: float) -> float:
+        """What is left of its lease of a monitor; 0 where it has none."""
+        return max(self._watched[monitor].until - clock, 0.0)
 
     def held(self, monitor: str) -> Held | None:
         """Number of the grant that it holds of a monitor."""
@@ -162,14 +173,22 @@ class BudgetSite:
         times = [min(each.renew_at, each.until) for each in self._watched.values()]
         return min((max(at, clock) for at in times), default=math.inf)
 
-    def report(self, clock: float, *, posting: bool) -> Report:
+    def seal(self, clock: float) -> None:
+        """What was observed so far, and not acknowledged, is packed now."""
+        for each in self._watched.values():
+            each.pending.seal(clock)
+
+    def report(self, clock: float, *, posting: bool, sealed: bool = False) -> Report:
         """What to say now.
 
         Args:
             clock: just before it is sent.
             posting: whether everything that was observed so far, and not acknowledged, travels with
                 it or before it. Where that takes several posts the report goes with the last one.
+            sealed: of a posting report: what was there at the last :meth:`seal`, no later rows.
         """
+        if posting and not sealed:
+            self.seal(clock)
         self.seq += 1
         self._sent[self.seq] = clock
         while len(self._sent) > _UNANSWERED:
@@ -185,7 +204,8 @@ class BudgetSite:
             name: each.held
             for name, each in self._watched.items()
             # What confirms a grant vouches for the rows that were there before it.
-            if each.held is not None and (posting or math.isfinite(each.pending.weight(clock)))
+            if each.held is not None
+            and (each.pending.vouched if posting else math.isfinite(each.pending.weight(clock)))
         }
         return Report(self.inc, self.seq, held)
 

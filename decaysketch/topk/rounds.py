@@ -37,10 +37,10 @@ Whence
     so most rounds take one exchange. The hub, in place of TOPiCo's broadcast, is what makes a
     certificate possible: see :mod:`~decaysketch.topk.topico`.
 Counts
-    Whole numbers, or real ones as decays give them. Sums are exact, real ones by way of fractions,
-    so no order of sites changes a list. Each event is to be counted at one site: what is heard at
-    several is counted several times. A certificate is about the counts that sites state: of
-    estimates it makes a certain list of estimates.
+    Whole numbers, or real ones as decays give them. Sums are exact: all are of integers, as many to
+    one as the finest count of the round needs. So no order of sites changes a list. Each event is
+    to be counted at one site: what is heard at several is counted several times. A certificate is
+    about the counts that sites state: of estimates it makes a certain list of estimates.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import inf, nextafter
+from math import ceil, inf, nextafter
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -74,7 +74,7 @@ __all__ = ["Heard", "Row", "TopK", "TopKHub", "TopKSite"]
 _MARGIN: Final = 0.9
 _ASKS: Final = 8  # whose watched items the hub remembers
 
-Exact = int | Fraction
+Number = int | float
 
 
 class TopKSite:
@@ -242,19 +242,20 @@ class _Word:
 
     number: tuple[int, int]  # (inc, seq)
     told: frozenset[Item]  # asked for by name: those that are no entries it does not have
-    counts: dict[Item, Exact]
-    rest: Exact
+    counts: dict[Item, Number]
+    rest: Number
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Both ends of every item that was sent, and what follows."""
+    """Both ends of every item that was sent, and what follows: integers, ``scale`` to one."""
 
-    lower: dict[Item, Exact]
-    upper: dict[Item, Exact]
-    unseen: Exact  # upper end of every other item
+    scale: int
+    lower: dict[Item, int]
+    upper: dict[Item, int]
+    unseen: int  # upper end of every other item
     rows: list[Item]
-    last: Exact  # G: the k-th largest lower end, 0 where there are fewer
+    last: int  # G: the k-th largest lower end, 0 where there are fewer
 
     @property
     def open(self) -> list[Item]:
@@ -264,6 +265,11 @@ class _Known:
     @property
     def certain(self) -> bool:
         return self.unseen <= self.last and not self.open
+
+    def number(self, exact: int) -> Number:
+        """What an end is; where that is no float, the one next to it."""
+        whole, rest = divmod(exact, self.scale)
+        return whole if not rest else exact / self.scale
 
 
 class TopKHub:
@@ -325,11 +331,10 @@ class TopKHub:
         hub._issue(asked)
         for post, told in heard:
             if post.site in hub.sites and post.as_of == asked.as_of:
-                counts = {item: _exact(count) for item, count in post.entries}
-                told_of = frozenset(asked.watched[:told])
                 hub._words[post.site] = _Word(
-                    (post.inc, post.seq), told_of, counts, _exact(post.rest)
-                )
+                    (post.inc, post.seq), frozenset(asked.watched[:told]), dict(post.entries),
+                    post.rest,
+                )  # fmt: skip
         return hub
 
     @property
@@ -344,8 +349,7 @@ class TopKHub:
             return None
         post = Post(
             site=site, inc=word.number[0], seq=word.number[1], as_of=as_of, asked=None, base=None,
-            entries=tuple((item, _number(count)) for item, count in word.counts.items()),
-            rest=_number(word.rest),
+            entries=tuple(word.counts.items()), rest=word.rest,
         )  # fmt: skip
         watched = self._ask.watched
         told = next((i for i, x in enumerate(watched) if x not in word.told), len(watched))
@@ -369,10 +373,11 @@ class TopKHub:
         if self._words:  # else what was asked last is asked again
             known = self._known()
             bar = self._margin * known.last
-            watched = [x for x, low in known.lower.items() if low and known.upper[x] >= bar]
+            least = ceil(bar)
+            watched = [x for x, low in known.lower.items() if low and known.upper[x] >= least]
             ask = replace(
                 ask,
-                floor=_share(bar, len(self.sites)) if bar else None,
+                floor=_share(bar, known.scale * len(self.sites)) if bar else None,
                 least=1 if bar else 2 * self.k,
                 watched=_limited([], watched, known.upper, self._most_watched),
             )
@@ -397,19 +402,19 @@ class TopKHub:
         had, number = self._words.get(post.site), (post.inc, post.seq)
         if had is not None and number <= had.number:
             return self.ask(post.site)
-        before: Mapping[Item, Exact] = {}
+        before: Mapping[Item, Number] = {}
         if post.base is not None:
             if had is None or had.number != (post.inc, post.base):
                 return self.ask(post.site)
             before = had.counts
-        counts = {**before, **{item: _exact(count) for item, count in post.entries}}
+        counts = {**before, **dict(post.entries)}
         if len(counts) > self._most:
             raise ParameterError(
                 f"entries of {post.site!r} in this round are {len(counts)}; expected at most "
                 f"{self._most}"
             )
         told = next((told for ask, told in self._asks if ask == post.asked), frozenset[Item]())
-        self._words[post.site] = _Word(number, told, counts, _exact(post.rest))
+        self._words[post.site] = _Word(number, told, counts, post.rest)
         return self.ask(post.site)
 
     def ask(self, site: str) -> Ask:
@@ -429,7 +434,7 @@ class TopKHub:
             return None
         asked, floor, least = self._ask, self._ask.floor, self._ask.least
         if known.last:
-            floor = _share(known.last, len(self.sites))
+            floor = _share(known.last, known.scale * len(self.sites))
         elif least < 2 * self.k:  # fewer than k items are known
             least = 2 * self.k
         watched = _limited(asked.watched, known.open, known.upper, self._most_watched)
@@ -446,9 +451,12 @@ class TopKHub:
         others = [high for item, high in known.upper.items() if item not in listed]
         return TopK(
             self._ask.as_of,
-            tuple(Row(x, _number(known.lower[x]), _number(known.upper[x])) for x in known.rows),
+            tuple(
+                Row(x, known.number(known.lower[x]), known.number(known.upper[x]))
+                for x in known.rows
+            ),
             bool(self._words) and known.certain,
-            _number(max([known.unseen, *others])),
+            known.number(max([known.unseen, *others])),
             tuple(name for name in self.sites if name not in self._words),
         )
 
@@ -460,24 +468,30 @@ class TopKHub:
 
     def _known(self) -> _Known:
         """Ends of all items, from the words of this round."""
-        unseen: Exact = sum(word.rest for word in self._words.values())
-        lower: dict[Item, Exact] = {}
-        upper: dict[Item, Exact] = {}
+        scale = 1
         for word in self._words.values():
+            for count in (word.rest, *word.counts.values()):
+                scale = max(scale, count.as_integer_ratio()[1])  # powers of two
+        rests = [_scaled(word.rest, scale) for word in self._words.values()]
+        unseen = sum(rests)
+        lower: dict[Item, int] = {}
+        upper: dict[Item, int] = {}
+        for word, rest in zip(self._words.values(), rests, strict=True):
             for item, count in word.counts.items():
-                lower[item] = lower.get(item, 0) + count
-                upper[item] = upper.get(item, unseen) + count - word.rest
+                exact = _scaled(count, scale)
+                lower[item] = lower.get(item, 0) + exact
+                upper[item] = upper.get(item, unseen) + exact - rest
             for item in word.told:
                 if item not in word.counts:  # the site has none
                     lower[item] = lower.get(item, 0)
-                    upper[item] = upper.get(item, unseen) - word.rest
+                    upper[item] = upper.get(item, unseen) - rest
         rows = top(lower, self.k)
         last = rows[-1][1] if len(rows) == self.k else 0
-        return _Known(lower, upper, unseen, [item for item, _ in rows], last)
+        return _Known(scale, lower, upper, unseen, [item for item, _ in rows], last)
 
 
 def _limited(
-    first: Iterable[Item], more: Iterable[Item], upper: Mapping[Item, Exact], most: int
+    first: Iterable[Item], more: Iterable[Item], upper: Mapping[Item, int], most: int
 ) -> tuple[Item, ...]:
     """The first, and of more those of the largest upper ends, as many as may be watched."""
     kept = dict.fromkeys(first)
@@ -485,20 +499,18 @@ def _limited(
     return tuple(kept)[:most]
 
 
-def _share(of: Exact, sites: int) -> float:
-    """``of / sites``, or what is just below it: so many counts that are not above it are at most
+def _share(of: int | Fraction, parts: int) -> float:
+    """``of / parts``, or what is just below it: so many counts that are not above it are at most
     ``of`` together."""
-    exact = Fraction(of) / sites
+    exact = Fraction(of) / parts
     nearest = float(exact)
     return nearest if Fraction(nearest) <= exact else nextafter(nearest, -inf)
 
 
-def _exact(count: int | float) -> Exact:
-    return count if isinstance(count, int) else Fraction(count)
-
-
-def _number(count: Exact) -> int | float:
-    return count if isinstance(count, int) else float(count)
+def _scaled(count: Number, scale: int) -> int:
+    """A count, ``scale`` to one: a power of two that its denominator divides."""
+    top, bottom = count.as_integer_ratio()
+    return top * (scale // bottom)
 
 
 def _plain(value: Any) -> Any:

@@ -261,6 +261,7 @@ def test_a_value_out_of_range_is_posted_at_once() -> None:
     assert pending.weight(0.0) == 1.0
     pending.observe([1000], [5.5], [1], 1000, 0.0)
     assert pending.weight(0.0) == np.inf
+    pending.seal(0.0)
     pending.send(1, 0.0)
     pending.posted(1)
     assert pending.weight(0.0) == 0.0
@@ -269,8 +270,11 @@ def test_a_value_out_of_range_is_posted_at_once() -> None:
 def test_only_the_report_that_carries_the_rows_lets_them_go() -> None:
     pending = Pending(COUNT, RECIPE, 0.0, known=True)
     pending.observe([1000, 1000], None, None, 1000, 0.0)
+    pending.seal(0.0)
+    pending.observe([1000], None, None, 1000, 0.0)  # while they are packed
     pending.send(1, 0.0)
-    pending.observe([1000], None, None, 1000, 0.0)
+    assert pending.weight(0.0) == 3.0
+    pending.seal(0.0)
     pending.send(2, 0.0)
     pending.posted(1)
     assert pending.weight(0.0) == 3.0

@@ -12,10 +12,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import numpy as np
@@ -75,6 +76,44 @@ def browser() -> Iterator[sync_api.Browser]:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def visit(browser: sync_api.Browser) -> Iterator[Callable[..., sync_api.Page]]:
+    """Opens an address. At the end: no fault of a script, and no word from elsewhere."""
+    contexts: list[sync_api.BrowserContext] = []
+    faults: list[str] = []
+    asked: list[str] = []
+
+    def opened(
+        url: str, *, theme: str = "light", size: tuple[int, int] = (1280, 900)
+    ) -> sync_api.Page:
+        context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme=theme,
+            reduced_motion="reduce",
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.on(
+            "console",
+            lambda message: (
+                faults.append(message.text) if "Content Security Policy" in message.text else None
+            ),
+        )
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert faults == []
+    sent = [url for url in asked if not url.startswith(("data:", "blob:"))]
+    assert {urlsplit(url).hostname for url in sent} <= {"127.0.0.1"}
 
 
 @dataclass(frozen=True)

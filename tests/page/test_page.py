@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -24,41 +23,16 @@ WARD = "#stream=ward-7"
 
 
 @pytest.fixture
-def open_page(browser: sync_api.Browser, site: Site) -> Iterator[Callable[..., sync_api.Page]]:
-    """The page on a stream, its answers shown; no fault of a script and no word from elsewhere."""
-    contexts: list[sync_api.BrowserContext] = []
-    faults: list[str] = []
-    asked: list[str] = []
+def open_page(visit: Callable[..., sync_api.Page], site: Site) -> Callable[..., sync_api.Page]:
+    """The page on a stream, its answers shown."""
 
-    def opened(
-        fragment: str = WARD, *, theme: str = "light", size: tuple[int, int] = WIDE, url: str = ""
-    ) -> sync_api.Page:
-        context = browser.new_context(
-            viewport={"width": size[0], "height": size[1]},
-            color_scheme=theme,
-            reduced_motion="reduce",
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.on(
-            "console",
-            lambda message: (
-                faults.append(message.text) if "Content Security Policy" in message.text else None
-            ),
-        )
-        page.goto(f"{url or site.url}/{fragment}")
+    def opened(fragment: str = WARD, *, url: str = "", **how: Any) -> sync_api.Page:
+        page = visit(f"{url or site.url}/{fragment}", **how)
         if not url:
             page.wait_for_selector("[data-figure=count] .value")
         return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert faults == []
-    assert {urlsplit(url).hostname for url in asked if not url.startswith("data:")} <= {"127.0.0.1"}
+    return opened
 
 
 def shown(page: sync_api.Page, decay: dict[str, Any], figure: str = "count") -> dict[str, str]:

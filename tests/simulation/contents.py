@@ -8,10 +8,12 @@ from the observations of its bodies, without any body being read or merged.
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
@@ -21,7 +23,7 @@ from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumS
 from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.families import Recipe, recipe_of
 
-__all__ = ["KINDS", "START", "Body", "Kind", "Observation"]
+__all__ = ["KINDS", "START", "Body", "Kind", "Observation", "Rows"]
 
 START = 100_000  # the first time, in seconds
 
@@ -45,6 +47,8 @@ class Body:
         now: that the sketch was told.
         interval: numbers of the source, where the family has these.
         site: whose state it is, where the family has such.
+        epoch: of the site.
+        batches: how many of the observations the site counted at a time; all at once if not given.
     """
 
     source: str
@@ -53,11 +57,35 @@ class Body:
     now: int
     interval: Interval | None = None
     site: str = ""
+    epoch: int = 1
+    batches: tuple[int, ...] = ()
 
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the content."""
         return hashlib.sha256(self.content).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a gateway posts that builds no sketch: rows that the service counts for it.
+
+    Attributes:
+        content: a line of JSON a row.
+        observations: that these are.
+        interval: numbers of the source.
+    """
+
+    source: str
+    content: bytes = field(repr=False)
+    observations: tuple[Observation, ...] = field(repr=False)
+    interval: Interval
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of all that is sent."""
+        numbers = f"{self.interval.first} {self.interval.next} "
+        return hashlib.sha256(numbers.encode() + self.content).digest()
 
 
 class Kind(ABC):
@@ -211,24 +239,60 @@ class _ECM(Kind):
         return Body(source, content, tuple(seen), now, site=source)
 
     def build(self, source: str, seen: Sequence[Observation], now: int, first: int) -> Any:
-        sketch = ECMCollection(self.params)
-        if seen:
-            keys = [int(each.value) for each in seen]
-            times, weights = [each.time for each in seen], [each.weight for each in seen]
-            sketch.update(keys, times, weights, source=source, epoch=1)
-        return sketch
+        return self._counted(source, 1, [seen])
+
+    def rows(self, source: str, seen: Sequence[Observation], first: int) -> Rows:
+        """Of what a gateway saw that counts nothing itself."""
+        lines = [
+            json.dumps({"key": int(each.value), "time": each.time, "weight": each.weight})
+            for each in seen
+        ]
+        interval = Interval(first, first + len(seen))
+        return Rows(source, "\n".join(lines).encode(), tuple(seen), interval)
+
+    def after(self, before: Body | None, rows: Rows, epoch: int) -> Body:
+        """The state of a site of the service that counts these rows on top of what it counted."""
+        seen, batches = ((), ()) if before is None else (before.observations, before.batches)
+        seen, batches = (*seen, *rows.observations), (*batches, len(rows.observations))
+        body = Body(
+            rows.source,
+            b"",
+            seen,
+            0,
+            rows.interval,
+            f"{rows.source} in the service",
+            epoch,
+            batches,
+        )
+        return replace(body, content=self._of(body).to_bytes())
 
     def all_of(self, bodies: Iterable[Body]) -> Any:
         """Of each site the history that is longest; of two that are as long, the first."""
-        newest: dict[str, Body] = {}
+        newest: dict[tuple[str, int], Body] = {}
         for body in bodies:
-            held = newest.get(body.site)
+            held = newest.get((body.site, body.epoch))
             if held is None or self.length(held) < self.length(body):
-                newest[body.site] = body
+                newest[body.site, body.epoch] = body
         joined = ECMCollection(self.params)
         for body in newest.values():
-            joined.merge(self.build(body.site, body.observations, body.now, 0))
+            joined.merge(self._of(body))
         return joined
+
+    def _of(self, body: Body) -> Any:
+        """A state, counted anew in the order in which its site counted."""
+        left = iter(body.observations)
+        batches = [list(islice(left, size)) for size in body.batches or [len(body.observations)]]
+        return self._counted(body.source if body.batches else body.site, body.epoch, batches)
+
+    def _counted(self, source: str, epoch: int, batches: Iterable[Sequence[Observation]]) -> Any:
+        sketch = ECMCollection(self.params)
+        for seen in batches:
+            if seen:
+                keys = [int(each.value) for each in seen]
+                times, weights = [each.time for each in seen], [each.weight for each in seen]
+                sketch.update(keys, times, weights, source=source, epoch=epoch)
+                sketch.state()  # what waits is counted, and what comes later is late
+        return sketch
 
 
 def _columns(seen: Sequence[Observation]) -> tuple[list[Any], ...]:

@@ -35,6 +35,7 @@ from api.service.accepted import Accepted
 from api.service.aggregator import Aggregator
 from api.service.committer import Committer, Submission
 from api.service.follower import Follower
+from api.service.sites import Site, Sites
 from api.service.streams import Stream
 from decaysketch import DecaySketch, Snapshot
 from decaysketch.core.watermarks import NO_WATERMARK
@@ -269,6 +270,30 @@ def _dropped() -> Iterator[None]:
             return [each.snapshot() for each in self._sources.values()], []
 
     with mock.patch.object(Accepted, "drop", keep):
+        yield
+
+
+@_fault("counts under the name that it had before it died")
+def _one_name() -> Iterator[None]:
+    begin = Sites.__init__
+
+    def named(self: Sites, memory: Any) -> None:
+        begin(self, memory)
+        self._epoch = 7
+
+    with mock.patch.object(Sites, "__init__", named):
+        yield
+
+
+@_fault("goes on from where it was when it does not know what was journaled")
+def _goes_on() -> Iterator[None]:
+    give_up = Sites._give_up
+
+    def keep(self: Sites, site: Site) -> None:
+        if not site.is_current:
+            give_up(self, site)
+
+    with mock.patch.object(Sites, "_give_up", keep):
         yield
 
 

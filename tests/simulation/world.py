@@ -1,8 +1,9 @@
 """The whole network in one process, and what must hold of it.
 
-Sensors see things, gateways build sketches of what reaches them and post these until they are
-acknowledged or it becomes too much; replicas of the aggregator share one database. Meanwhile
-replicas, the database and the links fail, sources are revoked, streams are deleted and made anew.
+Sensors see things, gateways build sketches of what reaches them, or leave the rows of it to the
+service, and post until that is acknowledged or it becomes too much; replicas of the aggregator
+share one database. Meanwhile replicas, the database and the links fail, sources are revoked,
+streams are deleted and made anew.
 
 What must hold, whatever happens:
 
@@ -33,7 +34,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from simulation.contents import KINDS, START, Body, Kind, Observation
+from simulation.contents import KINDS, START, Body, Kind, Observation, Rows
 from simulation.database import Client, Database, Event, Faults
 from simulation.loop import Loop
 from simulation.network import LONGEST_S, Link, NoAnswerError, Server, Weather
@@ -48,15 +49,20 @@ from api.errors import (
     UnknownSourceError,
     UnknownStreamError,
 )
+from api.ingest.building import count
+from api.ingest.columns import Form, check
+from api.ingest.json_rows import read_lines
 from api.journal.model import StorageError
 from api.service import aggregator as service
-from api.service import committer, compactor, follower
+from api.service import committer, compactor, follower, sites
 from api.service.aggregator import Aggregator, Limits, Receipt
 from api.service.drafts import Draft, Incoming
 from api.service.follower import ReplayError
+from api.service.sites import Site
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.errors import ConflictingSketchError
+from decaysketch.families import Sketch
 
 __all__ = ["Outcome", "ViolationError", "World", "run"]
 
@@ -175,6 +181,10 @@ class World:
         self._running: list[asyncio.Task[Any]] = []
         self._contested: set[bytes] = set()  # digests of bodies with the same numbers as another
         self._forked: set[tuple[str, str]] = set()  # kinds and sites
+        self._sites: dict[tuple[int, str, int], Body] = {}  # of the service: what they go on from
+        self._attempts: dict[
+            tuple[int, str, bytes], list[Body]
+        ] = {}  # states that posts of rows made
 
     # ------------------------------------------------------------------------------ the course
 
@@ -222,13 +232,22 @@ class World:
         """Post deltas of what came in, several at a time."""
         link = Link(self.loop, self._link_draw, self.weather)
         first, begin = 0, 0
+        sends_rows = kind.sited and Random(f"{self.seed} {source}").random() < 0.4
         posting: list[asyncio.Task[None]] = []
         pauses = 2 * self.plan.duration_s * self.plan.batch / (2 * max(1, len(reached)))
         while begin < len(reached):
             seen = reached[begin : begin + self.draw.randint(1, self.plan.batch)]
             begin += len(seen)
             await asyncio.sleep(self.draw.random() * pauses)
-            bodies = [self._body(kind, source, reached[:begin] if kind.sited else seen, first)]
+            bodies: list[Body | Rows]
+            if sends_rows:
+                bodies = [kind.rows(source, seen, first)]
+                if self.draw.random() < 0.05:  # it gives these numbers twice
+                    others = [each._replace(value=each.value + 1) for each in seen]
+                    bodies.append(kind.rows(source, others, first))
+                    self._contested |= {body.digest for body in bodies}
+            else:
+                bodies = [self._body(kind, source, reached[:begin] if kind.sited else seen, first)]
             if kind.sited and self.draw.random() < 0.1:
                 bodies.append(self._fork(kind, source, reached[:begin]))
             if kind.numbered and self.draw.random() < 0.05:  # it gives these numbers twice
@@ -259,18 +278,20 @@ class World:
 
     # --------------------------------------------------------------------------------- clients
 
-    async def _post(self, link: Link, kind: Kind, body: Body) -> None:
+    async def _post(self, link: Link, kind: Kind, body: Body | Rows) -> None:
         """Post until it is acknowledged, refused, or too much."""
 
-        async def request(aggregator: Aggregator) -> Receipt:
-            return await self._handle_post(aggregator, kind, body)
+        async def request(aggregator: Aggregator) -> tuple[Receipt, Body]:
+            if isinstance(body, Rows):
+                return await self._handle_rows(aggregator, kind, body)
+            return await self._handle_post(aggregator, kind, body), body
 
         asked_s = self.loop.time()
         tag = body.digest.hex()[:6]
         for attempt in range(self.draw.choice((2, 6, 30, 30))):
             server = self.draw.choice(self.servers)
             try:
-                receipt = await link.ask(server, request, f"post {tag}")
+                receipt, taken = await link.ask(server, request, f"post {tag}")
             except _AGAIN as error:
                 self.note(body.source, f"{kind.name} {tag} at {server.name}: {error!r}")
                 await asyncio.sleep(self.draw.random() * 0.1 * (attempt + 1))
@@ -287,7 +308,7 @@ class World:
                 self.outcome.refused += 1
                 return
             except ConflictingSketchError as error:
-                if (kind.name, body.site) not in self._forked:
+                if isinstance(body, Rows) or (kind.name, body.site) not in self._forked:
                     raise ViolationError(f"{kind.name} {tag} was no fork: {error}") from error
                 self.note(body.source, f"{kind.name} {tag} contradicts: {error}")
                 self.outcome.refused += 1
@@ -295,7 +316,7 @@ class World:
             self.note(body.source, f"{kind.name} {tag} acknowledged by {server.name}")
             self.outcome.acknowledged += 1
             stream_id = self._stream_of(receipt.token)
-            given = _Acknowledged(body, stream_id, asked_s, self.loop.time())
+            given = _Acknowledged(taken, stream_id, asked_s, self.loop.time())
             self.acknowledged.append(given)
             if self.draw.random() < 0.4:
                 await self._read_own_write(link, kind, given, receipt.token)
@@ -314,15 +335,50 @@ class World:
         draft = Draft(read, posts=1, rows=rows, size=size)
         receipt = await aggregator.post(stream, body.source, draft)
         self._check_queue(aggregator)
-        journaled = any(
-            event.kind == "row"
-            and (event.stream_id, event.source, event.digest)
-            == (stream.id, body.source, body.digest)
-            for event in self.database.history
-        )
-        if not journaled:
-            raise ViolationError(f"{body.digest.hex()[:6]} is acknowledged and not durable")
+        self._durable(stream, [body])
         return receipt
+
+    async def _handle_rows(
+        self, aggregator: Aggregator, kind: Any, rows: Rows
+    ) -> tuple[Receipt, Body]:
+        """What the route does, and the state that the rows are in."""
+        stream = await aggregator.find(kind.name)
+        form = Form(stream.recipe, rows.source, None, len(rows.observations))
+        batch = check(read_lines(rows.content, form), form)
+        attempts = self._attempts.setdefault((stream.id, rows.source, rows.digest), [])
+
+        async def post(site: Site) -> tuple[Receipt, Sketch | None]:
+            counted, sketch = await aggregator.compute(
+                count, batch, site, rows.interval, rows.digest
+            )
+            key = stream.id, site.source, site.epoch
+            body: Body = kind.after(self._sites.get(key), rows, site.epoch)
+            assert counted.incoming is not None
+            if counted.incoming.body != body.content:
+                raise ViolationError(f"{rows.source} counts what the library counts otherwise")
+            attempts.append(body)
+            self.bodies[kind.name, body.source, body.digest] = body
+            draft = Draft.of(counted.incoming, check=site.check)
+            receipt = await aggregator.post(stream, rows.source, draft)
+            if receipt.duplicates == [True]:
+                return receipt, None
+            self._sites[key] = body
+            return receipt, sketch
+
+        receipt = await aggregator.sites.count(stream, rows.source, post)
+        self._check_queue(aggregator)
+        return receipt, self._durable(stream, attempts)
+
+    def _durable(self, stream: Stream, bodies: Sequence[Body]) -> Body:
+        """The one of these that was journaled last: what is acknowledged."""
+        by_digest = {body.digest: body for body in bodies}
+        for event in reversed(self.database.history):
+            if event.kind != "row" or event.stream_id != stream.id:
+                continue
+            body = by_digest.get(event.digest)
+            if body is not None and body.source == event.source:
+                return body
+        raise ViolationError(f"{bodies[-1].digest.hex()[:6]} is acknowledged and not durable")
 
     def _decode(self, stream: Stream, body: Body) -> Snapshot:
         key = stream.name, body.digest
@@ -444,7 +500,8 @@ class World:
             if owner == event.stream_id
             for each in events
         ]
-        of_site = [each for each in others if each.site == body.site]
+        site = body.site, body.epoch
+        of_site = [each for each in others if (each.site, each.epoch) == site]
         longest = max(of_site, key=kind.length, default=body)
         if kind.length(longest) == kind.length(body) and longest.content != body.content:
             raise ViolationError(
@@ -920,6 +977,7 @@ def _scaled(plan: Plan) -> Iterator[None]:
         mock.patch.object(compactor, "_SOURCES_AT_ONCE", 1 + plan.chunk_bytes // 300),
         mock.patch.object(service, "_FOLD_PAUSE_S", plan.fold_pause_s),
         mock.patch.object(service, "secrets", SimpleNamespace(token_hex=_words(plan.duration_s))),
+        mock.patch.object(sites, "secrets", SimpleNamespace(randbits=_bits(plan.duration_s))),
     ):
         yield
 
@@ -927,6 +985,10 @@ def _scaled(plan: Plan) -> Iterator[None]:
 def _words(seed: float) -> Callable[[int], str]:
     draw = Random(seed)
     return lambda size: draw.randbytes(size).hex()
+
+
+def _bits(seed: float) -> Callable[[int], int]:
+    return Random(-seed).getrandbits
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def as_with_care(body: bytes, form: Form) -> Raw:
 
 def plain(lines: Sequence[bytes], form: Form) -> int:
     read = plain_reader(form)
-    return sum(read([line]) is not None for line in lines)
+    return sum(read(line) is not None for line in lines)
 
 
 def assert_read_alike(body: bytes, form: Form) -> None:
@@ -122,6 +122,25 @@ def test_generated_lines(form: Form) -> None:
         refused += len(read_lines(b"\n".join(lines), form).refusals)
     assert taken > 400, "many are plain"
     assert refused > 1_000, "and many are at fault"
+
+
+@pytest.mark.parametrize("together", [1, 30, 100, 1_000])
+def test_however_lines_are_portioned(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
+    draw = random.Random(9)
+    made = lines_of(draw)
+    monkeypatch.setattr(json_rows, "_BYTES_TOGETHER", together)
+    for _ in range(50):
+        ends = draw.choices([b"\n", b"\n\n", b"\r\n", b" \n \n"], [20, 1, 1, 1], k=20)
+        body = b"".join(next(made).encode("utf-8", "surrogatepass") + end for end in ends)
+        for each in (body, body.rstrip(b"\n"), b"\n" + body):
+            assert_read_alike(each, FORMS[0])
+
+
+def test_sound_lines_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_rows, "_read_some", None)
+    line = b'{"time": 5, "id": 7}'
+    for body in (b"\n".join([line] * 9_000), (line + b"\n") * 9_000):
+        assert read_lines(body, FORMS[0]).rows == 9_000
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: str(form.recipe.family))
@@ -164,7 +183,7 @@ def test_every_kind_of_value_in_every_place(form: Form) -> None:
     ],
 )
 def test_a_line_that_may_mean_something_else_is_not_plain(line: str) -> None:
-    assert plain_reader(FORMS[0])([line.encode()]) is None
+    assert plain_reader(FORMS[0])(line.encode()) is None
     assert_read_alike(line.encode(), FORMS[0])
 
 
@@ -185,7 +204,7 @@ def test_an_object_over_two_lines_is_two_rows_at_fault() -> None:
     ],
 )
 def test_as_many_objects_as_lines_are_not_one_a_line(body: bytes) -> None:
-    assert plain_reader(FORMS[0])(body.split(b"\n")) is None
+    assert plain_reader(FORMS[0])(body) is None
     assert_read_alike(body, FORMS[0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from service import PARAMS
 from api.journal import log
 from api.journal.model import StreamRow
 from api.journal.sql import SqlStorage
-from api.monitors import store
+from api.monitors import list_rows, store
 from api.operations.backup import backup, restore
 from api.settings import Settings
 from decaysketch.families import recipe_of
 from decaysketch.monitor import Account
+from decaysketch.topk import Heard, Post
 
-_TABLES = ("monitor_accounts", "monitor_outbox", "monitors")
+_TABLES = ("topk_words", "topk_lists", "monitor_accounts", "monitor_outbox", "monitors")
 
 
 def url_of(path: Path) -> str:
@@ -38,6 +40,19 @@ async def filled(path: Path) -> store.MonitorRow:
             tx, (stream.id, "s"), "m", {"kind": "x"}, now_us=1, of_stream=1, in_all=1
         )
         await store.put_account(tx, monitor.id, "a", Account(inc=1, seq=1))
+    async with storage.writing() as tx:
+        await list_rows.define(tx, (stream.id, "s"), "m", {"k": 1}, now_us=1, of_stream=1, in_all=1)
+    async with storage.writing() as tx:
+        row = await list_rows.find(tx, stream.id, "m")
+        assert row is not None
+        said = {"rows": [], "certain": False}
+        ask = {"as_of": 7, "serial": 3}
+        assert await list_rows.step(tx, row, asked=ask, opened_us=5, found=said)
+        assert not await list_rows.step(tx, row, asked=ask, opened_us=6, found=said)
+        post = Post(site="a", inc=1, seq=1, as_of=7, asked=None, base=None, entries=(), rest=0)
+        assert await list_rows.put_word(tx, row, Heard(post, 0), 3, 1) is None
+        other = Heard(replace(post, site="b"), 0)
+        assert await list_rows.put_word(tx, row, other, 3, 1) == 1
     await storage.close()
     return monitor
 
@@ -59,6 +74,28 @@ def test_a_restored_monitor_begins_an_epoch_and_vouches_for_nobody(tmp_path: Pat
     assert (after.name, after.spec) == (before.name, before.spec)
     assert after.epoch > before.epoch
     assert accounts == {after.id: {}}
+
+
+async def lists(path: Path) -> tuple[list_rows.ListRow, dict[str, Any]]:
+    storage = await SqlStorage.open(url_of(path))
+    async with storage.reading() as rx:
+        (row,) = await list_rows.some(rx, await list_rows.versions(rx))
+        said = await list_rows.said(rx, row.id)
+    await storage.close()
+    return row, said
+
+
+def test_a_restored_list_begins_an_epoch_and_asks_anew(tmp_path: Path) -> None:
+    asyncio.run(filled(tmp_path / "one"))
+    before, said = asyncio.run(lists(tmp_path / "one"))
+    assert (before.last_as_of, said.keys()) == (7, {"a"})
+    backup(url_of(tmp_path / "one"), tmp_path / "backup")
+    restore(tmp_path / "backup", url_of(tmp_path / "other"))
+    after, said = asyncio.run(lists(tmp_path / "other"))
+    assert after.epoch > before.epoch
+    assert (after.asked, after.opened_us, said) == (None, 0, {})
+    # The list that was found stands, and no round is as of a time that one was.
+    assert (after.found, after.last_as_of) == (before.found, 7)
 
 
 def test_a_database_and_a_backup_without_monitors_are_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,6 +33,8 @@ class Way:
         self.hub = hub
         self.cut = False
         self.deaf = False  # what is sent arrives, and the answer does not
+        self.keys: set[str | None] = set()
+        self.instead: tuple[int, dict[str, str], dict[str, Any]] | None = None  # to posts
         self.said: list[tuple[str, str, int]] = []  # method, path, bytes
 
     async def __call__(self, request: httpx2.Request) -> httpx2.Response:
@@ -41,6 +44,11 @@ class Way:
         if self.cut:
             raise httpx2.ConnectError("cut")
         self.said.append((request.method, request.url.path, len(request.content)))
+        self.keys.add(request.headers.get("authorization"))
+        if self.instead is not None and request.method == "POST":
+            status, headers, fields = self.instead
+            body = httpx2.ByteStream(json.dumps(fields).encode())
+            return httpx2.Response(status, headers=headers, stream=body)
         answer = self.hub.request(
             request.method,
             str(request.url.copy_with(scheme="http", host="localhost", port=None)),
@@ -196,6 +204,49 @@ def test_a_post_whose_answer_is_lost_is_not_sent_as_a_whole(tree: Tree) -> None:
     assert tree.metric('relay_posts_total{stream="s",whole="yes"}') == wholes
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "counted"),
+    [
+        (503, "journal-unavailable", "unanswered"),
+        (429, "clock-ahead", "held"),
+        (413, "too-long", "held"),
+        (422, "corrupt-sketch", "refused"),
+        (403, "revoked-source", "paused"),
+    ],
+)
+def test_what_is_refused_is_kept_counted_and_sent_when_it_may_be(
+    status: int, kind: str, counted: str, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.relay.relay.HELD_S", 0.05)
+    tree.create(CREATION)
+    until(lambda: tree.stands(passed_on=1))
+    problem = {"type": f"urn:decaysketch:problem:{kind}", "detail": "forged\nline " + 9000 * "x"}
+    tree.way.instead = status, {"retry-after": "0.05"}, problem
+    post(tree.relay, build(0))
+    until(lambda: tree.metric(f'relay_failures_total{{reason="{counted}"}}') > 1)
+    assert not tree.stands(passed_on=1)
+    (line,) = tree.relay.app.state.relay._lines.values()
+    assert line.problem is None or (len(line.problem) <= 1000 and "\n" not in line.problem)
+    tree.way.instead = None
+    until(tree.arrived)
+    until(lambda: tree.stands(passed_on=1, paused=0, waiting=0))
+
+
+def test_the_key_goes_with_every_request_and_into_no_log(
+    tree: Tree, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree.restart(upstream_key="ds_abcdefgh_secret")
+    tree.way.keys.clear()
+    tree.create(CREATION)
+    post(tree.relay, build(0))
+    until(tree.arrived)
+    assert tree.way.keys == {"Bearer ds_abcdefgh_secret"}
+    tree.way.cut = True
+    post(tree.relay, build(1, first_id=400))
+    until(lambda: tree.metric("relay_failures_total") > 1)
+    assert "abcdefgh" not in caplog.text
+
+
 def test_a_restart_sends_nothing_that_the_upstream_has(tree: Tree) -> None:
     tree.create(CREATION)
     post(tree.relay, build(0))
@@ -249,14 +300,14 @@ def test_a_revoked_source_stays_upstream_until_people_decide(
     post(tree.relay, build(1, first_id=400), "bad")
     until(tree.arrived)
     both = tree.held()
-    json = {"content-type": "application/json"}
-    tree.relay.post("/v1/streams/s/sources/bad/revoke", headers=json)
+    typed = {"content-type": "application/json"}
+    tree.relay.post("/v1/streams/s/sources/bad/revoke", headers=typed)
     until(lambda: tree.stands(more=1))
     assert tree.held() == both
     assert f"the upstream holds under {SOURCE!r} what is not here" in caplog.text
     post(tree.relay, build(2, first_id=800), "good")  # it goes on all the same
     for verb in ("revoke", "reinstate"):
-        answer = tree.hub.post(f"/v1/streams/s/sources/{SOURCE}/{verb}", headers=json)
+        answer = tree.hub.post(f"/v1/streams/s/sources/{SOURCE}/{verb}", headers=typed)
         assert answer.status_code == 204
     until(tree.arrived)
     until(lambda: tree.stands(passed_on=1))

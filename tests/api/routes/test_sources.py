@@ -42,7 +42,7 @@ def test_a_source_is_as_late_as_the_newest_of_its_posts(stream: TestClient) -> N
     assert lateness["least_s"] == pytest.approx(30, abs=20)
     assert lateness["latest_s"] == pytest.approx(7000, abs=20)
     assert (held["posts"], held["posted_rows"], held["revoked"]) == (2, 4, False)
-    assert held["silent"] is False
+    assert held["silent"] is None  # how often it posts is not known yet
     assert held["usual_gap_s"] < 60
 
 

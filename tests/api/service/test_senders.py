@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from api.service import senders as module
-from api.service.senders import LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
+from api.service.senders import KNOWN_POSTS, LATE_S, SILENT_GAPS, SILENT_S, Sender, Senders
 
 S = 1_000_000
 
@@ -35,6 +35,7 @@ def test_silent_is_who_is_quiet_for_unusually_long() -> None:
     sender.take(0, 0.0)
     assert sender.is_silent(10**15) is None  # nobody knows how often it posts
     for second in range(60, 601, 60):
+        assert (sender.is_silent(10**15) is None) == (sender.posts < KNOWN_POSTS)
         sender.take(second * S, 0.0)
     assert sender.gap_s == 60.0
     last = 600

@@ -1,0 +1,47 @@
+"""What definitions of monitors and of top-k lists share: whether there is room, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+
+from api.errors import Fault, InvalidRequestError
+from api.journal.storage import Reader
+
+__all__ = ["check_room", "refused"]
+
+
+async def check_room(
+    rx: Reader,
+    table: sa.Table,
+    stream: tuple[int, str],
+    most: tuple[int, int],
+    error: Callable[[str, int, int], Exception],
+) -> None:
+    """Whether one row more may be there.
+
+    Args:
+        table: with a column ``stream_id``.
+        stream: its id and name.
+        most: rows of one stream, and in all.
+        error: made of where there are too many, how many, and how many there may be.
+
+    Raises:
+        Exception: that error.
+    """
+    count = sa.select(sa.func.count()).select_from(table)
+    mine = count.where(table.c.stream_id == stream[0])
+    for where, few, here in zip(
+        (f"stream {stream[1]!r} has", "there are"), most, (mine, count), strict=True
+    ):
+        (there,) = (await rx.select(here))[0]
+        if there >= few:
+            raise error(where, there, few)
+
+
+def refused(field: str, reason: str, value: Any, expected: Any = None) -> InvalidRequestError:
+    """What a definition may not have, as an error."""
+    fault = Fault(field=field, reason=reason, value=value, expected=expected)
+    return InvalidRequestError(f"{field}: {reason}", [fault])

@@ -1,0 +1,123 @@
+// The form that defines an alert. What the service refuses is said at the field that it names.
+
+import { change, streamPath } from "./http.js";
+import { element } from "./nodes.js";
+
+const FIELDS = [
+  { name: "monitor", label: "Name", required: true },
+  { name: "question", label: "Watch", options: ["count", "sum", "total", "mean", "share", "rank", "quantile"] },
+  { name: "predicate", label: "Share of", of: ["share"], hint: "v > 30 and w >= 2" },
+  { name: "value", label: "Rank of value", of: ["rank"], read: Number },
+  { name: "q", label: "Quantile", of: ["quantile"], read: Number, hint: "0.9" },
+  { name: "range", label: "Values from, to", of: ["mean"], read: pairOf, hint: "0, 100" },
+  { name: "side", label: "Fires", options: ["above", "below"] },
+  { name: "line", label: "Threshold", required: true, read: Number },
+  { name: "where", label: "Only where", of: ["count", "sum", "total"], hint: "v > 30" },
+  { name: "within", label: "Tolerance, a share", value: "0.05", read: Number },
+  { name: "lease_s", label: "Lease, s", value: "30", read: Number },
+  { name: "for_s", label: "Hold for, s", value: "0", read: Number },
+  { name: "keep_firing_s", label: "Keep firing, s", value: "0", read: Number },
+  { name: "webhook", label: "Webhook", hint: "a URL that is allowed" },
+  { name: "sites", label: "Sites, one a line", area: true, read: (text) => text.split("\n").map((each) => each.trim()).filter(Boolean) },
+];
+const PLACES = { above: "line", below: "line" }; // a field of the service -> of the form
+
+function pairOf(text) {
+  return text.split(/[\s,;]+/).filter(Boolean).map(Number);
+}
+
+// The field that a refusal is about: the one that it lists, or the first that its sentence names.
+function placeOf(error, names) {
+  const listed = error.faults.map(({ field }) => PLACES[field] ?? field).find((each) => names.includes(each));
+  if (listed) return listed;
+  const known = [...names, ...Object.keys(PLACES)].map((name) => [error.message.search(new RegExp(`\\b${name}\\b`)), name])
+    .filter(([at]) => at >= 0).sort(([a], [b]) => a - b);
+  return known.length ? PLACES[known[0][1]] ?? known[0][1] : null;
+}
+
+export class AlertForm {
+  #inputs = new Map();
+
+  // `decay()`: as the service takes it, or null where it is fixed; `stream()`: its name; `defined(answer)`.
+  constructor(form, { decay, stream, defined }) {
+    Object.assign(this, { form, decay, stream, defined });
+    this.fields = form.querySelector(".fields");
+    this.general = form.querySelector(".general");
+    this.fields.replaceChildren(...FIELDS.map((each) => this.#field(each)));
+    this.#inputs.get("question").addEventListener("change", () => this.#fit());
+    form.addEventListener("submit", (event) => { event.preventDefault(); this.#define(); });
+    this.#fit();
+  }
+
+  #field({ name, label, options, area, hint, value, required }) {
+    const id = `define-${name}`;
+    const made = options ? element("select", {}, ...options.map((each) => element("option", { value: each }, each)))
+      : element(area ? "textarea" : "input", { spellcheck: "false", autocomplete: "off", autocapitalize: "off", placeholder: hint });
+    if (!options && !area) made.setAttribute("type", "text");
+    for (const [key, held] of [["id", id], ["name", name], ["aria-describedby", `${id}-fault`]]) made.setAttribute(key, held);
+    if (required) made.required = true;
+    if (area) made.rows = 2;
+    if (value) made.value = value;
+    this.#inputs.set(name, made);
+    return element("div", { class: `stack field-${name}` }, element("label", { for: id }, label), made,
+      element("span", { class: "error", id: `${id}-fault` }));
+  }
+
+  // The fields that the question has.
+  #fit() {
+    const question = this.#inputs.get("question").value;
+    for (const { name, of } of FIELDS) {
+      this.fields.querySelector(`.field-${name}`).hidden = Boolean(of) && !of.includes(question);
+    }
+  }
+
+  #blame(name, text) {
+    const input = name && this.#inputs.get(name);
+    if (!input || input.closest(".stack").hidden) { this.general.textContent = text; return; }
+    input.setAttribute("aria-invalid", true);
+    this.form.querySelector(`#define-${name}-fault`).textContent = text;
+    input.focus();
+  }
+
+  #clear() {
+    this.general.textContent = "";
+    for (const [name, input] of this.#inputs) {
+      input.removeAttribute("aria-invalid");
+      this.form.querySelector(`#define-${name}-fault`).textContent = "";
+    }
+  }
+
+  // The spec that the fields say; null where one of them says nothing that can be sent.
+  #spec() {
+    const spec = { kind: "threshold" };
+    const decay = this.decay();
+    if (decay) spec.decay = decay;
+    for (const { name, of, read = String } of FIELDS) {
+      const input = this.#inputs.get(name);
+      const text = input.value.trim();
+      if (name === "monitor" || name === "side" || text === "" || (of && !of.includes(this.#inputs.get("question").value))) continue;
+      const said = read(text);
+      if ([said].flat().some((each) => Number.isNaN(each))) { this.#blame(name, `${text} is no number`); return null; }
+      spec[name === "line" ? this.#inputs.get("side").value : name] = said;
+    }
+    return spec;
+  }
+
+  async #define() {
+    this.#clear();
+    const spec = this.#spec();
+    if (!spec) return;
+    const name = this.#inputs.get("monitor").value.trim();
+    const button = this.form.querySelector("button[type=submit]");
+    button.disabled = true;
+    try {
+      const answer = await change("PUT", streamPath(this.stream(), `/monitors/${encodeURIComponent(name)}`), spec);
+      this.#inputs.get("monitor").value = "";
+      this.defined(answer);
+    } catch (error) {
+      this.#blame(error.status ? placeOf(error, [...this.#inputs.keys()]) : null, error.status ? error.message : "The aggregator does not answer.");
+    } finally {
+      button.disabled = false;
+    }
+  }
+}
