@@ -664,6 +664,6 @@ def test_a_build_says_that_the_log_is_as_small(tmp_path: Path) -> None:
     for given, said in (
         (("--accuracy", "2"), "accuracy is '2'; expected such as '2%' or 0.02"),
         (("--accuracy", "2%", "--capacity", "9"), "--accuracy has no use beside --capacity"),
-        (("--accuracy", "2%", "--family", "sum"), "--accuracy has no use for the family sum"),
+        (("--accuracy", "2%", "--params", source), "--accuracy has no use beside --params"),
     ):
         assert said in failure(*built, "--overwrite", *given)
