@@ -15,6 +15,7 @@ from api import access, logs, monitors, routes
 from api.http import middleware, problems, request_log
 from api.http.openapi import describe
 from api.journal.sql import SqlStorage
+from api.monitors.questions import Configured
 from api.operations.signals import told_to_stop
 from api.operations.starting import Starting, tell_failure
 from api.routes.plain_posts import PlainPosts
@@ -138,6 +139,7 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     app.state.keys = await access.start(settings, keys)
     await aggregator.start()
     app.state.monitors, app.state.lists = await monitors.start(aggregator, storage, settings, stack)
+    app.state.configured = Configured(storage, settings)
     if settings.upstream:
         from api import relay  # brings an HTTP client, which takes a third of a second
 

@@ -38,6 +38,7 @@ __all__ = [
     "NothingTakenError",
     "ObservationsOnlyError",
     "RevokedSourceError",
+    "RoadBusyError",
     "RowsAskedError",
     "RowsInFlightError",
     "ServiceError",
@@ -46,6 +47,7 @@ __all__ = [
     "TokenBeyondError",
     "TooManyListsError",
     "TooManyMonitorsError",
+    "TooManyQuestionsError",
     "TooManyRowsError",
     "TooManySketchRowsError",
     "TooManySourcesError",
@@ -56,6 +58,7 @@ __all__ = [
     "UnknownKeyError",
     "UnknownListError",
     "UnknownMonitorError",
+    "UnknownQuestionError",
     "UnknownSourceError",
     "UnknownStreamError",
     "UnsupportedAggregateError",
@@ -377,6 +380,10 @@ class BusyError(ServiceError):
         super().__init__("too much waits to be written; nothing was taken, send it again later")
 
 
+class RoadBusyError(ServiceError):
+    """The same, told to a sender that repeats a 503 alone."""
+
+
 class ClosingError(ServiceError):
     """This process is about to end."""
 
@@ -415,6 +422,20 @@ class TooManyMonitorsError(ServiceError):
 
     def __init__(self, where: str, monitors: int, most: int) -> None:
         super().__init__(f"{where} {monitors} monitors; there may be {most}")
+
+
+class UnknownQuestionError(ServiceError):
+    """A stream has no configured question of this name, or none in a set."""
+
+    def __init__(self, stream: str, what: str) -> None:
+        super().__init__(f"stream {stream!r} has no {what}")
+
+
+class TooManyQuestionsError(ServiceError):
+    """There is no room for one more configured question; ``where`` says of what."""
+
+    def __init__(self, where: str, questions: int, most: int) -> None:
+        super().__init__(f"{where} {questions} configured questions; there may be {most}")
 
 
 class UnknownListError(ServiceError):

@@ -208,6 +208,8 @@ class Settings(BaseModel):
     )
     max_monitors: int = _within(1000, 0, 1 << 16, "Most monitors of all streams.")
     max_stream_monitors: int = _within(16, 0, 32, "Most monitors of one stream.")
+    max_questions: int = _within(1000, 0, 1 << 16, "Most configured questions of all streams.")
+    max_stream_questions: int = _within(16, 0, 100, "Most configured questions of one stream.")
     max_lists: int = _within(32, 0, 1 << 10, "Most top-k lists of all streams.")
     max_stream_lists: int = _within(4, 0, 32, "Most top-k lists of one stream.")
     webhook_origins: str = Field(

@@ -1,16 +1,18 @@
 """Do the intervals hold the truth as often as they say, and are they as narrow as they can be?
 
-    python -m quality.intervals [--pairs N] [--jobs N] [--part ids|aggregates|hard] [--capacity N]
+    python -m quality.intervals [--pairs N] [--jobs N] [--capacity N]
+                                [--part ids|aggregates|hard|contrasts]
 
-Prints three studies. Each *pair* is a hash seed of its own and a stream of its own, both fixed by
+Prints four studies. Each *pair* is a hash seed of its own and a stream of its own, both fixed by
 the number of the pair, so that a figure can be run again and was not chosen.
 
 ``ids``: the 95 % interval of ``sum`` for structured and random ids, with ids mixed and, to show why
 they are, not mixed; by weights and capacity, under four decays. ``aggregates``: every aggregate
 under several decays. ``hard``: streams that a small sample cannot know, and how often an answer
-says so (``caveats`` of an estimate). Of each cell: coverage, how often the truth was below and
-above, worst ``|z|`` (error over standard error), and the mean width of the intervals over
-2 x 1.96 x RMSE, which is 1 for a normal interval of known standard error.
+says so (``caveats`` of an estimate). ``contrasts``: ranges, rates, two moments compared, and the
+joint intervals of histograms and distribution functions. Of each cell: coverage, how often the
+truth was below and above, worst ``|z|`` (error over standard error), and the mean width of the
+intervals over 2 x 1.96 x RMSE, which is 1 for a normal interval of known standard error.
 
 By default 2,000 pairs of a cell, so that the standard error of a coverage is half a point: about an
 hour and a half on two cores. Below each study stand the cells whose coverage is more than
@@ -35,6 +37,8 @@ import numpy as np
 
 import decaysketch as ds
 from decaysketch.answers import query
+from decaysketch.answers.contrasts import Moment, compare
+from decaysketch.decay.area import area
 
 CONFIDENCE = 0.95
 Z = 1.959963984540054
@@ -436,12 +440,145 @@ def _worst(cells: list[Tally]) -> str:
     return f"{worst:>8.1f}" if worst < 1e6 else f"{'-':>8}"  # a standard error of 0: see quantiles
 
 
+# --------------------------------------------------------------------------------- study: contrasts
+
+CONTRAST_WEIGHTS = {
+    "1": "equal weights",
+    "1..999": "weights 1..999",
+    "heavy": "weights 1..2^20, equally many to an octave",
+}
+CONTRAST_CAPACITIES = (100, 800)
+_EDGES = (14.0, 16.0, 18.0, 20.0, 22.0, 24.0, 26.0)
+_HOUR = 3_600
+
+
+def contrast_stream(rng: np.random.Generator, weights: str) -> Stream:
+    """A slow cycle and noise, over 20,000 times."""
+    rows = 20_000
+    times = np.sort(rng.integers(0, rows, rows))
+    values = 20.0 + 2.0 * np.sin(times / 3_000.0) + rng.normal(0.0, 3.0, rows)
+    drawn = {
+        "1": np.ones(rows, np.int64),
+        "1..999": rng.integers(1, 1_000, rows),
+        "heavy": np.floor(2.0 ** (20 * rng.random(rows))).astype(np.int64),
+    }
+    return Stream(values, drawn[weights], times, np.arange(rows))
+
+
+def contrasts_pair(cell: Cell, pair: int, tallies: Tallies) -> None:
+    """One pair of the fourth study."""
+    weights, capacity = cell[0], int(cell[1])
+    rng = np.random.default_rng([4, list(CONTRAST_WEIGHTS).index(weights), capacity, pair])
+    stream = contrast_stream(rng, weights)
+    params = ds.SketchParams(
+        max_weight=1 if weights == "1" else 1 << 20,
+        id_bits=24,
+        capacity=capacity,
+        seed=int(rng.integers(1 << 63)),
+    )
+    sketch = ds.DecaySketch(params)
+    sketch.update(*stream)
+    for name, found in contrasts(sketch.snapshot(), stream):
+        tally = tallies.setdefault((*cell, name), Tally())
+        if len(found) == 1:
+            tally.note(*found[0])
+        else:  # joint intervals: one miss is a miss of all
+            tally.note(*min(found, key=_room))
+
+
+def _room(found: tuple[ds.Estimate, float]) -> float:
+    """How far within the interval the truth lies; below 0 where it does not."""
+    estimate, truth = found
+    return min(truth - estimate.lower, estimate.upper - truth)
+
+
+def contrasts(held: Any, stream: Stream) -> Iterator[tuple[str, list[tuple[ds.Estimate, float]]]]:
+    """(name, what was estimated and the truth) of each; several where they are held together."""
+    now = int(stream.times.max())
+    v, w, t = stream.values, stream.weights, stream.times
+    flag = v > 26.0
+
+    def under(moment: Moment) -> Any:
+        decay, at = moment
+        counted = t <= at
+        return np.where(counted, decay(np.where(counted, at - t, 0)), 0.0)
+
+    hour, fading = ds.decay.window(_HOUR - 1), ds.decay.exponential(half_life=_HOUR / 3)
+    pairs = {
+        "apart": (Moment(hour, now), Moment(hour, now - _HOUR)),
+        "shared": (Moment(hour, now), Moment(hour, now - _HOUR // 3)),
+        "fading": (Moment(fading, now), Moment(fading, now - _HOUR)),
+    }
+    for name, moments in pairs.items():
+        (pair,) = held.pairs(*moments)
+        a, b = map(under, moments)
+        spans = [area(moment.decay) for moment in moments]
+        low = v <= 20.0
+        totals = ((a * v).sum(), (b * v).sum())
+        means = [float((g * w * v).sum() / (g * w).sum()) for g in (a, b)]
+        ranks = [float((g * w * low).sum() / (g * w).sum()) for g in (a, b)]
+        rare = [float((g * w * flag).sum() / (g * w).sum()) for g in (a, b)]
+        truths = {
+            ("count", "difference"): a.sum() - b.sum(),
+            ("sum", "difference"): float((a * w).sum() - (b * w).sum()),
+            ("total", "difference"): totals[0] - totals[1],
+            ("mean", "difference"): means[0] - means[1],
+            ("rate", "difference"): a.sum() / spans[0] - b.sum() / spans[1],
+            ("rank", "difference"): ranks[0] - ranks[1],
+            ("rank of 26", "difference"): rare[1] - rare[0],
+            ("count", "ratio"): a.sum() / b.sum(),
+            ("sum", "ratio"): float((a * w).sum() / (b * w).sum()),
+        }
+        for (aggregate, how), truth in truths.items():
+            question, _, at = aggregate.partition(" of ")
+            value = (float(at) if at else 20.0) if question == "rank" else None
+            found = compare(pair, question, *moments, how, value=value)  # type: ignore[arg-type]
+            yield f"{how} of {aggregate}, {name}", [(found, float(truth))]
+    inside = (t >= 12_000) & (t < 16_000)
+    (sample,) = held.samples(ds.decay.window(3_999), 15_999)
+    yield "count between", [(query.count(sample), float(inside.sum()))]
+    mean = float((w * v)[inside].sum() / w[inside].sum())
+    yield "mean between", [(query.mean(sample), mean)]
+    (sample,) = held.samples(ds.decay.window(2 * _HOUR), now)
+    inside = t >= now - 2 * _HOUR
+    yield "rate", [(query.rate(sample), float(inside.sum()) / (2 * _HOUR))]
+    decayed, whole = np.where(inside, w, 0), float(w[inside].sum())
+    bounds = [-np.inf, *_EDGES, np.inf]
+    counts = np.histogram(v, bounds, weights=decayed)[0] / whole
+    drawn = query.histogram(sample, _EDGES)
+    shares = [drawn.below, *(each.share for each in drawn.bins), drawn.above]
+    yield "histogram, all bins", list(zip(shares, counts.tolist(), strict=True))
+    order = np.argsort(v)
+    shares_up_to = np.concatenate([[0.0], np.cumsum(decayed[order]) / whole])
+    for points in (_EDGES, tuple(np.linspace(10.0, 30.0, 100).tolist())):
+        truths_at = shares_up_to[np.searchsorted(v[order], points, side="right")]
+        ends = query.cdf(sample, points)
+        yield f"cdf, all {len(points)} points", list(zip(ends, truths_at.tolist(), strict=True))
+
+
+def contrasts_cells() -> Iterator[Cell]:
+    for weights, capacity in product(CONTRAST_WEIGHTS, CONTRAST_CAPACITIES):
+        yield weights, str(capacity)
+
+
+def print_contrasts(tallies: Tallies) -> None:
+    cells = list(contrasts_cells())
+    names = list(dict.fromkeys(cell[-1] for cell in tallies))
+    print("\ncoverage of the 95 % interval, % (answers without a caveat, %; coverage of these)")
+    print(f"{'':>32}" + "".join(f"{f'{weights}, {c}':>20}" for weights, c in cells))
+    for name in names:
+        found = [tallies[(*cell, name)] for cell in cells]
+        print(f"{name:>32}" + "".join(f"{_covered(tally):>20}" for tally in found))
+    print_far(tallies)
+
+
 # ------------------------------------------------------------------------------------------ running
 
 STUDIES: dict[str, tuple[Study, Callable[[], Iterator[Cell]], Callable[[Tallies], None]]] = {
     "ids": (ids_pair, ids_cells, print_ids),
     "aggregates": (aggregates_pair, aggregates_cells, print_aggregates),
     "hard": (hard_pair, hard_cells, print_hard),
+    "contrasts": (contrasts_pair, contrasts_cells, print_contrasts),
 }
 
 

@@ -38,22 +38,26 @@ class Server:
         self._environment = {**os.environ, "TMPDIR": str(directory), **environment}
         self._process: subprocess.Popen[bytes] | None = None
         self.log = directory / "aggregator.log"
-        self.url = ""
+        self.url, self._port = "", 0
 
-    def start(self) -> float:
+    def start(self, *, again: bool = False) -> float:
         """Start; returns when it is ready, after so many seconds. It may take as long as it lives.
+
+        Args:
+            again: at the address that it had.
 
         Raises:
             NotServingError: it has ended.
         """
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        if not again:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self._port = int(probe.getsockname()[1])
+            self.url = f"http://127.0.0.1:{self._port}"
         began = time.monotonic()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "api", "--port", str(port)],
+                [sys.executable, "-m", "api", "--port", str(self._port)],
                 cwd=ROOT,
                 env=self._environment,
                 stdout=log,

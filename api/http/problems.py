@@ -89,6 +89,7 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.RevokedSourceError: _Kind(403, "revoked-source", "The source was revoked"),
     errors.UnknownStreamError: _Kind(404, "unknown-stream", "No such stream"),
     errors.UnknownMonitorError: _Kind(404, "unknown-monitor", "No such monitor"),
+    errors.UnknownQuestionError: _Kind(404, "unknown-question", "No such configured question"),
     errors.UnknownListError: _Kind(404, "unknown-list", "No such top-k list"),
     errors.UnknownKeyError: _Kind(404, "unknown-key", "No such key"),
     errors.UnknownIntervalError: _Kind(404, "unknown-interval", "No such interval"),
@@ -115,6 +116,9 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.TokenBeyondError: _Kind(409, "unknown-token", "The journal has no such post"),
     errors.TooManyStreamsError: _Kind(409, "too-many-streams", "No room for another stream"),
     errors.TooManyMonitorsError: _Kind(409, "too-many-monitors", "No room for another monitor"),
+    errors.TooManyQuestionsError: _Kind(
+        409, "too-many-questions", "No room for another configured question"
+    ),
     errors.TooManyListsError: _Kind(409, "too-many-lists", "No room for another top-k list"),
     errors.ForeignSiteError: _Kind(409, "foreign-site", "The source is no site of the list"),
     errors.KeyChangedError: _Kind(409, "key-changed", "The key was changed meanwhile"),
@@ -145,6 +149,7 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.RowsAskedError: _Kind(429, "rows-asked", "Too many rows are being looked at"),
     errors.TooMuchAskedError: _Kind(429, "too-much-asked", "Too much is being worked at"),
     errors.BusyError: _Kind(429, "busy", "Too much waits to be written"),
+    errors.RoadBusyError: _Kind(503, "busy", "Too much waits to be written"),
     errors.ClosingError: _Kind(503, "stopping", "The server is stopping"),
     errors.NotCaughtUpError: _Kind(503, "not-caught-up", "The post has not arrived here yet"),
     ReplayError: _Kind(
@@ -166,7 +171,11 @@ _TRANSIENT = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 
 _SOURCE = re.compile(SOURCE)
 # Of what these refuse there is a count, by stream, source and reason.
-_POSTS = {"/v1/streams/{name}/sketches", "/v1/streams/{name}/observations"}
+_POSTS = {
+    "/v1/streams/{name}/sketches",
+    "/v1/streams/{name}/observations",
+    "/v1/streams/{name}/lorawan",
+}
 # Neither who sends it nor when is at fault; 403 where the source was revoked.
 _OF_THE_POST = {
     HTTPStatus.FORBIDDEN,

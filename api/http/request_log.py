@@ -92,10 +92,10 @@ def _record(scope: Scope, status: int, seconds: float, received: int, sent: int)
     }
     said = {name: value for name, value in fields.items() if value is not None}
     # As ``log`` does, which looks first from where it was called.
-    said_of = _requests.makeRecord(
+    record = _requests.makeRecord(
         _requests.name, level, __file__, 0, "request", (), None, extra={"fields": said}
     )
-    _requests.handle(said_of)
+    _requests.handle(record)
 
 
 def _stream(route: str, parameters: Mapping[str, Any]) -> str | None:

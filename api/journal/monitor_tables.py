@@ -1,6 +1,6 @@
 """The tables of monitors, beside those of the journal: what is watched, what each site may hold
 unposted, and what is still to be told; and of top-k lists, what was asked last and what each site
-said.
+said; and the questions that are configured, to be scraped.
 
 They are in every database from its next opening on; one of a release before has none, and is made
 no other database by them: the version of the tables stays, and a release before reads what it did.
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from api.journal import tables
 
-__all__ = ["accounts", "lists", "metadata", "monitors", "outbox", "prepare", "words"]
+__all__ = ["accounts", "lists", "metadata", "monitors", "outbox", "prepare", "questions", "words"]
 
 metadata = sa.MetaData(naming_convention=tables.metadata.naming_convention)
 
@@ -113,6 +113,22 @@ words = sa.Table(
     sa.Column("serial", sa.BigInteger, nullable=False),  # of the ask that it follows
     sa.Column("told", sa.BigInteger, nullable=False),
     sa.Column("post", sa.Text, nullable=False),  # as JSON
+)
+
+
+questions = sa.Table(
+    "configured_questions",
+    metadata,
+    sa.Column(
+        "stream_id",
+        _Key,
+        sa.ForeignKey(tables.streams.c.id, ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("name", _Text, primary_key=True),
+    sa.Column("set_name", _Text, nullable=False),
+    sa.Column("query", sa.Text, nullable=False),  # as JSON
 )
 
 

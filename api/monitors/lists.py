@@ -114,7 +114,7 @@ class Lists:
         self._not_before_s: dict[int, float] = {}
         self._looked_s = -math.inf
         self._looking = asyncio.Lock()
-        self._failing = Seldom(_log)
+        self._failing, self._unreadable = Seldom(_log), Seldom(_log)
 
     # ------------------------------------------------------------------------------- definitions
 
@@ -277,8 +277,8 @@ class Lists:
                     known[row.id] = _read(row)
                 except DecaySketchError as error:
                     known.pop(row.id, None)
-                    said_of = "top-k list %r cannot be read: %s"
-                    self._failing.say(logging.ERROR, said_of, row.name, error)
+                    text = "top-k list %r cannot be read: %s"
+                    self._unreadable.say(logging.ERROR, text, row.name, error)
             found = {}
             for number in versions.keys() & known.keys():
                 listed = known[number]

@@ -11,23 +11,28 @@ import { facts } from "./nodes.js";
 import { $, state } from "./state.js";
 import { SortedTable } from "./tables.js";
 import { takings } from "./taking.js";
-import { ago, number, percent, Unit } from "./units.js";
+import { ago, named, number, percent, Unit } from "./units.js";
 
 const CLOCK = new Unit("s");
 const MOST_POINTS = 3600; // of one monitor: an hour, as the service tells one each second
 const DETAILS_MS = 2000;
 const QUIET_MS = 5000; // without an event, what is drawn is said to be old
 
-const history = new Map(); // stream/monitor@epoch -> [{at, value, lower, upper, threshold}]
+const MOST_KEPT = 64; // monitors
+
+const history = new Map(); // stream/monitor@epoch -> [{at, state, value, lower, upper, threshold}]
 
 const placeOf = (stream, { monitor, epoch }) => `${stream}/${monitor}@${epoch}`;
 
 function keep(stream, said) {
   if (said.threshold === undefined) return; // nothing was found out
   const place = placeOf(stream, said);
-  if (!history.has(place)) history.set(place, []);
-  const points = history.get(place);
-  points.push({ at: Date.now() / 1000, ...said });
+  const points = history.get(place) ?? [];
+  history.delete(place); // and last again: those that were not heard of for longest are forgotten
+  history.set(place, points);
+  if (history.size > MOST_KEPT) history.delete(history.keys().next().value);
+  const { state: held, value, lower, upper, threshold } = said;
+  points.push({ at: Date.now() / 1000, state: held, value, lower, upper, threshold });
   if (points.length > MOST_POINTS) points.splice(0, points.length - MOST_POINTS);
 }
 
@@ -78,6 +83,8 @@ export class OneAlert {
       });
     }
     this.#shown = null;
+    this.#heard = performance.now();
+    this.#draw();
     Object.assign(this.panel.dataset, { monitor: name, state: "", points: 0 });
     this.#stream = stream;
     this.#name = name;
@@ -135,7 +142,7 @@ export class OneAlert {
       ["Alert", answer.alert.phase === "inactive" ? "not firing" : `${answer.alert.phase} since ${CLOCK.time(answer.alert.since)}`],
       ["Value", `${number(answer.value)}; with what sites hold back ${between(answer)}`],
       ["Held back", `at most ${number(answer.pending_at_most)}, by all sites together`],
-      ["Silent", answer.silent.length ? answer.silent.join(", ") : "nobody"],
+      ["Silent", answer.silent.length ? named(answer.silent) : "nobody"],
       ["Posts", cost(answer.expected)],
     ]);
     const columns = [
@@ -153,8 +160,10 @@ export class OneAlert {
     const points = this.#points();
     this.panel.dataset.points = points.length;
     this.#showAge();
-    $("alert-wait").hidden = points.length > 1;
-    if (points.length < 2) return;
+    const drawn = points.length > 1; // what is drawn of another alert is not left standing
+    $("alert-wait").hidden = drawn;
+    this.chart.host.hidden = !drawn;
+    if (!drawn) return;
     const line = (label, estimates, more) => ({
       label, estimates, ...more, values: estimates.map((each) => each.value),
       lower: estimates.map((each) => each.lower), upper: estimates.map((each) => each.upper),

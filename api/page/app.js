@@ -731,11 +731,11 @@ setInterval(() => { if (!document.hidden && !waitsForKey() && state.stream && st
 setInterval(() => {
   if (!document.hidden && !waitsForKey() && state.stream && state.mode === "live" && !state.textFault) askOverTime();
 }, LIVE_SERIES_MS);
-// Where the card is wider than high it stays whole; on a phone, what moves the decay stays in reach.
+// Beside the answers the card of the decay stays whole; above them, on a phone, what moves it stays in reach.
 function keepInReach() {
   const card = document.querySelector(".decay");
   const reached = ["age-row", "expression-row"].map($).find((each) => each.offsetHeight > 0);
-  const above = reached && !$("curve-table").open ? reached.offsetTop - 10 : card.offsetHeight;
+  const above = reached && !$("curve-table").open ? reached.offsetTop : card.offsetHeight;
   card.style.setProperty("--above", `${above}px`);
 }
 new ResizeObserver(keepInReach).observe(document.querySelector(".decay"));

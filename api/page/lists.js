@@ -3,22 +3,13 @@
 
 import { described } from "./decay.js";
 import { confirmed } from "./dialogs.js";
-import { change, Newest, request, streamPath } from "./http.js";
 import { element, facts } from "./nodes.js";
 import { bar, keyText } from "./panels.js";
 import { $, state } from "./state.js";
 import { SortedTable } from "./tables.js";
 import { takings } from "./taking.js";
-import { number, Unit } from "./units.js";
-
-const LOOK_MS = 3000;
-const MOST_NAMED = 20;
-
-// Names, the first of them where there are many.
-function named(names) {
-  const more = names.length - MOST_NAMED;
-  return names.slice(0, MOST_NAMED).join(", ") + (more > 0 ? ` and ${number(more)} more` : "");
-}
+import { named, number, Unit } from "./units.js";
+import { Watching } from "./watching.js";
 
 function certificate({ rows, certain, without }) {
   const sites = without.length ? `all sites but ${named(without)}` : "all sites";
@@ -72,44 +63,25 @@ class OneList {
   }
 }
 
-export class Lists {
-  #stream = null;
+export class Lists extends Watching {
   #shown = new Map(); // by name
 
-  constructor(panel, { failed }) {
-    this.panel = panel;
-    this.asked = new Newest(
-      (signal, stream) => request(streamPath(stream, "/topk"), undefined, signal),
-      ({ lists }, _ms, stream) => { if (stream === this.#stream) this.#show(lists); },
-      (error) => { panel.classList.add("stale"); failed(error); },
-      () => panel.classList.add("stale"),
-    );
-    setInterval(() => { if (this.#stream && !document.hidden) this.asked.put([this.#stream]); }, LOOK_MS);
+  constructor(panel, { failed }) { super(panel, "/topk", failed); }
+
+  begin() {
+    this.#shown.clear();
+    $("found-lists").replaceChildren();
+    $("no-lists").hidden = true;
   }
 
-  watch(stream) {
-    if (stream !== this.#stream) { this.#shown.clear(); $("found-lists").replaceChildren(); $("no-lists").hidden = true; }
-    this.#stream = stream;
-    this.panel.hidden = false;
-    $("lists-error").textContent = "";
-    this.asked.put([stream]);
-  }
-
-  leave() {
-    this.#stream = null;
-    this.asked.cancel();
-    this.panel.hidden = true;
-  }
-
-  #show(lists) {
-    this.panel.classList.remove("stale");
+  show({ lists }) {
     $("no-lists").hidden = lists.length > 0;
     const names = new Set(lists.map((each) => each.topk));
     for (const [name, each] of this.#shown) if (!names.has(name)) { each.panel.remove(); this.#shown.delete(name); }
     for (const each of lists) {
       if (!this.#shown.has(each.topk)) {
         const made = new OneList(each.topk, {
-          csv: `${this.#stream}-${each.topk}`, asked: () => this.asked.asked, remove: () => this.#remove(each.topk),
+          csv: `${this.stream}-${each.topk}`, asked: () => this.asked.asked, remove: () => this.#remove(each.topk),
         });
         this.#shown.set(each.topk, made);
         $("found-lists").append(made.panel);
@@ -119,13 +91,7 @@ export class Lists {
   }
 
   async #remove(name) {
-    const stream = this.#stream;
-    if (!await confirmed(`Delete the list ${name}?`, "Its sites learn so from their next request, and what was found is gone.", "Delete")) return;
-    try {
-      await change("DELETE", streamPath(stream, `/topk/${encodeURIComponent(name)}`));
-    } catch (error) {
-      $("lists-error").textContent = error.status ? error.message : "The aggregator does not answer.";
-    }
-    this.asked.put([stream]);
+    const sure = await confirmed(`Delete the list ${name}?`, "Its sites learn so from their next request, and what was found is gone.", "Delete");
+    if (sure) this.change("DELETE", `/topk/${encodeURIComponent(name)}`);
   }
 }

@@ -3,15 +3,14 @@
 
 import { pill } from "./alerts.js";
 import { confirmed } from "./dialogs.js";
-import { change, Newest, request, streamPath } from "./http.js";
 import { element } from "./nodes.js";
 import { $, state } from "./state.js";
 import { SortedTable } from "./tables.js";
 import { takings } from "./taking.js";
-import { ago, number, Unit } from "./units.js";
+import { ago, named, number, Unit } from "./units.js";
+import { Watching } from "./watching.js";
 
 const CLOCK = new Unit("s");
-const LOOK_MS = 3000;
 const ASKED = 1000;
 
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
@@ -57,43 +56,21 @@ function clock({ lateness: late }) {
 
 const reasons = (refused) => Object.entries(refused).sort(([, a], [, b]) => b - a).map(([reason, count]) => `${reason} ${number(count)}`).join(", ");
 
-export class Sources {
-  #stream = null;
-
+export class Sources extends Watching {
   constructor(panel, { failed }) {
-    this.panel = panel;
+    super(panel, `/sources?limit=${ASKED}`, failed);
     this.table = new SortedTable(panel.querySelector(".found"), {
       caption: "Sources of the stream", cls: "cards", data: (each) => ({ source: each.source, state: stateOf(each) }),
     });
-    this.asked = new Newest(
-      (signal, stream) => request(streamPath(stream, `/sources?limit=${ASKED}`), undefined, signal),
-      (answer, _ms, stream) => { if (stream === this.#stream) this.#show(answer); },
-      (error) => { panel.classList.add("stale"); failed(error); },
-      () => panel.classList.add("stale"),
-    );
     takings(panel, "the sources", {
       asked: () => this.asked.asked,
-      table: () => ({ name: `${this.#stream}-sources`, ...this.table.csv() }),
+      table: () => ({ name: `${this.stream}-sources`, ...this.table.csv() }),
     });
-    setInterval(() => { if (this.#stream && !document.hidden) this.asked.put([this.#stream]); }, LOOK_MS);
   }
 
-  watch(stream) {
-    if (stream !== this.#stream) this.panel.querySelector(".found").replaceChildren();
-    this.#stream = stream;
-    this.panel.hidden = false;
-    $("sources-error").textContent = "";
-    this.asked.put([stream]);
-  }
+  begin() { this.panel.querySelector(".found").replaceChildren(); }
 
-  leave() {
-    this.#stream = null;
-    this.asked.cancel();
-    this.panel.hidden = true;
-  }
-
-  #show({ sources, since, late_s: bounds, refused_unnamed: unnamed, next }) {
-    this.panel.classList.remove("stale");
+  show({ sources, since, late_s: bounds, refused_unnamed: unnamed, next }) {
     const columns = [
       { name: "Source", value: (each) => each.source },
       { name: "State", value: stateOf, show: (each) => (stateOf(each) === "posting" ? "posting" : pill(stateOf(each))) },
@@ -110,7 +87,7 @@ export class Sources {
     if (!sources.length) this.panel.querySelector(".found").replaceChildren(element("p", { class: "hint" }, "Nobody has posted."));
     const silent = sources.filter((each) => each.silent).map((each) => each.source);
     const said = [
-      silent.length ? `Silent: ${silent.slice(0, 20).join(", ")}${silent.length > 20 ? " and others" : ""}.` : "Nobody is silent.",
+      silent.length ? `Silent: ${named(silent)}.` : "Nobody is silent.",
       Object.keys(unnamed).length ? `Refused without the name of a source: ${reasons(unnamed)}.` : "",
       next ? `The first ${number(ASKED)} in order of name.` : "",
       `How late, how often and what was refused is told since this process began, ${CLOCK.time(seconds(since))}.`,
@@ -127,17 +104,9 @@ export class Sources {
   }
 
   async #change(source, revoked) {
-    const stream = this.#stream;
     const asks = revoked
       ? [`Reinstate ${source}?`, "It is admitted again. What it had posted before stays dropped.", "Reinstate"]
       : [`Revoke ${source}?`, "All that it has posted to this stream is dropped for good, and it is refused from now on.", "Revoke"];
-    if (!await confirmed(...asks)) return;
-    $("sources-error").textContent = "";
-    try {
-      await change("POST", streamPath(stream, `/sources/${encodeURIComponent(source)}/${revoked ? "reinstate" : "revoke"}`), {});
-    } catch (error) {
-      $("sources-error").textContent = error.status ? error.message : "The aggregator does not answer.";
-    }
-    this.asked.put([stream]);
+    if (await confirmed(...asks)) this.change("POST", `/sources/${encodeURIComponent(source)}/${revoked ? "reinstate" : "revoke"}`, {});
   }
 }

@@ -43,6 +43,14 @@ export function bytes(size) {
   return `${SHORT.format(size / 1000 ** step)}\u00a0${SIZES[step]}`;
 }
 
+const MOST_NAMED = 20;
+
+// Names, the first of them where there are many.
+export function named(names) {
+  const more = names.length - MOST_NAMED;
+  return names.slice(0, MOST_NAMED).join(", ") + (more > 0 ? ` and ${number(more)} more` : "");
+}
+
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 // For an axis, which has room for few letters.

@@ -11,6 +11,7 @@ from api.queries.evaluation import Evaluation
 from api.queries.groups import Joins
 from api.queries.planning import Plan, Texts, plan
 from api.queries.requests import GroupRequest, QueryRequest
+from api.queries.tables import Form, write
 from api.service import clock
 from api.service.aggregator import Aggregator
 from api.service.metrics import Metrics
@@ -26,10 +27,17 @@ _JOINS_KEPT = 8
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers to a request: their entity tag, and as JSON unless the asker has them."""
+    """Answers to a request.
+
+    Attributes:
+        tag: their entity tag, in the form that was asked for.
+        body: in that form; None where the asker has them.
+        now: the time that was taken for queries that name none; None where all name one.
+    """
 
     tag: str
     body: bytes | None
+    now: int | None
 
 
 class Answerer:
@@ -62,6 +70,7 @@ class Answerer:
         known: Callable[[str], bool],
         left: Callable[[], Awaitable[bool]],
         counted: bool = True,
+        form: Form = Form.JSON,
     ) -> Answers | None:
         """Answers as of now, computed in turns with other work.
 
@@ -73,6 +82,7 @@ class Answerer:
             left: whether the client has left; asked between turns.
             counted: it is one of the requests that the asker may have under way; False where their
                 number is bounded otherwise.
+            form: how they are to be written.
 
         Returns:
             None if the client has left before the last turn.
@@ -94,23 +104,26 @@ class Answerer:
             texts = Texts(request, self._settings, streams[0].recipe.params.time_unit)
             now_ns = clock.now_ns()
             while (
-                begun := await compute(self._begin, streams, others, texts, now_ns, known)
+                begun := await compute(self._begin, streams, others, texts, now_ns, known, form)
             ) is None:
                 if await left():
                     return None
             planned, evaluation, body = begun
+            tag = tag_of(planned.tag, form)
             if evaluation is None:
                 if body is not None:
                     self.hit(request)
-                return Answers(planned.tag, body)
+                return Answers(tag, body, planned.now)
             while body is None:
                 if await left():
                     return None
                 body = await compute(evaluation.work, TURN_S)
-        self._answers.put(planned.tag, body)
+            self._answers.put(planned.tag, body)
+            if form is not Form.JSON:
+                body = await compute(self._written, planned, body, form)
         for each, seconds in zip(request.queries, evaluation.seconds, strict=True):
             self._metrics.queried(each.aggregate, seconds, cached=False)
-        return Answers(planned.tag, body)
+        return Answers(tag, body, planned.now)
 
     def hit(self, request: QueryRequest | GroupRequest) -> None:
         """Count the queries of a request as cache hits: here, or of the asker's own cache."""
@@ -124,20 +137,34 @@ class Answerer:
         texts: Texts,
         now_ns: int,
         known: Callable[[str], bool],
+        form: Form,
     ) -> tuple[Plan, Evaluation | None, bytes | None] | None:
         """What is to be answered, what answers it if nobody knows that yet, and the answers if a
         turn was enough. None if it was not enough to read the texts."""
         if not texts.work(TURN_S):
             return None
         planned = plan(streams, texts, self._joins, now_ns, others)
-        if known(planned.tag):
+        if known(tag := tag_of(planned.tag, form)):
             return planned, None, None
-        kept = self._answers.get(planned.tag)
-        if kept is not None:
+        if (kept := self._answers.get(tag)) is not None:
             return planned, None, kept
+        if form is not Form.JSON and (kept := self._answers.get(planned.tag)) is not None:
+            return planned, None, self._written(planned, kept, form)
         # Until it has ended, it holds samples of the rows it looks at.
         reading = self._aggregator.memory.reading
         rows = sum(map(len, (planned.snapshot, *planned.others.values())))
         reading.make_room(rows)
         evaluation = reading.track(Evaluation(planned), rows)
         return planned, evaluation, evaluation.work(TURN_S)
+
+    def _written(self, planned: Plan, body: bytes, form: Form) -> bytes:
+        """Answers as a table, which is kept beside them."""
+        names = [each.name for each in planned.request.queries]
+        table = write(form, body, names, planned.snapshot.params.time_unit)
+        self._answers.put(tag_of(planned.tag, form), table)
+        return table
+
+
+def tag_of(tag: str, form: Form) -> str:
+    """The entity tag of answers in a form, by that of the answers as JSON."""
+    return tag if form is Form.JSON else f'{tag[:-1]}-{form}"'

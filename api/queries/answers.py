@@ -38,6 +38,12 @@ class EstimateModel(BaseModel):
         exclude_if=lambda end: end is None,
         description="The answer is no larger, with certainty; left out where there is no such end.",
     )
+    changed: bool | None = Field(
+        default=None,
+        exclude_if=lambda changed: changed is None,
+        description="Of two moments compared: 0, or 1 of a ratio, lies outside of the interval; "
+        "else left out.",
+    )
     caveats: list[str] = Field(
         default_factory=list,
         exclude_if=lambda caveats: not caveats,

@@ -109,9 +109,12 @@ class Evaluation:
             question = self._plan.questions[position]
             if question not in answered:
                 query = self._plan.request.queries[position]
-                self._spend(query.work_s(view, self._plan.others))
                 try:
-                    answered[question] = query.read(view, self._plan.others)
+                    if query.versus is None:
+                        self._spend(query.work_s(view, self._plan.others))
+                        answered[question] = query.read(view, self._plan.others)
+                    else:
+                        answered[question] = self._compared(position, view)
                 except UnanswerableQueryError as error:
                     self._refused[place] = error
                     yield position
@@ -121,6 +124,17 @@ class Evaluation:
                     raise refusal([fault]) from None
             self._found[place] = answered[question]
             yield position
+
+    def _compared(self, position: int, view: View) -> PointAnswer:
+        """The answer to a query that compares two moments, the first of them that of a view."""
+        query = self._plan.request.queries[position]
+        decay, other = self._plan.decays[position], self._plan.versus[position]
+        assert query.versus is not None
+        assert decay is not None
+        assert other is not None
+        pair = self._plan.snapshot.against((decay, view.now), (other, query.versus.at(view.now)))
+        self._spend(pair.cost_s(query.how))
+        return query.compare(pair, view)
 
     def _spend(self, work_s: float) -> None:
         self._work_s += work_s

@@ -38,7 +38,7 @@ MAX_ESTIMATES = 20_000
 MAX_STEPS = 5000
 """Steps of all decays of one request together."""
 
-_WHEN = {"now", "times"}
+_NO_PART_OF_IT = {"name", "now", "times"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Plan:
         snapshot: what is asked.
         others: of streams that queries compare it with, by name.
         decays: of each query; None where the stream's is fixed.
+        versus: of each query that compares, the decay at the other moment; of others None.
         questions: of each query, what it asks but for decay and time: equal ones at one decay and
             time have equal answers.
         now: the time of queries that name none; None where all name one.
@@ -62,6 +63,7 @@ class Plan:
     snapshot: Snapshot
     others: Mapping[str, Snapshot]
     decays: tuple[Decay | None, ...]
+    versus: tuple[Decay | None, ...]
     questions: tuple[str, ...]
     now: int | None
     tag: str
@@ -100,7 +102,7 @@ class Texts:
         self.request = request
         self.read: dict[DecayModel | str, Decay | ParameterError] = {}
         self._time_unit = time_unit
-        asked = (each.decay for each in request.queries)
+        asked = (decay for each in request.queries for decay in each.decays)
         self._unread: set[DecayModel | str] = {
             each for each in asked if isinstance(each, str) or is_expression(each)
         }
@@ -160,6 +162,7 @@ def plan(
     _check_aggregates(names, recipe, request.queries)
     _check_others(recipe, request.queries, others)
     chosen = _decays(recipe, texts)
+    versus = _versus(recipe, texts, chosen)
     snapshot = joins.snapshot(streams, request.sources)
     compared = {each.name: each.snapshot() for each in others}
     now = _now(recipe, snapshot, request.queries, clock_ns)
@@ -173,10 +176,10 @@ def plan(
         str(now),
     )
     questions = tuple(
-        json.dumps({name: each[name] for name in each.keys() - _WHEN}, sort_keys=True)
+        json.dumps({name: each[name] for name in each.keys() - _NO_PART_OF_IT}, sort_keys=True)
         for each in queries
     )
-    return Plan(request, names, snapshot, compared, chosen, questions, now, tag)
+    return Plan(request, names, snapshot, compared, chosen, versus, questions, now, tag)
 
 
 def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> None:
@@ -190,9 +193,10 @@ def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> N
     _at_most("queries", sum(points), "times, of all queries together,", most)
     estimates = sum(n * each.estimates for n, each in zip(points, queries, strict=True))
     _at_most("queries", estimates, "estimates to give", MAX_ESTIMATES)
-    steps = sum(len(each.decay.steps) for each in queries if isinstance(each.decay, PiecewiseDecay))
+    named = [decay for each in queries for decay in each.decays]
+    steps = sum(len(decay.steps) for decay in named if isinstance(decay, PiecewiseDecay))
     _at_most("queries", steps, "steps of decays", MAX_STEPS)
-    texts = {each.decay for each in queries if is_expression(each.decay)}
+    texts = {decay for decay in named if is_expression(decay)}
     predicates = {text for each in queries for text in each.predicates.values()}
     expressions = len(texts) + len(predicates)
     _at_most("queries", expressions, "different expressions", settings.max_expressions)
@@ -255,6 +259,29 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
     return tuple(chosen)
 
 
+def _versus(
+    recipe: Recipe, texts: Texts, chosen: Sequence[Decay | None]
+) -> tuple[Decay | None, ...]:
+    """Of each query that compares, the decay at the other moment."""
+    faults: list[Fault] = []
+    found: list[Decay | None] = []
+    for position, (each, decay) in enumerate(zip(texts.request.queries, chosen, strict=True)):
+        found.append(None)
+        if each.versus is None:
+            continue
+        field = f"queries[{position}].versus"
+        try:
+            found[-1] = decay if each.versus.decay is None else texts.decay(each.versus.decay)
+            if recipe.decay is not None:
+                reason = "the decay of this stream is fixed: its moments are not compared"
+                faults.append(Fault(field=field, reason=reason))
+        except ParameterError as error:
+            faults.append(Fault(field=f"{field}.decay", reason=str(error)))
+    if faults:
+        raise refusal(faults)
+    return tuple(found)
+
+
 def _faults_beside(
     fixed: IntegralDecay, field: str, asked: DecayModel | str | None, time_unit: str
 ) -> Iterator[Fault]:
@@ -276,7 +303,7 @@ def _now(
     recipe: Recipe, snapshot: Snapshot, queries: Sequence[AnyQuery], clock_ns: int
 ) -> int | None:
     """The time of queries that name none, if there are such."""
-    unnamed = [i for i, each in enumerate(queries) if each.now is None and each.points is None]
+    unnamed = [i for i, each in enumerate(queries) if each.is_of_now]
     if not unnamed:
         return None
     unit = recipe.params.time_unit

@@ -25,11 +25,14 @@ from api.queries.answers import PointAnswer
 from api.queries.decays import AnyDecay, AnyNumber
 from api.schemas import MAX_KEY_PARTS, RequestModel, SourceText
 from decaysketch import Snapshot
+from decaysketch.answers.comparing import PairView, RangeView, check_compared, range_moment
+from decaysketch.answers.contrasts import Comparison
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.questions import QUESTIONS, View
 from decaysketch.answers.shapes import REQUIRED, SCALAR, Argument, Question
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.errors import ParameterError
 
 __all__ = [
     "MOST_QUERIES",
@@ -38,11 +41,14 @@ __all__ = [
     "GroupRequest",
     "Query",
     "QueryRequest",
+    "Time",
     "Times",
 ]
 
 Time = Annotated[int, Field(ge=-TIME_LIMIT, le=TIME_LIMIT)]
 StreamText = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+QueryName = Annotated[str, Field(min_length=1, max_length=100)]
 
 MOST_QUERIES = 2000
 """Queries of a request; the setting ``max_queries`` is at most this."""
@@ -83,10 +89,35 @@ Times = Annotated[
 ]
 
 
+class Versus(RequestModel):
+    """What an answer is compared with: the same aggregate at another moment."""
+
+    now: Time | None = Field(default=None, description="That moment, or else `ago`.")
+    ago: int | None = Field(
+        default=None, ge=0, le=TIME_LIMIT, description="So long before the time of the query."
+    )
+    decay: AnyDecay | None = Field(
+        default=None, description="Under another decay; left out: that of the query."
+    )
+
+    @model_validator(mode="after")
+    def _is_one_moment(self) -> Self:
+        if (self.now is None) == (self.ago is None):
+            raise PydanticCustomError("no_moment", "give one of now and ago")
+        return self
+
+    def at(self, now: int) -> int:
+        """The moment, of a query at a time."""
+        return self.now if self.ago is None else max(now - self.ago, -TIME_LIMIT)  # type: ignore[return-value]
+
+
 class Query(RequestModel):
     """Base of the queries: what all of them have."""
 
     aggregate: str
+    name: QueryName | None = Field(
+        default=None, description="What its rows are called in a table, in place of the aggregate."
+    )
     decay: AnyDecay | None = Field(
         default=None,
         description="Needed, but for a stream whose decay is fixed: leave it out there.",
@@ -100,6 +131,23 @@ class Query(RequestModel):
     times: Times | None = Field(
         default=None,
         description="In place of `now`: several times, as a list or as a range, for a time series.",
+    )
+    start: Time | None = Field(
+        default=None,
+        alias="from",
+        description="With `to`, in place of decay and time: all observations from this time on, "
+        "before `to`.",
+    )
+    stop: Time | None = Field(default=None, alias="to", description="See `from`.")
+    versus: Versus | None = Field(
+        default=None,
+        description="Compare the answer with that at another moment; the estimate is then the "
+        "difference or the ratio of the two. Of count, rate, sum, total, mean and rank.",
+    )
+    how: Comparison = Field(
+        default="difference",
+        description="Of `versus`: this less that, or this over that (of count, rate, sum, and "
+        "total of values that are not negative).",
     )
     confidence: float = Field(default=0.95, gt=0, lt=1, description="Of the intervals.")
     combine: Combine = Field(
@@ -121,6 +169,11 @@ class Query(RequestModel):
         return 1 if self.times is None else len(self.times)
 
     @property
+    def is_of_now(self) -> bool:
+        """Whether it names no time."""
+        return self.now is None and self.times is None
+
+    @property
     def points(self) -> Sequence[int] | None:
         """The times of a series; None where one time is asked about."""
         if isinstance(self.times, Range):
@@ -136,6 +189,47 @@ class Query(RequestModel):
                 if each.many == "either" and isinstance(fields.get(each.json), kinds):
                     fields = fields | {each.json: [fields[each.json]]}
         return fields
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range_is_a_window(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict) or not {"from", "to"} & fields.keys():
+            return fields
+        if beside := {"decay", "now", "times", "versus"} & fields.keys():
+            raise PydanticCustomError(
+                "range_and_more",
+                "from and to say which observations count: leave {beside} out",
+                {"beside": ", ".join(sorted(beside))},
+            )
+        start: Any = fields.get("from")
+        stop: Any = fields.get("to")
+        whole = all(isinstance(each, int) and not isinstance(each, bool) for each in (start, stop))
+        if not (whole and start < stop):
+            raise PydanticCustomError(
+                "no_range",
+                "from is {start} and to is {stop}; expected two times, rising",
+                {"start": start, "stop": stop},
+            )
+        width, now = range_moment(start, stop)
+        return fields | {"decay": {"kind": "window", "width": width}, "now": now}
+
+    @model_validator(mode="after")
+    def _is_compared_by_what_can_be(self) -> Self:
+        if self.versus is None:
+            if "how" in self.model_fields_set:
+                raise PydanticCustomError("how_alone", "how is of versus, which is missing")
+            return self
+        try:
+            check_compared(self.question)
+        except ParameterError as error:
+            raise PydanticCustomError("compared", "{fault}", {"fault": str(error)}) from None
+        return self
+
+    @property
+    def decays(self) -> list[AnyDecay]:
+        """All that it names."""
+        named = [self.decay, None if self.versus is None else self.versus.decay]
+        return [decay for decay in named if decay is not None]
 
     @model_validator(mode="after")
     def _arguments_agree(self) -> Self:
@@ -199,10 +293,21 @@ class Query(RequestModel):
             others: the sketches of streams among the arguments, by name.
         """
         arguments = self._with(others)
+        if self.start is not None and self.stop is not None:
+            view = RangeView(view, self.stop - self.start)
         found = view.ask(
             self.question, confidence=self.confidence, combine=self.combine, **arguments
         )
         answer: PointAnswer = PointAnswer.of(self.question, found, arguments, view)
+        return answer
+
+    def compare(self, pair: PairView, view: View) -> PointAnswer:
+        """The answer at the time of a view against that at another moment."""
+        found = pair.ask(
+            self.question, self.how, confidence=self.confidence, combine=self.combine,
+            **self.arguments,
+        )  # fmt: skip
+        answer: PointAnswer = PointAnswer.of(self.question, found, self.arguments, view)
         return answer
 
 

@@ -6,14 +6,17 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from api.queries import GroupRequest, QueryRequest
+from api.queries.configured import QuestionDefinition
 from api.routes import (
     decays,
     families,
     keys,
     live,
+    lorawan,
     monitors,
     observations,
     page,
+    prometheus,
     queries,
     reference,
     service,
@@ -46,9 +49,11 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         streams,
         sources,
         observations,
+        lorawan,
         queries,
         live,
         monitors,
+        prometheus,
         topk,
         decays,
         families,
@@ -71,4 +76,5 @@ REQUESTS: list[type[BaseModel]] = [  # which routes read out of bodies: in no ro
     StreamCreation,
     KeyCreation,
     KeyRotation,
+    QuestionDefinition,
 ]

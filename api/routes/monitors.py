@@ -83,12 +83,10 @@ class ExpectedPosts(BaseModel):
     without: float | None = Field(description="Posts if every row were posted at once.")
 
 
-class MonitorState(BaseModel):
-    """A monitor, and what can be said of it."""
+class _Said(BaseModel):
+    """What can be said of a monitor, wherever it is."""
 
     monitor: str
-    spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
-    epoch: int = Field(description="Of its grants; another one when it is defined anew.")
     state: Literal["calm", "firing", "uncertain"]
     reason: str | None = Field(
         description="Why it is uncertain: `silent` sites, the `allowances` of sites, or the error "
@@ -100,6 +98,13 @@ class MonitorState(BaseModel):
     lower: float | None = Field(description="It is no less, with all that sites hold back.")
     upper: float | None = Field(description="It is no more, with all that sites hold back.")
     threshold: float
+
+
+class MonitorState(_Said):
+    """A monitor, and what can be said of it."""
+
+    spec: dict[str, Any] = Field(description="As it was defined, in its normal form.")
+    epoch: int = Field(description="Of its grants; another one when it is defined anew.")
     pending_at_most: float = Field(description="What all sites may hold unposted together.")
     silent: list[str] = Field(description="Sites that nothing is known of now.")
     sites: list[SiteState]
@@ -112,19 +117,10 @@ class MonitorList(BaseModel):
     monitors: list[MonitorState]
 
 
-class MonitorGlance(BaseModel):
+class MonitorGlance(_Said):
     """A monitor in a list of those of all streams."""
 
     stream: str
-    monitor: str
-    state: Literal["calm", "firing", "uncertain"]
-    reason: str | None = Field(description="Why it is uncertain.")
-    since: float = Field(description="Since when it is so, in seconds since 1970.")
-    alert: AlertState
-    value: float | None = Field(description="The estimate, of what was posted.")
-    lower: float | None = Field(description="It is no less, with all that sites hold back.")
-    upper: float | None = Field(description="It is no more, with all that sites hold back.")
-    threshold: float
     silent: int = Field(description="How many sites nothing is known of now.")
 
 
@@ -360,21 +356,12 @@ def _put_present(mailbox: Mailbox, watched: Watched) -> None:
 
 def _state_of(monitors: Monitors, watched: Watched) -> MonitorState:
     row, state = watched.row, watched.state
-    spec = watched.monitor.spec
     silent = set(watched.accounts) if state is None else set(state.silent)
     expected = monitors.expected(watched)
     return MonitorState(
-        monitor=row.name,
+        **_said(watched),
         spec=dict(row.spec),
         epoch=row.epoch,
-        state="uncertain" if state is None else state.verdict,
-        reason=None if state is None else state.reason,
-        since=row.since_us / 1e6,
-        alert=AlertState(**row.alert.to_dict()),
-        value=None if state is None else state.value,
-        lower=None if state is None else state.lower,
-        upper=None if state is None else state.upper,
-        threshold=spec.aim.line if state is None else state.threshold,
         pending_at_most=0.0 if state is None else state.pending_at_most,
         silent=sorted(silent),
         sites=[
@@ -397,20 +384,24 @@ def _state_of(monitors: Monitors, watched: Watched) -> MonitorState:
 
 
 def _glance(stream: str, watched: Watched) -> MonitorGlance:
+    silent = watched.accounts if watched.state is None else watched.state.silent
+    return MonitorGlance(**_said(watched), stream=stream, silent=len(silent))
+
+
+def _said(watched: Watched) -> dict[str, Any]:
+    """The fields that every answer about a monitor has."""
     row, state = watched.row, watched.state
-    return MonitorGlance(
-        stream=stream,
-        monitor=row.name,
-        state="uncertain" if state is None else state.verdict,
-        reason=None if state is None else state.reason,
-        since=row.since_us / 1e6,
-        alert=AlertState(**row.alert.to_dict()),
-        value=None if state is None else state.value,
-        lower=None if state is None else state.lower,
-        upper=None if state is None else state.upper,
-        threshold=watched.monitor.spec.aim.line if state is None else state.threshold,
-        silent=len(watched.accounts if state is None else state.silent),
-    )
+    return {
+        "monitor": row.name,
+        "state": "uncertain" if state is None else state.verdict,
+        "reason": None if state is None else state.reason,
+        "since": row.since_us / 1e6,
+        "alert": AlertState(**row.alert.to_dict()),
+        "value": None if state is None else state.value,
+        "lower": None if state is None else state.lower,
+        "upper": None if state is None else state.upper,
+        "threshold": watched.monitor.spec.aim.line if state is None else state.threshold,
+    }
 
 
 def _bounded(number: float) -> float | None:

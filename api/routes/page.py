@@ -54,6 +54,7 @@ _FILES = {
     "vendor/LICENSE": "text/plain; charset=utf-8",
     "vendor/uPlot.esm.js": _JAVASCRIPT,
     "vendor/uPlot.min.css": _CSS,
+    "watching.js": _JAVASCRIPT,
 }
 
 KnownTags = Annotated[str | None, Header(alias="if-none-match")]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 
@@ -14,9 +16,12 @@ from api.http.asker import asker
 from api.http.guard import check_scope, reads, reads_body_streams
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
+from api.http.ranges import part_of
 from api.http.reading import asked_in_body, body_described, read_request
-from api.queries import Answerer, GroupRequest, QueryRequest, is_known
+from api.queries import Answerer, Answers, GroupRequest, QueryRequest, is_known
 from api.queries.answers import GroupResponse, QueryResponse
+from api.queries.requests import Time
+from api.queries.tables import Form, media_type_of, preferred
 from api.routes.common import CLIENT_LEFT, json_only
 
 __all__ = ["AskedInUrl", "TheAnswerer", "router"]
@@ -54,19 +59,72 @@ TheAnswerer = Annotated[Answerer, Depends(_answerer)]
 AskedInUrl = Annotated[QueryRequest, Depends(_asked)]
 AskedInBody = Annotated[QueryRequest, Depends(asked_in_body(QueryRequest))]
 GroupAskedInBody = Annotated[GroupRequest, Depends(asked_in_body(GroupRequest))]
-After = Annotated[
-    str | None,
-    Header(
-        alias="Decaysketch-After",
-        max_length=200,
-        description="The `token` of a post, as `after` in the request.",
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the head of a request says about its answer.
+
+    Attributes:
+        form: how it is to be written.
+        in_url: that the URL says so; else the ``Accept`` header may.
+        after, if_none_match, part, if_range: headers.
+    """
+
+    form: Form
+    in_url: bool
+    after: str | None
+    if_none_match: str | None
+    part: str | None
+    if_range: str | None
+
+
+async def _wanted(
+    http: Request,
+    form: Annotated[
+        Form | None,
+        Query(
+            alias="format",
+            description="How the answers are written, for who cannot set `Accept`: `json`, `csv` "
+            "(`text/csv`) or `arrow` (`application/vnd.apache.arrow.stream`).",
+        ),
+    ] = None,
+    after: Annotated[
+        str | None,
+        Header(
+            alias="Decaysketch-After",
+            max_length=200,
+            description="The `token` of a post, as `after` in the request.",
+        ),
+    ] = None,
+    if_none_match: Annotated[
+        str | None, Header(description="Entity tags of answers that the client has.")
+    ] = None,
+) -> _Wanted:
+    headers = http.headers
+    chosen = preferred(headers.get("accept")) if form is None else form
+    part, if_range = headers.get("range"), headers.get("if-range")
+    return _Wanted(chosen, form is not None, after, if_none_match, part, if_range)
+
+
+Wanted = Annotated[_Wanted, Depends(_wanted)]
+Now = Annotated[
+    Time | None,
+    Query(
+        description="The time of queries that name none, in the stream's `time_unit`: so that "
+        "several requests, as for parts of a table, are about the same."
     ),
 ]
-IfNoneMatch = Annotated[
-    str | None, Header(description="Entity tags of answers that the client has.")
-]
 
-_ANSWERED: dict[int | str, dict[str, Any]] = {
+_TABLE = {"schema": {"type": "string"}}
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_WRITTEN: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answers, as JSON or as a table of a row for each estimate.",
+        "content": {"text/csv": _TABLE, "application/vnd.apache.arrow.stream": _BYTES},
+    }
+}
+_ANSWERED: dict[int | str, dict[str, Any]] = _WRITTEN | {
     304: {"description": "The answers are those that If-None-Match names; nothing was computed."}
 }
 _REFUSED = problems(
@@ -96,13 +154,12 @@ async def post_query(
     request: AskedInBody,
     answerer: TheAnswerer,
     http: Request,
-    after: After = None,
-    if_none_match: IfNoneMatch = None,
+    wanted: Wanted,
 ) -> Response:
     """Any aggregate under any decay, at one time or at many; nothing has to be declared beforehand.
     All queries of a request are answered from one and the same sketch, in their order, or none
     is. The entity tag names sketch, queries and time."""
-    return await _respond(http, answerer, [name], request, after, if_none_match)
+    return await _respond(http, answerer, [name], request, wanted)
 
 
 @router.get(
@@ -111,18 +168,31 @@ async def post_query(
     summary="Ask by a URL alone",
     dependencies=[Depends(reads)],
     response_model=QueryResponse,
-    responses={**_ANSWERED, **{s: _REFUSED[s] for s in (403, 404, 409, 422, 429, 503)}},
+    responses={
+        **_ANSWERED,
+        206: {"description": "The part of a table that `Range` asks for."},
+        **problems(s416="The range begins after the last byte."),
+        **{s: _REFUSED[s] for s in (403, 404, 409, 422, 429, 503)},
+    },
 )
 async def get_query(
     name: schemas.StreamName,
     request: AskedInUrl,
     answerer: TheAnswerer,
     http: Request,
-    after: After = None,
-    if_none_match: IfNoneMatch = None,
+    wanted: Wanted,
+    now: Now = None,
 ) -> Response:
-    """The same questions and answers as by POST, for HTTP caches and links."""
-    return await _respond(http, answerer, [name], request, after, if_none_match)
+    """The same questions and answers as by POST, for HTTP caches and links. Of a table, a part may
+    be asked for by `Range` if every query has a time, its own or `now`; if not, the whole is given,
+    and `Content-Location` is where the same table can be had in parts."""
+    if now is not None:
+        queries = [
+            each.model_copy(update={"now": now}) if each.is_of_now else each
+            for each in request.queries
+        ]
+        request = request.model_copy(update={"queries": queries})
+    return await _respond(http, answerer, [name], request, wanted)
 
 
 @router.post(
@@ -145,12 +215,11 @@ async def post_group_query(
     request: GroupAskedInBody,
     answerer: TheAnswerer,
     http: Request,
-    after: After = None,
-    if_none_match: IfNoneMatch = None,
+    wanted: Wanted,
 ) -> Response:
     """Answers of the join of the streams, as if all had been posted to one: an observation that
     came to several of them counts once."""
-    return await _respond(http, answerer, request.streams, request, after, if_none_match)
+    return await _respond(http, answerer, request.streams, request, wanted)
 
 
 async def _respond(
@@ -158,23 +227,41 @@ async def _respond(
     answerer: Answerer,
     names: Sequence[str],
     request: QueryRequest | GroupRequest,
-    after: str | None,
-    if_none_match: str | None,
+    wanted: _Wanted,
 ) -> Response:
     check_scope(http.scope["state"]["caller"], sorted(request.others))
-    if after is not None and request.after is None:
-        request = request.model_copy(update={"after": after})
+    if wanted.after is not None and request.after is None:
+        request = request.model_copy(update={"after": wanted.after})
     answers = await answerer.answer(
         names,
         request,
         asker=asker(http),
-        known=lambda tag: is_known(tag, if_none_match),
+        known=lambda tag: is_known(tag, wanted.if_none_match),
         left=http.is_disconnected,
+        form=wanted.form,
     )
     if answers is None:
         return Response(status_code=CLIENT_LEFT)
-    headers = {"ETag": answers.tag, "Cache-Control": "no-cache"}
+    headers = {"ETag": answers.tag, "Cache-Control": "no-cache", "Vary": "Accept"}
     if answers.body is None:
         answerer.hit(request)
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(answers.body, media_type="application/json", headers=headers)
+    body, status = answers.body, HTTPStatus.OK
+    if http.method == "GET" and wanted.form is not Form.JSON:
+        if answers.now is not None:
+            headers |= {"Accept-Ranges": "none", "Content-Location": _pinned(http, wanted, answers)}
+        else:
+            headers["Accept-Ranges"] = "bytes"
+            part = part_of(body, wanted.part, wanted.if_range, answers.tag)
+            if part is not None:
+                headers["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{len(body)}"
+                body, status = body[part], HTTPStatus.PARTIAL_CONTENT
+    return Response(body, status, headers, media_type_of(wanted.form))
+
+
+def _pinned(http: Request, wanted: _Wanted, answers: Answers) -> str:
+    """Where the same table is, whatever the time: a path and its query."""
+    fields = [*http.query_params.multi_items(), ("now", str(answers.now))]
+    if not wanted.in_url:
+        fields.append(("format", str(wanted.form)))
+    return f"{http.url.path}?{urlencode(fields)}"

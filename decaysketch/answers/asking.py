@@ -243,3 +243,21 @@ class Views(ABC):
                 decay gives weight to.
             ParameterError: no such decay, time or estimator.
         """
+
+    def moment(self, at: Instant) -> int:
+        """A time in the unit of the stream.
+
+        Raises:
+            ParameterError: it is none.
+        """
+        raise NotImplementedError
+
+    def against(self, now: Any, then: Any) -> Any:
+        """What can be asked of two moments, each a decay and a time; see
+        :class:`~decaysketch.answers.comparing.PairView`.
+
+        Raises:
+            UnanswerableQueryError: one of them cannot be answered.
+            ParameterError: the sketch cannot be asked so.
+        """
+        raise NotImplementedError

@@ -83,6 +83,8 @@ class Estimate:
             bound, in order; :data:`CAVEATS` tells what they mean. Most answers have none.
         sure_upper: the answer is no larger, whatever was drawn: no probability is in it. Counters
             have such an end, samples have none (None).
+        changed: of two answers compared, whether the interval leaves no room for that they are
+            equal; None where nothing was compared.
         now: the time that was asked about, where the question named none and the newest was taken.
             Not compared, and not in :meth:`to_dict`: it is part of the question.
     """
@@ -97,6 +99,7 @@ class Estimate:
     collision_bias: float
     caveats: tuple[str, ...] = ()
     sure_upper: float | None = None
+    changed: bool | None = None
     now: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -119,15 +122,16 @@ class Estimate:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form; what is not finite is None, and ``caveats`` and ``sure_upper`` are there
-        where there are any."""
+        """JSON-ready form; what is not finite is None, and ``caveats``, ``sure_upper`` and
+        ``changed`` are there where there are any."""
         fields = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
         }
         del fields["caveats"], fields["now"]
-        if self.sure_upper is None:
-            del fields["sure_upper"]
+        for name in ("sure_upper", "changed"):
+            if getattr(self, name) is None:
+                del fields[name]
         return fields | {"caveats": list(self.caveats)} if self.caveats else fields
 
     def over(self, magnitude: int) -> Estimate:

@@ -39,6 +39,8 @@ from decaysketch.answers.estimate import (
 from decaysketch.answers.sample import Columns, Sample, masses_by
 from decaysketch.core.observations import decode_values
 from decaysketch.core.special import ndtri
+from decaysketch.decay import Decay
+from decaysketch.decay.area import area
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "mean",
     "quantile",
     "rank",
+    "rate",
     "selectivity",
     "stddev",
     "sum",
@@ -80,6 +83,8 @@ _HINGES = 0.15  # a row with this share of the variance decides an answer
 _HEAVY_TAIL = 1.5  # tails of sizes with a smaller index: 1 has no mean, 2 no variance
 _SOME, _MANY = 8, 0.2  # exact rows, and the share of them that are lighter than all others
 _LIGHTER = 4.0  # by this factor
+#: Points of a distribution whose intervals are made joint one by one; more have a band.
+MOST_BY_POINT = 20
 _PROBES = 32  # places of a search looked at together: one costs almost as much as all of them
 
 
@@ -150,6 +155,40 @@ def count(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     return _sum(sample, columns, np.ones(len(sample)), confidence, unseen=(0.0, 1.0))
 
 
+def rate(sample: Sample, *, confidence: float = 0.95) -> Estimate:
+    """Observations per unit of time: the decayed count over the integral of the decay.
+
+    The integral is that over the ages from 0 to the last one that has weight, however long the
+    stream has been there: one that is younger than what is asked about was silent before it began.
+    Under ``window(w)`` this is the count over ``w``, though of whole times the window, which holds
+    both of its ends, has one more.
+
+    Raises:
+        ParameterError: the integral is 0, or infinite as under no decay.
+    """
+    span = span_of(sample.decay)
+    counted = count(sample, confidence=confidence)
+    ends = {name: getattr(counted, name) / span for name in ("value", "lower", "upper", "stderr")}
+    return replace(counted, **ends)
+
+
+def span_of(decay: object) -> float:
+    """What a count under a decay is divided by to make a rate.
+
+    Raises:
+        ParameterError: see :func:`rate`.
+    """
+    if not isinstance(decay, Decay):
+        raise ParameterError(f"decay is {decay!r}; a rate needs one of the age alone")
+    span = area(decay)
+    if not 0.0 < span < math.inf:
+        raise ParameterError(
+            f"the integral of {decay!r} over the age is {span:g}; a rate needs a decay whose "
+            "integral is finite and above 0, such as a window or an exponential"
+        )
+    return span
+
+
 def total(
     sample: Sample, function: Function | None = None, *, confidence: float = 0.95
 ) -> Estimate:
@@ -217,22 +256,22 @@ def _sum(
         first, tail = slice(0, columns.exact), slice(columns.exact, None)
         exact = float((columns.masses[first] * x[first]).sum())
         if sample.exact:
-            return _exact(sample, exact, confidence, len(x)).over(sample.magnitude)
+            return exactly(sample, exact, confidence, len(x)).over(sample.magnitude)
         # What was seen is a lower bound, if nothing can be taken away from it.
         positive = function.min(initial=0.0) >= 0.0
         certain = columns.decayed[tail] * function[tail] if positive else None
-        interval, spread, step, caveats = _signed(
+        interval, spread, step, caveats = signed_sum(
             sample, columns, x, certain, confidence, unseen, function
         )
         # Of a function whose values are all equal, nothing tells how far others may lie.
         if math.isinf(unseen[1]) and _all_equal(function) and function[0] != 0.0:
             caveats = ("equal-values",)
         ends = Interval(*(exact + end for end in interval))
-        found = _approximate(sample, ends, spread, step, confidence, len(x), caveats)
+        found = approximate(sample, ends, spread, step, confidence, len(x), caveats)
         return found.over(sample.magnitude)
 
 
-def _signed(
+def signed_sum(
     sample: Sample,
     columns: Columns,
     x: Float64Array,
@@ -240,6 +279,7 @@ def _signed(
     confidence: float,
     unseen: tuple[float, float],
     function: Float64Array | None = None,
+    hits: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[Interval, float, float, tuple[str, ...]]:
     """The sampled part of the sum of masses times x: interval, variance, size of a hit, caveats.
 
@@ -258,6 +298,8 @@ def _signed(
         function: what x is over weights, where it is: the largest value is that of the hit of an
             observation of weight 1, and where weights are so unequal that light ones are hardly
             seen, a hit may be such a one.
+        hits: no less is the largest hit of a positive part, and of a negative one, whatever was
+            seen: for who knows that there may be such.
     """
     tail = slice(columns.exact, None)
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
@@ -274,7 +316,8 @@ def _signed(
     if "unequal-weights" in caveats and function is not None:
         floor = sample.step * float(np.max(np.abs(function)))
     sides, largest = [], 0.0
-    for sign, jump, bound in ((1.0, highest, unseen[1]), (-1.0, -lowest, -unseen[0])):
+    parts = ((1.0, highest, unseen[1], hits[0]), (-1.0, -lowest, -unseen[0], hits[1]))
+    for sign, jump, bound, least_hit in parts:
         sampled = seen = spread = skew = 0.0
         if jump > 0.0:
             # Of one sign, all rows may stand for those of that sign: the others add nothing.
@@ -292,6 +335,7 @@ def _signed(
         else:
             blank = not (highest or lowest or np.any(near) or np.any(far))
             step = sample.step * (bound if blank else float(np.max(sign * near, initial=0.0)))
+        step = max(step, least_hit)
         largest = max(largest, step)
         if math.isinf(step):
             sides.append(Interval(sampled, seen, math.inf))
@@ -429,17 +473,17 @@ def _ratio(
     lie: the interval is unbounded."""
     weight = float(np.sum(columns.masses))
     if not weight > 0:
-        return _nothing(sample, confidence, least, math.inf)
+        return undefined(sample, confidence, least, math.inf)
     value = _weighted_mean(numbers, columns.masses, weight)
     if sample.exact:
-        return _exact(sample, value, confidence, len(numbers))
+        return exactly(sample, value, confidence, len(numbers))
     if math.isfinite(value) and numbers[0] == value and np.all(numbers == value):
-        return _unbounded(sample, value, least, math.inf, confidence, len(numbers), "equal-values")
+        return unbounded(sample, value, least, math.inf, confidence, len(numbers), "equal-values")
     if _is_outweighed(sample, weight):
-        return _unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
+        return unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
     # The residuals of all rows, exact ones included, have mean 0: only distances matter.
     residuals = numbers - value
-    around, spread, step, caveats = _signed(
+    around, spread, step, caveats = signed_sum(
         sample, columns, residuals, None, confidence, (0.0, 0.0)
     )
     ends = Interval(
@@ -448,7 +492,7 @@ def _ratio(
         value + float(around.upper - around.value) / weight,
     )
     spread /= weight**2
-    return _approximate(sample, ends, spread, step / weight, confidence, len(residuals), caveats)
+    return approximate(sample, ends, spread, step / weight, confidence, len(residuals), caveats)
 
 
 # ------------------------------------------------------------------------------------------ shares
@@ -487,25 +531,46 @@ def rank(sample: Sample, value: float, *, confidence: float = 0.95) -> Estimate:
 def cdf(sample: Sample, points: Sequence[float], *, confidence: float = 0.95) -> list[Estimate]:
     """The rank of each of several values: see :func:`rank`. Sorts once for a sample.
 
-    Each interval is of its own rank: they are not joint ones.
+    The intervals are joint: all of them hold at once with the confidence. Those of up to 20 points
+    are each at ``1 - (1 - confidence) / k``, k the number of points (Bonferroni). Beyond, they are
+    the band of Dvoretzky, Kiefer and Wolfowitz, which holds at every value, for as many independent
+    rows as would have the variance of the decayed weight.
     """
     confidence = check_confidence(confidence)
     numbers = [_number("points", point) for point in points]
     sample = sample.of_values
     ends = [_place(sample, number, "right") for number in numbers]
-    return _shares_between(sample, [0] * len(ends), ends, confidence)
+    if len(ends) > MOST_BY_POINT:
+        return _in_band(sample, ends, confidence)
+    return _jointly(sample, [0] * len(ends), ends, confidence)
+
+
+def _in_band(sample: Sample, ends: Sequence[int], confidence: float) -> list[Estimate]:
+    """Ranks, and the same distance from all of them."""
+    found = _shares_between(sample, [0] * len(ends), ends, confidence)
+    whole = _amount(sample.valued[1])
+    if sample.exact or not whole.mass > 0.0 or _is_outweighed(sample, float(whole.mass)):
+        return found
+    # As in a gamma interval, half a hit more than was seen.
+    spread = float(whole.variance) + 0.5 * sample.thinning * sample.step**2
+    far = math.sqrt(0.5 * math.log(2.0 / (1.0 - confidence)) * spread) / float(whole.mass)
+    return [
+        replace(each, lower=max(0.0, each.value - far), upper=min(1.0, each.value + far))
+        for each in found
+    ]
 
 
 def histogram(sample: Sample, edges: Sequence[float], *, confidence: float = 0.95) -> Histogram:
     """Shares of the decayed weight by value: of bins between edges, and of what lies outside.
 
     A bin holds the values from its lower edge on and below its upper one; the last bin holds those
-    at its upper edge as well. Each interval is of its own share: they are not joint ones.
+    at its upper edge as well. The intervals are joint: all B of them hold at once with the
+    confidence, each at ``1 - (1 - confidence) / B`` (Bonferroni).
 
     Args:
         sample: observations and masses.
         edges: two or more numbers, rising.
-        confidence: of each interval.
+        confidence: of all intervals together.
 
     Raises:
         ParameterError: edges that are fewer or do not rise.
@@ -517,7 +582,7 @@ def histogram(sample: Sample, edges: Sequence[float], *, confidence: float = 0.9
     sample = sample.of_values
     places = [_place(sample, number, "left") for number in numbers[:-1]]
     places = [0, *places, _place(sample, numbers[-1], "right"), len(sample.ranking.values)]
-    below, *shares, above = _shares_between(sample, places[:-1], places[1:], confidence)
+    below, *shares, above = _jointly(sample, places[:-1], places[1:], confidence)
     bins = map(Bin, numbers[:-1], numbers[1:], shares)
     return Histogram(list(bins), below, above)
 
@@ -537,13 +602,22 @@ def _place(sample: Sample, value: float, side: Literal["left", "right"]) -> int:
     return int(np.searchsorted(values, value, side))
 
 
+def _jointly(
+    sample: Sample, starts: Sequence[int], stops: Sequence[int], confidence: float
+) -> list[Estimate]:
+    """Shares of runs of the distinct values, with intervals that hold all at once."""
+    each = 1.0 - (1.0 - confidence) / max(len(starts), 1)
+    found = _shares_between(sample, starts, stops, each)
+    return [replace(share, confidence=confidence) for share in found]
+
+
 def _shares_between(
     sample: Sample, starts: Sequence[int], stops: Sequence[int], confidence: float
 ) -> list[Estimate]:
     """Shares of runs of the distinct values."""
     rows = len(sample.ranking.group)
     if not rows:
-        return [_nothing(sample, confidence, 0.0, 1.0)] * len(starts)
+        return [undefined(sample, confidence, 0.0, 1.0)] * len(starts)
     below = sample.cumulative
     first, last = np.asarray(starts, np.intp), np.asarray(stops, np.intp)
     whole = (below.exact, below.sampled, below.variance)
@@ -602,7 +676,7 @@ class _Amount(NamedTuple):
 def _share(sample: Sample, columns: Columns, inside: BoolArray, confidence: float) -> Estimate:
     confidence = check_confidence(confidence)
     if not len(inside):
-        return _nothing(sample, confidence, 0.0, 1.0)
+        return undefined(sample, confidence, 0.0, 1.0)
     part, rest = (_amount(columns, rows) for rows in (inside, ~inside))
     return _shares(sample, part, rest, confidence, [len(inside)])[0]
 
@@ -630,19 +704,19 @@ def _shares(
     share = part.mass / weight
     if sample.exact:
         return [
-            _exact(sample, float(q), confidence, n)
+            exactly(sample, float(q), confidence, n)
             for q, n in zip(np.atleast_1d(share), rows, strict=True)
         ]
     if _is_outweighed(sample, float(np.min(weight))):
         return [
-            _unbounded(sample, float(q), 0.0, 1.0, confidence, n, "faded")
+            unbounded(sample, float(q), 0.0, 1.0, confidence, n, "faded")
             for q, n in zip(np.atleast_1d(share), rows, strict=True)
         ]
     interval = share_interval(_gamma(sample, part, confidence), _gamma(sample, rest, confidence))
     spread = ((1.0 - share) ** 2 * part.variance + share**2 * rest.variance) / weight**2
     table = np.atleast_2d(np.transpose([share, interval.lower, interval.upper, spread, weight]))
     return [
-        _approximate(sample, Interval(*ends), s, sample.step / w, confidence, n)
+        approximate(sample, Interval(*ends), s, sample.step / w, confidence, n)
         for (*ends, s, w), n in zip(table.tolist(), rows, strict=True)
     ]
 
@@ -691,7 +765,7 @@ def quantile(
 def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
     ranking, rows = sample.ranking, len(sample.ranking.group)
     if not rows:
-        return _nothing(sample, confidence, -math.inf, math.inf)
+        return undefined(sample, confidence, -math.inf, math.inf)
     below = sample.cumulative  # masses of the values up to each, 0 first
     weight = float(below.mass[-1])
     place = int(np.searchsorted(below.mass[1:], (q - _TIE) * weight))
@@ -699,9 +773,9 @@ def _quantile(sample: Sample, q: float, confidence: float) -> Estimate:
         place = len(ranking.values) - 1
     value = float(ranking.values[place])
     if sample.exact:
-        return _exact(sample, value, confidence, rows)
+        return exactly(sample, value, confidence, rows)
     if _is_outweighed(sample, weight):
-        return _unbounded(sample, value, -math.inf, math.inf, confidence, rows, "faded")
+        return unbounded(sample, value, -math.inf, math.inf, confidence, rows, "faded")
 
     def balance(k: npt.NDArray[np.intp]) -> Interval:
         """Intervals of ``(1 - q) A - q C``: A the mass of the first k values, C of the others."""
@@ -807,7 +881,7 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         by_value(columns.decayed),
         by_value(columns.variances * x * x * _skew_lengths(columns, slice(None)) * x),
     )
-    # As in _signed: the largest hit seen, or one of mean x in the band whose hits weigh most.
+    # As in signed_sum: the largest hit seen, or one of mean x in the band whose hits weigh most.
     variances, jumps = (columns.variances * x * x)[tail], (columns.jumps * x)[tail]
     everything = float(np.sum(variances))
     hinges = _hinges(sample, columns, x, variances, jumps, everything, weighted=True)
@@ -836,7 +910,7 @@ def _positive(
     """Estimates of sums of non-negative terms, one for each value."""
     if sample.exact:
         pairs = zip(np.atleast_1d(amount.mass).tolist(), rows, strict=True)
-        found = [_exact(sample, value, confidence, n) for value, n in pairs]
+        found = [exactly(sample, value, confidence, n) for value, n in pairs]
         return [each.over(sample.magnitude) for each in found]
     interval = part_interval(
         amount.exact, amount.sampled, amount.variance, step, sample.thinning, amount.certain,
@@ -844,7 +918,7 @@ def _positive(
     )  # fmt: skip
     columns = (np.atleast_1d(c).tolist() for c in (*interval, amount.variance, step))
     return [
-        _approximate(sample, Interval(value, lower, upper), spread, k, confidence, n, caveats).over(
+        approximate(sample, Interval(value, lower, upper), spread, k, confidence, n, caveats).over(
             sample.magnitude
         )
         for value, lower, upper, spread, k, n in zip(*columns, rows, strict=True)
@@ -854,7 +928,7 @@ def _positive(
 # ------------------------------------------------------------------------------------------- common
 
 
-def _approximate(
+def approximate(
     sample: Sample, interval: Interval, spread: float, step: float, confidence: float, rows: int,
     caveats: tuple[str, ...] = (),
 ) -> Estimate:  # fmt: skip
@@ -869,7 +943,7 @@ def _approximate(
     )  # fmt: skip
 
 
-def _exact(sample: Sample, value: float, confidence: float, rows: int) -> Estimate:
+def exactly(sample: Sample, value: float, confidence: float, rows: int) -> Estimate:
     return Estimate(
         value, value, value, 0.0, confidence, True, rows, sample.collision_bias, sample.caveats
     )
@@ -881,7 +955,7 @@ def _is_outweighed(sample: Sample, weight: float) -> bool:
     return sample.step * _OUTWEIGHED > weight
 
 
-def _unbounded(
+def unbounded(
     sample: Sample, value: float, lower: float, upper: float, confidence: float, rows: int,
     caveat: str,
 ) -> Estimate:  # fmt: skip
@@ -900,7 +974,7 @@ def _unbounded(
     )
 
 
-def _nothing(sample: Sample, confidence: float, least: float, most: float) -> Estimate:
+def undefined(sample: Sample, confidence: float, least: float, most: float) -> Estimate:
     """A ratio to nothing: not defined, or not seen."""
     return Estimate(
         math.nan, least, most, math.inf, confidence, sample.exact, 0, sample.collision_bias,

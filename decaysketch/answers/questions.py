@@ -15,9 +15,7 @@ kind. Which families answer it follows from what it needs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
@@ -34,6 +32,8 @@ from decaysketch.answers.asking import (
     questions_of,
     read_predicate,
 )
+from decaysketch.answers.comparing import PairView, RangeView, range_moment
+from decaysketch.answers.contrasts import Comparison
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate, as_of
 from decaysketch.answers.keys import KEY_QUESTIONS
@@ -41,8 +41,7 @@ from decaysketch.answers.query import Function, HeavyHitter, Histogram, Last, Pr
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
 from decaysketch.core.time_units import Instant
-from decaysketch.decay import Decay
-from decaysketch.decay.area import area
+from decaysketch.decay import Decay, window
 from decaysketch.errors import ParameterError
 from decaysketch.text.predicate import MAX_OPERATIONS, MAX_TEXT
 from decaysketch.text.predicate import Predicate as ReadPredicate
@@ -210,44 +209,19 @@ def _scalar(
 
 _SUM = _scalar(
     "sum", "Decayed sum of weights; in the family `sum`, of values.", query.sum,
-    needs=frozenset({"weights"}),
+    needs=frozenset({"weights"}), compared=True,
 )  # fmt: skip
 _COUNT = _scalar(
-    "count", "Decayed number of distinct observations, with or without a value.", query.count
-)
-
-
-def _rate(sample: Sample, *, confidence: float) -> Estimate:
-    """The decayed count over the integral of the decay.
-
-    The integral is that over the ages from 0 to the last one that has weight, however long the
-    stream has been there: one that is younger than what is asked about was silent before it began.
-    Under ``window(w)`` this is the count over ``w``, though of whole times the window, which holds
-    both of its ends, has one more.
-
-    Raises:
-        ParameterError: the integral is 0, or infinite as under no decay.
-    """
-    decay = sample.decay
-    if not isinstance(decay, Decay):
-        raise ParameterError(f"decay is {decay!r}; a rate needs one of the age alone")
-    span = area(decay)
-    if not 0.0 < span < math.inf:
-        raise ParameterError(
-            f"the integral of {decay!r} over the age is {span:g}; a rate needs a decay whose "
-            "integral is finite and above 0, such as a window or an exponential"
-        )
-    count = query.count(sample, confidence=confidence)
-    ends = {name: getattr(count, name) / span for name in ("value", "lower", "upper", "stderr")}
-    return replace(count, **ends)
-
-
+    "count", "Decayed number of distinct observations, with or without a value.", query.count,
+    compared=True,
+)  # fmt: skip
 _RATE = _scalar(
     "rate",
     "Observations per unit of time: the decayed count over the integral of the decay, over all "
     "ages that it looks back on.",
-    _rate,
+    query.rate,
     needs=frozenset({"chosen decay"}),
+    compared=True,
 )
 _TOTAL = _scalar(
     "total",
@@ -261,10 +235,12 @@ _TOTAL = _scalar(
         leading=True,
     ),
     needs=_VALUES,
+    compared=True,
 )
 _MEAN = _scalar(
-    "mean", "Mean of the values, weighted by decayed weight.", query.mean, needs=_VALUES
-)
+    "mean", "Mean of the values, weighted by decayed weight.", query.mean, needs=_VALUES,
+    compared=True,
+)  # fmt: skip
 _VARIANCE = _scalar(
     "variance", "Variance of the values, weighted by decayed weight.", query.variance,
     needs=_VALUES,
@@ -355,11 +331,12 @@ _RANK = _scalar(
     query.rank,
     Argument("value", "number", "A value.", leading=True, json="v", example=20),
     needs=_VALUES,
+    compared=True,
 )
 
 _CDF = _by_entry(
     "cdf",
-    "The rank of each of several values, each with an interval of its own, not a joint one.",
+    "The rank of each of several values; all intervals hold at once with the confidence.",
     query.cdf,
     Argument("points", "number", "Values.", "yes", leading=True, json="v", example=[10, 20, 30]),
     _shares_s,
@@ -567,7 +544,7 @@ _HISTOGRAM = _enter(
         "histogram",
         "Shares of the decayed weight by value: of each bin between `edges`, which holds its lower "
         "edge and not its upper one (the last bin holds both), and of what lies below and above "
-        "all of them. Each has an interval of its own, which is not a joint one.",
+        "all of them. All intervals hold at once with the confidence.",
         _histogram,
         lambda sample, given: _shares_s(sample, len(given["edges"]) + 1),
         Shape(
@@ -702,6 +679,54 @@ class Asked(AskedOfSamples):
         self, decay: Decay | str, *, now: Instant | None = None, **how: Unpack[How]
     ) -> Estimate:
         return self._ask(_COUNT, decay, now, how)
+
+    def between(self, start: Instant, stop: Instant) -> Between:
+        """What can be asked of the observations of ``[start, stop)``, as ``between(a, b).mean()``:
+        each question as under ``window(b - 1 - a)`` as of ``b - 1``.
+
+        Raises:
+            ParameterError: what are no times, or an end that is not after its beginning.
+        """
+        return Between(self, self.moment(start), self.moment(stop))
+
+    def compare(
+        self,
+        aggregate: str,
+        *,
+        now: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | None],
+        how: Comparison = "difference",
+        confidence: float = 0.95,
+        combine: Combine = "average",
+        **arguments: Any,
+    ) -> Estimate:
+        """An aggregate at one moment against the same at another, from one sample of both.
+
+        Args:
+            aggregate: "count", "rate", "sum", "total", "mean", or "rank" with a ``value``.
+            now, then: what is compared, and with what: each a decay and a time; None: the newest.
+            how: "difference", now less then, or "ratio", now over then; of means and ranks there
+                are differences only.
+            confidence: of the interval.
+            combine: see :mod:`decaysketch.answers.ensemble`.
+            arguments: of the aggregate.
+
+        Returns:
+            The difference or ratio; ``changed`` says whether 0, or 1, lies outside of its interval.
+
+        Raises:
+            ParameterError: an aggregate that cannot be compared, and what to do instead.
+            UnanswerableQueryError: one of the moments cannot be answered.
+
+        Example:
+            >>> import decaysketch as ds
+            >>> sketch = ds.DecaySketch(ds.SketchParams(max_weight=1, id_bits=40, capacity=100))
+            >>> sketch.update([1.0, 3.0, 8.0, 10.0], 1, [1, 2, 11, 12], [1, 2, 3, 4])
+            >>> sketch.compare("mean", now=("window(5)", 12), then=("window(5)", 2))
+            Estimate(7, exact, 4 rows)
+        """
+        view: PairView = self.against(now, then)
+        return view.ask(aggregate, how, confidence=confidence, combine=combine, **arguments)
 
     @_asks(_RATE)
     def rate(
@@ -962,3 +987,51 @@ class AskedOfItsDecay(AskedOfSamples):
         self, edges: Sequence[float], *, now: Instant | None = None, **how: Unpack[How]
     ) -> Histogram:
         return self._ask(_HISTOGRAM, None, now, how, edges=edges)
+
+
+class Between(AskedOfItsDecay):
+    """Questions to the observations of ``[start, stop)``.
+
+    Args:
+        sketch: whose.
+        start, stop: in its unit.
+
+    Raises:
+        ParameterError: the end is not after the beginning.
+    """
+
+    def __init__(self, sketch: Views, start: int, stop: int) -> None:
+        width, self._now = range_moment(start, stop)
+        self._sketch, self._window, self._length = sketch, window(width), stop - start
+
+    def at(
+        self,
+        decay: Decay | str | None,
+        now: Instant | None = None,
+        *,
+        estimator: Any = "stratified",
+    ) -> View:
+        if decay is not None or now not in (None, self._now):
+            raise ParameterError("a range has a decay and a time of its own: give none")
+        return RangeView(
+            self._sketch.at(self._window, self._now, estimator=estimator), self._length
+        )
+
+    def _ask(
+        self,
+        question: Question[A],
+        decay: Decay | str | None,
+        now: Instant | None,
+        how: How,
+        **arguments: Any,
+    ) -> A:
+        if question.name not in self._sketch.questions:
+            raise ParameterError(f"a {type(self._sketch).__name__} has no {question.name}")
+        if now is not None:
+            raise ParameterError(f"now is {now!r}; a range has a time of its own: give none")
+        return super()._ask(question, decay, self._now, how, **arguments)
+
+    @_asks(_RATE)
+    def rate(self, **how: Unpack[How]) -> Estimate:
+        """Observations per unit of time: their count over the length of the range."""
+        return self._ask(_RATE, None, None, how)

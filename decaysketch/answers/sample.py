@@ -493,6 +493,18 @@ class Sample:
             return values, self.columns
         return values[~missing], self.columns.take(~missing)
 
+    def beside(self, column: Column, *, valued: bool) -> Column:
+        """A column of the sample in the order of ``columns``; of the rows that have a value, in
+        that of ``valued``."""
+        missing = self.missing if valued else None
+        if self._certain_first is not None:
+            order, _ = self._certain_first
+            column = cast(Column, column[order])
+            missing = None if missing is None else missing[order]
+        if missing is None or not missing.any():
+            return column
+        return cast(Column, column[~missing])
+
     @cached_property
     def ranking(self) -> Ranking:
         """Masses by distinct value, once for a sample. O(n + m log m) for m distinct values, or

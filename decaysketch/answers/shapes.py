@@ -173,6 +173,8 @@ class Question(Generic[A]):
         check: why arguments that are each in their domain are none together, or None.
         most: so many estimates may the answer hold.
         sql: its name in SQL.
+        compared: whether two moments can be compared by it, see
+            :mod:`decaysketch.answers.contrasts`.
     """
 
     name: str
@@ -186,6 +188,7 @@ class Question(Generic[A]):
     check: Callable[[Arguments], str | None] = lambda _arguments: None
     most: Callable[[Arguments], int] = lambda _arguments: 1
     sql: str = ""
+    compared: bool = False
 
     def __post_init__(self) -> None:
         if not self.sql:

@@ -16,10 +16,10 @@ import httpx2
 
 from decaysketch.client.core import Core
 
-__all__ = ["SILENT_S", "Follower", "follow"]
+__all__ = ["LONGEST_EVENT_BYTES", "SILENT_S", "Follower", "follow"]
 
 SILENT_S = 45.0  # three times as long as the server leaves such a connection without a byte
-_LONGEST_EVENT_BYTES = 256 * 1024  # a definition lists its sites
+LONGEST_EVENT_BYTES = 256 * 1024  # a definition lists its sites
 _OK = 200
 
 
@@ -43,7 +43,7 @@ async def _follow_once(core: Core, client: httpx2.AsyncClient, connect_s: float)
     ) as response:  # fmt: skip
         if response.status_code != _OK:
             return f"{response.status_code}"
-        source = httpx2.EventSource(response, max_event_size=_LONGEST_EVENT_BYTES)
+        source = httpx2.EventSource(response, max_event_size=LONGEST_EVENT_BYTES)
         async for event in source:
             await asyncio.to_thread(core.heard, event.event, event.data)
     return "the connection has ended"

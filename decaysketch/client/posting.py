@@ -17,7 +17,6 @@ A poster also reads what a stream holds, and posts raw observations.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,8 +27,8 @@ from urllib.parse import quote
 
 import httpx2
 
-from decaysketch.client import delivery
-from decaysketch.client.delivery import Answer, Backoff, Later, Outcome, Taken, judge
+from decaysketch.client.asking import Asking, PostRefusedError, UnreachableError, problem_kind
+from decaysketch.client.delivery import Answer, Outcome, Taken, judge
 from decaysketch.client.errors import ClientError
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
 from decaysketch.families import Recipe, decode, merge, recipe_from_dict
@@ -57,24 +56,6 @@ _SOURCES_LISTED = 1_000  # in one answer
 _OK, _NO_CONTENT, _NOT_MODIFIED, _NOT_FOUND = 200, 204, 304, 404
 _TOO_LONG, _UNPROCESSABLE = 413, 422
 _NOTHING_TAKEN = "urn:decaysketch:problem:nothing-taken"
-_LONGEST_WAIT_S = 60.0
-
-
-class PostRefusedError(ClientError):
-    """The aggregator refused a request, and would refuse it again.
-
-    Attributes:
-        status: of the answer.
-        kind: the aggregator's name for the reason, such as "revoked-source"; "" where it gave none.
-    """
-
-    def __init__(self, message: str, status: int, kind: str) -> None:
-        super().__init__(message)
-        self.status, self.kind = status, kind
-
-
-class UnreachableError(ClientError):
-    """No attempt was answered by the aggregator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +110,7 @@ def _name_part(part: Any) -> str:
     return text.replace("%", "%25").replace("/", "%2F") or "%empty"  # no text is quoted so
 
 
-class Poster:
+class Poster(Asking):
     """Posts sketches to one stream of an aggregator. Threads may share it.
 
     Args:
@@ -157,13 +138,12 @@ class Poster:
         max_body_bytes: int = 8 << 20,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        if attempts < 1:
-            raise ParameterError(f"attempts is {attempts}; expected at least 1")
+        super().__init__(
+            client, attempts=attempts, backoff_s=backoff_s, max_backoff_s=max_backoff_s, wait=wait
+        )
         self.stream = stream
-        self._client, self._path = client, f"/v1/streams/{quote(stream, safe='')}"
-        self._attempts, self._backoff = attempts, (backoff_s, max_backoff_s)
-        self._max_body_bytes, self._wait = max_body_bytes, wait
-        self._random = random.Random()
+        self._path = f"/v1/streams/{quote(stream, safe='')}"
+        self._max_body_bytes = max_body_bytes
 
     # ------------------------------------------------------------------------------- the stream
 
@@ -174,7 +154,7 @@ class Poster:
             PostRefusedError: it has other parameters, or the aggregator does not take these.
             UnreachableError: there was no answer.
         """
-        return self._fields("PUT", self._path, {"name": self.stream}, json=recipe.to_dict())
+        return self.fields("PUT", self._path, {"name": self.stream}, json=recipe.to_dict())
 
     def stream_state(self) -> dict[str, Any]:
         """What the aggregator knows of the stream.
@@ -183,7 +163,7 @@ class Poster:
             PostRefusedError: there is no such stream, or the key does not cover it.
             UnreachableError: there was no answer.
         """
-        return self._fields("GET", self._path, {"name": self.stream}, params={"sources": 0})
+        return self.fields("GET", self._path, {"name": self.stream}, params={"sources": 0})
 
     def recipe(self) -> Recipe:
         """What the stream's sketches are built by.
@@ -218,7 +198,7 @@ class Poster:
         asked: dict[str, Any] = {"sources": _SOURCES_LISTED}
         if after:
             asked["after_source"] = after
-        fields = self._fields("GET", self._path, {"name": self.stream}, params=asked)
+        fields = self.fields("GET", self._path, {"name": self.stream}, params=asked)
         listed: list[dict[str, Any]] = fields["sources"]
         return listed
 
@@ -270,7 +250,7 @@ class Poster:
         if len(part) > 1:
             body = b"".join(len(each).to_bytes(_LENGTH_BYTES, "little") + each for each in part)
             media = _SKETCHES
-        return self._fields(
+        return self.fields(
             "POST", f"{self._path}/sketches", {"stream": self.stream, "source": source},
             params={"source": source}, content=body, headers={"content-type": media},
         )  # fmt: skip
@@ -287,7 +267,7 @@ class Poster:
             UnreachableError: there was no answer.
         """
         expected = {"stream": self.stream, "source": source}
-        answer = self._answer(
+        answer = self.answer(
             "POST", f"{self._path}/observations",
             lambda answer: isinstance(_judge_rows(answer, expected), Taken), expected,
             params={"source": source, "verdicts": "counts"}, content=stream,
@@ -308,7 +288,7 @@ class Poster:
             PostRefusedError, UnreachableError: see :meth:`stream_state`.
         """
         try:
-            answer = self._answer(
+            answer = self.answer(
                 "GET", f"{self._path}/sketch", _is_sketch, {"name": self.stream},
                 params={} if source is None else {"source": source},
             )  # fmt: skip
@@ -345,7 +325,7 @@ class Poster:
         if token:
             headers["decaysketch-after"] = token
         try:
-            answer = self._answer(
+            answer = self.answer(
                 "GET", f"{self._path}/sketch", _is_sketch, {"name": self.stream},
                 params={"source": source}, headers=headers,
             )  # fmt: skip
@@ -390,69 +370,13 @@ class Poster:
     def _tell(self, source: str, verb: str) -> None:
         path = f"{self._path}/sources/{quote(source, safe='')}/{verb}"
         try:
-            self._answer(
+            self.answer(
                 "POST", path, _is_done, {"name": self.stream},
                 headers={"content-type": "application/json"},  # asked for, since no form can say it
             )  # fmt: skip
         except PostRefusedError as fault:
             if fault.kind != "unknown-source":  # it never posted, or is reinstated already
                 raise
-
-    # --------------------------------------------------------------------------------- requests
-
-    def _fields(
-        self, method: str, path: str, expected: Mapping[str, str], **arguments: Any
-    ) -> dict[str, Any]:
-        def taken(answer: Answer) -> bool:
-            return isinstance(judge(answer, expected), Taken)
-
-        outcome = judge(self._answer(method, path, taken, expected, **arguments), expected)
-        assert isinstance(outcome, Taken)
-        return outcome.fields
-
-    def _answer(
-        self,
-        method: str,
-        path: str,
-        accept: Callable[[Answer], bool],
-        expected: Mapping[str, str],
-        **arguments: Any,
-    ) -> Answer:
-        """Send until there is an answer that another attempt would not change.
-
-        What another library says of a request that it cannot send may show its headers.
-        """
-        backoff = Backoff(*self._backoff, self._random)
-        problem, after_s = "", 0.0
-        for attempt in range(self._attempts):
-            if attempt:
-                self._wait(max(backoff.next_s(), min(after_s, _LONGEST_WAIT_S)))
-            try:
-                response = self._client.request(method, path, **arguments)
-            except (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol) as fault:
-                raise ClientError(
-                    f"{method} {path} cannot be sent: {type(fault).__name__}"
-                ) from None
-            except httpx2.RequestError as fault:
-                problem, after_s = f"{type(fault).__name__}: {fault}", 0.0
-                continue
-            headers = {name.lower(): value for name, value in response.headers.items()}
-            answer = Answer(response.status_code, headers, response.content)
-            if accept(answer):
-                return answer
-            outcome = judge(answer, expected)
-            if isinstance(outcome, delivery.Held) and outcome.after_s:
-                outcome = Later(outcome.reason, outcome.after_s)  # its time will come
-            if not isinstance(outcome, Later):
-                assert not isinstance(outcome, Taken)
-                raise PostRefusedError(
-                    f"{method} {path} was refused: {outcome.reason}",
-                    answer.status,
-                    problem_kind(response),
-                )
-            problem, after_s = outcome.reason, outcome.after_s
-        url = self._client.base_url.copy_with(userinfo=b"").join(path)
-        raise UnreachableError(f"{method} {url} failed {self._attempts} times: {problem}")
 
 
 def _judge_rows(answer: Answer, expected: Mapping[str, str]) -> Outcome:
@@ -471,14 +395,6 @@ def _is_done(answer: Answer) -> bool:
 def _is_sketch(answer: Answer) -> bool:
     media = answer.headers.get("content-type", "")
     return answer.status == _NOT_MODIFIED or (answer.status == _OK and media.startswith(_SKETCH))
-
-
-def problem_kind(response: httpx2.Response) -> str:
-    """The aggregator's name for why it refused a request; "" where it gave none."""
-    try:
-        return str(response.json()["type"]).rpartition(":")[2]
-    except (ValueError, KeyError, TypeError):
-        return ""
 
 
 def _bodies(blobs: Sequence[bytes], most_bytes: int) -> Iterator[list[bytes]]:

@@ -20,14 +20,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.answers.comparing import PairView
 from decaysketch.answers.questions import Views
 from decaysketch.contract.snapshot import Snapshot, State
 from decaysketch.core.bags import Retained
+from decaysketch.core.observations import check_time
 from decaysketch.core.params import BuildParams, Differences, check_shrinks
 from decaysketch.core.pending import Waiting
 from decaysketch.core.plausible_times import doubt
+from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.view import Summarized
 from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.decay import Decay
 from decaysketch.errors import IncompatibleSketchError, TimeUnitWarning
 
 __all__ = ["Held", "Sketch", "Stats"]
@@ -100,6 +104,16 @@ class Held(Views, Summarized):
         if self._snapshot is None:
             self._snapshot = self._freeze()
         return self._snapshot
+
+    def moment(self, at: Instant) -> int:
+        return check_time("time", in_units(at, self.params.time_unit))
+
+    def against(
+        self,
+        now: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | None],
+    ) -> PairView:
+        return self.snapshot().against(now, then)
 
     def to_bytes(self) -> bytes:
         """Canonical bytes: equal states give equal bytes on every platform."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -11,14 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers import query
+from decaysketch.answers.comparing import PairView
+from decaysketch.answers.contrasts import Moment, Pair
 from decaysketch.answers.questions import SampleView, View
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.core.bags import Bag
+from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import BuildParams
 from decaysketch.core.time_units import Instant, in_units
 from decaysketch.core.verdicts import Identified
 from decaysketch.core.watermarks import NO_WATERMARK
-from decaysketch.decay import Decay, none
+from decaysketch.decay import Decay, none, window
 from decaysketch.decay.read import decay_in
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 
@@ -172,6 +176,23 @@ class Snapshot(ABC):
                 none that the family takes.
         """
 
+    def against(
+        self,
+        now: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | None],
+    ) -> PairView:
+        """What can be asked of two moments, each a decay and a time of which None is
+        :attr:`latest`.
+
+        Raises:
+            UnanswerableQueryError: what one of them gives weight to was discarded.
+            ParameterError: a decay that the sketch cannot be asked under; or it holds no rows from
+                which moments are compared, or a decay of its own.
+        """
+        raise ParameterError(
+            "only sketches of rows whose decay is chosen by the query can be compared"
+        )
+
     @abstractmethod
     def to_bytes(self) -> bytes:
         """The sketch on the wire."""
@@ -216,6 +237,36 @@ class Sampled(Snapshot):
 
     def at(self, decay: Decay | str | None, now: Instant | None = None) -> View:
         return SampleView(self.samples(*self.asked(decay, now)))
+
+    def against(
+        self,
+        now: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | None],
+    ) -> PairView:
+        first, second = (Moment(*self.asked(*moment)) for moment in (now, then))
+        if not (isinstance(first.decay, Decay) and isinstance(second.decay, Decay)):
+            return super().against(now, then)
+        return PairView(self.pairs(first, second), first, second)
+
+    def pairs(self, now: Moment, then: Moment) -> list[Pair]:
+        """What a comparison of two moments is read from, for each hash function.
+
+        Raises:
+            UnanswerableQueryError: what one of them gives weight to was discarded.
+            ParameterError: a decay that the sketch cannot be asked under.
+        """
+        sides = [self.samples(*moment) for moment in (now, then)]
+        latest = max(now.now, then.now)
+        oldest = min(
+            at - int(decay.support) if decay.support < math.inf else -TIME_LIMIT
+            for decay, at in (now, then)
+        )
+        # What was discarded at every level has no weight, or a side would have been refused.
+        mark = self.complete_since[-1]
+        if mark is not None:
+            oldest = max(oldest, mark + 1)
+        reach = none() if oldest <= -TIME_LIMIT else window(latest - oldest)
+        return [Pair(*three) for three in zip(self.samples(reach, latest), *sides, strict=True)]
 
     def _estimated(self) -> Fed:
         """By a count without decay of all that there is rows of."""

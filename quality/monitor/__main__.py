@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from quality.monitor import alerts, faults, frequent, selfjoin, topk
+from quality.monitor import alerts, faults, frequent, replay, selfjoin, topk
 
 __all__ = ["main"]
 
 STUDIES: Final = {
     "alerts": (alerts.main, "posts that an alert costs, on logs of deliveries"),
     "faults": (faults.main, "promises of the budget protocol, whatever fails"),
+    "replay": (replay.main, "alerts over real processes and HTTP, which are killed"),
     "selfjoin": (selfjoin.main, "self-join size: figures 8a to 8c, beside four other protocols"),
     "frequent": (frequent.main, "frequent items: budgets beside the geometric method"),
     "topk": (topk.main, "certified top-k rounds beside TOPiCo"),

@@ -501,7 +501,7 @@ def test_a_standard_deviation_has_the_roots_of_the_variances_interval() -> None:
 
 
 def test_shares_of_a_histogram_are_selectivities_and_a_cdf_is_ranks() -> None:
-    """In a sampled sketch too, interval and all."""
+    """In a sampled sketch too; their intervals are those at the confidence of one of so many."""
     (sample,) = sampled(1).at(ds.decay.exponential(half_life=500), NOW_SAMPLED).samples
     assert not sample.exact
     edges = [0.3, 0.7, 1.5]
@@ -510,15 +510,29 @@ def test_shares_of_a_histogram_are_selectivities_and_a_cdf_is_ranks() -> None:
         for name in ("value", "lower", "upper", "stderr"):
             assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-9)
 
-    histogram = query.histogram(sample, edges)
+    histogram, of_four = query.histogram(sample, edges), 1.0 - 0.05 / 4
     for each in histogram.bins[:-1]:
-        same(
-            each.share, query.selectivity(sample, lambda v, w, b=each: (v >= b.low) & (v < b.high))
+        inside = query.selectivity(
+            sample, lambda v, w, b=each: (v >= b.low) & (v < b.high), confidence=of_four
         )
-    same(histogram.below, query.selectivity(sample, lambda v, w: v < 0.3))
-    same(histogram.above, query.selectivity(sample, lambda v, w: v > 1.5))
+        same(each.share, inside)
+    same(histogram.below, query.selectivity(sample, lambda v, w: v < 0.3, confidence=of_four))
+    same(histogram.above, query.selectivity(sample, lambda v, w: v > 1.5, confidence=of_four))
+    assert histogram.above.confidence == 0.95
     for point, found in zip(edges, query.cdf(sample, edges), strict=True):
-        same(found, query.rank(sample, point))
+        same(found, query.rank(sample, point, confidence=1.0 - 0.05 / 3))
+
+
+def test_many_points_of_a_distribution_have_one_band() -> None:
+    (sample,) = sampled(1).at(ds.decay.exponential(half_life=500), NOW_SAMPLED).samples
+    points = np.linspace(0.1, 6.0, 21).tolist()
+    _, columns = sample.valued
+    spread = float(columns.variances.sum()) + 0.5 * sample.thinning * sample.step**2
+    far = math.sqrt(0.5 * math.log(40.0) * spread) / float(columns.masses.sum())
+    for point, found in zip(points, query.cdf(sample, points), strict=True):
+        assert found.value == pytest.approx(query.rank(sample, point).value)
+        assert found.lower == pytest.approx(max(0.0, found.value - far))
+        assert found.upper == pytest.approx(min(1.0, found.value + far))
 
 
 @pytest.mark.parametrize("combine", ["average", "median"])
@@ -532,7 +546,8 @@ def test_copies_make_one_answer(combine: Any) -> None:
     (low, high) = sketch.cdf([1.0, 3.0], decay, **options)
     assert high.value > low.value
     assert histogram.above.value == pytest.approx(1.0 - high.value)
-    assert sketch.rank(3.0, decay, **options).upper == pytest.approx(high.upper)
+    alone = sketch.rank(3.0, decay, confidence=0.975, **options)
+    assert alone.upper == pytest.approx(high.upper)
     variance, stddev = (ask(decay, **options) for ask in (sketch.variance, sketch.stddev))
     assert stddev.value == pytest.approx(math.sqrt(variance.value))
     count, rate = (ask(decay, **options) for ask in (sketch.count, sketch.rate))

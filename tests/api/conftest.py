@@ -61,6 +61,12 @@ def server() -> Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]
     return _server
 
 
+@pytest.fixture(scope="session")
+def one_server() -> Callable[..., AbstractContextManager[tuple[Any, httpx2.Client]]]:
+    """The same, for tests that share one."""
+    return _server
+
+
 @pytest.fixture
 def free_port() -> int:
     """A port on which nobody listens."""

@@ -58,7 +58,12 @@ RULES = {
     "GET /v1/streams/{name}/topk/{topk}/ask": "read",
     "POST /v1/streams/{name}/topk/{topk}/posts": "write",
     "POST /v1/streams/{name}/observations": "write",
+    "POST /v1/streams/{name}/lorawan": "write",
+    "GET /v1/streams/{name}/prometheus": "read",
     "GET /v1/streams/{name}/query": "read",
+    "GET /v1/streams/{name}/questions": "read",
+    "DELETE /v1/streams/{name}/questions/{question}": "admin",
+    "PUT /v1/streams/{name}/questions/{question}": "admin",
     "POST /v1/streams/{name}/query": "read",
     "GET /v1/streams/{name}/sketch": "read",
     "POST /v1/streams/{name}/sketches": "write",
@@ -135,6 +140,7 @@ def request(client: TestClient, route: str, stream: str, headers: dict[str, str]
     if path.startswith("/v1/keys"):
         path = path.replace("{prefix}", "zzzzzzzz")
     path = path.replace("{name}", stream).replace("{source}", "s").replace("{monitor}", "m")
+    path = path.replace("{question}", "q")
     path = path.replace("{topk}", "t")
     if path.endswith("/events"):
         path += "?source="  # refused, once it is let in: the answer does not end

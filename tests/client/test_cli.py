@@ -667,3 +667,5 @@ def test_a_build_says_that_the_log_is_as_small(tmp_path: Path) -> None:
         (("--accuracy", "2%", "--params", source), "--accuracy has no use beside --params"),
     ):
         assert said in failure(*built, "--overwrite", *given)
+    of_sums = ("build", source, "--out", out, "--overwrite", "--family", "sum", "--accuracy", "2%")
+    assert "--accuracy has no use for the family sum" in failure(*of_sums)

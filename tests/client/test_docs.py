@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -15,12 +16,14 @@ from decaysketch import SketchParams
 from decaysketch.cli import app
 from quality.deltas import measure
 
-TEXT = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "client.md").read_text(encoding="utf-8")
+MONITORS = (DOCS / "monitors.md").read_text(encoding="utf-8")
 PARAMS = SketchParams(max_weight=9, id_bits=40, capacity=500, seed=7, time_unit="s")
 
 
-def blocks(language: str, url: str) -> list[str]:
-    found = re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL)
+def blocks(language: str, url: str, text: str = TEXT) -> list[str]:
+    found = re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
     return [block.replace("http://localhost:8000", url) for block in found]
 
 
@@ -73,3 +76,18 @@ def test_deltas_save_what_they_are_said_to() -> None:
     assert saving.posts == 400
     assert saving.whole_bytes > 50 * saving.delta_bytes
     assert saving.deflated_bytes >= saving.delta_bytes
+
+
+def test_monitors(ward: Aggregator, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    for block in blocks("python", ward.url, MONITORS):
+        exec(compile(block, "docs/monitors.md", "exec"), names)
+    question, event = capsys.readouterr().out.splitlines()
+    assert (question, event.startswith("too-many 5000.0 ")) == ("count", True)
+    Path("alert.json").write_text(json.dumps(names["alert"].to_dict()))
+    [block] = blocks("console", ward.url, MONITORS)
+    for line in block.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "decaysketch"
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output

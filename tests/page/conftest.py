@@ -7,7 +7,6 @@ Where there is none to be had, the tests of the page are skipped, and say why.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx2
 import numpy as np
 import pytest
+from support.debian import program
 
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams, SumSampler
@@ -31,7 +31,6 @@ OUT = ROOT / "out" / "page"
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_INSTALL_S = 1800
 NEWEST = 1_750_000_000
 PARAMS = ds.SketchParams(
     max_weight=1, id_bits=40, capacity=400, seed=7, time_unit="s", value_type="float64"
@@ -39,39 +38,9 @@ PARAMS = ds.SketchParams(
 OCTETS = {"content-type": "application/octet-stream"}
 
 
-def _chromium() -> str:
-    """Path of a browser; skips where none can be had."""
-    if found := _found():
-        return found
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        pytest.skip("no Chromium here; install Debian's package chromium")
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    packages = ("chromium", "fonts-dejavu-core")
-    for command in (
-        ("apt-get", "update", "-qq"),
-        ("apt-get", "install", "-qq", "-y", "--no-install-recommends", *packages),
-    ):
-        try:
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=_INSTALL_S
-            )
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"no Chromium here, and {' '.join(command)} took over {_INSTALL_S} s")
-        if done.returncode:
-            why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            pytest.skip(f"no Chromium here, and {' '.join(command)} failed: {why}")
-    found = _found()
-    assert found, "the package chromium was installed and holds no browser"
-    return found
-
-
-def _found() -> str | None:
-    return next(filter(None, map(shutil.which, _NAMES)), None)
-
-
 @pytest.fixture(scope="module")  # its event loop runs until it is closed
 def browser() -> Iterator[sync_api.Browser]:
-    path = _chromium()
+    path = program(_NAMES, ("chromium", "fonts-dejavu-core"))
     with sync_api.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

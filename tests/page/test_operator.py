@@ -171,6 +171,7 @@ def test_an_alert_is_defined_fires_is_uncertain_and_is_deleted(
     page.wait_for_selector("#all-alerts tr[data-monitor=far][data-state=uncertain]")
     assert "one site is silent" in page.inner_text("#all-alerts")
     page.wait_for_function("() => document.querySelector('#alert').dataset.points > 3")
+    assert (page.get_attribute("#alert .chart", "aria-label") or "").startswith("far, ")
     OUT.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=OUT / "alert-uncertain.png", full_page=True)
     ward.sites.alive.add("gateway-2")

@@ -282,6 +282,26 @@ def test_it_is_accessible_and_fits(
     page.screenshot(path=OUT / f"{theme}-{size[0]}.png", full_page=True)
 
 
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_the_decay_stays_in_reach_of_who_reads_the_answers(
+    open_page: Callable[..., sync_api.Page], size: tuple[int, int]
+) -> None:
+    page = open_page(size=size)
+    page.wait_for_selector("#quantile-chart canvas")
+    page.locator("#any-title").scroll_into_view_if_needed()
+    page.evaluate("() => scrollBy(0, 300)")
+    slider = page.locator("#age-slider").bounding_box()
+    assert slider is not None
+    assert 0 <= slider["y"] < size[1] / 2
+    covered = page.evaluate(
+        "([x, y]) => document.elementFromPoint(x, y).id",
+        [slider["x"] + slider["width"] / 2, slider["y"] + slider["height"] / 2],
+    )
+    assert covered == "age-slider"
+    OUT.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=OUT / f"scrolled-{size[0]}.png")
+
+
 def test_a_stream_is_found_and_chosen_from_the_keyboard(
     open_page: Callable[..., sync_api.Page], site: Site
 ) -> None:

@@ -16,6 +16,11 @@ ROWS = 1_500
 RUNS = {
     "alerts": (["--logs", "drawn", "--rows", str(ROWS), "--within", "0.1"], ["monitor-alerts"]),
     "faults": (["--seeds", "2"], ["monitor-faults"]),
+    "replay": (
+        ["--logs", "drawn", "--rows", "3000", "--sites", "2", "--lines", "p50", "--seconds", "6",
+         "--life", "600", "--kills", "1", "--alerts", "1"],
+        ["monitor-replay"],
+    ),
     "selfjoin": (
         ["--streams", "zipf", "--events", "1000", "--window", "800", "--sites", "4", "--thetas",
          "0.3"],

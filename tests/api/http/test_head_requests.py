@@ -41,6 +41,8 @@ PATHS = {
     "/v1/streams/{name}/topk/{topk}/ask": "/v1/streams/s/topk/t/ask?source=a",
     "/v1/streams/{name}/sources": "/v1/streams/s/sources",
     "/v1/streams/{name}/live": f"/v1/streams/s/live?request={QUERY}",
+    "/v1/streams/{name}/prometheus": "/v1/streams/s/prometheus",
+    "/v1/streams/{name}/questions": "/v1/streams/s/questions",
     "/v1/streams/{name}/query": f"/v1/streams/s/query?request={QUERY}",
     "/v1/streams/{name}/sketch": "/v1/streams/s/sketch",
 }

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from service import LOCAL, NOW, OCTETS, PARAMS, build
@@ -17,6 +19,7 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import Receive, Scope, Send
 
 from api.app import create_app
+from api.routes import observations, sketches
 from api.settings import Settings
 
 LINES = {"content-type": "application/x-ndjson"}
@@ -159,6 +162,23 @@ def test_what_is_not_plain_is_left_to_fastapi(
 ) -> None:
     client.post(f"/v1/streams/{target}", content=BODY, headers=OCTETS)
     assert len(by_fastapi) == 1
+
+
+@pytest.mark.parametrize("kind", ["sketches", "observations"])
+def test_no_parameter_that_a_route_knows_is_passed_over(client: TestClient, kind: str) -> None:
+    assert isinstance(client.app, FastAPI)
+    path = f"/v1/streams/{{name}}/{kind}"
+    (route,) = (
+        each
+        for each in iter_route_contexts(client.app.routes)
+        if each.path == path and "POST" in (each.methods or ())
+    )
+    known = {each.alias for each in route.dependant.query_params}
+    assert known >= {"source", "first", "next"}
+    plain = {"sketches": sketches, "observations": observations}[kind].PLAIN.query
+    for name in known - {"verdicts"}:
+        assert plain.fullmatch(b"source=p&%b=1" % name.encode()) is None, name
+    assert plain.fullmatch(b"source=p&odd=1")
 
 
 def test_refusals_are_counted_on_both_roads(client: TestClient) -> None:

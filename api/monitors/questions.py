@@ -1,0 +1,115 @@
+"""Configured questions: named ones that an operator wrote down for a stream, to be scraped.
+
+They are rows beside those of monitors, read with every scrape: whichever process defines or
+deletes one, all have it. What a question says is checked before it comes here
+(:mod:`api.queries.configured`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from api.errors import TooManyQuestionsError, UnknownQuestionError, UnknownStreamError
+from api.journal import tables
+from api.journal.monitor_tables import questions as _questions
+from api.journal.storage import Storage, Writer
+from api.service.streams import Stream
+from api.settings import Settings
+
+__all__ = ["Configured", "ConfiguredQuestion"]
+
+_q = _questions.c
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredQuestion:
+    """One of them.
+
+    Attributes:
+        name: of the question, in its stream.
+        set_name: of those that are scraped together.
+        query: as JSON.
+    """
+
+    name: str
+    set_name: str
+    query: str
+
+
+class Configured:
+    """Those of all streams.
+
+    Args:
+        storage: where they are.
+        settings: how many there may be.
+    """
+
+    def __init__(self, storage: Storage, settings: Settings) -> None:
+        self._storage = storage
+        self._settings = settings
+
+    async def of_stream(self, stream: Stream) -> list[ConfiguredQuestion]:
+        """In order of name.
+
+        Raises:
+            StorageError: they cannot be read.
+        """
+        chosen = sa.select(_q.name, _q.set_name, _q.query).where(_q.stream_id == stream.id)
+        async with self._storage.reading() as rx:
+            return [ConfiguredQuestion(*row) for row in await rx.select(chosen.order_by(_q.name))]
+
+    async def define(self, stream: Stream, question: ConfiguredQuestion) -> bool:
+        """Add one, or replace that of the same name; whether it is new.
+
+        Raises:
+            TooManyQuestionsError: there are as many as may be.
+            UnknownStreamError: the stream was deleted since.
+            StorageError: it may or may not have happened.
+        """
+        mine = sa.and_(_q.stream_id == stream.id, _q.name == question.name)
+        said = {"set_name": question.set_name, "query": question.query}
+
+        async def define(tx: Writer) -> bool:
+            await tx.lock_head()
+            there = sa.select(tables.streams.c.id).where(tables.streams.c.id == stream.id)
+            if not await tx.select(there):
+                raise UnknownStreamError(stream.name)
+            if await tx.execute(_questions.update().where(mine).values(**said)):
+                return False
+            count: Any = sa.select(sa.func.count()).select_from(_questions)
+            settings = self._settings
+            for where, most, here in (
+                (
+                    f"stream {stream.name!r} has",
+                    settings.max_stream_questions,
+                    count.where(_q.stream_id == stream.id),
+                ),
+                ("there are", settings.max_questions, count),
+            ):
+                ((found,),) = await tx.select(here)
+                if found >= most:
+                    raise TooManyQuestionsError(where, found, most)
+            of_it = {"stream_id": stream.id, "name": question.name}
+            await tx.execute(_questions.insert().values(**of_it, **said))
+            return True
+
+        return await self._storage.write(define)
+
+    async def remove(self, stream: Stream, name: str) -> None:
+        """Delete one.
+
+        Raises:
+            UnknownQuestionError: there is none.
+            StorageError: it may or may not have happened.
+        """
+        mine = sa.and_(_q.stream_id == stream.id, _q.name == name)
+
+        async def remove(tx: Writer) -> bool:
+            await tx.lock_head()
+            return bool(await tx.execute(_questions.delete().where(mine)))
+
+        if not await self._storage.write(remove):
+            raise UnknownQuestionError(stream.name, f"question {name!r}")

@@ -1,0 +1,56 @@
+// A panel that is asked for anew for as long as it is looked at, for one stream.
+
+import { change, Newest, request, streamPath } from "./http.js";
+
+const LOOK_MS = 3000;
+
+// A panel says what is shown of an answer (`show`), and, where it must, how it begins with another stream
+// (`begin`).
+export class Watching {
+  stream = null;
+
+  // `rest`: of the path below the stream; `failed(error)`.
+  constructor(panel, rest, failed) {
+    this.panel = panel;
+    this.asked = new Newest(
+      (signal, stream) => request(streamPath(stream, rest), undefined, signal),
+      (answer, _ms, stream) => {
+        if (stream !== this.stream) return;
+        panel.classList.remove("stale");
+        this.show(answer);
+      },
+      (error) => { panel.classList.add("stale"); failed(error); },
+      () => panel.classList.add("stale"),
+    );
+    setInterval(() => { if (this.stream && !document.hidden) this.look(); }, LOOK_MS);
+  }
+
+  watch(stream) {
+    if (stream !== this.stream) { this.begin(); this.fail(""); }
+    this.stream = stream;
+    this.panel.hidden = false;
+    this.look();
+  }
+
+  leave() {
+    this.stream = null;
+    this.asked.cancel();
+    this.panel.hidden = true;
+  }
+
+  look() { this.asked.put([this.stream]); }
+
+  fail(text) { this.panel.querySelector(".error").textContent = text; }
+
+  // Changes something below the stream, says what refuses it, and looks at what has become of it.
+  async change(method, rest, body) {
+    const { stream } = this;
+    try {
+      await change(method, streamPath(stream, rest), body);
+      this.fail("");
+    } catch (error) {
+      this.fail(error.status ? error.message : "The aggregator does not answer.");
+    }
+    if (stream === this.stream) this.look();
+  }
+}

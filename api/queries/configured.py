@@ -1,0 +1,166 @@
+"""Configured questions as they travel, and their answers as Prometheus reads them.
+
+A scrape asks what was written down beforehand, never free text: what it costs is bounded, and its
+labels are stable. Every estimate is a sample of five gauges, ``decaysketch_answer`` and the same
+with ``_lower``, ``_upper``, ``_stderr`` and ``_exact``; what JSON has no number for is infinite, or
+NaN. A question that cannot be answered now is left out and said so by one gauge more, so that one
+bad question does not blind the scrape.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from api.queries.requests import AnyQuery, QueryRequest
+from api.queries.tables import rows_of
+from api.schemas import RequestModel
+from decaysketch.answers.questions import QUESTIONS
+
+__all__ = ["MOST_ESTIMATES", "QuestionDefinition", "exposition", "read_query"]
+
+MOST_ESTIMATES = 40
+"""Estimates of one question: 20 values with sum and count."""
+
+_DEFAULT_SET = "default"
+_GAUGES = {
+    "": "Answer of a configured question: the estimate.",
+    "_lower": "Answer of a configured question: lower end of its interval.",
+    "_upper": "Answer of a configured question: upper end of its interval.",
+    "_stderr": "Answer of a configured question: standard error.",
+    "_exact": "Answer of a configured question: 1 where nothing was sampled.",
+}
+#: Label of what a row is of, by the name of that in the answer: ``quantile`` is one that only
+#: summaries may have.
+_LABELS = {"v": "value", "low": "bin"}
+
+
+class QuestionDefinition(RequestModel):
+    """A question that is asked as of the time of every scrape."""
+
+    query: AnyQuery = Field(
+        description="As one of the `queries` of a request, without `now`, `times` and `name`."
+    )
+    set: str = Field(
+        default=_DEFAULT_SET,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="Questions of one set can be scraped together, without those of others.",
+    )
+
+    @model_validator(mode="after")
+    def _is_of_now_and_short(self) -> Self:
+        if not self.query.is_of_now or self.query.name is not None:
+            raise PydanticCustomError(
+                "no_scrape",
+                "a configured question has a name of its own and is asked as of every scrape: "
+                "leave now, times and name out",
+            )
+        if (most := self.query.estimates) > MOST_ESTIMATES:
+            raise PydanticCustomError(
+                "too_long",
+                "the answer may hold {found} estimates; at most {most} are scraped: give a smaller "
+                "limit, or fewer values",
+                {"found": most, "most": MOST_ESTIMATES},
+            )
+        return self
+
+    def text(self) -> str:
+        """The query as JSON, without what it does not say."""
+        return self.query.model_dump_json(exclude_unset=True)
+
+
+def read_query(text: str) -> AnyQuery:
+    """What :meth:`QuestionDefinition.text` gave."""
+    (query,) = QueryRequest.model_validate({"queries": [json.loads(text)]}).queries
+    return query
+
+
+def exposition(
+    stream: str,
+    answers: Sequence[tuple[str, Mapping[str, Any]]],
+    errors: Sequence[tuple[str, str]],
+) -> bytes:
+    """Samples of answers, in the text format.
+
+    Args:
+        stream: whose.
+        answers: name of the question and the answer, as JSON has it.
+        errors: name of a question that was not answered, and the kind of problem.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Answers(stream, answers, errors))
+    return generate_latest(registry)
+
+
+class _Answers:
+    def __init__(
+        self,
+        stream: str,
+        answers: Sequence[tuple[str, Mapping[str, Any]]],
+        errors: Sequence[tuple[str, str]],
+    ) -> None:
+        self._stream, self._answers, self._errors = stream, answers, errors
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        gauges = {
+            end: Metric(f"decaysketch_answer{end}", doc, "gauge") for end, doc in _GAUGES.items()
+        }
+        for name, answer in self._answers:
+            for labels, numbers in _samples(name, answer):
+                for end, number in numbers.items():
+                    said = {"stream": self._stream, **labels}
+                    gauges[end].add_sample(f"decaysketch_answer{end}", said, number)
+        yield from gauges.values()
+        failed = Metric(
+            "decaysketch_answer_error", "A configured question that cannot be answered.", "gauge"
+        )
+        for name, reason in self._errors:
+            labels = {"stream": self._stream, "query": name, "reason": reason}
+            failed.add_sample("decaysketch_answer_error", labels, 1.0)
+        yield failed
+        asked = Metric("decaysketch_answer_questions", "Configured questions scraped.", "gauge")
+        count = float(len(self._answers) + len(self._errors))
+        asked.add_sample("decaysketch_answer_questions", {"stream": self._stream}, count)
+        yield asked
+
+
+def _samples(
+    name: str, answer: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, str], dict[str, float]]]:
+    """Labels and numbers of each estimate."""
+    shape = QUESTIONS[answer["aggregate"]].shape
+    key = None
+    if shape.rows is not None and not shape.rows.single:  # the time of the last one is no label
+        column = shape.rows.keys[0].name
+        key = _LABELS.get(column, column)
+    for row in rows_of(name, answer):
+        labels = {"query": name, "aggregate": row["aggregate"]}
+        if key is not None and row.get("key") is not None:
+            labels[key] = str(row["key"])
+        if row.get("of") is not None:
+            labels["of"] = row["of"]
+        value = row["value"]
+        yield (
+            labels,
+            {
+                "": math.nan if value is None else value,
+                "_lower": _end(row.get("lower", value), -math.inf),
+                "_upper": _end(row.get("upper", value), math.inf),
+                "_stderr": _end(row.get("stderr", 0.0), math.inf),
+                "_exact": float(row["exact"]),
+            },
+        )
+
+
+def _end(number: float | None, unbounded: float) -> float:
+    return unbounded if number is None else number

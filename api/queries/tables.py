@@ -1,0 +1,211 @@
+"""Answers as tables, one row for each estimate: CSV for spreadsheets, Arrow for data frames.
+
+A table is written from the JSON that was answered, so nothing is computed twice and both say the
+same. CSV is that of RFC 4180 (CRLF; what is null is empty). A spreadsheet takes a text that begins
+with one of ``= + - @``, a tab or a carriage return for a formula: such a text gets an apostrophe
+in front (names of queries and keys may come from anyone). Numbers are written as numbers. Arrow is
+one stream of one record batch, and has texts as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from decaysketch.answers.questions import QUESTIONS
+from decaysketch.answers.shapes import Question, Rows
+from decaysketch.core.time_units import NANOSECONDS
+
+__all__ = ["COLUMNS", "Form", "media_type_of", "preferred", "rows_of", "write"]
+
+
+class Form(StrEnum):
+    """How answers are written."""
+
+    JSON = "json"
+    CSV = "csv"
+    ARROW = "arrow"
+
+
+_MEDIA_TYPES = {
+    Form.JSON: "application/json",
+    Form.CSV: "text/csv",
+    Form.ARROW: "application/vnd.apache.arrow.stream",
+}
+
+#: Name and Arrow type of each column; that of ``time`` has the unit of the stream.
+COLUMNS: Mapping[str, pa.DataType] = {
+    "query": pa.string(),
+    "aggregate": pa.string(),
+    "now": pa.int64(),
+    "time": pa.timestamp("us", "UTC"),
+    "key": pa.string(),
+    "of": pa.string(),
+    "value": pa.float64(),
+    "lower": pa.float64(),
+    "upper": pa.float64(),
+    "stderr": pa.float64(),
+    "confidence": pa.float64(),
+    "exact": pa.bool_(),
+    "rows": pa.int64(),
+    "caveats": pa.string(),
+}
+
+_ESTIMATED = ("value", "lower", "upper", "stderr", "confidence", "exact", "rows")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_ARROW_UNITS = ("s", "ms", "us", "ns")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_ACCEPTED = 50  # types of an Accept header that are read
+
+
+def media_type_of(form: Form) -> str:
+    """With its parameters, as the answer says it."""
+    return f"{_MEDIA_TYPES[form]}; charset=utf-8" if form is Form.CSV else _MEDIA_TYPES[form]
+
+
+def preferred(accept: str | None) -> Form:
+    """The form that an Accept header wants most; JSON where it says nothing of any, or the same."""
+    best, quality = Form.JSON, 0.0
+    for given in (accept or "").split(",")[:_MOST_ACCEPTED]:
+        name, *parameters = (part.strip().lower() for part in given.split(";"))
+        form = next((form for form, media in _MEDIA_TYPES.items() if media == name), None)
+        weight = _quality(parameters)
+        if form is not None and (weight > quality or (weight == quality and form is Form.JSON)):
+            best, quality = form, weight
+    return best
+
+
+def _quality(parameters: Sequence[str]) -> float:
+    text = next((each[2:] for each in parameters if each.startswith("q=")), "1")
+    try:
+        return min(max(float(text), 0.0), 1.0)
+    except ValueError:
+        return 0.0
+
+
+def write(form: Form, answers: bytes, names: Sequence[str | None], time_unit: str) -> bytes:
+    """A table of answers.
+
+    Args:
+        form: CSV or Arrow.
+        answers: as JSON.
+        names: of the queries, where they have one; the others are called as their aggregate.
+        time_unit: of the stream.
+    """
+    found = json.loads(answers)["answers"]
+    rows = [
+        row
+        for name, answer in zip(names, found, strict=True)
+        for point in answer.get("points", [answer])
+        for row in rows_of(name or answer["aggregate"], point)
+    ]
+    return _csv(rows, time_unit) if form is Form.CSV else _arrow(rows, time_unit)
+
+
+def rows_of(name: str, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A row for each estimate of an answer at one time, by the names of columns."""
+    question: Question[Any] = QUESTIONS[point["aggregate"]]
+    first = {"query": name, "aggregate": question.name, "now": point["now"]}
+    shape = question.shape
+    if shape.rows is not None:
+        listed = point[shape.rows.name]
+        if shape.rows.single:
+            listed = [] if listed is None else [listed]
+        for row in listed:
+            yield from ({**first, **each} for each in _of_row(shape.rows, row))
+    for column in shape.beside:
+        if column.kind == "estimate":
+            of_all = {"key": None if shape.rows is None else column.name}
+            yield {**first, **of_all, **_estimate(point[column.name])}
+
+
+def _of_row(rows: Rows, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if not rows.estimates:  # what was observed, with its time
+        value, *others = (row[column.name] for column in rows.keys)
+        yield {"key": _joined(others), "value": value, "exact": True}
+        return
+    key = _joined([row[column.name] for column in rows.keys])
+    for column in rows.estimates:
+        of = column.name if len(rows.estimates) > 1 else None
+        yield {"key": key, "of": of, **_estimate(row[column.name])}
+
+
+def _joined(keys: Sequence[Any]) -> Any:
+    """What a row is of: a number or a text as it is; of several, ``low..high``."""
+    if len(keys) > 1:
+        return "..".join(map(str, keys))
+    return json.dumps(keys[0], ensure_ascii=False) if isinstance(keys[0], list) else keys[0]
+
+
+def _estimate(estimate: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: estimate[name] for name in _ESTIMATED}
+    return found | {"caveats": " ".join(estimate.get("caveats", ())) or None}
+
+
+def _csv(rows: Sequence[Mapping[str, Any]], time_unit: str) -> bytes:
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\r\n")
+    table.writerow(COLUMNS)
+    for row in rows:
+        dated = dict(row, time=_date(row["now"], time_unit))
+        table.writerow(_cell(dated.get(name)) for name in COLUMNS)
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    return repr(value)
+
+
+def _date(now: int, time_unit: str) -> str | None:
+    """A time by the clock on the wall; None where the unit has none, or it is no date there."""
+    if time_unit not in NANOSECONDS:
+        return None
+    seconds, rest = divmod(now * NANOSECONDS[time_unit], 1_000_000_000)
+    try:
+        date = _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+    fraction = f".{rest:09d}".rstrip("0").rstrip(".")
+    return f"{date:%Y-%m-%dT%H:%M:%S}{fraction}Z" if date.year >= 1000 else None
+
+
+def _arrow(rows: Sequence[Mapping[str, Any]], time_unit: str) -> bytes:
+    unit = time_unit if time_unit in _ARROW_UNITS else "s"
+    columns = {}
+    for name, kind in COLUMNS.items():
+        if name == "time":
+            times = [_in_unit(row["now"], time_unit, unit) for row in rows]
+            columns[name] = pa.array(times, pa.timestamp(unit, "UTC"))
+        elif name == "key":
+            texts = [None if row.get(name) is None else str(row[name]) for row in rows]
+            columns[name] = pa.array(texts, kind)
+        elif kind == pa.float64():
+            numbers = [None if row.get(name) is None else float(row[name]) for row in rows]
+            columns[name] = pa.array(numbers, kind)
+        else:
+            columns[name] = pa.array([row.get(name) for row in rows], kind)
+    table = pa.table(columns)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue()
+
+
+def _in_unit(now: int, time_unit: str, unit: str) -> int | None:
+    if time_unit not in NANOSECONDS:
+        return None
+    time = now * NANOSECONDS[time_unit] // NANOSECONDS[unit]
+    return time if -(1 << 63) <= time < 1 << 63 else None

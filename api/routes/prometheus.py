@@ -1,0 +1,241 @@
+"""Answers for Prometheus: questions that an operator configures, and the scrape that asks them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from pydantic import BaseModel, Field
+
+from api import schemas
+from api.errors import ServiceError, UnanswerableQueriesError, UnknownQuestionError
+from api.http.asker import asker
+from api.http.guard import administers, check_scope, reads
+from api.http.json_body import JsonRoute
+from api.http.problems import answer_to, problems
+from api.http.reading import asked_in_body, body_described
+from api.http.refusals import ForbiddenError
+from api.monitors.questions import Configured, ConfiguredQuestion
+from api.queries import Answerer, QueryRequest
+from api.queries.configured import QuestionDefinition, exposition, read_query
+from api.routes.common import CLIENT_LEFT, TheStream, json_only
+from api.routes.queries import TheAnswerer
+from api.service.streams import Stream
+from decaysketch.errors import DecaySketchError
+
+__all__ = ["router"]
+
+router = APIRouter(route_class=JsonRoute, tags=["queries"])
+
+_REFUSALS = (ServiceError, DecaySketchError, ForbiddenError)
+
+QuestionName = Annotated[
+    str, Path(pattern=schemas.STREAM, description="As names of streams are.", examples=["mean_1h"])
+]
+
+
+class QuestionState(BaseModel):
+    """A configured question."""
+
+    name: str
+    set: str
+    query: dict[str, Any] = Field(description="As it was configured.")
+
+
+class QuestionList(BaseModel):
+    """The configured questions of a stream, in order of name."""
+
+    questions: list[QuestionState]
+
+
+async def _configured(request: Request) -> Configured:
+    configured: Configured = request.app.state.configured
+    return configured
+
+
+TheConfigured = Annotated[Configured, Depends(_configured)]
+Defined = Annotated[QuestionDefinition, Depends(asked_in_body(QuestionDefinition))]
+
+
+@router.put(
+    "/v1/streams/{name}/questions/{question}",
+    summary="Configure a question",
+    dependencies=[Depends(administers), Depends(json_only)],
+    response_model=QuestionState,
+    response_description="It was there, and is this one now.",
+    responses={
+        201: {"description": "It is new.", "model": QuestionState},
+        **problems(
+            s403="The key may not administer the stream, or see another one that is asked about.",
+            s404="No such stream.",
+            s409="There are as many configured questions as there may be.",
+            s413="The body is too long.",
+            s415="The body is not JSON.",
+            s422="A field is unknown, missing or outside its domain, the family of the stream does "
+            "not answer it, or its unit of time has no clock.",
+            s429="The caller has as many questions under way as it may, or all have.",
+            s503="The journal is out of reach; it may or may not have happened.",
+        ),
+    },
+    openapi_extra=body_described(QuestionDefinition),
+)
+async def put_question(
+    definition: Defined,
+    stream: TheStream,
+    question: QuestionName,
+    configured: TheConfigured,
+    answerer: TheAnswerer,
+    http: Request,
+    response: Response,
+) -> QuestionState:
+    """It is asked once, so that what it never could be answered is refused; that the sketch cannot
+    answer it now is no reason."""
+    request = QueryRequest(queries=[definition.query])
+    with suppress(UnanswerableQueriesError):
+        await _ask(answerer, stream, request, http)
+    kept = ConfiguredQuestion(question, definition.set, definition.text())
+    new = await configured.define(stream, kept)
+    response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
+    return _state(kept)
+
+
+@router.get(
+    "/v1/streams/{name}/questions",
+    summary="List the configured questions",
+    dependencies=[Depends(reads)],
+    response_model=QuestionList,
+    responses=problems(
+        s404="No such stream.",
+        s422="The name is outside its domain.",
+        s503="The journal is out of reach.",
+    ),
+)
+async def list_questions(stream: TheStream, configured: TheConfigured) -> QuestionList:
+    """Of all sets."""
+    return QuestionList(questions=[_state(each) for each in await configured.of_stream(stream)])
+
+
+@router.delete(
+    "/v1/streams/{name}/questions/{question}",
+    summary="Delete a configured question",
+    dependencies=[Depends(administers)],
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(
+        s404="No such stream, or no such question.",
+        s422="A name is outside its domain.",
+        s503="The journal is out of reach; it may or may not have happened.",
+    ),
+)
+async def delete_question(
+    stream: TheStream, question: QuestionName, configured: TheConfigured
+) -> None:
+    """The next scrape is without it."""
+    await configured.remove(stream, question)
+
+
+@router.get(
+    "/v1/streams/{name}/prometheus",
+    summary="Scrape the configured questions",
+    dependencies=[Depends(reads)],
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Gauges in the text format of Prometheus.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+        **problems(
+            s404="No such stream, or no question of the set.",
+            s422="The name is outside its domain.",
+            s429="The caller has as many questions under way as it may, or all have.",
+            s503="The journal is out of reach.",
+        ),
+    },
+)
+async def get_prometheus(
+    stream: TheStream,
+    configured: TheConfigured,
+    answerer: TheAnswerer,
+    http: Request,
+    chosen: Annotated[
+        str | None,
+        Query(alias="set", pattern=schemas.STREAM, description="Those of this set; else all."),
+    ] = None,
+) -> Response:
+    """Answers as of now. A question that cannot be answered is left out, and named by
+    `decaysketch_answer_error`."""
+    found = await configured.of_stream(stream)
+    if chosen is not None:
+        found = [each for each in found if each.set_name == chosen]
+        if not found:
+            raise UnknownQuestionError(stream.name, f"question of the set {chosen!r}")
+    answered = await _answers(answerer, stream, found, http)
+    if answered is None:
+        return Response(status_code=CLIENT_LEFT)
+    text = exposition(stream.name, *answered)
+    headers = {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
+    return Response(text, headers=headers)
+
+
+async def _answers(
+    answerer: Answerer, stream: Stream, found: list[ConfiguredQuestion], http: Request
+) -> tuple[list[tuple[str, Any]], list[tuple[str, str]]] | None:
+    """Of each question that can be answered its answer, and of the others why not; None if the
+    client has left."""
+    if not found:
+        return [], []
+    queries = [read_query(each.query) for each in found]
+    try:
+        body = await _ask(answerer, stream, QueryRequest(queries=queries), http)
+        if body is None:
+            return None
+        names = [each.name for each in found]
+        return list(zip(names, json.loads(body)["answers"], strict=True)), []
+    except _REFUSALS as error:
+        _reason(error)
+    # Something is the matter with one of them: each is asked by itself.
+    answers: list[tuple[str, Any]] = []
+    errors: list[tuple[str, str]] = []
+    for each, query in zip(found, queries, strict=True):
+        try:
+            body = await _ask(answerer, stream, QueryRequest(queries=[query]), http)
+        except _REFUSALS as error:
+            errors.append((each.name, _reason(error)))
+            continue
+        if body is None:
+            return None
+        answers += [(each.name, answer) for answer in json.loads(body)["answers"]]
+    return answers, errors
+
+
+async def _ask(
+    answerer: Answerer, stream: Stream, request: QueryRequest, http: Request
+) -> bytes | None:
+    """Answers as JSON; None if the client has left."""
+    check_scope(http.scope["state"]["caller"], sorted(request.others))
+    answered = await answerer.answer(
+        [stream.name],
+        request,
+        asker=asker(http),
+        known=lambda _tag: False,
+        left=http.is_disconnected,
+    )
+    return None if answered is None else answered.body
+
+
+def _reason(error: Exception) -> str:
+    """The kind of problem with a question; what is the matter with the service is raised."""
+    problem = answer_to(error)
+    if problem.status_code not in (403, 404, 409, 422):
+        raise error
+    kind: str = json.loads(bytes(problem.body))["type"].rpartition(":")[2]
+    return "forbidden" if problem.status_code == HTTPStatus.FORBIDDEN else kind
+
+
+def _state(question: ConfiguredQuestion) -> QuestionState:
+    return QuestionState(
+        name=question.name, set=question.set_name, query=json.loads(question.query)
+    )

@@ -1,0 +1,90 @@
+"""Ranges of times and two moments compared, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from service import NOW, OCTETS, build, posted, problem
+
+from decaysketch.decay import window
+
+SKETCH = build(1)
+QUARTER = {"kind": "window", "width": 900}
+
+
+@pytest.fixture
+def holding(stream: TestClient) -> TestClient:
+    body = SKETCH.to_bytes()
+    posted(stream.post("/v1/streams/s/sketches?source=a", content=body, headers=OCTETS))
+    return stream
+
+
+def asked(client: TestClient, *queries: dict[str, Any]) -> Any:
+    return client.post("/v1/streams/s/query", json={"queries": list(queries)})
+
+
+def test_answers_are_those_of_the_library(holding: TestClient) -> None:
+    compared = {"aggregate": "mean", "decay": QUARTER, "now": NOW}
+    answers = asked(
+        holding,
+        compared | {"versus": {"ago": 1_000}},
+        compared | {"versus": {"now": NOW - 1_000, "decay": "window(15min)"}},
+        {"aggregate": "count", "decay": QUARTER, "now": NOW, "versus": {"ago": 9}, "how": "ratio"},
+        {
+            "aggregate": "rank",
+            "v": 20,
+            "decay": QUARTER,
+            "times": [NOW - 9, NOW],
+            "versus": {"ago": 900},
+        },
+        {"aggregate": "rate", "from": NOW - 1_000, "to": NOW},
+        {"aggregate": "quantile", "q": 0.5, "from": NOW - 1_000, "to": NOW},
+    ).json()["answers"]
+    now, then = (window(900), NOW), (window(900), NOW - 1_000)
+    mean = SKETCH.compare("mean", now=now, then=then).to_dict()
+    assert answers[0]["estimate"] == answers[1]["estimate"] == mean
+    assert isinstance(mean["changed"], bool)
+    ratio = SKETCH.compare("count", now=now, then=(window(900), NOW - 9), how="ratio")
+    assert answers[2]["estimate"] == ratio.to_dict()
+    for point, at in zip(answers[3]["points"], (NOW - 9, NOW), strict=True):
+        moments = {"now": (window(900), at), "then": (window(900), at - 900)}
+        assert point["estimate"] == SKETCH.compare("rank", value=20, **moments).to_dict()
+    of = SKETCH.between(NOW - 1_000, NOW)
+    assert answers[4]["estimate"] == of.rate().to_dict()
+    assert answers[5]["quantiles"][0]["estimate"] == of.quantile(0.5).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"aggregate": "median", "versus": {"ago": 5}}, "Compare the rank of a fixed value"),
+        ({"aggregate": "mean", "versus": {}}, "give one of now and ago"),
+        ({"aggregate": "mean", "versus": {"ago": 5, "now": 5}}, "give one of now and ago"),
+        ({"aggregate": "mean", "how": "ratio"}, "how is of versus, which is missing"),
+        ({"aggregate": "mean", "versus": {"ago": 5}, "how": "ratio"}, "by 'difference'"),
+        ({"aggregate": "mean", "versus": {"ago": 5, "decay": "nonsense("}}, "versus.decay"),
+        ({"aggregate": "mean", "from": 5, "to": 9}, "leave decay, now out"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    holding: TestClient, query: dict[str, Any], said: str
+) -> None:
+    refused = asked(holding, {"decay": QUARTER, "now": NOW} | query)
+    assert said in problem(refused, 422, "invalid-request")["detail"]
+
+
+@pytest.mark.parametrize(
+    "ends", [{"from": 5}, {"to": 5}, {"from": 9, "to": 9}, {"from": 1, "to": True}]
+)
+def test_a_range_has_two_ends(holding: TestClient, ends: dict[str, Any]) -> None:
+    refused = asked(holding, {"aggregate": "mean", **ends})
+    assert "expected two times, rising" in problem(refused, 422, "invalid-request")["detail"]
+
+
+def test_a_change_can_be_scraped(holding: TestClient) -> None:
+    query = {"aggregate": "mean", "decay": QUARTER, "versus": {"ago": 3600}}
+    url = "/v1/streams/s/questions/change_1h"
+    assert holding.put(url, json={"query": query}).status_code == 201
+    assert 'query="change_1h"' in holding.get("/v1/streams/s/prometheus").text
