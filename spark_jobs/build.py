@@ -46,6 +46,7 @@ from decaysketch.cli.recipes import (
 )
 from decaysketch.client.access import has_secret
 from decaysketch.core.plausible_times import span
+from decaysketch.core.sizing import DEFAULT_CAPACITY
 from decaysketch.families import DEFAULT, FAMILIES
 from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
@@ -58,7 +59,7 @@ from spark_jobs.work import build
 
 __all__ = ["main", "tell"]
 
-_DEFAULTS = {"time_unit": "us"}
+_DEFAULTS = {"capacity": DEFAULT_CAPACITY, "time_unit": "us"}  # of a sampler as well, and of sites
 
 
 @taking_parameters(_DEFAULTS)

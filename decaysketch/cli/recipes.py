@@ -197,7 +197,9 @@ def recipe_from_options(
                 raise CommandError(f"{_option(name)} has no use for the family {family}")
         params = {name: value for name, value in defaults.items() if name in own} | given
         if FAMILIES[family].params is SketchParams:
-            _take_accuracy(params, accuracy, by_key)
+            params |= _capacity(given, accuracy, by_key)
+            if "accuracy" in params:
+                params.pop("capacity", None)  # a default
         elif accuracy is not None:
             raise CommandError(f"--accuracy has no use for the family {family}")
         if id_key is not None:
@@ -213,13 +215,13 @@ def recipe_from_options(
     return recipe_from_dict(form, id_key=id_key)
 
 
-def _take_accuracy(params: Parameters, accuracy: str | None, by_key: bool) -> None:
+def _capacity(given: Parameters, accuracy: str | None, by_key: bool) -> Parameters:
+    """What is said, or else holds, of the size of a sketch of hashed ids."""
     if accuracy is not None:
-        if "capacity" in params:
+        if "capacity" in given:
             raise CommandError("--accuracy has no use beside --capacity")
-        params["accuracy"] = read_accuracy(accuracy)
-    elif by_key:
-        params.setdefault("capacity", CAPACITY_BY_KEY)
+        return {"accuracy": read_accuracy(accuracy)}
+    return {"capacity": CAPACITY_BY_KEY} if by_key and "capacity" not in given else {}
 
 
 def mapping_from_options(

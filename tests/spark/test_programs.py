@@ -98,7 +98,7 @@ class TestPrograms:
             assert (status, "copies of others" in told) == (0, False)
         whole = tmp_path / "t"
         assert run(merge.main, *tables, tables[0], "--out", whole, "--per-key")[0] == 0
-        params = ECMParams(width=40, depth=3, slots=5, time_unit="us", capacity=24_000)
+        params = ECMParams(width=40, depth=3, slots=5, time_unit="us", capacity=19_208)
         visits = ColumnMapping(
             time="event_us", fallback_time="arrival_us", key=("msg",), source="source"
         )
