@@ -38,6 +38,7 @@ __all__ = [
     "NothingTakenError",
     "ObservationsOnlyError",
     "RevokedSourceError",
+    "RoadBusyError",
     "RowsAskedError",
     "RowsInFlightError",
     "ServiceError",
@@ -377,6 +378,10 @@ class BusyError(ServiceError):
 
     def __init__(self) -> None:
         super().__init__("too much waits to be written; nothing was taken, send it again later")
+
+
+class RoadBusyError(ServiceError):
+    """The same, told to a sender that repeats a 503 alone."""
 
 
 class ClosingError(ServiceError):

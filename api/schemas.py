@@ -33,6 +33,7 @@ from pydantic_core import PydanticCustomError
 
 from decaysketch.core.params import Option
 from decaysketch.families import DEFAULT, FAMILIES, Family
+from decaysketch.ingest.formats import Mappings
 
 __all__ = [
     "FIELDS",
@@ -209,7 +210,7 @@ class Stream(RequestModel):
 
     def form(self) -> dict[str, Any]:
         """What the sketches of the stream share, as ``recipe_from_dict`` reads it."""
-        return self.model_dump(exclude={"max_clock_skew_s", "secret_ids", "bind_keys"})
+        return self.model_dump(exclude={"max_clock_skew_s", "secret_ids", "bind_keys", "ingest"})
 
 
 class HashedStream(Stream):
@@ -225,6 +226,11 @@ class HashedStream(Stream):
         description="With `secret_ids`: the source that posts is part of the key of an "
         "observation, so that no other source can post a later copy in place of it. Copies that "
         "come through other sources count again.",
+    )
+    ingest: Mappings | None = Field(
+        default=None,
+        description="What of the messages of other systems is a reading of this stream, for the "
+        "routes that take these. Of a stream that exists it takes the place of what was there.",
     )
 
     @model_validator(mode="after")
@@ -386,6 +392,10 @@ class StreamState(BaseModel):
     )
     secret_ids: bool = Field(description="It takes raw observations only.")
     bind_keys: bool = Field(description="The source is part of the key of an observation.")
+    ingest: Mappings | None = Field(
+        default=None,
+        description="What of the messages of other systems is a reading of this stream, if any is.",
+    )
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")
     newest: int | None = Field(description="The latest time that it retains; null: it is empty.")

@@ -37,7 +37,7 @@ LAYERS = [
         "decaysketch.ecm",
     ],
     ["decaysketch.families"],
-    ["decaysketch.batch", "decaysketch.client"],
+    ["decaysketch.batch", "decaysketch.client", "decaysketch.ingest"],
     ["decaysketch"],
     ["decaysketch.spark", "decaysketch.cli"],
     ["api", "spark_jobs"],
@@ -132,6 +132,8 @@ class TestImports:
             allowed.add("pyarrow")
         if module.startswith("decaysketch.client"):
             allowed.add("httpx2")
+        if module.startswith("decaysketch.ingest"):
+            allowed.add("pydantic")
         if module.startswith("decaysketch.spark"):
             allowed |= {"httpx2", "pyarrow", "pyspark"}
         if module.startswith("decaysketch.cli"):

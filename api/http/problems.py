@@ -149,6 +149,7 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.RowsAskedError: _Kind(429, "rows-asked", "Too many rows are being looked at"),
     errors.TooMuchAskedError: _Kind(429, "too-much-asked", "Too much is being worked at"),
     errors.BusyError: _Kind(429, "busy", "Too much waits to be written"),
+    errors.RoadBusyError: _Kind(503, "busy", "Too much waits to be written"),
     errors.ClosingError: _Kind(503, "stopping", "The server is stopping"),
     errors.NotCaughtUpError: _Kind(503, "not-caught-up", "The post has not arrived here yet"),
     ReplayError: _Kind(
@@ -170,7 +171,11 @@ _TRANSIENT = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 
 _SOURCE = re.compile(SOURCE)
 # Of what these refuse there is a count, by stream, source and reason.
-_POSTS = {"/v1/streams/{name}/sketches", "/v1/streams/{name}/observations"}
+_POSTS = {
+    "/v1/streams/{name}/sketches",
+    "/v1/streams/{name}/observations",
+    "/v1/streams/{name}/lorawan",
+}
 # Neither who sends it nor when is at fault; 403 where the source was revoked.
 _OF_THE_POST = {
     HTTPStatus.FORBIDDEN,

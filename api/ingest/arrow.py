@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from api.errors import Fault, InvalidRequestError, TooManyRowsError
-from api.ingest.columns import EXACT_IN_FLOAT, Form, Key, Raw, Refusal, fault_of_key
+from decaysketch.ingest.columns import EXACT_IN_FLOAT, Form, Key, Raw, Refusal, fault_of_key
 
 __all__ = ["read_arrow"]
 

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from api.errors import UnknownSourceError
 from api.ingest.arrow import read_arrow
-from api.ingest.columns import Batch, Columns, Form, Raw, check
 from api.ingest.json_rows import read_json, read_lines
 from api.journal.model import Interval
 from api.service.drafts import Incoming
@@ -22,6 +21,7 @@ from decaysketch import Snapshot
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
+from decaysketch.ingest.columns import Batch, Columns, Form, Raw, check
 
 __all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "count", "take"]
 

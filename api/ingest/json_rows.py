@@ -1,9 +1,8 @@
 """Observations as JSON: one document, or an object on each line.
 
-The standard library reads it, because it lets us see what a faster reader hides: names that an
-object has twice, and integers of any length, which are refused before they cost anything. Nothing
-is guessed: a number in quotes, a fraction where an integer is meant or a field that nobody knows
-refuses its row. Lines that cannot mean anything else are read by a faster one, to the same rows
+The standard library reads it (:mod:`decaysketch.ingest.json_text`). Nothing is guessed: a number in
+quotes, a fraction where an integer is meant or a field that nobody knows refuses its row. Lines
+that cannot mean anything else are read by a faster one, to the same rows
 (:mod:`api.ingest.plain_rows`).
 
 What a body would become is weighed before it is parsed (:mod:`api.ingest.json_weight`), a document
@@ -13,14 +12,16 @@ Of rows that are refused no more is kept than somebody is told of.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from api.errors import Fault, InvalidRequestError, TooManyRowsError
-from api.ingest.columns import (
+from api.ingest.json_weight import parts
+from api.ingest.plain_rows import Plain, plain_reader
+from api.schemas import MAX_KEY_PARTS
+from decaysketch.ingest.columns import (
     EXACT_IN_FLOAT,
     INT64_LIMIT,
     REFUSALS_LISTED,
@@ -30,9 +31,7 @@ from api.ingest.columns import (
     Refusal,
     fault_of_key,
 )
-from api.ingest.json_weight import parts
-from api.ingest.plain_rows import Plain, plain_reader
-from api.schemas import MAX_KEY_PARTS
+from decaysketch.ingest.json_text import Repeated, parse
 
 __all__ = ["MAX_LINE_BYTES", "MAX_LINE_PARTS", "read_json", "read_lines"]
 
@@ -41,43 +40,11 @@ MAX_LINE_PARTS = 64
 """Brackets and commas of a line; an observation has 8 at most."""
 
 _BYTES_TOGETHER = 48 << 10
-_LONGEST_INTEGER = 20  # characters; longer ones are beyond 64 bits
 _ABSENT = object()
-
-
-class _Repeated(dict[str, Any]):
-    """An object that has a name twice."""
 
 
 class _Unreadable(str):
     """Why a line is no observation."""
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    return fields if len(fields) == len(pairs) else _Repeated(fields)
-
-
-def _integer(digits: str) -> int | float:
-    """Beyond 64 bits as a float, which is no integer and close enough to be told apart."""
-    return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
-
-
-_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer)
-
-
-def _parse(text: str) -> Any:
-    """What JSON says.
-
-    Raises:
-        ValueError: not JSON, or nested too deeply; the message says where.
-    """
-    try:
-        return _decoder.decode(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{error.msg} at character {error.pos}") from None
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def read_json(body: bytes, form: Form) -> Raw:
@@ -93,7 +60,7 @@ def read_json(body: bytes, form: Form) -> Raw:
     if containers > 2 * form.max_rows + 2:
         raise TooManyRowsError(containers // 2, form.max_rows)
     try:
-        document = _parse(body.decode("utf-8"))
+        document = parse(body.decode("utf-8"))
     except ValueError as error:  # an error of decoding among them
         raise InvalidRequestError(
             f"the body is not JSON: {error}", [Fault(field="body", reason=f"not JSON: {error}")]
@@ -186,7 +153,7 @@ def _of_line(line: bytes) -> Any:
     if (found := parts(line, MAX_LINE_PARTS)) > MAX_LINE_PARTS:
         return _Unreadable(f"{found} brackets and commas; at most {MAX_LINE_PARTS} are read")
     try:
-        return _parse(line.decode("utf-8"))
+        return parse(line.decode("utf-8"))
     except ValueError as error:
         return _Unreadable(f"not JSON: {error}")
 
@@ -305,7 +272,7 @@ def _is_int64(number: Any) -> bool:
 def _fault_of_object(item: Any, fields: tuple[str, ...]) -> _Fault:
     if isinstance(item, _Unreadable):
         return "observation", str(item)
-    if isinstance(item, _Repeated):
+    if isinstance(item, Repeated):
         return "observation", "a name is there twice", dict(item)
     if not isinstance(item, dict):
         return "observation", "no object", item, f"an object of {', '.join(fields)}"

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from api.ingest.columns import EXACT_IN_FLOAT, INT64_LIMIT, Form, Key, fault_of_key
 from api.schemas import MAX_KEY_PARTS
+from decaysketch.ingest.columns import EXACT_IN_FLOAT, INT64_LIMIT, Form, Key, fault_of_key
 
 __all__ = ["Plain", "plain_reader"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from api.errors import IntervalConflictError
 from api.journal.model import (
@@ -151,6 +152,17 @@ async def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
     created = await tx.insert_stream(stream)
     await _count_change(tx, head)
     return created
+
+
+async def remap(tx: Writer, stream_id: int, ingest: Mapping[str, Any]) -> bool:
+    """Have a stream read other formats by other maps from now on; False if there is none."""
+    head = await tx.lock_head()
+    row = next((each for each in await tx.streams() if each.id == stream_id), None)
+    if row is None:
+        return False
+    await tx.replace_stream(replace(row, ingest=ingest))
+    await _count_change(tx, head)
+    return True
 
 
 async def delete(tx: Writer, stream_id: int) -> bool:

@@ -86,6 +86,8 @@ class StreamRow:
         max_clock_skew_s: seconds that a time may lie ahead of this service's clock; None: any.
         id_key: secret key of the ids, where the stream holds one.
         bind_keys: whether the source is part of the keys of raw observations.
+        ingest: what of other formats' bodies is a reading of it, as JSON has it; None: nothing. It
+            may become another while the stream is there.
     """
 
     id: int
@@ -96,6 +98,7 @@ class StreamRow:
     max_clock_skew_s: float | None = None
     id_key: bytes | None = field(default=None, repr=False)
     bind_keys: bool = False
+    ingest: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

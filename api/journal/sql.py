@@ -86,7 +86,7 @@ _KEYS_ASKED = 256  # in one statement
 _SIZES_READ = 1024  # in one statement
 # Beside the recipe of a stream, as JSON, and only where it is so: a release that does not know it
 # refuses the stream, instead of taking observations under other ids.
-_BIND_KEYS = "bind_keys"
+_BIND_KEYS, _INGEST = "bind_keys", "ingest"  # beside a recipe, in its column
 
 _SNAPSHOT_BYTES = 8 * 1024 * 1024  # read at once, unless one source has more
 
@@ -665,7 +665,7 @@ def _portions(sizes: Sequence[Any]) -> Iterator[tuple[SourceKey, SourceKey]]:
 
 def _stream(row: Any) -> StreamRow:
     recipe = json.loads(row.recipe)
-    bind_keys = recipe.pop(_BIND_KEYS, False)
+    bind_keys, ingest = recipe.pop(_BIND_KEYS, False), recipe.pop(_INGEST, None)
     return StreamRow(
         row.id,
         row.name,
@@ -675,7 +675,15 @@ def _stream(row: Any) -> StreamRow:
         row.max_clock_skew_s,
         row.id_key,
         bind_keys,
+        ingest,
     )
+
+
+def _recipe(stream: StreamRow) -> str:
+    beside: dict[str, Any] = {_BIND_KEYS: True} if stream.bind_keys else {}
+    if stream.ingest is not None:
+        beside[_INGEST] = stream.ingest
+    return json.dumps(dict(stream.recipe) | beside, sort_keys=True)
 
 
 def _snapshot(row: Any) -> SnapshotRow:
@@ -758,12 +766,11 @@ class _Writer(_Reader):
         await self._do(tables.journal.insert(), [_fields(row) for row in rows])
 
     async def insert_stream(self, stream: StreamRow) -> StreamRow:
-        recipe = dict(stream.recipe) | ({_BIND_KEYS: True} if stream.bind_keys else {})
         result = await self._do(
             tables.streams.insert().values(
                 name=stream.name,
                 incarnation=stream.incarnation,
-                recipe=json.dumps(recipe, sort_keys=True),
+                recipe=_recipe(stream),
                 created_us=stream.created_us,
                 max_clock_skew_s=stream.max_clock_skew_s,
                 id_key=stream.id_key,
@@ -771,6 +778,13 @@ class _Writer(_Reader):
         )
         assert result.inserted_primary_key is not None
         return replace(stream, id=result.inserted_primary_key[0])
+
+    async def replace_stream(self, stream: StreamRow) -> None:
+        await self._do(
+            tables.streams.update()
+            .where(tables.streams.c.id == stream.id)
+            .values(recipe=_recipe(stream))
+        )
 
     async def delete_stream(self, stream_id: int) -> None:
         for table in (tables.journal, tables.snapshots, tables.ledger, tables.revocations):

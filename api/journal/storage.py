@@ -104,6 +104,9 @@ class Writer(Reader, Protocol):
     async def insert_stream(self, stream: StreamRow) -> StreamRow:
         """The row with its id; the one given is disregarded."""
 
+    async def replace_stream(self, stream: StreamRow) -> None:
+        """Write what may become another of a stream that is there."""
+
     async def delete_stream(self, stream_id: int) -> None:
         """With its rows, snapshots, intervals and revocations."""
 

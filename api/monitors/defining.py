@@ -1,4 +1,5 @@
-"""What definitions of monitors and of top-k lists share: whether there is room, and refusals."""
+"""What definitions of monitors, top-k lists and questions share: whether there is room, and
+refusals."""
 
 from __future__ import annotations
 

@@ -114,9 +114,10 @@ async def some(rx: Reader, ids: Collection[int]) -> list[ListRow]:
 
 
 async def find(rx: Reader, stream_id: int, name: str) -> ListRow | None:
-    """One of them."""
+    """One of them, without what was found: that may be long, and is not for who posts."""
     mine = sa.and_(_l.stream_id == stream_id, _l.name == name)
-    found = await rx.select(sa.select(_lists).where(mine))
+    columns = (each for each in _l if each is not _l.found)
+    found = await rx.select(sa.select(*columns, sa.null().label("found")).where(mine))
     return _row(found[0]) if found else None
 
 
@@ -156,15 +157,15 @@ async def put_word(
     Returns:
         None, or how many sites there are, where this would be one too many; nothing was written.
     """
-    await tx.lock_head()
-    same = sa.and_(_l.id == row.id, _l.epoch == row.epoch)
-    if not await tx.select(sa.select(_l.id).where(same)):
-        return None
     post = heard.post
     values = {
         "epoch": row.epoch, "as_of": post.as_of, "inc": post.inc, "seq": post.seq,
         "serial": serial, "told": heard.told, "post": post.to_json(),
     }  # fmt: skip
+    await tx.lock_head()
+    same = sa.and_(_l.id == row.id, _l.epoch == row.epoch)
+    if not await tx.select(sa.select(_l.id).where(same)):
+        return None
     its = sa.and_(_w.list_id == row.id, _w.source == post.site)
     if await tx.execute(_words.update().where(its).values(**values)):
         return None

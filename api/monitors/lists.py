@@ -45,7 +45,8 @@ MOST_LISTED: Final = 1000
 """Sites that a list may name."""
 
 _LOOK_S = 0.2
-_SEEK_S = 1.0  # where there is no list
+_SEEK_S = 1.0  # where there is no list, or one does not go on
+_WORD_S = 4e-5  # longer, for each word: to read one takes a tenth, of the loop that all share
 _REST = 10  # after a step, so many times what it took: no site keeps a thread busy
 _SUMMARY_ROWS = 20  # of an event
 
@@ -246,7 +247,8 @@ class Lists:
 
     async def watch(self) -> None:
         """Go on with the rounds that are due, once."""
-        await asyncio.sleep(_LOOK_S)
+        words = sum(len(each.said) for each in self._known.values())
+        await asyncio.sleep(_LOOK_S + _WORD_S * words)
         if not self._known and asyncio.get_running_loop().time() - self._looked_s < _SEEK_S:
             return
         try:
@@ -294,7 +296,12 @@ class Lists:
                 for number in of.keys() - versions.keys():
                     del of[number]
             for key in found:
-                await self._go_on(key)
+                try:
+                    await self._go_on(key)
+                except DecaySketchError as error:  # of what its sites said; the others go on
+                    self._not_before_s[found[key].row.id] = self._looked_s + _SEEK_S
+                    text = "top-k list %r does not go on: %s"
+                    self._unreadable.say(logging.ERROR, text, key[1], error)
 
     async def _go_on(self, key: tuple[int, str]) -> None:
         """The next step of a round, if there is one to make now."""

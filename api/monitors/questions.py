@@ -8,7 +8,6 @@ deletes one, all have it. What a question says is checked before it comes here
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -16,6 +15,7 @@ from api.errors import TooManyQuestionsError, UnknownQuestionError, UnknownStrea
 from api.journal import tables
 from api.journal.monitor_tables import questions as _questions
 from api.journal.storage import Storage, Writer
+from api.monitors.defining import check_room
 from api.service.streams import Stream
 from api.settings import Settings
 
@@ -79,19 +79,9 @@ class Configured:
                 raise UnknownStreamError(stream.name)
             if await tx.execute(_questions.update().where(mine).values(**said)):
                 return False
-            count: Any = sa.select(sa.func.count()).select_from(_questions)
-            settings = self._settings
-            for where, most, here in (
-                (
-                    f"stream {stream.name!r} has",
-                    settings.max_stream_questions,
-                    count.where(_q.stream_id == stream.id),
-                ),
-                ("there are", settings.max_questions, count),
-            ):
-                ((found,),) = await tx.select(here)
-                if found >= most:
-                    raise TooManyQuestionsError(where, found, most)
+            most = self._settings.max_stream_questions, self._settings.max_questions
+            of = stream.id, stream.name
+            await check_room(tx, _questions, of, most, TooManyQuestionsError)
             of_it = {"stream_id": stream.id, "name": question.name}
             await tx.execute(_questions.insert().values(**of_it, **said))
             return True

@@ -56,6 +56,8 @@ COLUMNS: Mapping[str, pa.DataType] = {
     "exact": pa.bool_(),
     "rows": pa.int64(),
     "caveats": pa.string(),
+    "sure_upper": pa.float64(),
+    "changed": pa.bool_(),
 }
 
 _ESTIMATED = ("value", "lower", "upper", "stderr", "confidence", "exact", "rows")
@@ -146,6 +148,7 @@ def _joined(keys: Sequence[Any]) -> Any:
 
 def _estimate(estimate: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: estimate[name] for name in _ESTIMATED}
+    found |= {name: estimate.get(name) for name in ("sure_upper", "changed")}
     return found | {"caveats": " ".join(estimate.get("caveats", ())) or None}
 
 

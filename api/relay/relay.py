@@ -311,8 +311,9 @@ class Relay:
             if held is not None and held == line.perhaps:
                 line.passed_on, line.exact = held, True
             known = line.exact and held == line.passed_on
+            line.more = line.more and not known  # it has no more than there is here
             if line.more and held is not None:  # as it was found after all had been sent
-                known = known or held == line.held
+                known = held == line.held
         if not known:
             line.passed_on = None
         line.held = held

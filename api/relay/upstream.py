@@ -14,13 +14,13 @@ import httpx2
 
 from api.settings import Settings
 from decaysketch.client.access import bearer
-from decaysketch.client.delivery import Answer, Later, Outcome, Paused, judge
+from decaysketch.client.delivery import Answer, Held, Later, Outcome, Paused, judge
 
 __all__ = ["Upstream"]
 
 _CONNECT_S = 10.0
 _LONGEST_BYTES = 1 << 20  # of an answer; the description of a stream without its sources is short
-_NOT_FOUND, _CONFLICT = 404, 409
+_NOT_FOUND, _CONFLICT, _NO_ROOM = 404, 409, 507
 
 
 class Upstream:
@@ -113,5 +113,8 @@ def _path(stream: str) -> str:
 
 def _outcome(result: Answer | Exception, expected: dict[str, str]) -> Outcome:
     if isinstance(result, Answer):
-        return judge(result, expected)
+        outcome = judge(result, expected)
+        if isinstance(outcome, Later) and result.status == _NO_ROOM:  # others may have some
+            return Held(outcome.reason, after_s=outcome.after_s)
+        return outcome
     return Later(f"{type(result).__name__}: {result}".rstrip(": "))

@@ -17,7 +17,6 @@ from api.http.guard import writes
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
 from api.ingest.building import READERS, Reader, Taken, count, take
-from api.ingest.columns import REFUSALS_LISTED, Batch, Form, Refusal, check
 from api.ingest.doubts import doubts_of_columns, refuse_other_unit
 from api.ingest.intervals import check_length, interval_of
 from api.ingest.skew import latest_time
@@ -39,6 +38,7 @@ from api.service.sites import Site
 from api.service.streams import Stream
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
+from decaysketch.ingest.columns import REFUSALS_LISTED, Batch, Form, Refusal, check
 
 __all__ = ["PLAIN", "router"]
 

@@ -12,9 +12,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel, Field
 
 from api import schemas
+from api.access.keys import Caller
 from api.errors import ServiceError, UnanswerableQueriesError, UnknownQuestionError
 from api.http.asker import asker
-from api.http.guard import administers, check_scope, reads
+from api.http.guard import Reads, administers, check_scope, reads
 from api.http.json_body import JsonRoute
 from api.http.problems import answer_to, problems
 from api.http.reading import asked_in_body, body_described
@@ -43,7 +44,10 @@ class QuestionState(BaseModel):
 
     name: str
     set: str
-    query: dict[str, Any] = Field(description="As it was configured.")
+    query: dict[str, Any] | None = Field(
+        description="As it was configured; null where it is about a stream that is not in the "
+        "scope of the key."
+    )
 
 
 class QuestionList(BaseModel):
@@ -100,13 +104,12 @@ async def put_question(
     kept = ConfiguredQuestion(question, definition.set, definition.text())
     new = await configured.define(stream, kept)
     response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
-    return _state(kept)
+    return _state(kept, http.scope["state"]["caller"])
 
 
 @router.get(
     "/v1/streams/{name}/questions",
     summary="List the configured questions",
-    dependencies=[Depends(reads)],
     response_model=QuestionList,
     responses=problems(
         s404="No such stream.",
@@ -114,9 +117,12 @@ async def put_question(
         s503="The journal is out of reach.",
     ),
 )
-async def list_questions(stream: TheStream, configured: TheConfigured) -> QuestionList:
+async def list_questions(
+    caller: Reads, stream: TheStream, configured: TheConfigured
+) -> QuestionList:
     """Of all sets."""
-    return QuestionList(questions=[_state(each) for each in await configured.of_stream(stream)])
+    found = await configured.of_stream(stream)
+    return QuestionList(questions=[_state(each, caller) for each in found])
 
 
 @router.delete(
@@ -235,7 +241,7 @@ def _reason(error: Exception) -> str:
     return "forbidden" if problem.status_code == HTTPStatus.FORBIDDEN else kind
 
 
-def _state(question: ConfiguredQuestion) -> QuestionState:
-    return QuestionState(
-        name=question.name, set=question.set_name, query=json.loads(question.query)
-    )
+def _state(question: ConfiguredQuestion, caller: Caller) -> QuestionState:
+    others = read_query(question.query).others.values()
+    query = json.loads(question.query) if all(map(caller.sees, others)) else None
+    return QuestionState(name=question.name, set=question.set_name, query=query)

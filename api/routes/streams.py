@@ -38,6 +38,7 @@ from api.service.streams import SourceInfo, Stream
 from api.service.threads import Compute
 from api.service.turns import LeftError, Pauses, Turns, in_turns
 from decaysketch.families import FAMILIES, Recipe
+from decaysketch.ingest.formats import ingest_of, mappings_of
 
 __all__ = ["router"]
 
@@ -105,6 +106,7 @@ async def put_stream(
             max_clock_skew_s=chosen.max_clock_skew_s if given else ...,
             secret_ids=hashed is not None and hashed.secret_ids,
             bind_keys=hashed is not None and hashed.bind_keys,
+            ingest=None if hashed is None else ingest_of(hashed.ingest),
             compute_recipe=compute_recipe,
             compute=questions.by(caller),
         )
@@ -377,6 +379,7 @@ def _state(stream: Stream, sources: list[schemas.SourceState]) -> bytes:
         max_clock_lead_s=clock_lead_s(merged, stream.row.max_clock_skew_s),
         secret_ids=stream.row.id_key is not None,
         bind_keys=stream.row.bind_keys,
+        ingest=mappings_of(stream.row.ingest),
         bytes=merged.size_bytes,
         watermarks=list(merged.complete_since),
         clock=merged.clock,
@@ -385,4 +388,4 @@ def _state(stream: Stream, sources: list[schemas.SourceState]) -> bytes:
         source_count=count,
         sources=sources,
     )
-    return state.model_dump_json().encode()
+    return state.model_dump_json(exclude={"ingest"} if state.ingest is None else None).encode()

@@ -54,6 +54,7 @@ from api.settings import Settings
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay import integral
 from decaysketch.families import Recipe, normal_form, recipe_from_dict
+from decaysketch.ingest.columns import check_takes_readings
 
 __all__ = ["MOST_OPERATIONS", "Aggregator", "Limits", "Receipt", "recipe_of_form"]
 
@@ -292,6 +293,7 @@ class Aggregator:
         max_clock_skew_s: float | EllipsisType | None = ...,
         secret_ids: bool = False,
         bind_keys: bool = False,
+        ingest: Mapping[str, Any] | None = None,
         compute_recipe: ComputeRecipe | None = None,
         compute: Compute | None = None,
     ) -> tuple[Stream, bool]:
@@ -304,6 +306,8 @@ class Aggregator:
                 the limits say, or as it is.
             secret_ids: whether its ids are keyed by a secret, drawn here.
             bind_keys: whether the source is part of the keys of raw observations.
+            ingest: what of other formats is a reading of it; a stream that is there has it from now
+                on in place of what it had. None: as it is, or nothing.
             compute_recipe: :func:`recipe_of_form`, where it holds up nobody else: it may take
                 seconds. Among the posts if not given. Not called for a stream that exists.
             compute: runs what reads the form, a matter of milliseconds; likewise.
@@ -338,7 +342,10 @@ class Aggregator:
                 else max_clock_skew_s,
                 id_key=id_key,
                 bind_keys=bind_keys,
+                ingest=ingest,
             )
+            if ingest is not None:
+                check_takes_readings(recipe)
             created = await self._change(lambda tx: log.create(tx, row))
             if created is not None:
                 return self._streams[name], True
@@ -355,6 +362,10 @@ class Aggregator:
             different["bind_keys"] = stream.row.bind_keys, bind_keys
         if different:
             raise StreamConflictError(name, different)
+        if ingest is not None and ingest != stream.row.ingest:
+            check_takes_readings(stream.recipe)
+            if not await self._change(lambda tx: log.remap(tx, stream.id, ingest)):
+                raise UnknownStreamError(name)
         return stream, False
 
     async def _compute_recipe(self, form: Mapping[str, Any], id_key: bytes | None) -> Recipe:

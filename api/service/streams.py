@@ -93,6 +93,12 @@ class Stream:
         self.generation = 0
         """Another one once what is told of the stream may be something else."""
 
+    def told(self, row: StreamRow) -> None:
+        """Take from the row what may become another."""
+        if row.ingest != self.row.ingest:
+            self.row = row
+            self.generation += 1
+
     def decode(self, body: bytes) -> Snapshot:
         """The sketch in a body, checked against this stream.
 
@@ -457,7 +463,7 @@ class Streams:
 
     def replace(
         self,
-        rows: Iterable[StreamRow],
+        rows: Sequence[StreamRow],
         revocations: Iterable[Revocation],
         opened: Mapping[int, Stream],
     ) -> list[Stream]:
@@ -470,6 +476,8 @@ class Streams:
             opened: what :meth:`open` gave for those that are not known.
         """
         streams = {row.id: self._by_id.get(row.id) or opened[row.id] for row in rows}
+        for row in rows:
+            streams[row.id].told(row)
         changed = {
             each.stream_id: streams[each.stream_id]
             for each in revocations

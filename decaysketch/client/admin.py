@@ -185,7 +185,9 @@ class Admin:
                         for event in source:
                             backoff.reset()
                             if event.event in ("state", "gone"):
-                                yield MonitorEvent.of(_object(event.data))
+                                said = _object(event.data)
+                                if "topk" not in said:  # which is the name of a list
+                                    yield MonitorEvent.of(said)
                     else:
                         after_s = _later_s(response)
             except httpx2.TransportError:

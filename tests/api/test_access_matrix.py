@@ -20,6 +20,7 @@ from api.access.store import SqlKeyStore
 from api.app import create_app
 from api.http.guard import Requires
 from api.settings import Settings
+from decaysketch.ecm import ECMParams
 
 # What each route is for. "open": for whoever asks; "all": a reader of every stream.
 RULES = {
@@ -58,6 +59,7 @@ RULES = {
     "GET /v1/streams/{name}/topk/{topk}/ask": "read",
     "POST /v1/streams/{name}/topk/{topk}/posts": "write",
     "POST /v1/streams/{name}/observations": "write",
+    "POST /v1/streams/{name}/lorawan": "write",
     "GET /v1/streams/{name}/prometheus": "read",
     "GET /v1/streams/{name}/query": "read",
     "GET /v1/streams/{name}/questions": "read",
@@ -314,3 +316,23 @@ def test_a_stream_is_compared_with_those_in_the_scope_alone(
         assert answer.status_code in (404, 422)
     else:
         assert f"stream {other!r}" in problem(answer, 403)["detail"]
+
+
+def test_a_question_about_a_foreign_stream_is_listed_without_its_text(
+    client: TestClient, tokens: dict[str, str]
+) -> None:
+    params = ECMParams(width=80, depth=3, slots=6).to_dict()
+    everybody, mine = (bearer(tokens[name]) for name in ("admin *", "read own-*"))
+    for name in ("own-keys", "other-keys"):
+        form = {"family": "ecm", "params": params}
+        client.put(f"/v1/streams/{name}", json=form, headers=everybody).raise_for_status()
+    url, decay = "/v1/streams/own-keys/questions", {"kind": "window", "width": 60}
+    foreign = {"aggregate": "inner_product", "other": "other-keys", "decay": decay}
+    own = {"aggregate": "key_total", "decay": decay}
+    for name, query in {"a": foreign, "b": own}.items():
+        answer = client.put(f"{url}/{name}", json={"query": query}, headers=everybody)
+        assert (answer.status_code, answer.json()["query"]) == (201, query)
+    for headers, listed in ((everybody, [foreign, own]), (mine, [None, own])):
+        questions = client.get(url, headers=headers).json()["questions"]
+        assert [each["query"] for each in questions] == listed
+    assert "other-keys" not in client.get(url.replace("questions", "prometheus"), headers=mine).text

@@ -47,7 +47,10 @@ def test_watching_connects_again_and_reads_what_is_one(tmp_path: Path) -> None:
         httpx2.Response(503, headers={"retry-after": "7"}),
         httpx2.Response(200, headers={"content-type": "text/html"}, text="<p>a portal</p>"),
         _events('event: state\ndata: {"monitor": "m", "state": "calm", "silent": []}\n\n'),
-        _events('event: gone\ndata: {"monitor": "m"}\n\nevent: state\ndata: [1]\n\n'),
+        _events(
+            'event: topk\ndata: {"topk": "t"}\n\nevent: gone\ndata: {"topk": "t"}\n\n'
+            'event: gone\ndata: {"monitor": "m"}\n\nevent: state\ndata: [1]\n\n'
+        ),
     ])  # fmt: skip
     waits: list[float] = []
     transport = httpx2.MockTransport(lambda _: next(answers))

@@ -448,6 +448,10 @@ class Transaction:
         self._note("stream created", created.id, created.name, digest=created.incarnation.encode())
         return created
 
+    async def replace_stream(self, stream: StreamRow) -> None:
+        await self.step()
+        self._change(_replace_stream, stream)
+
     async def delete_stream(self, stream_id: int) -> None:
         await self.step()
         self._change(_delete_stream, stream_id)
@@ -536,6 +540,11 @@ def _insert_stream(state: State, stream: StreamRow) -> State:
     if any(each.name == stream.name for each in state.streams.values()):
         raise StorageError(f"there is a stream {stream.name!r}")
     return replace(state, streams={**state.streams, stream.id: stream}, last_stream=stream.id)
+
+
+def _replace_stream(state: State, stream: StreamRow) -> State:
+    _refer(state, stream.id)
+    return replace(state, streams={**state.streams, stream.id: stream})
 
 
 def _delete_stream(state: State, stream_id: int) -> State:

@@ -50,7 +50,6 @@ from api.errors import (
     UnknownStreamError,
 )
 from api.ingest.building import count
-from api.ingest.columns import Form, check
 from api.ingest.json_rows import read_lines
 from api.journal.model import StorageError
 from api.service import aggregator as service
@@ -63,6 +62,7 @@ from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.errors import ConflictingSketchError
 from decaysketch.families import Sketch
+from decaysketch.ingest.columns import Form, check
 
 __all__ = ["Outcome", "ViolationError", "World", "run"]
 

@@ -63,7 +63,8 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
     raw = {"observations": [{"time": 1, "id": 1}]}
     key = {"role": "read", "scope": ["*"]}
     curve = {"decay": {"kind": "none"}, "ages": {"stop": 1}}
-    params = {"params": PARAMS.to_dict()}
+    mapping = {"format": "chirpstack", "value": "object.t"}
+    params = {"params": PARAMS.to_dict(), "ingest": {"map": [mapping]}}
     monitor = {"kind": "threshold", "question": "count", "above": 9.0, "decay": "none"}
     question = {"query": {"aggregate": "count", "decay": {"kind": "none"}}}
     report = {"inc": 1, "seq": 1, "held": {}}
@@ -84,6 +85,7 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("POST", "/v1/keys/zzzzzzzz/rotate", {"json": {}, **as_json}),
         ("DELETE", "/v1/keys/zzzzzzzz", {"headers": headers}),
         ("PUT", "/v1/streams/t", {"json": params, **as_json}),
+        ("POST", "/v1/streams/t/lorawan?format=chirpstack&event=join", {"json": {}, **as_json}),
         ("PUT", "/v1/streams/s/monitors/m", {"json": monitor, **as_json}),
         ("POST", "/v1/streams/s/reports?source=x", {"json": report, **as_json}),
         ("DELETE", "/v1/streams/s/monitors/m", {"headers": headers}),

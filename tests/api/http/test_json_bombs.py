@@ -22,10 +22,10 @@ from api.http import decompression
 from api.http.guard import Requires
 from api.http.json_body import MOST_PARTS, JsonRoute, TooManyPartsError, parse
 from api.ingest import json_rows
-from api.ingest.columns import Form
 from api.ingest.json_weight import parts
 from decaysketch import SketchParams
 from decaysketch.families import recipe_of
+from decaysketch.ingest.columns import Form
 
 MIB = 1 << 20
 JSON_ROUTES = [
@@ -263,7 +263,7 @@ def test_lines_that_are_nested_or_wide_are_not_parsed(
     def parser(_text: str) -> Any:
         raise AssertionError("it is parsed")
 
-    monkeypatch.setattr(json_rows, "_parse", parser)
+    monkeypatch.setattr(json_rows, "parse", parser)
     raw = json_rows.read_lines((line + b"\n") * 3, FORM)
     assert (raw.rows, len(raw.refusals)) == (3, 3)
     assert "brackets and commas; at most 64 are read" in raw.refusals[0].reason

@@ -89,6 +89,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "post_curve",
         "post_group_query",
         "post_key",
+        "post_lorawan",
         "post_observations",
         "post_query",
         "post_report",

@@ -19,11 +19,11 @@ import pytest
 
 from api.errors import InvalidRequestError, TooManyRowsError
 from api.ingest.arrow import read_arrow
-from api.ingest.columns import Batch, Form, Raw, check
 from api.ingest.json_rows import read_json, read_lines
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.asyncwindow import SumParams
 from decaysketch.families import recipe_of
+from decaysketch.ingest.columns import Batch, Form, Raw, check
 from quality.damage import damage
 
 PARAMS = SketchParams(max_weight=99, id_bits=40, capacity=200)

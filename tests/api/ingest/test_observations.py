@@ -16,11 +16,11 @@ from httpx2 import Response
 from service import NOW, PARAMS, build, problem
 
 import decaysketch as ds
-from api.ingest.columns import Form, check
 from api.ingest.json_rows import read_json
 from decaysketch.asyncwindow import MedianSampler, SumSampler
 from decaysketch.client.posting import Poster
 from decaysketch.families import recipe_of
+from decaysketch.ingest.columns import Form, check
 
 NDJSON, ARROW = "application/x-ndjson", "application/vnd.apache.arrow.stream"
 Row = dict[str, Any]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from api.ingest import json_rows
-from api.ingest.columns import Form, Raw, check
 from api.ingest.json_rows import MAX_LINE_BYTES, read_lines
 from api.ingest.plain_rows import plain_reader
 from decaysketch import SketchParams
 from decaysketch.asyncwindow import MedianParams, SumParams
 from decaysketch.families import recipe_of
+from decaysketch.ingest.columns import Form, Raw, check
 from quality.damage import damage
 
 FORMS = [

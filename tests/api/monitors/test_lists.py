@@ -75,7 +75,7 @@ class Replica:
             post = site.take(taken)
 
 
-Run = Callable[[], Awaitable[Replica]]
+Run = Callable[..., Awaitable[Replica]]
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def run(
     monkeypatch.setattr("api.monitors.lists._REST", 0)
     async with AsyncExitStack() as stack:
 
-        async def start() -> Replica:
+        async def start(max_stream_lists: int = 1) -> Replica:
             threads = Threads(1)
             stack.callback(threads.close)
             storage = await SqlStorage.open(database.url)
@@ -104,7 +104,7 @@ async def run(
             aggregator = Aggregator(storage, threads, now_us=now_us, limits=limits)
             stack.push_async_callback(aggregator.close)
             await aggregator.start()
-            settings = Settings(max_stream_lists=1)
+            settings = Settings(max_stream_lists=max_stream_lists)
             lists = Lists(aggregator, storage, Mailboxes(), settings)
             if not aggregator.streams():
                 await aggregator.create("s", recipe_of(PARAMS).to_dict())
@@ -244,6 +244,25 @@ async def test_posts_that_are_not_sound_change_nothing(run: Run, clock: list[int
         await replica.lists.define(
             replica.stream, "n", TopKSpec(k=1, decay=replica.lists._known.popitem()[1].spec.decay)
         )
+
+
+async def test_a_list_of_which_a_word_cannot_be_read_holds_up_no_other(
+    run: Run, clock: list[int], database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = await run(max_stream_lists=2)
+    listed = await replica.define()
+    spec = replica.lists.read_spec(replica.stream, SPEC | {"sites": ["a"]})
+    await replica.lists.define(replica.stream, "n", spec)
+    await replica.exchange(TopKSite("a", 1), COUNTS["a"])
+    bad = {"id": listed.row.id}
+    database.execute("UPDATE topk_words SET post = '{}' WHERE list_id = :id", bad)
+    before = (await replica.lists.find(replica.stream, "n")).row.last_as_of
+    for _ in range(2):
+        clock[0] += 10_000_000
+        await replica.lists.look()
+    assert (await replica.lists.find(replica.stream, "n")).row.last_as_of != before
+    assert "top-k list 'm' does not go on: post has no field 'site'" in caplog.text
+    await replica.lists.remove(replica.stream, "n")  # nor those who define
 
 
 async def test_without_names_all_that_post_take_part_until_there_are_too_many(

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from service import NOW, OCTETS, build, posted, problem
 
 from api.queries.tables import COLUMNS, Form, preferred, write
+from api.queries.tables import rows_of as table_rows_of
 
 NONE = {"kind": "none"}
 QUERIES: list[dict[str, Any]] = [
@@ -96,6 +97,20 @@ def test_a_row_for_each_estimate_says_what_json_says(holding: TestClient) -> Non
         given = [None if row[name] == "" else float(row[name]) for row in rows]
         assert table[name].to_pylist() == given
     assert table["time"][0].as_py().isoformat() == "1970-01-02T03:46:40+00:00"
+
+
+def test_what_few_estimates_have_is_told_of_those(holding: TestClient) -> None:
+    decay = {"kind": "window", "width": 30}
+    count = {"aggregate": "count", "decay": decay, "now": NOW}
+    queries = [count | {"versus": {"ago": 0}}, count | {"versus": {"ago": 10**6}}, count]
+    asked = {"queries": queries}
+    in_json = holding.post("/v1/streams/s/query", json=asked).json()["answers"]
+    rows = rows_of(holding.post("/v1/streams/s/query", json=asked, headers=CSV).text)
+    assert [each["estimate"].get("changed") for each in in_json] == [False, True, None]
+    assert [row["changed"] for row in rows] == ["false", "true", ""]
+    estimate = in_json[2]["estimate"] | {"sure_upper": 7.5}
+    point = {"aggregate": "key_count", "now": NOW, "counts": [{"key": "k", "estimate": estimate}]}
+    assert [row["sure_upper"] for row in table_rows_of("q", point)] == [7.5]
 
 
 def test_a_text_is_no_formula_and_a_number_stays_one(holding: TestClient) -> None:

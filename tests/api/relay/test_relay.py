@@ -210,6 +210,7 @@ def test_a_post_whose_answer_is_lost_is_not_sent_as_a_whole(tree: Tree) -> None:
         (503, "journal-unavailable", "unanswered"),
         (429, "clock-ahead", "held"),
         (413, "too-long", "held"),
+        (507, "no-capacity", "held"),
         (422, "corrupt-sketch", "refused"),
         (403, "revoked-source", "paused"),
     ],
@@ -312,6 +313,20 @@ def test_a_revoked_source_stays_upstream_until_people_decide(
     until(tree.arrived)
     until(lambda: tree.stands(passed_on=1))
     assert tree.held() == decaysketch.merge([build(0), build(2, first_id=800)]).to_bytes()
+
+
+def test_what_was_missing_here_and_is_there_again_is_no_more_told_of(tree: Tree) -> None:
+    tree.create(CREATION)
+    post(tree.relay, build(0), "good")
+    post(tree.relay, build(1, first_id=400), "bad")
+    until(tree.arrived)
+    for verb in ("revoke", "reinstate"):
+        typed = {"content-type": "application/json"}
+        tree.relay.post(f"/v1/streams/s/sources/bad/{verb}", headers=typed)
+    until(lambda: tree.stands(more=1))
+    post(tree.relay, build(1, first_id=400), "bad")
+    until(tree.arrived)
+    until(lambda: tree.stands(more=0, passed_on=1))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Raw observations as columns, checked row by row: what is wrong with one refuses that one alone.
 
 A reader (JSON, Arrow) brings rows into the columns of :class:`Raw` and refuses what has the wrong
-type; bounds are checked here, for all readers alike.
+type; :func:`to_columns` does so with the readings of any other format. Bounds are checked here, for
+all readers alike.
 
 Ids
     An integer below ``2^id_bits`` is the id itself. Anything else is a key: text, bytes, or several
@@ -22,19 +23,21 @@ Numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch import observation_ids
 from decaysketch.contract.family import Input
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
-from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.observations import TIME_LIMIT, observation_ids
 from decaysketch.core.plausible_times import in_another_unit
+from decaysketch.core.time_units import NANOSECONDS
+from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
+from decaysketch.ingest.readings import Reading
 
 __all__ = [
     "EXACT_IN_FLOAT",
@@ -48,7 +51,9 @@ __all__ = [
     "Raw",
     "Refusal",
     "check",
+    "check_takes_readings",
     "fault_of_key",
+    "to_columns",
 ]
 
 FIELDS = ("value", "weight", "time", "id")
@@ -322,3 +327,87 @@ def fault_of_key(key: Key) -> str | None:
             if len(data) > MAX_KEY_BYTES:
                 return f"{len(data)} bytes long, at most {MAX_KEY_BYTES} are allowed"
     return None
+
+
+# ----------------------------------------------------------------------------------------- readings
+
+
+def check_takes_readings(recipe: Recipe) -> None:
+    """Refuse a stream that readings mean nothing to.
+
+    Raises:
+        ParameterError: its rows have no ids that are hashed, or its unit of time has no wall clock.
+    """
+    kind, unit = recipe.kind, recipe.params.time_unit
+    if kind.input.named_by != "ids":
+        raise ParameterError(
+            f"the family is {kind.name!r}, whose rows are named by {kind.input.named_by}; expected "
+            "one whose rows have ids, such as 'decay': messages that come twice are told by these"
+        )
+    if unit not in NANOSECONDS:
+        raise ParameterError(
+            f"time_unit is {unit!r}, which has no wall clock; expected one of "
+            f"{', '.join(NANOSECONDS)}: messages have times of a clock"
+        )
+
+
+def to_columns(readings: Sequence[Reading], form: Form) -> Raw:
+    """The columns of readings, which :func:`check` takes next; times are rounded down to the unit.
+
+    Refused are values and weights of another type, or beyond 64 bits. Where values are integers,
+    a float that is whole is one: there are writers of JSON that know floats alone. Refusals name
+    the reading by its place in the sequence. O(readings).
+    """
+    columns = _transposed(readings)
+    faults = _faults(columns, form)
+    positions = np.arange(len(readings), dtype=np.int64)
+    if faults:
+        positions = np.delete(positions, list(faults))
+        columns = _transposed([readings[place] for place in positions.tolist()])
+    keys, values, times_ns, weights = columns
+    missing = np.array([value is None for value in values], dtype=bool)
+    values = [0 if value is None else value for value in values]
+    size = NANOSECONDS[form.params.time_unit]
+    return Raw(
+        len(readings),
+        positions,
+        np.array(values, dtype=np.int64 if form.integers else np.float64),
+        missing,
+        np.array(weights, dtype=np.int64),
+        np.array(times_ns, dtype=np.int64) // size,
+        np.zeros(len(positions), dtype=np.int64),
+        dict(enumerate(keys)),
+        [Refusal(place, *faults[place]) for place in sorted(faults)],
+    )
+
+
+def _transposed(readings: Sequence[Reading]) -> tuple[Sequence[Any], ...]:
+    return tuple(zip(*readings, strict=True))[:4] if readings else ((), (), (), ())
+
+
+def _faults(columns: tuple[Sequence[Any], ...], form: Form) -> dict[int, tuple[Any, ...]]:
+    """The first thing that is wrong with each reading, by its place."""
+    keys, values, times_ns, weights = columns
+    found: dict[int, tuple[Any, ...]] = {}
+    for name, column in (("weight", weights), ("time", times_ns)):
+        if column and not -INT64_LIMIT <= min(column) <= max(column) < INT64_LIMIT:
+            for place, number in enumerate(column):
+                if not -INT64_LIMIT <= number < INT64_LIMIT:
+                    found.setdefault(place, (name, "beyond 64 bits", number))
+    if form.integers or not {float, type(None)}.issuperset(map(type, values)):
+        for place, value in enumerate(values):
+            if value is not None and (reason := _fault_of_value(value, form.integers)):
+                found.setdefault(place, ("value", reason, value))
+    for place, key in enumerate(keys):
+        if reason := fault_of_key(key):
+            found.setdefault(place, (form.fields[-1], reason, list(key)))
+    return found
+
+
+def _fault_of_value(value: float | int, integers: bool) -> str | None:
+    if not integers:
+        inexact = type(value) is int and not -EXACT_IN_FLOAT <= value <= EXACT_IN_FLOAT
+        return "not exact as float64" if inexact else None
+    if type(value) is float and not value.is_integer():  # NaN and infinities among them
+        return "no integer"
+    return None if -INT64_LIMIT <= value < INT64_LIMIT else "beyond 64 bits"

@@ -1,0 +1,210 @@
+"""Webhooks of LoRaWAN's network servers in, read by the maps of the stream.
+
+Who posts here repeats little, and gives up on a webhook that is refused often: what is not an
+uplink, or not of this stream, is answered with 200, and being busy with 503, which is repeated.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
+
+from api import schemas
+from api.errors import (
+    BusyError,
+    Fault,
+    InvalidRequestError,
+    NothingTakenError,
+    RoadBusyError,
+    RowsInFlightError,
+)
+from api.http.guard import writes
+from api.http.json_body import JsonRoute
+from api.http.problems import problems
+from api.ingest.building import Taken, take
+from api.ingest.messages import MessageReader
+from api.ingest.skew import latest_time
+from api.routes.common import TheAggregator, TheSettings, TheStream, json_only
+from api.service.aggregator import Aggregator
+from api.service.budget import Hold, Memory
+from api.service.drafts import Draft
+from api.service.streams import Stream
+from decaysketch.core.verdicts import Verdict
+from decaysketch.ingest import chirpstack
+from decaysketch.ingest.columns import Form
+from decaysketch.ingest.documents import DocumentMap
+from decaysketch.ingest.formats import mappings_of
+
+__all__ = ["router"]
+
+router = APIRouter(route_class=JsonRoute)  # and the reader weighs what it parses
+
+_ROWS = 1000  # of one message, which has few
+_COST = 32  # to read one takes as long as to decode so many rows of a sketch
+
+
+class PostedMessage(BaseModel):
+    """What became of a message."""
+
+    stream: str
+    source: str
+    token: str | None = Field(
+        description="A query that names it sees these readings; null where none was taken."
+    )
+    rows: int = Field(description="Readings that were taken.")
+    retained: int = Field(description="New to what the source has posted, and held.")
+    already_retained: int = Field(description="Held before: the message is a copy.")
+    below_watermark: int = Field(description="Taken and too old to be held.")
+    skipped: dict[str, int] = Field(
+        description="What is not of this stream, by kind: `event` or `simulated` (no uplink), "
+        "`where` (another application), `no value`."
+    )
+    refused: list[str] = Field(description="What was not taken of it, and why.")
+
+
+@router.post(
+    "/v1/streams/{name}/lorawan",
+    tags=["observations"],
+    summary="Post an event of a LoRaWAN network server",
+    dependencies=[Depends(writes), Depends(json_only)],
+    response_model=PostedMessage,
+    response_description="What was taken of it is on stable storage; what is no uplink is skipped.",
+    responses=problems(
+        s403="The source was revoked.",
+        s404="No such stream.",
+        s413="The body is too long.",
+        s415="The body is not JSON.",
+        s422="The stream has no map of the format, or the message is an uplink and nothing of it "
+        "was taken; each reason is listed.",
+        s503="The journal is out of reach, or too much waits to be written; send it again after "
+        "Retry-After.",
+        s507="There is no room for its rows, or for another source.",
+    ),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "An event as the integration of the network server posts it.",
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }
+    },
+)
+async def post_lorawan(
+    name: schemas.StreamName,
+    request: Request,
+    aggregator: TheAggregator,
+    stream: TheStream,
+    settings: TheSettings,
+    format: Annotated[
+        Literal["chirpstack", "tts"],
+        Query(description="ChirpStack v4, or The Things Stack v3."),
+    ],
+    event: Annotated[
+        str,
+        Query(max_length=100, description="Of ChirpStack, which adds it; `up` is an uplink."),
+    ] = "up",
+    source: Annotated[
+        str | None,
+        Query(pattern=schemas.SOURCE, description="Who sends; the name of the format, if not."),
+    ] = None,
+) -> PostedMessage:
+    """For ChirpStack's HTTP integration and webhooks of The Things Stack, unchanged. Frames are
+    told apart by device, session and counter: one that comes again, also through other gateways,
+    changes nothing."""
+    source = source or format
+    stream.admit(source)
+    maps = _maps(stream, format)
+    topic = chirpstack.topic_of(event) if format == "chirpstack" else ""
+    latest = latest_time(
+        stream.recipe.params.time_unit, stream.row.max_clock_skew_s, aggregator.now_us() * 1000
+    )
+    most = max(1, min(_ROWS, settings.max_rows))
+    form = Form(stream.recipe, source, latest, most, stream.row.bind_keys)
+    reader = MessageReader(format, maps, topic)
+    body = await request.body()
+    try:
+        taken, token = await _post(aggregator, request, stream, reader, body, form)
+    except (BusyError, RowsInFlightError) as error:
+        raise RoadBusyError(str(error)) from None
+    faults = _faults(reader, taken)
+    counts = {verdict: int((taken.verdicts == verdict).sum()) for verdict in Verdict}
+    for verdict, rows in counts.items():
+        if rows:
+            aggregator.observer.observations(name, source, verdict.name.lower(), rows)
+    if faults:
+        aggregator.refused(stream, source, f"message-{format}", len(faults))
+    if faults and token is None:
+        first = faults[0]
+        raise NothingTakenError(
+            f"nothing of the message was taken; {first.field}: {first.reason}", faults
+        )
+    return PostedMessage(
+        stream=name,
+        source=source,
+        token=token,
+        rows=sum(counts.values()),
+        retained=counts[Verdict.RETAINED],
+        already_retained=counts[Verdict.ALREADY_RETAINED],
+        below_watermark=counts[Verdict.BELOW_WATERMARK],
+        skipped=reader.parsed.skipped,
+        refused=[f"{fault.field}: {fault.reason}" for fault in faults],
+    )
+
+
+def _maps(stream: Stream, format: str) -> list[DocumentMap]:
+    mappings = mappings_of(stream.row.ingest)
+    maps = [each for each in mappings.map if each.format == format] if mappings else []
+    if not maps:
+        reason = f"the stream has no map of format {format!r}"
+        raise InvalidRequestError(
+            f"{reason}; give it one: PUT /v1/streams/{stream.name} with "
+            f'"ingest": {{"map": [{{"format": "{format}", "value": ...}}]}}',
+            [Fault(field="format", reason=reason, value=format)],
+        )
+    return list(maps)
+
+
+async def _post(
+    aggregator: Aggregator,
+    request: Request,
+    stream: Stream,
+    reader: MessageReader,
+    body: bytes,
+    form: Form,
+) -> tuple[Taken, str | None]:
+    """What became of the readings, and the token of their post."""
+    rows = getattr(stream.recipe.params, "copies", 1) * form.max_rows
+    with aggregator.hold(rows, beside=stream.held(form.source)[0]) as hold:
+        compute = aggregator.compute_of(_COST * rows)
+        taken = await compute(_take_held, aggregator.memory, hold, stream, reader, body, form)
+        if taken.incoming is None:
+            return taken, None
+        caller: Any = request.scope["state"].get("caller")
+        draft = Draft.of(taken.incoming)
+        receipt = await aggregator.post(stream, form.source, draft, hold, caller)
+    return taken, receipt.token
+
+
+def _take_held(
+    memory: Memory, hold: Hold, stream: Stream, reader: MessageReader, body: bytes, form: Form
+) -> Taken:
+    """On a thread, which goes on if who asked is gone by then."""
+    with hold, memory.merging(hold.rows):
+        return take(stream, reader, body, form)
+
+
+def _faults(reader: MessageReader, taken: Taken) -> list[Fault]:
+    """What was refused, by the parser and by the stream."""
+    return [
+        *(Fault(field=where, reason=reason) for where, reason in reader.parsed.refused),
+        *(
+            Fault(
+                field=reader.parsed.readings[refusal.row].where,
+                reason=f"{refusal.field} {refusal.reason}",
+                value=refusal.value,
+                expected=refusal.expected,
+            )
+            for refusal in taken.batch.refusals
+        ),
+    ]

@@ -1,0 +1,73 @@
+"""The formats: which map and which parser each has.
+
+Adding one is a line in ``AnyMap``, and for JSON documents one in :data:`DOCUMENTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from decaysketch.ingest import chirpstack, plain_json, things_stack
+from decaysketch.ingest.chirpstack import ChirpStackMap
+from decaysketch.ingest.documents import DocumentMap, Message, Opened, opened_or_told
+from decaysketch.ingest.plain_json import JsonMap
+from decaysketch.ingest.readings import Parsed
+from decaysketch.ingest.things_stack import ThingsStackMap
+
+__all__ = ["DOCUMENTS", "AnyMap", "Mappings", "ingest_of", "mappings_of", "parse_message"]
+
+#: Formats whose messages are JSON documents, by name: what opens one.
+DOCUMENTS: Mapping[str, Callable[[Message], Opened]] = MappingProxyType(
+    {
+        "chirpstack": chirpstack.open_message,
+        "json": plain_json.open_message,
+        "tts": things_stack.open_message,
+    }
+)
+
+AnyMap = Annotated[ChirpStackMap | JsonMap | ThingsStackMap, Field(discriminator="format")]
+
+
+class Mappings(BaseModel):
+    """``ingest`` of a stream: what of other formats' bodies is a reading of it."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    map: Annotated[tuple[AnyMap, ...], Field(strict=False, min_length=1, max_length=20)]
+
+    @model_validator(mode="after")
+    def _names_nothing_of_a_bridge(self) -> Self:
+        for place, each in enumerate(self.map):
+            for name in ("stream", "topics"):
+                if given := getattr(each, name, None):
+                    raise ValueError(
+                        f"map[{place}].{name} is {given!r}; a map of a stream says of no other "
+                        "stream and of no topics"
+                    )
+        return self
+
+
+def ingest_of(mappings: Mappings | None) -> dict[str, Any] | None:
+    """Mappings as JSON has them, what is left out left out."""
+    if mappings is None:
+        return None
+    return mappings.model_dump(mode="json", exclude_defaults=True)
+
+
+def mappings_of(ingest: Mapping[str, Any] | None) -> Mappings | None:
+    """What :func:`ingest_of` gave."""
+    return None if ingest is None else Mappings.model_validate(ingest)
+
+
+def parse_message(message: Message, format: str, maps: Iterable[DocumentMap]) -> Parsed:
+    """Readings of a message, by maps of its format. Raises nothing for any bytes. O(length)."""
+    parsed = Parsed()
+    opened = opened_or_told(DOCUMENTS[format], message, parsed)
+    if opened is not None:
+        for each in maps:
+            each.read(opened, parsed)
+    return parsed

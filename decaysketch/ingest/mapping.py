@@ -1,0 +1,74 @@
+"""What every map says, whatever the format: where readings go, and what their numbers mean.
+
+A value is a number, or one of the texts and numbers that ``missing`` lists, or null: the
+observation is there and has no value. Booleans are 0 and 1. It is multiplied by ``scale``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from decaysketch.ingest.readings import RefusedError
+
+__all__ = ["STREAM", "Map", "Texts", "shown"]
+
+STREAM = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+Texts = Annotated[tuple[Text, ...], Field(strict=False, max_length=100)]
+_Sentinel = Annotated[str, Field(max_length=1000)] | int | float
+
+_SHOWN = 60
+
+
+def shown(given: object) -> str:
+    """Something that a stranger sent, for a sentence."""
+    if type(given) in (dict, list):  # whose texts might be long, and many
+        return f"an {'object' if type(given) is dict else 'array'}"
+    text = repr(given[: _SHOWN + 1] if isinstance(given, str | bytes) else given)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+class Map(BaseModel):
+    """Which readings of a message belong to one stream; a format adds its own fields."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    stream: str | None = Field(
+        default=None,
+        pattern=STREAM,
+        description="Of a bridge: the stream that the readings go to. Of a stream: not given.",
+    )
+    scale: float = Field(default=1.0, description="Values are multiplied by it.")
+    missing: Annotated[tuple[_Sentinel, ...], Field(strict=False, max_length=100)] = Field(
+        default=(), description="Values that say that there is none, such as -999 or an empty text."
+    )
+
+    @field_validator("scale")
+    @classmethod
+    def _is_no_zero(cls, scale: float) -> float:
+        if scale == 0:
+            raise ValueError("scale is 0; expected a number that is not")
+        return scale
+
+    def value_of(self, given: Any) -> float | int | None:
+        """The value of what a body has for it; None: missing.
+
+        Raises:
+            RefusedError: it is no number.
+        """
+        kind = type(given)
+        if given is None or (self.missing and kind in _PLAIN and given in self.missing):
+            return None
+        if kind is bool:
+            given = int(given)
+        elif kind is not int and (kind is not float or not math.isfinite(given)):
+            raise RefusedError(f"is {shown(given)}; expected a number")
+        number: float | int = given
+        return number if self.scale == 1.0 else number * self.scale
+
+
+_PLAIN = (int, float, str)

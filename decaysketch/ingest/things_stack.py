@@ -1,0 +1,95 @@
+"""The Things Stack v3: messages as JSON, of webhooks or of MQTT (``v3/+/devices/+/up``).
+
+Its MQTT knows QoS 0 alone and no sessions: what is sent while nobody listens is gone. Webhooks are
+the better road. A frame is named by ``end_device_ids.dev_eui``, ``uplink_message.session_key_id``,
+which is new with every join, else ``end_device_ids.dev_addr``, and ``uplink_message.f_cnt``. Its
+time is the earliest ``time`` of ``rx_metadata``, else when the server received it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from decaysketch.ingest.documents import (
+    LORAWAN,
+    DocumentMap,
+    Frame,
+    Message,
+    Opened,
+    document_of,
+    moment,
+)
+from decaysketch.ingest.lorawan import clocks_of, counter_of, text_of
+from decaysketch.ingest.paths import Path
+from decaysketch.ingest.readings import RefusedError, SkippedError
+
+__all__ = ["ThingsStackMap", "open_message"]
+
+
+class ThingsStackMap(DocumentMap):
+    """A reading of an uplink; decoded values stand under ``uplink_message.decoded_payload``."""
+
+    default_id: ClassVar[tuple[str, ...]] = (LORAWAN,)
+    has_frames: ClassVar[bool] = True
+
+    format: Literal["tts"] = Field(description="Uplinks of The Things Stack v3, as JSON.")
+
+
+_DEVICE, _NAME, _APPLICATION, _ADDRESS = map(
+    Path.of,
+    (
+        "end_device_ids.dev_eui",
+        "end_device_ids.device_id",
+        "end_device_ids.application_ids.application_id",
+        "end_device_ids.dev_addr",
+    ),
+)
+_SESSION, _COUNTER = map(Path.of, ("uplink_message.session_key_id", "uplink_message.f_cnt"))
+_HEARD, _GATEWAY, _GATEWAY_TIME = map(
+    Path.of, ("uplink_message.rx_metadata", "gateway_ids.gateway_id", "time")
+)
+_TIMES = tuple(map(Path.of, ("uplink_message.received_at", "received_at")))
+
+
+def open_message(message: Message) -> Opened:
+    """An uplink.
+
+    Raises:
+        SkippedError: a message of another kind, or an uplink that somebody simulated.
+        RefusedError: an uplink that names no frame, or says no times.
+    """
+    root = document_of(message.body)
+    if "uplink_message" not in root:
+        raise SkippedError("event")
+    uplink = root["uplink_message"]
+    if root.get("simulated") is True or (type(uplink) is dict and uplink.get("simulated") is True):
+        raise SkippedError("simulated")
+    frame = Frame(_device(root), _session(root), counter_of(_COUNTER, root))
+    clocks = tuple(clocks_of(_HEARD, _GATEWAY, _GATEWAY_TIME, root))
+    time_ns = min((at for _, at in clocks), default=None)
+    for path in _TIMES:
+        if time_ns is None and (said := text_of(path, root)):
+            time_ns = moment(said, None, path.text)
+    return Opened(root, message, frame, time_ns, clocks)
+
+
+def _device(root: dict[str, Any]) -> str:
+    """The EUI, which devices of LoRaWAN 1.0 with personalization need not have."""
+    device = text_of(_DEVICE, root).lower()
+    if device:
+        return device
+    application, name = text_of(_APPLICATION, root), text_of(_NAME, root)
+    if not application or not name:
+        raise RefusedError("there is neither end_device_ids.dev_eui nor the name of a device")
+    return f"{application}/{name}"
+
+
+def _session(root: dict[str, Any]) -> str:
+    session = text_of(_SESSION, root) or text_of(_ADDRESS, root).lower()
+    if not session:
+        raise RefusedError(
+            "there is neither session_key_id nor dev_addr, which tell sessions apart"
+        )
+    return session
