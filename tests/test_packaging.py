@@ -38,6 +38,7 @@ LAYERS = [
     ],
     ["decaysketch.families"],
     ["decaysketch.batch", "decaysketch.client", "decaysketch.ingest"],
+    ["decaysketch.bridge"],
     ["decaysketch"],
     ["decaysketch.spark", "decaysketch.cli"],
     ["api", "spark_jobs"],
@@ -134,6 +135,8 @@ class TestImports:
             allowed.add("httpx2")
         if module.startswith("decaysketch.ingest"):
             allowed.add("pydantic")
+        if module.startswith("decaysketch.bridge"):
+            allowed |= {"httpx2", "paho", "prometheus_client", "pydantic"}
         if module.startswith("decaysketch.spark"):
             allowed |= {"httpx2", "pyarrow", "pyspark"}
         if module.startswith("decaysketch.cli"):

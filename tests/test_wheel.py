@@ -144,7 +144,8 @@ class TestInstalledWheel:
         program = (
             "import importlib, pkgutil, decaysketch\n"
             "for module in pkgutil.walk_packages(decaysketch.__path__, 'decaysketch.'):\n"
-            "    if module.name.split('.')[1] not in ('batch', 'cli', 'client', 'spark'):\n"
+            "    if module.name.split('.')[1] not in ("
+            "'batch', 'bridge', 'cli', 'client', 'ingest', 'spark'):\n"
             "        importlib.import_module(module.name)\n"
             "print(decaysketch.__file__)\n"
         )

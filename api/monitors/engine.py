@@ -29,6 +29,7 @@ from api.journal.storage import Storage, Writer
 from api.logs import Seldom
 from api.monitors import alerts, outbox, store
 from api.monitors.defining import refused
+from api.monitors.looks import Looks
 from api.monitors.mailboxes import Mailboxes
 from api.monitors.outbox import Outbox
 from api.monitors.store import MonitorRow
@@ -149,9 +150,9 @@ class Monitors:
         self._readings: dict[int, Reading] = {}  # by id
         self._watched: dict[tuple[int, str], Watched] = {}
         self._generations: dict[int, int] = {}  # of the streams, when they were read last
-        self._looked_s = self._current_s = -math.inf
+        self._current_s = -math.inf
         self._recalled_s: dict[int, float] = {}
-        self._looking = asyncio.Lock()
+        self._looks = Looks(self._look, _LOOK_S)
         self._failing = Seldom(_log)
 
     # ------------------------------------------------------------------------------- definitions
@@ -228,9 +229,8 @@ class Monitors:
             UnknownMonitorError: there is none.
             StorageError: this process knows of none, and cannot look.
         """
-        now_s = asyncio.get_running_loop().time()
-        if (stream.id, name) not in self._watched and now_s - self._looked_s > _LOOK_S:
-            await self.look()
+        if (stream.id, name) not in self._watched:
+            await self._looks.later()
         return self.watched(stream, name)
 
     def of_stream(self, stream: Stream) -> list[Watched]:
@@ -335,7 +335,7 @@ class Monitors:
     async def watch(self) -> None:
         """Find out what is to be said, once: of streams that have grown, and of all each second."""
         await asyncio.sleep(_LOOK_S)
-        due = asyncio.get_running_loop().time() - self._looked_s >= _EVERY_S
+        due = self._looks.age_s >= _EVERY_S
         if not due and not any(map(self._has_grown, list(self._generations))):
             return
         try:
@@ -355,24 +355,25 @@ class Monitors:
         Raises:
             StorageError: the database is out of reach.
         """
-        async with self._looking:
-            self._looked_s = asyncio.get_running_loop().time()
-            async with self._storage.reading() as rx:
-                head = await rx.head()
-                rows = await store.every(rx)
-                accounts = await store.accounts_of(rx, [row.id for row in rows])
-            before = dict(self._watched)
-            if rows:
-                await self._aggregator.taken(head)
-            for row in rows:
-                if (stream := self._aggregator.stream_by_id(row.stream_id)) is None:
-                    continue  # created or deleted at this moment, elsewhere
-                await self._look_at(row, stream, accounts[row.id])
-            present = {(row.stream_id, row.name) for row in rows}
-            for key in self._watched.keys() - present:
-                del self._watched[key]
-            self._forget(before)
-            self._current_s = asyncio.get_running_loop().time()
+        await self._looks.now()
+
+    async def _look(self) -> None:
+        async with self._storage.reading() as rx:
+            head = await rx.head()
+            rows = await store.every(rx)
+            accounts = await store.accounts_of(rx, [row.id for row in rows])
+        before = dict(self._watched)
+        if rows:
+            await self._aggregator.taken(head)
+        for row in rows:
+            if (stream := self._aggregator.stream_by_id(row.stream_id)) is None:
+                continue  # created or deleted at this moment, elsewhere
+            await self._look_at(row, stream, accounts[row.id])
+        present = {(row.stream_id, row.name) for row in rows}
+        for key in self._watched.keys() - present:
+            del self._watched[key]
+        self._forget(before)
+        self._current_s = asyncio.get_running_loop().time()
 
     async def _look_at(
         self, row: MonitorRow, stream: Stream, accounts: Mapping[str, Account]

@@ -29,6 +29,7 @@ from api.logs import Seldom
 from api.monitors import list_rows
 from api.monitors.defining import refused
 from api.monitors.list_rows import ListRow, Number, Said
+from api.monitors.looks import Looks
 from api.monitors.mailboxes import Mailboxes
 from api.service.aggregator import Aggregator
 from api.service.clock import now_in
@@ -113,8 +114,7 @@ class Lists:
         self._known: dict[tuple[int, str], Listed] = {}
         self._done: dict[int, tuple[int, frozenset[tuple[str, Number]]]] = {}  # by id
         self._not_before_s: dict[int, float] = {}
-        self._looked_s = -math.inf
-        self._looking = asyncio.Lock()
+        self._looks = Looks(self._look, _LOOK_S)
         self._failing, self._unreadable = Seldom(_log), Seldom(_log)
 
     # ------------------------------------------------------------------------------- definitions
@@ -173,9 +173,8 @@ class Lists:
             UnknownListError: there is none.
             StorageError: this process knows of none, and cannot look.
         """
-        now_s = asyncio.get_running_loop().time()
-        if (stream.id, name) not in self._known and now_s - self._looked_s > _LOOK_S:
-            await self.look()
+        if (stream.id, name) not in self._known:
+            await self._looks.later()
         return self._listed(stream, name)
 
     def of_stream(self, stream: Stream) -> list[Listed]:
@@ -249,7 +248,7 @@ class Lists:
         """Go on with the rounds that are due, once."""
         words = sum(len(each.said) for each in self._known.values())
         await asyncio.sleep(_LOOK_S + _WORD_S * words)
-        if not self._known and asyncio.get_running_loop().time() - self._looked_s < _SEEK_S:
+        if not self._known and self._looks.age_s < _SEEK_S:
             return
         try:
             await self.look()
@@ -264,44 +263,44 @@ class Lists:
         Raises:
             StorageError: the database is out of reach.
         """
-        async with self._looking:
-            self._looked_s = asyncio.get_running_loop().time()
-            known = {each.row.id: each for each in self._known.values()}
-            async with self._storage.reading() as rx:
-                versions = await list_rows.versions(rx)
-                news = [
-                    i for i, v in versions.items() if i not in known or known[i].row.version != v
-                ]
-                rows = await list_rows.some(rx, news) if news else []
-                said = {number: await list_rows.said(rx, number) for number in versions}
-            for row in rows:
-                try:
-                    known[row.id] = _read(row)
-                except DecaySketchError as error:
-                    known.pop(row.id, None)
-                    text = "top-k list %r cannot be read: %s"
-                    self._unreadable.say(logging.ERROR, text, row.name, error)
-            found = {}
-            for number in versions.keys() & known.keys():
-                listed = known[number]
-                stream = self._aggregator.stream_by_id(listed.row.stream_id)
-                if stream is not None:  # else created or deleted at this moment, elsewhere
-                    found[stream.id, listed.row.name] = _with(listed, stream, said[number])
-            before, self._known = self._known, found
-            for key, listed in found.items():
-                self._tell(key, before.get(key), listed)
-            for key in before.keys() - found.keys():
-                self._mailboxes.to_people(key[0], "gone", f"topk/{key[1]}", {"topk": key[1]})
-            for of in (self._done, self._not_before_s):
-                for number in of.keys() - versions.keys():
-                    del of[number]
-            for key in found:
-                try:
-                    await self._go_on(key)
-                except DecaySketchError as error:  # of what its sites said; the others go on
-                    self._not_before_s[found[key].row.id] = self._looked_s + _SEEK_S
-                    text = "top-k list %r does not go on: %s"
-                    self._unreadable.say(logging.ERROR, text, key[1], error)
+        await self._looks.now()
+
+    async def _look(self) -> None:
+        known = {each.row.id: each for each in self._known.values()}
+        async with self._storage.reading() as rx:
+            versions = await list_rows.versions(rx)
+            news = [i for i, v in versions.items() if i not in known or known[i].row.version != v]
+            rows = await list_rows.some(rx, news) if news else []
+            said = {number: await list_rows.said(rx, number) for number in versions}
+        for row in rows:
+            try:
+                known[row.id] = _read(row)
+            except DecaySketchError as error:
+                known.pop(row.id, None)
+                text = "top-k list %r cannot be read: %s"
+                self._unreadable.say(logging.ERROR, text, row.name, error)
+        found = {}
+        for number in versions.keys() & known.keys():
+            listed = known[number]
+            stream = self._aggregator.stream_by_id(listed.row.stream_id)
+            if stream is not None:  # else created or deleted at this moment, elsewhere
+                found[stream.id, listed.row.name] = _with(listed, stream, said[number])
+        before, self._known = self._known, found
+        for key, listed in found.items():
+            self._tell(key, before.get(key), listed)
+        for key in before.keys() - found.keys():
+            self._mailboxes.to_people(key[0], "gone", f"topk/{key[1]}", {"topk": key[1]})
+        for of in (self._done, self._not_before_s):
+            for number in of.keys() - versions.keys():
+                del of[number]
+        for key in found:
+            try:
+                await self._go_on(key)
+            except DecaySketchError as error:  # of what its sites said; the others go on
+                now_s = asyncio.get_running_loop().time()
+                self._not_before_s[found[key].row.id] = now_s + _SEEK_S
+                text = "top-k list %r does not go on: %s"
+                self._unreadable.say(logging.ERROR, text, key[1], error)
 
     async def _go_on(self, key: tuple[int, str]) -> None:
         """The next step of a round, if there is one to make now."""

@@ -6,6 +6,7 @@ uplink, or not of this stream, is answered with 200, and being busy with 503, wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -31,6 +32,7 @@ from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
 from api.service.drafts import Draft
 from api.service.streams import Stream
+from api.settings import Settings
 from decaysketch.core.verdicts import Verdict
 from decaysketch.ingest import chirpstack
 from decaysketch.ingest.columns import Form
@@ -119,8 +121,7 @@ async def post_lorawan(
     latest = latest_time(
         stream.recipe.params.time_unit, stream.row.max_clock_skew_s, aggregator.now_us() * 1000
     )
-    most = max(1, min(_ROWS, settings.max_rows))
-    form = Form(stream.recipe, source, latest, most, stream.row.bind_keys)
+    form = Form(stream.recipe, source, latest, _most(stream, maps, settings), stream.row.bind_keys)
     reader = MessageReader(format, maps, topic)
     body = await request.body()
     try:
@@ -163,6 +164,13 @@ def _maps(stream: Stream, format: str) -> list[DocumentMap]:
             [Fault(field="format", reason=reason, value=format)],
         )
     return list(maps)
+
+
+def _most(stream: Stream, maps: Sequence[DocumentMap], settings: Settings) -> int:
+    """So many readings may a message have: one for each map, unless it is of an array."""
+    copies = getattr(stream.recipe.params, "copies", 1)
+    may_be = sum(1 if each.each is None else _ROWS for each in maps)
+    return max(1, min(_ROWS, may_be, settings.max_rows, settings.max_post_rows // copies))
 
 
 async def _post(

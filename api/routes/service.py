@@ -7,7 +7,7 @@ import platform
 import shutil
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -181,10 +181,16 @@ async def get_service(
     )
 
 
-def _disk_of(file: Path) -> DiskState:
-    usage = shutil.disk_usage(file.parent)
-    beside = [file.with_name(file.name + end) for end in ("", "-wal")]
-    size = sum(each.stat().st_size for each in beside if each.exists())
+def _disk_of(file: Path) -> DiskState | None:
+    """None where the folder is gone."""
+    size = 0
+    for end in ("", "-wal"):
+        with suppress(FileNotFoundError):  # the last who leaves a database takes its log along
+            size += file.with_name(file.name + end).stat().st_size
+    try:
+        usage = shutil.disk_usage(file.parent)
+    except FileNotFoundError:
+        return None
     return DiskState(free_bytes=usage.free, total_bytes=usage.total, database_bytes=size)
 
 

@@ -6,6 +6,7 @@ decaysketch query SKETCH AGGREGATE... [--decay ...]   answers with their interva
 decaysketch inspect SKETCH...                         what a file holds
 decaysketch serve-check URL                           is an aggregator well
 decaysketch monitor list|watch|put|delete URL STREAM  alerts of an aggregator
+decaysketch bridge mqtt|replay --config FILE          messages of a broker to an aggregator
 decaysketch spool list|recover|export FOLDER          what a sensor keeps, and what it set aside
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import typer
 
+from decaysketch.cli.bridge import bridge
 from decaysketch.cli.build import build
 from decaysketch.cli.monitor import monitor
 from decaysketch.cli.serve_check import serve_check
@@ -30,6 +32,7 @@ for _command in (build, merge, query, inspect):
     app.command()(_command)
 app.command("serve-check")(serve_check)
 app.add_typer(spool, name="spool")
+app.add_typer(bridge, name="bridge")
 app.add_typer(monitor, name="monitor")
 
 

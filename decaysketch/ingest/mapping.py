@@ -37,6 +37,7 @@ class Map(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
+    format: str
     stream: str | None = Field(
         default=None,
         pattern=STREAM,

@@ -157,3 +157,18 @@ def test_a_creation_with_maps_that_mean_nothing_is_refused(
     assert refused.status_code == 422, refused.text
     assert reason in refused.text.replace("\\u0027", "'")
     assert client.get("/v1/streams/ward").status_code == 404
+
+
+def test_a_message_asks_for_no_more_room_than_its_maps_have_readings(
+    start: Callable[..., TestClient],
+) -> None:
+    client = start(max_post_rows=500)
+    assert put(client, TEMPERATURE).status_code == 201
+    assert client.post(UP, json=chirpstack()).status_code == 200
+    array = {"format": "chirpstack", "each": "object.all", "value": "t", "id": ["$lorawan", "n"]}
+    put(client, array)
+    readings = [{"t": 1, "n": n} for n in range(501)]
+    answer = client.post(UP, json=chirpstack(object={"all": readings[:500]}))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["rows"] == 500
+    problem(client.post(UP, json=chirpstack(object={"all": readings})), 413, "too-many-rows")

@@ -1,0 +1,68 @@
+"""Is everything there that a bridge needs: its file, its streams, a clock, its broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+
+import httpx2
+
+from decaysketch.bridge.broker import Connection
+from decaysketch.bridge.config import Config
+from decaysketch.bridge.metrics import Metrics
+from decaysketch.client.access import bearer
+from decaysketch.errors import DecaySketchError
+from decaysketch.families import recipe_from_dict
+from decaysketch.ingest.columns import check_takes_readings
+
+__all__ = ["checks"]
+
+_CLOCK_OFF_S = 60.0
+_TIMEOUT_S = 10.0
+
+
+def checks(config: Config) -> Iterator[tuple[str, str | None]]:
+    """What was looked at, and what is wrong with it; None: nothing."""
+    key = config.api_key()
+    headers = {} if key is None else {"authorization": bearer(key, "server.key_file")}
+    clock = None
+    with httpx2.Client(base_url=config.server.url, headers=headers, timeout=_TIMEOUT_S) as client:
+        for stream in config.streams:
+            fault, date = _stream(client, stream)
+            clock = clock or date
+            yield f"stream {stream}", fault
+    if clock is not None:
+        ahead_s = time.time() - parsedate_to_datetime(clock).timestamp()
+        fault = None
+        if abs(ahead_s) > _CLOCK_OFF_S:
+            fault = f"this machine is {ahead_s:.0f} s ahead of the aggregator"
+        yield "clock", fault
+    fault = None
+    try:
+        connection = Connection(config, Metrics(), passing=True)
+        connection.open(_TIMEOUT_S)
+        connection.close()
+    except (DecaySketchError, OSError) as error:
+        fault = str(error)
+    yield f"broker {config.mqtt.broker}", fault
+
+
+def _stream(client: httpx2.Client, stream: str) -> tuple[str | None, str | None]:
+    """What is wrong with a stream, and what the time is there."""
+    try:
+        answer = client.get(f"/v1/streams/{stream}", params={"sources": 0})
+    except httpx2.HTTPError as fault:
+        return f"the aggregator cannot be reached: {fault}", None
+    date = answer.headers.get("date")
+    if answer.status_code != 200:
+        return f"the aggregator answers {answer.status_code}", date
+    try:
+        told = answer.json()
+        if told["secret_ids"]:
+            return "its ids are secret, so it takes raw observations only", date
+        form = {name: told[name] for name in ("family", "params", "decay") if told.get(name)}
+        check_takes_readings(recipe_from_dict(form))
+    except (ValueError, KeyError, TypeError) as fault:
+        return str(fault), date
+    return None, date

@@ -1,0 +1,157 @@
+"""The file of a bridge: TOML, every field checked, one fault a line."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from decaysketch.client.access import plain_url
+from decaysketch.errors import ParameterError
+from decaysketch.ingest.documents import DocumentMap
+from decaysketch.ingest.formats import AnyMap
+
+__all__ = ["Broker", "Config", "Server", "read"]
+
+_PORTS = {"mqtt": 1883, "mqtts": 8883}
+_Topics = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...],
+    Field(strict=False, min_length=1, max_length=100),
+]
+_File = Annotated[Path, Field(strict=False)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Server(_Section):
+    """The aggregator."""
+
+    url: str
+    key_file: _File | None = None
+    source: str | None = Field(default=None, pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,200}$")
+
+    @field_validator("url")
+    @classmethod
+    def _is_plain(cls, url: str) -> str:
+        return plain_url(url, "server.url")
+
+
+class Broker(_Section):
+    """The broker, and what is asked of it."""
+
+    broker: str
+    client_id: str = Field(min_length=1, max_length=100)
+    topics: _Topics
+    username: str | None = None
+    password_file: _File | None = None
+    ca_file: _File | None = None
+    share: str = Field(default="", pattern=r"^[^/+#]*$")
+    batch: int = Field(default=1000, ge=1, le=30_000)
+    wait_ms: int = Field(default=50, ge=0, le=10_000)
+    max_message_bytes: int = Field(default=256 << 10, ge=1)
+
+    @field_validator("broker")
+    @classmethod
+    def _is_an_address(cls, address: str) -> str:
+        parts = urlsplit(address)
+        if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
+            raise ValueError(
+                "expected mqtt://host:1883 or mqtts://host:8883, and a user name in its own field"
+            )
+        _ = parts.port  # raises a ValueError
+        return address
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.broker).hostname or ""
+
+    @property
+    def port(self) -> int:
+        parts = urlsplit(self.broker)
+        return parts.port or _PORTS[parts.scheme]
+
+    @property
+    def secured(self) -> bool:
+        return urlsplit(self.broker).scheme == "mqtts"
+
+    @property
+    def filters(self) -> list[str]:
+        """What is subscribed to."""
+        return [f"$share/{self.share}/{each}" if self.share else each for each in self.topics]
+
+
+class Config(_Section):
+    """A bridge.
+
+    Attributes:
+        spool: folder of what is not delivered yet; one in it for each stream, and ``dead``.
+        metrics: ``host:port`` to be scraped by Prometheus at; None: nowhere.
+        max_ahead_s: a reading that is dated further ahead of this machine's clock is refused.
+        max_spool_bytes: of each stream, and of the dead letters.
+    """
+
+    server: Server
+    mqtt: Broker
+    map: Annotated[tuple[AnyMap, ...], Field(strict=False, min_length=1, max_length=200)]
+    spool: _File = Path("spool")
+    metrics: str | None = Field(default=None, pattern=r"^(127\.0\.0\.1|\[::1\]|localhost):\d{1,5}$")
+    max_ahead_s: float = Field(default=300.0, ge=0)
+    max_spool_bytes: int = Field(default=1 << 30, ge=1 << 20)
+
+    @model_validator(mode="after")
+    def _has_streams(self) -> Self:
+        for place, each in enumerate(self.map):
+            if each.stream is None:
+                raise ValueError(f"map[{place}].stream is missing; expected the name of a stream")
+            if not isinstance(each, DocumentMap):
+                raise ValueError(f"map[{place}].format is {each.format!r}, which no broker sends")
+        return self
+
+    @property
+    def source(self) -> str:
+        """Who posts."""
+        return self.server.source or self.mqtt.client_id
+
+    @property
+    def streams(self) -> list[str]:
+        return sorted({each.stream for each in self.map if each.stream is not None})
+
+    def api_key(self) -> str | None:
+        return _secret(self.server.key_file)
+
+    def password(self) -> str | None:
+        return _secret(self.mqtt.password_file)
+
+
+def _secret(path: Path | None) -> str | None:
+    return None if path is None else path.read_text(encoding="utf-8").strip()
+
+
+def read(path: Path) -> Config:
+    """Read the file.
+
+    Raises:
+        ParameterError: no TOML, or a field that is unknown, missing or outside its domain.
+        OSError: it cannot be read.
+    """
+    try:
+        form: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as fault:
+        raise ParameterError(f"{path} is no TOML: {fault}") from None
+    try:
+        return Config.model_validate(form)
+    except ValidationError as refused:
+        faults = "; ".join(_said(each) for each in refused.errors()[:5])
+        raise ParameterError(f"{path}: {faults}") from None
+
+
+def _said(fault: Mapping[str, Any]) -> str:
+    place = ".".join(map(str, fault["loc"]))
+    reason = fault["msg"].removeprefix("Value error, ")
+    return f"{place}: {reason}" if place else reason

@@ -1,0 +1,40 @@
+"""Recorded messages through the maps of a bridge: dead letters, or lines that are messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from decaysketch.bridge.dead import letter_of
+from decaysketch.bridge.translating import Arrived
+from decaysketch.ingest.documents import Message
+
+__all__ = ["batches", "files_of"]
+
+
+def files_of(path: Path) -> list[Path]:
+    """A file, or all ``*.ndjson`` of a folder, in the order of their names."""
+    return sorted(path.glob("*.ndjson")) if path.is_dir() else [path]
+
+
+def batches(path: Path, topic: str, size: int) -> Iterator[list[Arrived]]:
+    """The messages of a file.
+
+    Args:
+        path: of lines; each a dead letter, or else the body of a message.
+        topic: of messages that say none.
+        size: of them together.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as lines:
+        messages = (_message(line.strip(), topic) for line in lines if line.strip())
+        while batch := list(islice(messages, size)):
+            yield batch
+
+
+def _message(line: bytes, topic: str) -> Arrived:
+    letter = letter_of(line)
+    return Arrived(Message(line, topic) if letter is None else letter)

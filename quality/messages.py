@@ -1,0 +1,178 @@
+"""``python -m quality.messages``: what messages that no network server wrote do to the parsers.
+
+Sound messages of every format are changed at random: values of the document are replaced by ones
+that are hostile (or moved, or repeated), or bytes of the text are. Each must become readings,
+refusals and skips without an error, and then rows of a stream, or refusals of rows. Counted are the
+outcomes and the slowest message, in processor time. The status is 1 if anything raised; the seed
+and the number of the message, which are printed, make it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any, Final
+
+from decaysketch.core.params import SketchParams
+from decaysketch.families import recipe_of
+from decaysketch.ingest.columns import Form, check, to_columns
+from decaysketch.ingest.documents import Message
+from decaysketch.ingest.formats import Mappings, parse_message
+from quality.damage import damage
+
+__all__ = ["MAPS", "SOUND", "changed", "main", "outcome"]
+
+_STAMP: Final = "2026-01-31T12:00:00Z"
+SOUND: Final[Mapping[str, dict[str, Any]]] = {
+    "chirpstack": {
+        "time": _STAMP,
+        "deviceInfo": {"devEui": "70b3d54990000001", "applicationName": "ward"},
+        "devAddr": "01ab0001",
+        "fCnt": 7,
+        "object": {"t": 21.5, "gps": {"alt": 120.5}, "n": 4},
+        "rxInfo": [{"gatewayId": "gw1", "rssi": -90, "gwTime": _STAMP}, {"gatewayId": "gw2"}],
+    },
+    "json": {"w": 5, "seq": 1, "ts": 1_700_000_000_000, "n": 2, "rows": [{"v": 1}, {"v": None}]},
+    "tts": {
+        "end_device_ids": {"dev_eui": "70B3D57ED0000001", "device_id": "d", "dev_addr": "260B0001"},
+        "received_at": _STAMP,
+        "uplink_message": {
+            "session_key_id": "AYfg==",
+            "f_cnt": 7,
+            "decoded_payload": {"t": 21.5},
+            "rx_metadata": [{"gateway_ids": {"gateway_id": "g"}, "rssi": -80, "time": _STAMP}],
+            "received_at": _STAMP,
+        },
+    },
+}
+_JSON: Final[dict[str, Any]] = {"format": "json", "id": ["seq"], "time": "ts", "time_unit": "ms"}
+MAPS: Final[Mapping[str, list[dict[str, Any]]]] = {
+    "chirpstack": [
+        {"value": "object.t", "where": {"deviceInfo.applicationName": ["ward", "yard"]}},
+        {"value": "object.gps.alt", "reset": "30d", "weight": "object.n", "scale": 0.1},
+        {"value": "rssi", "each": "rxInfo", "id": ["$lorawan", "gatewayId"], "missing": [-90, ""]},
+    ],
+    "json": [
+        {**_JSON, "value": "w", "weight": "n"},
+        {**_JSON, "value": "v", "each": "rows", "id": ["$.seq"], "time": "$.ts", "field": ""},
+    ],
+    "tts": [
+        {"value": "uplink_message.decoded_payload.t"},
+        {"value": "rssi", "each": "uplink_message.rx_metadata", "id": ["$lorawan", "rssi"]},
+    ],
+}
+_HOSTILE: Final[tuple[Any, ...]] = (
+    None, True, 0, -1, 1.5, 1e308, -0.0, float("nan"), float("inf"), 1 << 53, (1 << 53) + 1,
+    1 << 63, -(1 << 63), 1 << 64, 10**400, "", "x", "\0", "\ud800", "a" * 70_000, "9" * 5000,
+    "9999-12-31T23:59:59.999999999Z", "0001-01-01T00:00:00+14:00", "2026-13-01T00:00:00Z", [], {},
+    [[]], {"": {}}, [1] * 1001,
+)  # fmt: skip
+_TOKENS: Final = (b"{", b"}", b"[", b"]", b",", b'"', b":", b"\\u", b"\xff", b"1e999", b"NaN")
+
+
+def changed(draw: random.Random, format: str) -> bytes:
+    """A sound message of a format, changed in some places."""
+    document = deepcopy(SOUND[format])
+    for _ in range(draw.randint(0, 3)):
+        _change(draw, document)
+    body = bytearray(json.dumps(document).encode())
+    for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 8))):
+        damage(draw, body, [bytes(body)], _TOKENS)
+    if draw.random() < 0.001:
+        return draw.choice((b"[", b'{"a":', b'"', b"9")) * draw.randrange(200_000)
+    return bytes(body)
+
+
+def _change(draw: random.Random, document: dict[str, Any]) -> None:
+    """Replace a value of a document, take it away, or put it elsewhere."""
+    holders = list(_holders(document))
+    holder, key = draw.choice(holders)
+    way = draw.random()
+    if way < 0.15:
+        del holder[key]
+    elif way < 0.3:
+        other, at = draw.choice(holders)
+        holder[key] = deepcopy(other[at])
+    else:
+        holder[key] = deepcopy(draw.choice(_HOSTILE))
+    if not document:
+        document["time"] = None
+
+
+def _holders(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place of a document: what holds it, and under which name or number."""
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list) and len(value[key]) < 100:
+            yield from _holders(value[key])
+
+
+_FORMS: Final = [
+    Form(
+        recipe_of(SketchParams(max_weight=10, id_bits=40, time_unit="ms", value_type=kind)),
+        "s",
+        2_000_000_000_000,
+        10_000,
+    )
+    for kind in ("float64", "int64")
+]
+_PREPARED: Final = {
+    format: Mappings.model_validate({"map": [{"format": format} | each for each in maps]}).map
+    for format, maps in MAPS.items()
+}
+
+
+def outcome(body: bytes, format: str) -> str:
+    """What became of a message: a word. Every row is taken or refused.
+
+    Raises:
+        Exception: whatever must not be raised.
+    """
+    parsed = parse_message(Message(body, "a/event/up", 1), format, _PREPARED[format])
+    refused = 0
+    for form in _FORMS:
+        batch = check(to_columns(parsed.readings, form), form)
+        assert len(batch.columns.ids) + len(batch.refusals) == len(parsed.readings)
+        refused += len(batch.refusals)
+    if parsed.refusals or refused:
+        return "refused" if not parsed.readings else "partly refused"
+    return "taken" if parsed.readings else "skipped"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the study; the status."""
+    options = argparse.ArgumentParser(prog="quality.messages", description=__doc__)
+    options.add_argument("--messages", type=int, default=100_000, help="of each format")
+    options.add_argument("--seed", type=int, default=1)
+    chosen = options.parse_args(arguments)
+    faults = 0
+    for format in SOUND:
+        outcomes: Counter[str] = Counter()
+        worst = (0.0, 0, 0)
+        for number in range(chosen.messages):
+            body = changed(random.Random(f"{chosen.seed} {format} {number}"), format)
+            begin = time.process_time()
+            try:
+                outcomes[outcome(body, format)] += 1
+            except Exception as fault:  # which is what is looked for
+                faults += 1
+                print(f"{format} {number} of seed {chosen.seed}: {fault!r:.200}")
+            worst = max(worst, (time.process_time() - begin, number, len(body)))
+        seconds, number, size = worst
+        print(
+            f"{format}: {dict(outcomes)}; the slowest is {number}, {size} bytes, "
+            f"{seconds * 1e3:.1f} ms of processor time"
+        )
+    print(f"{faults} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
