@@ -238,7 +238,7 @@ def _page(trials: list[Trial], seeds: int, folder: Path) -> Report:
         f"{_EVENTS:,} events of {_BITS}-bit keys; delta = {DELTA}, intervals of {CONFIDENCE:.0%}; "
         f"{seeds} hash seeds"
     )
-    cases = _cases(trials, lambda t: f"{t.law}, epsilon {t.epsilon}, {t.fanout_bits} bits a layer")
+    cases = _cases(trials, lambda t: f"{t.law}, epsilon {t.epsilon}, fanout_bits {t.fanout_bits}")
     _draw(folder / "ecm-ranges.png", title, setting, cases)
     widths = _cases(
         [trial for trial in trials if trial.asked], lambda t: f"{t.law}, {t.asked:,} keys"

@@ -604,10 +604,23 @@ class TestKeys:
         assert [each["value"] for each in counts] == [*want, 900]
         assert [each.get("key") for each in counts] == ["/", "/a", "12", 12, None]
         assert want[2] > 100 > want[3]
-        [joined] = ask(out, f"inner_product:{out}")
+        joined, itself = ask(out, f"inner_product:{out}", "self_join")
         assert joined["value"] == sketch.inner_product(sketch, ever).value
+        assert itself["value"] == sketch.self_join(ever).value
         shown = run("query", out, "key_count:/", "self_join").stdout
         assert "surely at" in shown
+
+    def test_the_heavy_ones_are_those_of_the_library(self, tmp_path: Path) -> None:
+        sketch = ECMCollection(replace(self.PARAMS, key_bits=8))
+        sketch.update([5] * 30 + [*range(20)], range(50), source="a", epoch=0)
+        out = tmp_path / "numbers.sketch"
+        out.write_bytes(sketch.to_bytes())
+        found = ask(out, "heavy_keys:0.5")
+        want = sketch.heavy_keys(0.5, ds.decay.none())
+        assert [(each["key"], each["value"]) for each in found] == [
+            (each.key, each.count.value) for each in want
+        ]
+        assert [each.key for each in want] == [5]
 
     def test_of_sites_merge_once_and_parts_by_epoch(self, tmp_path: Path) -> None:
         sites = [self.built(tmp_path, f"{name}.sketch", "--site", name) for name in ("n", "s")]
