@@ -607,7 +607,7 @@ class TestKeys:
         assert "surely at" in shown
 
     def test_the_heavy_ones_are_those_of_the_library(self, tmp_path: Path) -> None:
-        sketch = ECMCollection(replace(self.PARAMS, key_bits=8))
+        sketch = ECMCollection(dataclasses.replace(self.PARAMS, key_bits=8))
         sketch.update([5] * 30 + [*range(20)], range(50), source="a", epoch=0)
         out = tmp_path / "numbers.sketch"
         out.write_bytes(sketch.to_bytes())
