@@ -31,7 +31,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from decaysketch.core.params import Option
+from decaysketch.core.params import Option, SketchParams
+from decaysketch.core.sizing import capacity_for
 from decaysketch.families import DEFAULT, FAMILIES, Family
 from decaysketch.ingest.formats import Mappings
 
@@ -151,6 +152,9 @@ class RequestModel(BaseModel):
         return fields
 
 
+_ACCURACY = "In place of the capacity: how far off a sum is at most, in 19 of 20 answers; a share."
+
+
 class _Params(RequestModel):
     """Base of every family's parameters."""
 
@@ -158,6 +162,13 @@ class _Params(RequestModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        accuracy = getattr(self, "accuracy", None)
+        if accuracy is not None:  # not said any more once it is the capacity
+            if "capacity" in self.model_fields_set:
+                raise PydanticCustomError(
+                    "accuracy_and_capacity", "accuracy and capacity are given; expected one of them"
+                )
+            self.__dict__["capacity"] = capacity_for(accuracy)
         self.to_library()
         return self
 
@@ -174,6 +185,11 @@ def _params_model(family: Family) -> type[_Params]:
         if name not in fields:
             doc = _SAID_BESIDES.get(name)
             fields[name] = (Literal[said], Field(default=said, description=doc))
+    if family.params is SketchParams:
+        fields["accuracy"] = (
+            float | None,
+            Field(default=None, exclude=True, description=_ACCURACY),
+        )
     library = family.params.__name__
     model = create_model(
         f"{library.removeprefix('Sketch').removesuffix('Params')}StreamParams",

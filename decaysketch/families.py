@@ -139,7 +139,7 @@ def normal_form(
 
     Example:
         >>> normal_form({"params": {"max_weight": 9}})["params"]["id_bits"]
-        40
+        53
     """
     recipe = _named(form.get("family", DEFAULT)).recipe
     return recipe.normal_form(form, id_key=id_key, read_decay=read_decay)

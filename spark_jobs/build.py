@@ -35,6 +35,7 @@ import typer
 from decaysketch.batch import KeyedBuilder
 from decaysketch.cli.output import AsJson, CommandError, human_bytes, refuse_uri, report, show
 from decaysketch.cli.recipes import (
+    Accuracy,
     IdKeyFile,
     Parameters,
     mapping_from_options,
@@ -45,6 +46,7 @@ from decaysketch.cli.recipes import (
 )
 from decaysketch.client.access import has_secret
 from decaysketch.core.plausible_times import span
+from decaysketch.core.sizing import DEFAULT_CAPACITY
 from decaysketch.families import DEFAULT, FAMILIES
 from decaysketch.spark.tables import SketchTable
 from spark_jobs.failures import reporting_errors
@@ -57,7 +59,7 @@ from spark_jobs.work import build
 
 __all__ = ["main", "tell"]
 
-_DEFAULTS = {"max_weight": 1, "id_bits": 48, "capacity": 24_000, "time_unit": "us"}
+_DEFAULTS = {"capacity": DEFAULT_CAPACITY, "time_unit": "us"}  # of a sampler as well, and of sites
 
 
 @taking_parameters(_DEFAULTS)
@@ -152,6 +154,7 @@ def main(
             "--params", help="Parameters as a JSON file, instead of the options that follow."
         ),
     ] = None,
+    accuracy: Accuracy = None,
     *,
     parameters: Parameters,
     id_key_file: IdKeyFile = None,
@@ -166,8 +169,9 @@ def main(
     """Build one sketch for each key of a delivery log."""
     with reporting_errors():
         recipe = recipe_from_options(
-            family, params_file, decay, read_id_key(id_key_file), parameters, _DEFAULTS
-        )
+            family, params_file, decay, read_id_key(id_key_file), parameters, _DEFAULTS,
+            accuracy=accuracy, by_key=bool(names(by)),
+        )  # fmt: skip
         mapping = mapping_from_options(
             recipe, ids=id_columns, key=key_columns, site=site_column, source=source_column,
             sequence=sequence_column,

@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 
 import decaysketch
 from api.queries.document import questions_table
+from decaysketch.core.sizing import capacity_for
 from decaysketch.engines.questions import functions_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,6 +94,11 @@ def test_the_readme_says_how_to_install_when_not_to_use_it_and_what_the_first_ru
     assert "The first run compiles the library's kernels" in text
     default = f"{decaysketch.SketchParams(max_weight=1).capacity:,}"
     assert f"the default capacity, {default}" in text
+    guide = (ROOT / "docs" / "should-i-use-it.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| (\d+) %.*?\| ([\d,]+) \|", guide, flags=re.MULTILINE)
+    assert {int(of): int(size.replace(",", "")) for of, size in shown} == {
+        of: capacity_for(of / 100) for of in (1, 2, 5, 10)
+    }
 
 
 def test_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:

@@ -22,7 +22,7 @@ from decaysketch.batch.columns import column_of, in_plain_text, nulls_of
 from decaysketch.batch.mapping import ColumnMapping, refuse_other_unit
 from decaysketch.core.params import BuildParams, SketchParams
 from decaysketch.core.plausible_times import dated, likely_unit
-from decaysketch.core.sizing import DEFAULT_ACCURACY, capacity_for, most_id_bits
+from decaysketch.core.sizing import DEFAULT_ACCURACY, capacity_for
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay.integral import IntegralDecay, parse
 from decaysketch.errors import ObservationError, OtherUnitError, ParameterError
@@ -53,8 +53,6 @@ def build(
         if family.params is not SketchParams:
             raise ParameterError(f"params is None; expected a {family.params.__name__}")
         params = SketchParams(
-            max_weight=1,
-            id_bits=most_id_bits(1),
             capacity=capacity_for(DEFAULT_ACCURACY if accuracy is None else accuracy),
             time_unit=unit_of(frame, time) if time_unit == "auto" else time_unit,
         )

@@ -27,6 +27,7 @@ from decaysketch.cli.output import (
     write_whole,
 )
 from decaysketch.cli.recipes import (
+    Accuracy,
     ApiKeyFile,
     IdKeyFile,
     Parameters,
@@ -40,6 +41,8 @@ from decaysketch.cli.recipes import (
     taking_parameters,
 )
 from decaysketch.cli.tables import FORMATS, batches, format_of
+from decaysketch.core.params import SketchParams
+from decaysketch.core.sizing import DEFAULT_BY_KEY, capacity_for
 from decaysketch.errors import ObservationError, OtherUnitError, TimeUnitWarning
 from decaysketch.families import DEFAULT, FAMILIES, Recipe
 
@@ -47,7 +50,7 @@ __all__ = ["build", "file_name"]
 
 _SHOWN = 20  # keys in the table
 _LONGEST_NAME = 180
-_DEFAULTS = {"max_weight": 1}
+_DEFAULTS: dict[str, Any] = {}
 
 
 @taking_parameters(_DEFAULTS)
@@ -105,6 +108,7 @@ def build(
             "'floor(w / (1 + x/60))' or JSON; or a file that holds it."
         ),
     ] = None,
+    accuracy: Accuracy = None,
     *,
     parameters: Parameters,
     id_key_file: IdKeyFile = None,
@@ -139,12 +143,15 @@ def build(
         id_key = read_id_key(id_key_file)
         recipe: Recipe
         if from_server is not None:
-            if parameters or any(v is not None for v in (family, params, decay)):
+            if parameters or any(v is not None for v in (family, params, decay, accuracy)):
                 raise CommandError("--from-server gives all parameters; give no others")
             with api_client(from_server[0], api_key_file, timeout_s) as client:
                 recipe = recipe_from_server(client, from_server[1], id_key)
         else:
-            recipe = recipe_from_options(family, params, decay, id_key, parameters, _DEFAULTS)
+            recipe = recipe_from_options(
+                family, params, decay, id_key, parameters, _DEFAULTS, accuracy=accuracy,
+                by_key=bool(keys),
+            )  # fmt: skip
         mapping = mapping_from_options(
             recipe, ids=id_columns, key=key_columns, site=site_column, source=source_column,
             sequence=sequence_column,
@@ -260,4 +267,24 @@ def _write(builder: KeyedBuilder, out: Path, as_json: bool) -> None:
             (out / stale).unlink(missing_ok=True)
     if len(written) > _SHOWN:
         table.caption = f"and {len(written) - _SHOWN:,} more"
+    if not builder.keys and (said := _as_small(builder)) is not None:
+        content["advice"] = said
+        table.caption = said
     show(as_json, content, table)
+
+
+def _as_small(builder: KeyedBuilder) -> str | None:
+    """That a sketch has discarded nothing, so that the log is as small, and what would be smaller;
+    None: it has, or could not."""
+    sketch, params = builder.sketches[()], builder.recipe.params
+    fed = sketch.snapshot().fed
+    smaller = capacity_for(DEFAULT_BY_KEY)
+    if not (isinstance(params, SketchParams) and fed.exact and len(sketch)):
+        return None
+    said = f"{fed.observations:,} observations, nothing discarded: the log is as small"
+    if len(sketch) <= smaller or params.capacity <= smaller:
+        return said
+    shrunk = sketch.copy()
+    shrunk.resize(smaller)
+    size = human_bytes(len(shrunk.to_bytes()))
+    return f"{said}; --accuracy {100 * DEFAULT_BY_KEY:g}% would give {size}"

@@ -22,12 +22,14 @@ from decaysketch import decay as decays
 from decaysketch.batch import ColumnMapping
 from decaysketch.cli.output import CommandError, warn
 from decaysketch.client.access import bearer, plain_url
-from decaysketch.core.params import Option
+from decaysketch.core.params import Option, SketchParams
+from decaysketch.core.sizing import CAPACITY_BY_KEY, read_accuracy
 from decaysketch.decay import Decay
 from decaysketch.families import DEFAULT, FAMILIES, Recipe, recipe_from_dict
 from decaysketch.text.grammar import json_object
 
 __all__ = [
+    "Accuracy",
     "ApiKeyFile",
     "IdKeyFile",
     "Parameters",
@@ -42,6 +44,13 @@ __all__ = [
     "taking_parameters",
 ]
 
+Accuracy = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a sum in 19 of 20 answers, such as 2%, in place of --capacity; 2% if not given, "
+        "and 5% for each of many keys."
+    ),
+]
 IdKeyFile = Annotated[
     Path | None,
     typer.Option(help="File that holds the stream's secret id key, 16 to 64 bytes in hex."),
@@ -145,6 +154,9 @@ def recipe_from_options(
     id_key: bytes | None,
     given: Parameters,
     defaults: Mapping[str, Any],
+    *,
+    accuracy: str | None = None,
+    by_key: bool = False,
 ) -> Recipe:
     """The recipe of a family.
 
@@ -158,6 +170,8 @@ def recipe_from_options(
         id_key: the stream's secret, where it has one.
         given: parameters of any family.
         defaults: what holds of parameters that were not given, in families that have them.
+        accuracy: from which the capacity is derived, where it is that of hashed ids.
+        by_key: whether there will be a sketch for each key; then they are smaller unless said.
 
     Raises:
         CommandError: a file without JSON, or an option that has no use.
@@ -166,6 +180,8 @@ def recipe_from_options(
     if family is not None and family not in FAMILIES:
         raise CommandError(f"--family is {family!r}; expected one of {', '.join(FAMILIES)}")
     if params_file is not None:
+        if accuracy is not None:
+            raise CommandError("--accuracy has no use beside --params")
         if given:
             raise CommandError(f"{_option(next(iter(given)))} has no use beside --params")
         form = json_object(str(params_file), params_file.read_text(encoding="utf-8"), _LONGEST_FILE)
@@ -180,6 +196,12 @@ def recipe_from_options(
             if name not in own:
                 raise CommandError(f"{_option(name)} has no use for the family {family}")
         params = {name: value for name, value in defaults.items() if name in own} | given
+        if FAMILIES[family].params is SketchParams:
+            params |= _capacity(given, accuracy, by_key)
+            if "accuracy" in params:
+                params.pop("capacity", None)  # a default
+        elif accuracy is not None:
+            raise CommandError(f"--accuracy has no use for the family {family}")
         if id_key is not None:
             params["keyed_by"] = "secret"
         form = {"family": family, "params": params}
@@ -191,6 +213,15 @@ def recipe_from_options(
             raise CommandError(f"--decay has no use for the family {named}")
         form["decay"] = _decay_text(decay)
     return recipe_from_dict(form, id_key=id_key)
+
+
+def _capacity(given: Parameters, accuracy: str | None, by_key: bool) -> Parameters:
+    """What is said, or else holds, of the size of a sketch of hashed ids."""
+    if accuracy is not None:
+        if "capacity" in given:
+            raise CommandError("--accuracy has no use beside --capacity")
+        return {"accuracy": read_accuracy(accuracy)}
+    return {"capacity": CAPACITY_BY_KEY} if by_key and "capacity" not in given else {}
 
 
 def mapping_from_options(

@@ -110,11 +110,13 @@ class SketchParams(BuildParams):
 
     Args:
         max_weight: largest weight of an observation, at most 2^31; weights are integers
-            1..max_weight.
-        id_bits: ids are integers in ``[0, 2^id_bits)``; at most 56. Give it two bits of room: where
-            ids fill more than a quarter of their space, estimates say so (``crowded-ids``).
+            1..max_weight. 1 unless given.
+        id_bits: ids are integers in ``[0, 2^id_bits)``; the most that ``max_weight`` leaves unless
+            given, 56 for weights of 1. Give it two bits of room: where ids fill more than a quarter
+            of their space, estimates say so (``crowded-ids``).
         capacity: observations kept for each level, at most 2^20; the standard error of a decayed
-            sum is about ``1 / sqrt(capacity)``.
+            sum is about ``1 / sqrt(capacity)``. Unless given, what :meth:`for_accuracy` takes for
+            2 %, 19,208.
         copies: independent hash functions, at most 64. Each has rows of its own, so size and time
             grow with it; the median of their answers fails far more rarely than one of them.
         seed: ``0 <= seed < 2^64``; fixes the hash function and, without ``id_key``, the id mixing.
@@ -129,9 +131,9 @@ class SketchParams(BuildParams):
         ParameterError: a field is outside its domain; the message names it and the value.
     """
 
-    max_weight: int
-    id_bits: int = 40
-    capacity: int = 24_000  # tau
+    max_weight: int = 1
+    id_bits: int = None  # type: ignore[assignment]  # then the most that there is room for
+    capacity: int = sizing.DEFAULT_CAPACITY  # tau
     copies: int = 1
     seed: int = 0
     time_unit: str = "s"
@@ -141,6 +143,8 @@ class SketchParams(BuildParams):
 
     def __post_init__(self) -> None:
         check_integer("max_weight", self.max_weight, 1, MAX_WEIGHT)
+        if self.id_bits is None:
+            object.__setattr__(self, "id_bits", sizing.most_id_bits(self.max_weight))
         check_integer("id_bits", self.id_bits, 0, MAX_ID_BITS)
         check_integer("capacity", self.capacity, 1, MAX_CAPACITY)
         check_integer("copies", self.copies, 1, MAX_COPIES)
@@ -159,10 +163,10 @@ class SketchParams(BuildParams):
     def for_accuracy(
         cls,
         epsilon: float,
-        delta: float,
+        delta: float = sizing.DELTA,
         *,
-        max_weight: int,
-        expected: int,
+        max_weight: int = 1,
+        expected: int = 1,
         mode: sizing.Mode = "practical",
         aggregate: sizing.Aggregate = "sum",
         seed: int = 0,
@@ -185,10 +189,11 @@ class SketchParams(BuildParams):
             epsilon: accuracy, between 0 and 1. For "sum", relative to the decayed sum; for "share",
                 of the share itself.
             delta: probability of a larger error, between 0 and 1; of one answer, not of all.
+                5 % unless given.
             max_weight: largest weight of an observation.
             expected: number of distinct observations that the sketch is to see. Not in the
                 capacity, which does not depend on it: ids that are hashed keys collide, and the
-                more there are the more of them do.
+                more there are the more of them do. Without it they are not looked at.
             mode: "practical" or "proven".
             aggregate: "sum", the decayed sum of weights; or "share", that is selectivity, rank,
                 frequencies of values, and quantiles (by rank). What is weighted by something else
@@ -300,7 +305,8 @@ class SketchParams(BuildParams):
         """Inverse of :meth:`to_dict`.
 
         Args:
-            fields: what :meth:`to_dict` gave.
+            fields: what :meth:`to_dict` gave; or with ``accuracy``, such as 0.02, in place of the
+                capacity that is derived from it (:func:`decaysketch.core.sizing.capacity_for`).
             id_key: the secret, where ``keyed_by`` is "secret".
 
         Raises:
@@ -310,11 +316,16 @@ class SketchParams(BuildParams):
         remaining = dict(fields)
         keyed_by = remaining.pop("keyed_by", "seed")
         check = remaining.pop("key_check", None)
+        if (accuracy := remaining.pop("accuracy", None)) is not None:
+            if "capacity" in remaining:
+                raise ParameterError(
+                    f"accuracy is {accuracy!r} and capacity is {remaining['capacity']!r}; expected "
+                    "one of them"
+                )
+            remaining["capacity"] = sizing.capacity_for(accuracy)
         known = set(cls.__dataclass_fields__) - {"id_key"}
         if unknown := sorted(set(remaining) - known):
             raise ParameterError(f"unknown parameter {unknown[0]!r}; known are {sorted(known)}")
-        if "max_weight" not in remaining:
-            raise ParameterError("max_weight is missing")
         _check_choice("keyed_by", keyed_by, ("seed", "secret"))
         if (keyed_by == "secret") != (id_key is not None):
             raise ParameterError(
@@ -381,9 +392,26 @@ class Option:
 
 #: The parameters of :class:`SketchParams`, but for the secret.
 OPTIONS = (
-    Option(name="max_weight", type=int, doc="Largest weight of an observation.", example=999),
-    Option(name="id_bits", type=int, default=40, doc="Ids are integers below 2^id_bits."),
-    Option(name="capacity", type=int, default=24_000, doc="Observations kept for each level."),
+    Option(
+        name="max_weight",
+        type=int,
+        default=1,
+        doc="Largest weight of an observation.",
+        example=999,
+    ),
+    Option(
+        name="id_bits",
+        type=int,
+        default=None,
+        optional=True,
+        doc="Ids are integers below 2^id_bits; the most that max_weight leaves unless given.",
+    ),
+    Option(
+        name="capacity",
+        type=int,
+        default=sizing.DEFAULT_CAPACITY,
+        doc="Observations kept for each level.",
+    ),
     Option(name="copies", type=int, default=1, doc="Independent hash functions."),
     Option(name="seed", type=int, default=0, doc="Fixes the hash function; up to 64 bits."),
     Option(name="time_unit", type=str, default="s", doc="Unit of times and ages."),

@@ -48,6 +48,7 @@ __all__ = [
     "capacity_for",
     "median_failure",
     "most_id_bits",
+    "read_accuracy",
     "size_for",
 ]
 
@@ -115,6 +116,22 @@ def most_id_bits(max_weight: int) -> int:
         (56, 46)
     """
     return min(MAX_ID_BITS, (UNIVERSE_LIMIT // max_weight).bit_length() - 1)
+
+
+def read_accuracy(text: str) -> float:
+    """An accuracy as people write it: ``2%`` or ``0.02``.
+
+    Raises:
+        ParameterError: it is no number between 0 and 1.
+    """
+    number = text.strip()
+    try:
+        found = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
+    except ValueError:
+        found = math.nan
+    if not 0.0 < found < 1.0:
+        raise ParameterError(f"accuracy is {text!r}; expected such as '2%' or 0.02")
+    return found
 
 
 def size_for(

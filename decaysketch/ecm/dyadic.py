@@ -11,15 +11,29 @@ is found with its interval, and is ``certain`` where the lower end reaches the t
 
 *Ranges* are sums of nodes. Taking the least row of each would add what all their cells are shared
 with, as often as there are nodes; here each row sums ``(w a_i - ||a||) / (w - 1)``, which errs to
-neither side, over the nodes of a layer, and the median of rows is taken. For ``m`` nodes that hold
-``A`` together its variance is at most ``(m F2 + A^2) / (w - 1)``, ``F2`` the self-join of the
-layer: it grows with the number of nodes and not, as the bias of the least row, with its square.
-Layers are independent. A range has at most ``2 (F - 1)`` nodes of a layer, ``F`` the fan-out: small
-fan-outs answer ranges and quantiles well, large ones heavy hitters fast.
+neither side, over the nodes of a layer, and rows are averaged. Layers are independent. A range has
+at most ``2 (F - 1)`` nodes of a layer, ``F`` the fan-out: small fan-outs answer ranges and
+quantiles well, large ones heavy hitters fast.
 
-What a few heavy nodes do to all others is taken off before: their own estimates are subtracted from
-their cells, and the sum is of the rest of each cell, which errs to neither side either, and where
-``F2`` is that of the rest.
+What a few heavy nodes do to all others is taken off before: their counts are estimated and
+subtracted, and the row speaks of the rest. For a row these are **found and estimated in the other
+rows alone**. Rows hash independently, so, the others given, what is taken off is fixed and the row
+errs to neither side, however bad the estimates are. Read from the row itself, a cell would lose the
+more the more its neighbours hold, and sums would be short. (Only where a cell of the row is far
+too small for a node is that not taken off: :func:`_heavy`.)
+
+*The mean of rows and not the median.* What others add to a cell is skewed: most often little,
+seldom much. The median of three such rows is short, and so it is in every layer; shortnesses of
+layers add up where deviations do not. The median is there to outvote a row with a heavy collision,
+and none is left: every node that reaches the threshold is found, surely.
+
+*Interval.* Let ``r`` be the rest, ``F2`` its sum of squares over the layer and ``A`` its sum over
+the ``m`` nodes of a range. To each node of the range a row adds ``r_y (w [collide] - 1) / (w - 1)``
+for every other node ``y``. Pairs are uncorrelated, and each has the variance ``r_y^2 / (w - 1)``;
+those inside of the range count both ways. Together that is ``(m F2 - 2 S + A^2) / (w - 1)`` with
+``S >= A^2 / m``, the squares inside: at most ``(m F2 + (1 - 2 / m) A^2) / (w - 1)``. The third
+cumulant is about ``m`` times that of the row's cells. Cumulants of rows and layers add up, and the
+ends follow from them by Cornish and Fisher's expansion.
 """
 
 from __future__ import annotations
@@ -31,12 +45,11 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.ensemble import median_deviation
 from decaysketch.answers.estimate import Estimate, check_confidence
 from decaysketch.answers.keys import HeavyKey, HeavyKeys
 from decaysketch.core.special import ndtri
+from decaysketch.ecm import noise
 from decaysketch.ecm.grids import Estimator, Grid, LayerGrid, check_estimator, is_exact
-from decaysketch.ecm.joins import moment_of
 from decaysketch.ecm.points import check_word, counts, share_of, total
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 
@@ -48,7 +61,9 @@ UInt64Array = npt.NDArray[np.uint64]
 
 MOST_KEYS = 1 << 16
 _MOST_NODES = 1 << 22  # of a range in one layer
-_MOST_HEAVY = 512  # nodes of a layer that are taken off
+_MOST_HEAVY = 512  # nodes of a layer that may reach what is taken off, in every row
+_MULTIPLE = 3.0  # of the threshold: what is heavier is not taken off a cell below the threshold
+_MOST_LOOKED = 1 << 20  # nodes of a layer that may be taken off, of which it has to be found out
 _CHUNK = 1 << 18  # children looked at together
 
 
@@ -145,10 +160,10 @@ def _reaching(grid: Grid, bits: int, threshold: float, most: int) -> Iterator[UI
         yield nodes
 
 
-def _children(nodes: UInt64Array, fan: int) -> Iterator[UInt64Array]:
-    """All children of nodes, some at a time."""
-    for start in range(0, 1 << fan, _CHUNK):
-        branches = np.arange(start, min(start + _CHUNK, 1 << fan), dtype=np.uint64)
+def _children(nodes: UInt64Array, fan: int, chunk: int = _CHUNK) -> Iterator[UInt64Array]:
+    """All children of nodes, of each so many at a time."""
+    for start in range(0, 1 << fan, chunk):
+        branches = np.arange(start, min(start + chunk, 1 << fan), dtype=np.uint64)
         yield ((nodes[:, None] << np.uint64(fan)) | branches).ravel()
 
 
@@ -220,11 +235,12 @@ def quantile(grid: Grid, q: float, *, confidence: float = 0.95) -> Estimate:
         )  # fmt: skip
     rests = _rests(grid, bits)
     key = _key_of(rests, bits, share * all_.value)
-    deviation = _deviation(rests, bits, key)
-    reach = ndtri(0.5 + 0.5 * confidence) * deviation
-    lower = _key_of(rests, bits, share * all_.lower - grid.refused - reach)
-    upper = _key_of(rests, bits, share * all_.upper + grid.moved + reach)
-    exact = deviation == 0.0 and all_.exact and lower == upper
+    around = _around(rests, bits, key)
+    below, above = around.reaches(grid, confidence)
+    # Where the count up to the quantile is estimated too low, it is that of a smaller key.
+    lower = _key_of(rests, bits, share * all_.lower - grid.refused - above)
+    upper = _key_of(rests, bits, share * all_.upper + grid.moved + below)
+    exact = around.variance == 0.0 and all_.exact and lower == upper
     ends = (float(lower), float(upper))
     return Estimate(
         value=float(key),
@@ -244,6 +260,7 @@ class _Sum(NamedTuple):
 
     value: float
     variance: float
+    third: float  # cumulant, over the square of the total
     least: float  # surely
     most: float  # surely
 
@@ -256,17 +273,31 @@ class _Sum(NamedTuple):
         """Standard error."""
         return math.sqrt(self.variance)
 
+    def reaches(self, grid: Grid, confidence: float) -> tuple[float, float]:
+        """How far below and above the value the ends of its interval are.
+
+        Skewness moves one end out, and the other it leaves: what is skewed by few and heavy
+        collisions is normal without them, and these are no reason to be surer.
+        """
+        normal = ndtri(0.5 + 0.5 * confidence)
+        reach = normal * self.deviation
+        relative = self.variance / grid.most / grid.most if self.third else 0.0
+        if not relative > 0.0:
+            return reach, reach
+        shift = max(normal * normal - 1.0, 0.0) / 6.0 * self.third / relative
+        return reach + max(shift, 0.0), reach + max(-shift, 0.0)
+
     def estimate(self, grid: Grid, confidence: float) -> Estimate:
         """With its interval, between its sure ends."""
         least = max(self.least - grid.moved, 0.0)
         counted = min(self.most, grid.most)
         most = counted + grid.refused
         value = min(max(self.value, self.least), counted)
-        reach = ndtri(0.5 + 0.5 * confidence) * self.deviation
+        below, above = self.reaches(grid, confidence)
         return Estimate(
             value=value,
-            lower=min(max(value - reach - grid.moved, least), most),
-            upper=max(min(value + reach + grid.refused, most), least),
+            lower=min(max(value - below - grid.moved, least), most),
+            upper=max(min(value + above + grid.refused, most), least),
             stderr=self.deviation,
             confidence=confidence,
             exact=is_exact(least, most),
@@ -277,37 +308,133 @@ class _Sum(NamedTuple):
         )
 
 
-class _Rest(NamedTuple):
-    """A layer, heavy nodes taken off its cells."""
+class _Row(NamedTuple):
+    """A row of a layer, what its other rows find heavy taken off its cells."""
 
-    grid: LayerGrid
-    cells: Float64Array  # float64[depth, width], less what heavy nodes count
-    heavy: UInt64Array  # their numbers, rising
-    counted: Float64Array  # float64[h], what they count
-    moment: float  # self-join of the rest
+    cells: Float64Array  # float64[width], of the rest
+    heavy: UInt64Array  # numbers of nodes that are taken off, rising
+    counted: Float64Array  # float64[h], what was taken off
+    total: float  # of the rest
+    squares: float  # self-join of the rest
+    third: float  # cumulant of a cell of the rest, over the square of the total
 
     @classmethod
-    def of(cls, grid: LayerGrid, nodes: UInt64Array) -> Self:
-        words = nodes << np.uint64(grid.layer.shift)
-        counted = grid.least(grid.debiased, words)
-        some = counted > 0.0
-        nodes, words, counted = nodes[some], words[some], counted[some]
-        cells = grid.value.copy()
-        for row, columns in zip(cells, grid.columns(words), strict=True):
-            np.subtract.at(row, columns, counted)
-        return cls(grid, cells, nodes, counted, moment_of(cells))
+    def of(
+        cls, cells: Float64Array, columns: npt.NDArray[np.uint32], heavy: UInt64Array,
+        counted: Float64Array, all_: float,
+    ) -> Self:  # fmt: skip
+        cells = cells.copy()
+        np.subtract.at(cells, columns, counted)
+        width, total = len(cells), float(cells.sum())
+        squares = float(cells @ cells)
+        # One cell alone says no more than the square of all.
+        squares = total * total if width == 1 else (width * squares - total * total) / (width - 1)
+        apart = cells - total / width
+        third = float(((apart / all_) ** 2 * apart).mean()) if 0.0 < all_ < math.inf else 0.0
+        return cls(cells, heavy, counted, total, max(squares, 0.0), third)
 
     def between(self, first: int, end: int) -> slice:
         """Which heavy nodes are from ``first`` to ``end - 1``."""
         start = int(self.heavy.searchsorted(np.uint64(first)))
         return slice(start, int(self.heavy.searchsorted(np.uint64(end - 1), side="right")))
 
-    def sums(self, cells: Float64Array) -> Float64Array:
-        """Unbiased counts of nodes in each row, from their cells of the rest: float64[depth, m]."""
-        width = self.grid.layer.width
-        rows = self.cells.sum(axis=1, keepdims=True)
-        unbiased: Float64Array = (width * cells - rows) / max(width - 1, 1)
-        return unbiased
+    def unbiased(self, cells: Float64Array | float, nodes: int) -> Float64Array | float:
+        """The rest that nodes count, from the sum of their cells."""
+        width = len(self.cells)
+        return (width * cells - nodes * self.total) / max(width - 1, 1)
+
+
+class _Rest(NamedTuple):
+    """A hashed layer, heavy nodes taken off the cells of each row."""
+
+    grid: LayerGrid
+    rows: tuple[_Row, ...]
+
+    @classmethod
+    def of(
+        cls, grid: LayerGrid, above: LayerGrid, parents: UInt64Array, fan: int, threshold: float,
+        all_: float,
+    ) -> Self:  # fmt: skip
+        """Of the children of nodes of the layer above, those that reach a threshold in all rows but
+        one are taken off that one; together no more than their parent counts. Nothing is where
+        there is one row only, or more than 2^20 children."""
+        depth = grid.layer.depth
+        found = [_NOTHING] * depth
+        if depth > 1 and len(parents) << fan <= _MOST_LOOKED:
+            found = _heavy(grid, parents, fan, threshold)
+        counts = above.least(above.value, parents << np.uint64(fan) << np.uint64(grid.layer.shift))
+        rows = []
+        for row, (heavy, counted) in enumerate(found):
+            counted = _within(counted, parents.searchsorted(heavy >> np.uint64(fan)), counts)
+            columns = grid.columns(heavy << np.uint64(grid.layer.shift))[row]
+            rows.append(_Row.of(grid.value[row], columns, heavy, counted, all_))
+        return cls(grid, tuple(rows))
+
+
+_NOTHING: tuple[UInt64Array, Float64Array] = (np.zeros(0, np.uint64), np.zeros(0))
+
+
+def _heavy(
+    grid: LayerGrid, parents: UInt64Array, fan: int, threshold: float
+) -> list[tuple[UInt64Array, Float64Array]]:
+    """For each row, the children that its other rows find heavy, rising, and what they count there.
+
+    One of a multiple of the threshold, which the row's own cell does not even reach once, is none:
+    its other cells are those of heavier ones.
+    """
+    depth = grid.layer.depth
+    found = [[_NOTHING] for _ in range(depth)]
+    noises = [noise.most(np.delete(grid.ranked, row, 0), 0.5) for row in range(depth)]
+    chunk = _CHUNK // depth
+    step = max(1, chunk >> fan)
+    for start in range(0, len(parents), step):
+        for nodes in _children(parents[start : start + step], fan, chunk):
+            columns = grid.columns(nodes << np.uint64(grid.layer.shift)).astype(np.intp)
+            values = np.take_along_axis(grid.value, columns, axis=1)
+            ends = _of_others(np.take_along_axis(grid.hi, columns, axis=1))
+            least = _of_others(values)
+            for row in range(depth):
+                counted = least[row] - noises[row]
+                some = (ends[row] >= threshold) & (counted > 0.0)
+                some &= (values[row] >= threshold) | (counted < _MULTIPLE * threshold)
+                found[row].append((nodes[some], counted[some]))
+    return [
+        (np.concatenate([nodes for nodes, _ in each]), np.concatenate([c for _, c in each]))
+        for each in found
+    ]
+
+
+def _within(
+    counted: Float64Array, parent: npt.NDArray[np.intp], most: Float64Array
+) -> Float64Array:
+    """The nearest counts, of 0 or more, of which those of a parent come to no more than it counts.
+
+    The true ones are such, and a projection on what is convex comes no further from anything in it.
+
+    Args:
+        counted: float64[h].
+        parent: int[h], not falling.
+        most: float64, by parent.
+    """
+    if not len(counted):
+        return counted
+    order = np.lexsort((-counted, parent))
+    starts = np.flatnonzero(np.diff(parent, prepend=-1))
+    sizes = np.diff(starts, append=len(parent))
+    place = np.arange(len(parent)) - np.repeat(starts, sizes)
+    summed = np.cumsum(counted[order])
+    summed -= np.repeat(summed[starts] - counted[order][starts], sizes)
+    level = np.maximum.reduceat((summed - most[parent]) / (place + 1), starts)
+    inside: Float64Array = np.maximum(counted - np.repeat(np.maximum(level, 0.0), sizes), 0.0)
+    return inside
+
+
+def _of_others(cells: Float64Array) -> Float64Array:
+    """For each row, the least of the other rows: float64[depth, m], of at least two rows."""
+    least, second = np.partition(cells, 1, axis=0)[:2]
+    others = np.broadcast_to(least, cells.shape).copy()
+    np.put_along_axis(others, cells.argmin(axis=0)[None], second[None], axis=0)
+    return others
 
 
 def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
@@ -316,16 +443,23 @@ def _rests(grid: Grid, bits: int) -> list[_Rest | LayerGrid]:
     # The noise of a node is that of its cell: about 1 / w of all, and what is heavier than others.
     threshold = grid.most * max(2.0 / width, 1.0 / _MOST_HEAVY)
     rests: list[_Rest | LayerGrid] = [grid.root]
+    parents, above = np.zeros(1, np.uint64), bits
     reaching = _reaching(grid, bits, threshold, _MOST_NODES)
     for layer, nodes in zip(grid.layers[1:], reaching, strict=True):
-        rests.append(_Rest.of(layer, nodes) if layer.layer.hashed else layer)
+        fan = above - layer.layer.shift
+        rests.append(
+            _Rest.of(layer, grid.layers[len(rests) - 1], parents, fan, threshold, grid.most)
+            if layer.layer.hashed
+            else layer
+        )
+        parents, above = nodes, layer.layer.shift
     return rests
 
 
 def _range(rests: list[_Rest | LayerGrid], bits: int, low: int, high: int) -> _Sum:
     """Keys from low to high: as few nodes as there can be, the coarsest first."""
     pieces = [(low, high)]
-    found = _Sum(0.0, 0.0, 0.0, 0.0)
+    found = _Sum(0.0, 0.0, 0.0, 0.0, 0.0)
     for rest in rests:
         shift = min((rest.grid if isinstance(rest, _Rest) else rest).layer.shift, bits)
         left = []
@@ -348,20 +482,22 @@ def _nodes(rest: _Rest | LayerGrid, first: int, end: int) -> _Sum:
     if isinstance(rest, LayerGrid):
         part = slice(first, end)
         lo, hi, value = (float(cells[0, part].sum()) for cells in (rest.lo, rest.hi, rest.value))
-        return _Sum(value, float((rest.gap_deviation[0, part] ** 2).sum()), lo, hi)
+        return _Sum(value, float((rest.gap_deviation[0, part] ** 2).sum()), 0.0, lo, hi)
     grid, nodes = rest.grid, end - first
     depth, width = grid.layer.depth, grid.layer.width
     words = _words(grid.layer.shift, first, end)
     hits = np.array([np.bincount(row, minlength=width) for row in grid.columns(words)])
     others = max(width - 1, 1)
-    summed = (hits * rest.cells).sum(axis=1)
-    light = float(np.median((width * summed - nodes * rest.cells.sum(axis=1)) / others))
-    inside = rest.between(first, end)
-    shared = (nodes * rest.moment + light * light) / others
+    off = np.array([row.counted[row.between(first, end)].sum() for row in rest.rows])
+    light = [row.unbiased(row.cells @ hit, nodes) for row, hit in zip(rest.rows, hits, strict=True)]
+    value = float((off + np.array(light)).mean())
+    squares = sum(row.squares for row in rest.rows) * nodes
+    squares += max(1.0 - 2.0 / nodes, 0.0) * float(((value - off) ** 2).sum())
     by_cell = (hits * width - nodes) / others * grid.gap_deviation
     return _Sum(
-        float(rest.counted[inside].sum()) + light,
-        median_deviation(depth) ** 2 * shared + float((by_cell * by_cell).sum(axis=1).mean()),
+        value,
+        squares / (others * depth**2) + float((by_cell * by_cell).sum(axis=1).mean()),
+        nodes * sum(row.third for row in rest.rows) / depth**3,
         0.0,
         float(grid.least(grid.hi, words).sum()),
     )
@@ -382,18 +518,18 @@ def _key_of(rests: list[_Rest | LayerGrid], bits: int, target: float) -> int:
     return node
 
 
-def _deviation(rests: list[_Rest | LayerGrid], bits: int, key: int) -> float:
-    """Standard error of the count up to a key and keys around it: of each layer at least half of
+def _around(rests: list[_Rest | LayerGrid], bits: int, key: int) -> _Sum:
+    """How far the count up to a key, and keys around it, may err: of each layer at least half of
     the children of a node."""
-    above, variance = bits, 0.0
+    above, found = bits, _Sum(0.0, 0.0, 0.0, 0.0, 0.0)
     for rest in rests[1:]:
         shift = (rest.grid if isinstance(rest, _Rest) else rest).layer.shift
         children = 1 << (above - shift)
         first = key >> above << (above - shift)
         nodes = max((key >> shift) - first, children >> 1)
-        variance += _nodes(rest, first, first + nodes).variance
+        found = found + _nodes(rest, first, first + nodes)
         above = shift
-    return math.sqrt(variance)
+    return found
 
 
 def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
@@ -401,10 +537,12 @@ def _cumulated(rest: _Rest | LayerGrid, first: int, end: int) -> Float64Array:
     if isinstance(rest, LayerGrid):
         return np.cumsum(rest.value[0, first:end])
     columns = rest.grid.columns(_words(rest.grid.layer.shift, first, end)).astype(np.intp)
-    each = rest.sums(np.take_along_axis(rest.cells, columns, axis=1))
-    inside = rest.between(first, end)
-    each[:, (rest.heavy[inside] - np.uint64(first)).astype(np.intp)] += rest.counted[inside]
-    cumulated = np.median(np.cumsum(each, axis=1), axis=0)
+    each = np.zeros(end - first)
+    for row, places in zip(rest.rows, columns, strict=True):
+        each += row.unbiased(row.cells[places], 1)
+        inside = row.between(first, end)
+        each[(row.heavy[inside] - np.uint64(first)).astype(np.intp)] += row.counted[inside]
+    cumulated = np.cumsum(each / len(rest.rows))
     # Neither of these falls, and noise lifts the one as it lowers the other.
     above = np.maximum.accumulate(cumulated)
     below = np.minimum.accumulate(cumulated[::-1])[::-1]

@@ -10,10 +10,12 @@ import json
 from functools import lru_cache
 from typing import Any
 
+from decaysketch.core.params import SketchParams
+from decaysketch.core.sizing import CAPACITY_BY_KEY
 from decaysketch.decay import Decay, parse
 from decaysketch.decay.read import MAX_TEXT
 from decaysketch.errors import ParameterError
-from decaysketch.families import Recipe, recipe_from_dict
+from decaysketch.families import DEFAULT, FAMILIES, Recipe, recipe_from_dict
 from decaysketch.text.grammar import json_object
 
 __all__ = ["decay_of", "recipe_of_text", "text_of"]
@@ -31,7 +33,8 @@ def text_of(decay: Any) -> Any:
 def recipe_of_text(text: str) -> Recipe:
     """What a sketch is built with, from JSON: the parameters of a ``DecaySketch``, or
     ``{"family": ..., "params": {...}}``, for an integral decay with ``"decay"``, as a text
-    or a dictionary.
+    or a dictionary. Where ids are hashed, ``"accuracy"`` may stand in place of the capacity; of
+    neither it is that of one sketch of many.
 
     Raises:
         ParameterError: no JSON, an unknown field, a missing one, or one outside its domain.
@@ -41,4 +44,8 @@ def recipe_of_text(text: str) -> Recipe:
         fields = {"params": fields}
     if not isinstance(fields.get("family", ""), str):
         raise ParameterError(f"family is {fields['family']!r}; expected a text")
+    named, params = fields.get("family", DEFAULT), fields["params"]
+    hashed = named in FAMILIES and FAMILIES[named].params is SketchParams
+    if hashed and isinstance(params, dict) and not params.keys() & {"accuracy", "capacity"}:
+        fields = {**fields, "params": {**params, "capacity": CAPACITY_BY_KEY}}
     return recipe_from_dict(fields)

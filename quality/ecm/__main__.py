@@ -21,7 +21,7 @@ from typing import Final
 from rich.console import Console
 
 import decaysketch as ds
-from quality.ecm import accuracy, cells, choice, promises, rates, sites, trees
+from quality.ecm import accuracy, cells, choice, promises, ranges, rates, sites, trees
 from quality.ecm.logs import FOLDER, LOGS, Log, load
 from quality.figures.report import Report
 
@@ -35,6 +35,7 @@ STUDIES: Final = {
     "figure-7": "errors and network of 2 to 256 sites",
     "heavy-hitters": "random trees and logs: none is missed",
     "promises": "accuracy, intervals, sure ends and debiased answers over seeds",
+    "ranges": "ranges and quantiles of integer keys: whether their intervals hold",
     "which-sketch": "counts of keys, per byte, beside a DecaySketch",
 }
 _WINDOWS: Final = 100_000
@@ -43,6 +44,7 @@ _SEEDS: Final = {
     "figure-5": (3, 20),
     "figure-6": (3, 20),
     "figure-7": (2, 10),
+    "ranges": (60, 300),
     "which-sketch": (3, 20),
 }
 _PROMISES: Final = (100, 500)
@@ -80,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     names = [name for name in STUDIES if "all" in options.names or name in options.names]
     console, start, kept = Console(stderr=True), time.perf_counter(), True
-    logs = _logs(options.logs, options.data, console) if set(names) - {"cells"} else []
+    logs = _logs(options.logs, options.data, console) if set(names) - {"cells", "ranges"} else []
     for name in names:
         for report in _run(name, logs, options):
             print(f"{report}\n", flush=True)
@@ -110,6 +112,9 @@ def _run(name: str, logs: list[Log], options: argparse.Namespace) -> list[Report
         return [cells.produce(options.windows, jobs, folder)]
     if name == "heavy-hitters":
         return [trees.produce(options.trees, logs, jobs, folder)]
+    if name == "ranges":
+        seeds = options.seeds or _SEEDS[name][options.full]
+        return [ranges.produce(seeds, jobs, folder, options.data)]
     if not logs:
         return []
     if name == "table-3":

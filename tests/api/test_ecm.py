@@ -209,6 +209,8 @@ def test_keys_are_integers_texts_and_lists_of_them(client: TestClient) -> None:
         assert each["estimate"]["sure_upper"] >= MIXED.index(key) + 1
     one = answer(client, aggregate="key_count", keys="ada")["counts"]
     assert one == found[:1]
+    joined = answer(client, aggregate="self_join")["estimate"]
+    assert joined == sketch.self_join(WINDOW, now=NOW).to_dict()
     shares = answer(client, aggregate="key_share", keys=["ada"])["shares"]
     assert shares[0]["estimate"] == sketch.key_share("ada", WINDOW, now=NOW).to_dict()
 

@@ -13,6 +13,7 @@ from service import NOW
 
 from api.routes import page
 from decaysketch.answers.questions import QUESTIONS
+from decaysketch.core.sizing import most_id_bits
 from decaysketch.families import FAMILIES
 
 URL = "/v1/families"
@@ -90,8 +91,11 @@ def test_every_family_says_what_it_is(client: TestClient) -> None:
         response = client.put(f"/v1/streams/{name}", json=created)
         assert response.status_code == 201
         params = response.json()["params"]
-        for each in options.keys() - required:
+        for each in options.keys() - required - {"id_bits"}:
             assert params[each] == options[each]["default"]
+        if "id_bits" in options:  # the most that there is room for
+            assert options["id_bits"]["default"] is None
+            assert params["id_bits"] == most_id_bits(params["max_weight"])
 
 
 def test_the_page_names_no_family() -> None:

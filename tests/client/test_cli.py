@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import inspect
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.families import FAMILIES, decode, recipe_of
 
 PARAMS = ds.SketchParams(max_weight=9, id_bits=40, capacity=100, seed=5, time_unit="s")
-OPTIONS = ["--max-weight", "9", "--capacity", "100", "--seed", "5", "--weight-column", "weight"]
+OPTIONS = [
+    "--max-weight", "9", "--id-bits", "40", "--capacity", "100", "--seed", "5", "--weight-column",
+    "weight",
+]  # fmt: skip
 MAPPING = ColumnMapping(time="time", ids=("id",), value="value", weight="weight")
 
 
@@ -485,7 +489,7 @@ def test_secret_ids(tmp_path: Path) -> None:
     path, key, out = write(log(), tmp_path / "log.csv"), tmp_path / "key", tmp_path / "x.sketch"
     key.write_text("00" * 16)
     run("build", path, "--out", out, *OPTIONS, "--id-key-file", key)
-    secret = ds.SketchParams(max_weight=9, capacity=100, seed=5, id_key=bytes(16))
+    secret = ds.SketchParams(max_weight=9, id_bits=40, capacity=100, seed=5, id_key=bytes(16))
     [expected] = sketches_by_key(log(), secret, MAPPING).values()
     assert out.read_bytes() == expected.to_bytes()
     assert "key" in failure("inspect", out)
@@ -600,10 +604,23 @@ class TestKeys:
         assert [each["value"] for each in counts] == [*want, 900]
         assert [each.get("key") for each in counts] == ["/", "/a", "12", 12, None]
         assert want[2] > 100 > want[3]
-        [joined] = ask(out, f"inner_product:{out}")
+        joined, itself = ask(out, f"inner_product:{out}", "self_join")
         assert joined["value"] == sketch.inner_product(sketch, ever).value
+        assert itself["value"] == sketch.self_join(ever).value
         shown = run("query", out, "key_count:/", "self_join").stdout
         assert "surely at" in shown
+
+    def test_the_heavy_ones_are_those_of_the_library(self, tmp_path: Path) -> None:
+        sketch = ECMCollection(dataclasses.replace(self.PARAMS, key_bits=8))
+        sketch.update([5] * 30 + [*range(20)], range(50), source="a", epoch=0)
+        out = tmp_path / "numbers.sketch"
+        out.write_bytes(sketch.to_bytes())
+        found = ask(out, "heavy_keys:0.5")
+        want = sketch.heavy_keys(0.5, ds.decay.none())
+        assert [(each["key"], each["value"]) for each in found] == [
+            (each.key, each.count.value) for each in want
+        ]
+        assert [each.key for each in want] == [5]
 
     def test_of_sites_merge_once_and_parts_by_epoch(self, tmp_path: Path) -> None:
         sites = [self.built(tmp_path, f"{name}.sketch", "--site", name) for name in ("n", "s")]
@@ -641,3 +658,27 @@ class TestKeys:
 def ask(sketch: Path, *aggregates: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = run_json("query", sketch, *aggregates)["answers"]
     return found
+
+
+def test_a_build_says_that_the_log_is_as_small(tmp_path: Path) -> None:
+    source, out = write(log(5_000), tmp_path / "log.parquet"), tmp_path / "a.sketch"
+    built = ("build", source, "--out", out, "--max-weight", "9", "--weight-column", "weight")
+    held = run_json(*built)
+    assert decode(out.read_bytes()).params == ds.SketchParams(max_weight=9)
+    size = re.escape("nothing discarded: the log is as small; --accuracy 5% would give ")
+    assert re.fullmatch(rf"[\d,]+ observations, {size}[\d,.]+ \w+", held["advice"])
+    assert "nothing discarded: the log" in run(*built, "--overwrite").stdout
+    assert "advice" not in run_json(*built, "--overwrite", "--capacity", "100")
+    run(*built, "--overwrite", "--accuracy", "10%")
+    assert decode(out.read_bytes()).params.capacity == 769
+    folder = tmp_path / "by"
+    run("build", source, "--out", folder, *built[4:], "--by", "source")
+    assert decode(next(folder.glob("*.sketch")).read_bytes()).params.capacity == 3_074
+    for given, said in (
+        (("--accuracy", "2"), "accuracy is '2'; expected such as '2%' or 0.02"),
+        (("--accuracy", "2%", "--capacity", "9"), "--accuracy has no use beside --capacity"),
+        (("--accuracy", "2%", "--params", source), "--accuracy has no use beside --params"),
+    ):
+        assert said in failure(*built, "--overwrite", *given)
+    of_sums = ("build", source, "--out", out, "--overwrite", "--family", "sum", "--accuracy", "2%")
+    assert "--accuracy has no use for the family sum" in failure(*of_sums)

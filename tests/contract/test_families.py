@@ -285,7 +285,7 @@ class TestRefusals:
             ({"family": "sum", "params": {"kind": "median"}}, "kind is 'median'; expected the fam"),
             ({"family": "sum", "params": {"capacity": 9}}, "max_sum is missing"),
             ({"family": "integral", "params": {"max_weight": 1}}, "decay is None; expected an obj"),
-            ({"params": {}}, "max_weight is missing"),
+            ({"params": {"accuracy": 2}}, "accuracy is 2; expected a number between 0 and 1"),
         ],
     )
     def test_json_of_no_recipe(self, form: dict[str, Any], message: str) -> None:

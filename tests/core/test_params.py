@@ -9,6 +9,14 @@ import numpy as np
 import pytest
 
 import decaysketch as ds
+from decaysketch.core.sizing import (
+    CAPACITY_BY_KEY,
+    DEFAULT_ACCURACY,
+    DEFAULT_BY_KEY,
+    DEFAULT_CAPACITY,
+    capacity_for,
+    read_accuracy,
+)
 
 
 @pytest.mark.parametrize(
@@ -78,12 +86,24 @@ def test_exchange_by_json_and_pickle() -> None:
         assert key.decode() not in json.dumps(fields) + repr(params)
 
 
+def test_what_is_left_out_is_as_large_as_an_accuracy_takes() -> None:
+    assert ds.SketchParams() == ds.SketchParams(1, 56, 19_208) == ds.SketchParams.from_dict({})
+    assert ds.SketchParams.from_dict({"accuracy": 0.05}).capacity == CAPACITY_BY_KEY
+    assert capacity_for(DEFAULT_ACCURACY) == DEFAULT_CAPACITY == ds.SketchParams().capacity
+    assert capacity_for(DEFAULT_BY_KEY) == CAPACITY_BY_KEY
+    assert ds.SketchParams.for_accuracy(0.05, max_weight=999) == ds.SketchParams(999, 46, 3_074)
+    assert read_accuracy("2%") == read_accuracy(" 0.02 ") == 0.02
+    for text in ("2", "two", "0%", "100%", "nan", ""):
+        with pytest.raises(ds.ParameterError, match=r"expected such as '2%' or 0\.02"):
+            read_accuracy(text)
+
+
 def test_exchange_refuses_what_it_does_not_know() -> None:
     fields = ds.SketchParams(max_weight=9).to_dict()
     with pytest.raises(ds.ParameterError, match="unknown parameter 'colour'"):
         ds.SketchParams.from_dict({**fields, "colour": 1})
-    with pytest.raises(ds.ParameterError, match="max_weight is missing"):
-        ds.SketchParams.from_dict({"seed": 1})
+    with pytest.raises(ds.ParameterError, match=r"accuracy is 0.1 and capacity is 19208; expected"):
+        ds.SketchParams.from_dict({**fields, "accuracy": 0.1})
     with pytest.raises(ds.ParameterError, match="'secret' but id_key is not given"):
         ds.SketchParams.from_dict({**fields, "keyed_by": "secret"})
     secret = ds.SketchParams(max_weight=9, id_key=b"k" * 16)

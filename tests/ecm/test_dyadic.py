@@ -252,3 +252,49 @@ def test_ranges_and_quantiles_hold_what_they_state(fanout_bits: int, exponent: f
     assert np.mean(held) >= 0.85
     assert np.mean(off) < 0.02
     assert np.mean(ranks_off) < 0.02
+
+
+def test_sums_of_skewed_rows_err_to_neither_side() -> None:
+    """Of two rows that read from themselves what to take off, sums were 1.3 standard errors short,
+    and three of ten intervals of 90 % did not hold. 30 seeds of 4 ranges, fixed."""
+    rng = np.random.default_rng(1)
+    keys = np.clip(rng.normal(30_000, 4_000, 20_000), 0, (1 << 16) - 1).astype(np.uint64)
+    stream, layers = Stream(keys, np.arange(len(keys))), tree(16, 4, 400, 2)
+    off, covered = [], []
+    for seed in range(30):
+        grid = read_exactly(stream, layers, decay.none(), len(keys), seed=seed, key_bits=16)
+        for low in rng.choice(keys, 4).tolist():
+            truth = int(((keys >= low) & (keys < low + 2_000)).sum())
+            found = dyadic.range_count(grid, low, low + 1_999, confidence=0.9)
+            off.append((found.value - truth) / found.stderr)
+            covered.append(found.lower <= truth <= found.upper)
+    assert abs(np.mean(off)) < 0.35
+    assert np.mean(covered) >= 0.85
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    counts=st.lists(st.tuples(st.integers(0, 3), st.floats(0.0, 9.0)), max_size=12),
+    most=st.lists(st.floats(0.0, 9.0), min_size=4, max_size=4),
+    towards=st.lists(st.floats(0.0, 9.0), min_size=12, max_size=12),
+)
+def test_counts_within_those_of_parents_are_the_nearest(
+    counts: list[tuple[int, float]], most: list[float], towards: list[float]
+) -> None:
+    counts = sorted(counts, key=lambda each: each[0])
+    parent = np.array([each[0] for each in counts], np.intp)
+    counted, limits = np.array([each[1] for each in counts]), np.array(most)
+    inside = dyadic._within(counted, parent, limits)
+    assert (inside >= 0.0).all()
+    assert (np.bincount(parent, inside, 4) <= limits + 1e-9).all()
+    # Of a projection on what is convex: nothing there lies in the direction of what was projected.
+    other = np.array(towards[: len(counted)])
+    summed = np.bincount(parent, other, 4)
+    other *= np.minimum(limits / np.maximum(summed, 1e-12), 1.0)[parent]
+    assert float((counted - inside) @ (other - inside)) <= 1e-9
+
+
+def test_the_least_of_other_rows_is_that_without_the_row() -> None:
+    cells = np.random.default_rng(2).integers(0, 5, (4, 200)).astype(np.float64)
+    for row, others in enumerate(dyadic._of_others(cells)):
+        assert (others == np.delete(cells, row, 0).min(axis=0)).all()

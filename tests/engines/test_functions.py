@@ -132,7 +132,9 @@ class TestDecayTexts:
 
 class TestStreamTexts:
     def test_say_what_is_built(self) -> None:
-        assert recipe_of_text('{"max_weight": 1, "id_bits": 48}').params == ds.SketchParams(1, 48)
+        assert recipe_of_text('{"id_bits": 48}').params == ds.SketchParams(1, 48, 3_074)
+        assert recipe_of_text('{"accuracy": 0.02}').params == ds.SketchParams()
+        assert recipe_of_text("{}").params == ds.SketchParams(capacity=3_074)
         for recipe in (recipe_of(PARAMS), FIXED, recipe_of(SUMS), recipe_of(MEDIANS)):
             assert recipe_of_text(json.dumps(recipe.to_dict())) == recipe
 
@@ -142,7 +144,7 @@ class TestStreamTexts:
             "",
             "temps",
             "[]",
-            "{}",
+            '{"accuracy": 0.02, "capacity": 9}',
             '{"max_weight": "1"}',
             '{"max_weight": 1, "color": 2}',
             '{"family": [], "params": {}}',

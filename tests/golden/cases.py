@@ -84,8 +84,10 @@ def _states(params: SketchParams, values: list[Any], **times: int) -> list[Sketc
 
 
 def of_decay() -> Iterator[Case]:
-    params = SketchParams(max_weight=999, seed=42)
-    integers = SketchParams(max_weight=999, seed=42, value_type="int64", time_unit="ms")
+    params = SketchParams(max_weight=999, id_bits=40, capacity=24_000, seed=42)
+    integers = SketchParams(
+        max_weight=999, id_bits=40, capacity=24_000, seed=42, value_type="int64", time_unit="ms"
+    )
     yield _case("empty", "no observation", states_of(params, []))
     yield _case("one_row", "one observation", _states(params, [21.5]))
     ten = [round(20 + _below(1000, 4, i) / 100, 2) for i in range(10)]
@@ -139,9 +141,13 @@ def of_decay() -> Iterator[Case]:
     tiny = SketchParams(max_weight=1, id_bits=8, capacity=1, seed=3)
     tied = states_of(tiny, [(0, 1, 77, i) for i in range(256)])
     yield _case("only_watermarks", "256 observations at one time, capacity 1", tied)
-    secret = SketchParams(max_weight=999, seed=42, id_key=bytes(range(32)))
+    secret = SketchParams(
+        max_weight=999, id_bits=40, capacity=24_000, seed=42, id_key=bytes(range(32))
+    )
     yield _case("secret_key", "ids mixed under a secret key", _states(secret, ten))
-    plain = SketchParams(max_weight=999, seed=42, id_mix="none", time_unit="h")
+    plain = SketchParams(
+        max_weight=999, id_bits=40, capacity=24_000, seed=42, id_mix="none", time_unit="h"
+    )
     yield _case("ids_not_mixed", "id_mix none, hours", _states(plain, ten, first=470_000, span=12))
     three = SketchParams(max_weight=20, id_bits=16, capacity=12, copies=3, seed=7)
     yield _case("three_copies_exact", "three copies, each holds all", _states(three, ten))

@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -33,13 +33,33 @@ def meaning() -> list[str]:
     raise LookupError("setup.py has no MEANING")
 
 
-def sources() -> Iterator[Path]:
-    """The driver, its adapters and all kernels."""
-    yield from sorted(HERE.glob("*.c"))
-    yield from sorted(LIBRARY.rglob("*.c"))
+def sources() -> list[Path]:
+    """Those of all kernels."""
+    return sorted(LIBRARY.rglob("*.c"))
 
 
-def build(compiler: list[str], level: str, options: list[str], folder: Path) -> Path:
+def objects(level: str) -> list[Path]:
+    """All kernels of a level as ``setup.py`` compiled them; their sources if something changed.
+
+    So what is tested is what the library runs, and most of what there is to compile is there.
+    """
+    kernels = sources()
+    changed = _newest([*kernels, *LIBRARY.rglob("*.h"), ROOT / "setup.py"])
+    kept = sorted((ROOT / "build" / "objects").glob(f"*/{level}"), key=os.path.getmtime)
+    for folder in reversed(kept):
+        found = [folder / path.relative_to(ROOT).with_suffix(".o") for path in kernels]
+        if all(path.exists() and _newest([path]) >= changed for path in found):
+            return found
+    return kernels
+
+
+def _newest(paths: Iterable[Path]) -> float:
+    return max(path.stat().st_mtime for path in paths)
+
+
+def build(
+    compiler: list[str], level: str, options: list[str], folder: Path, kernels: list[Path]
+) -> Path:
     """The driver with the kernels of one level of instruction set, as an executable file.
 
     It is kept with what else is compiled, and used until anything that it is made from changes.
@@ -50,7 +70,8 @@ def build(compiler: list[str], level: str, options: list[str], folder: Path) -> 
     made = folder / f"driver-{level}"
     command = [*compiler, *meaning(), "-O3", "-Wno-psabi", *options, f"-DDS_LEVEL={level}"]
     command += [f"-I{LIBRARY}", f"-I{HERE}", "-o", str(made)]
-    files = [*sources(), *sorted(HERE.rglob("*.h")), *sorted(LIBRARY.rglob("*.h"))]
+    compiled = [*sorted(HERE.glob("*.c")), *kernels]
+    files = [*compiled, *sorted(HERE.rglob("*.h")), *sorted(LIBRARY.rglob("*.h"))]
     version = subprocess.run([*compiler, "--version"], capture_output=True, check=True).stdout
     of = hashlib.sha256(version + os.fsencode(shlex.join([*command[:-1], *map(str, files)])))
     for file in files:
@@ -60,7 +81,7 @@ def build(compiler: list[str], level: str, options: list[str], folder: Path) -> 
         return driver
     cache = str(ROOT / "build" / "zig")  # where the package's compiler keeps its C library
     caches = {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
-    command += map(str, sources())
+    command += map(str, compiled)
     ran = subprocess.run(
         command, env={**caches, **os.environ}, capture_output=True, text=True, check=False
     )

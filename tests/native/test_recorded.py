@@ -1,8 +1,9 @@
 """Recorded calls of kernels give the same results at every level of instruction set, and on ARM.
 
 What is recorded is what the library gives, or a reference in plain Python (``recording.py``). The
-kernels are compiled with a small driver in C (``driver.c``), which needs no Python: by this
-machine's compiler, and, for an aarch64 that is emulated, by clang of the package ``ziglang``.
+kernels are called by a small driver in C (``driver.c``), which needs no Python: those that were
+compiled for the library, and, for an aarch64 that is emulated, what clang of the package
+``ziglang`` makes of their sources.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if python is None or emulator is None:
             pytest.skip("needs ziglang (in this Python, or $ZIGLANG_PYTHON) and qemu-user")
         zig = [python, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl", "-static"]
-        return [emulator, str(building.build(zig, "base", [], folder))]
+        return [emulator, str(building.build(zig, "base", [], folder, building.sources()))]
     own = compiler.own()
     if own is None:
         pytest.skip("this machine has no C compiler of its own")
     if level == "base":
-        return [str(building.build(own, level, [], folder))]
+        return [str(building.build(own, level, [], folder, building.objects(level)))]
     if level > processor_level():
         pytest.skip(f"this processor has no {level}")
-    return [str(building.build(own, level, [compiler.march(own, level)], folder))]
+    options = [compiler.march(own, level)]
+    return [str(building.build(own, level, options, folder, building.objects(level)))]
 
 
 def clang_of_package() -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quality.ecm import accuracy, cells, logs, promises, sites
+from quality.ecm import accuracy, cells, logs, promises, ranges, sites
 from quality.ecm.__main__ import STUDIES, main
 from quality.ecm.logs import Log
 
@@ -37,6 +37,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(sites.produce_figure_6, "__defaults__", ((0.15, 0.3),))
         patch.setattr(sites.produce_figure_7, "__defaults__", ((2, 5),))
         patch.setattr(promises.produce, "__defaults__", ((0.15,),))
+        patch.setattr(ranges.produce, "__defaults__", (("spiky", "delays"), (0.15,)))
         status = main(
             ["all", "--windows", "5000", "--trees", "60", "--seeds", "2", "--logs", "small",
              "absent", "--out", str(folder)]
@@ -54,6 +55,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "ecm-figure-6-small",
         "ecm-figure-7-small",
         "ecm-promises",
+        "ecm-ranges",
         "ecm-which-sketch",
     ],
 )
@@ -76,12 +78,9 @@ def test_rates_are_written(written: Path) -> None:
 
 
 def test_sure_things_hold_in_the_smallest_run(written: Path) -> None:
-    assert "sure ends that were broken: 0.0; claimed at most 0: holds" in (
-        written / "ecm-cells.txt"
-    ).read_text(encoding="utf-8")
-    assert "sure ends that were broken: 0.0; claimed at most 0: holds" in (
-        written / "ecm-promises.txt"
-    ).read_text(encoding="utf-8")
+    for name in ("ecm-cells", "ecm-promises", "ecm-ranges"):
+        text = (written / f"{name}.txt").read_text(encoding="utf-8")
+        assert "sure ends that were broken: 0.0; claimed at most 0: holds" in text
 
 
 def test_a_trial_of_cells_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,7 +244,7 @@ def test_a_pooled_sample_answers_by_the_average(draw: Any, decay_: ds.Decay) -> 
     columns = (rng.normal(size=900), rng.integers(1, 50, 900), rng.integers(0, NOW, 900))
     samples = []
     for seed in range(4):  # the same observations under four hashes
-        sketch = ds.DecaySketch(ds.SketchParams(max_weight=60, capacity=30, seed=seed))
+        sketch = ds.DecaySketch(ds.SketchParams(max_weight=60, id_bits=40, capacity=30, seed=seed))
         sketch.update(*columns, np.arange(900))
         samples.append(draw(sketch.state(), decay_, NOW))
     pooled = pool(samples)

@@ -98,7 +98,7 @@ class TestPrograms:
             assert (status, "copies of others" in told) == (0, False)
         whole = tmp_path / "t"
         assert run(merge.main, *tables, tables[0], "--out", whole, "--per-key")[0] == 0
-        params = ECMParams(width=40, depth=3, slots=5, time_unit="us", capacity=24_000)
+        params = ECMParams(width=40, depth=3, slots=5, time_unit="us", capacity=19_208)
         visits = ColumnMapping(
             time="event_us", fallback_time="arrival_us", key=("msg",), source="source"
         )
@@ -127,7 +127,7 @@ class TestPrograms:
         assert (status, "--overwrite" in told) == (1, True)
         assert run(build.main, *asked, "--overwrite", "--no-read-in-workers")[0] == 0
         assert run(merge.main, out, out, "--out", whole)[0] == 0
-        params = ds.SketchParams(max_weight=1, id_bits=48, time_unit="us")
+        params = ds.SketchParams(capacity=3_074, time_unit="us")
         assert whole.read_bytes() == sketches_by_key(log, params, MAPPING)[()].to_bytes()
         status, told = run(merge.main, out, out, "--out", whole)
         assert (status, "--overwrite" in told) == (1, True)

@@ -115,7 +115,7 @@ class TestService:
             answer = client.put("/v1/streams/s", json={"family": "toy", "params": params})
             assert answer.status_code == 422, fault
         with pytest.raises(ValidationError, match="max_weight"):
-            StreamCreation.model_validate({"family": "toy", "params": {}})
+            StreamCreation.model_validate({"family": "toy", "params": {"max_weight": None}})
 
     def test_describes_it(self, client: TestClient) -> None:
         schemas = client.get("/openapi.json").json()["components"]["schemas"]

@@ -416,7 +416,7 @@ def test_a_watermark_at_a_level_that_cannot_overflow() -> None:
 def test_no_blob_without_rows_can_silence_a_stream(capacity: int) -> None:
     """A few bytes whose watermarks lie far in the future: whichever levels they claim."""
     for seed in range(10):
-        params = SketchParams(max_weight=999, capacity=capacity, seed=seed)
+        params = SketchParams(max_weight=999, id_bits=40, capacity=capacity, seed=seed)
         blob = reference.blob_of(state_of(params, []))
         for claimed in range(1, params.levels + 2):
             made = blob.but(watermarks=[LIMIT] * claimed)

@@ -108,6 +108,10 @@ class Tree:
     def arrived(self) -> bool:
         return self.held() == self.here()
 
+    def answered(self) -> bool:
+        """It has arrived, and the relay knows."""
+        return self.arrived() and self.stands(passed_on=1)
+
     def stands(self, **states: int) -> bool:
         return all(
             self.metric(f'relay_streams{{state="{state}"}}') == count
@@ -178,7 +182,7 @@ def test_what_is_new_is_sent_and_not_the_whole(tree: Tree) -> None:
 def test_an_upstream_that_is_away_is_waited_for_and_nothing_is_lost(tree: Tree) -> None:
     tree.create(CREATION)
     post(tree.relay, build(0))
-    until(tree.arrived)
+    until(tree.answered)
     tree.way.cut = True
     for seed in range(1, 6):
         post(tree.relay, build(seed, first_id=400 * seed), "ab"[seed % 2])
@@ -240,7 +244,7 @@ def test_the_key_goes_with_every_request_and_into_no_log(
     tree.way.keys.clear()
     tree.create(CREATION)
     post(tree.relay, build(0))
-    until(tree.arrived)
+    until(tree.answered)
     assert tree.way.keys == {"Bearer ds_abcdefgh_secret"}
     tree.way.cut = True
     post(tree.relay, build(1, first_id=400))
@@ -262,7 +266,7 @@ def test_what_is_too_much_to_wait_is_sent_as_a_whole(tree: Tree) -> None:
     tree.restart(upstream_queue_rows=300)
     tree.create(CREATION)
     post(tree.relay, build(0))
-    until(tree.arrived)
+    until(tree.answered)
     tree.way.cut = True
     for seed in (1, 2):
         post(tree.relay, build(seed, first_id=400 * seed))

@@ -152,7 +152,8 @@ def test_what_has_not_changed_is_not_told_again(stream: TestClient, path: str) -
 @pytest.mark.parametrize(
     ("params", "field", "named"),
     [
-        ({}, "params.max_weight", ["missing"]),
+        ({"accuracy": 2}, "params", ["accuracy is 2.0; expected a number between 0 and 1"]),
+        ({"accuracy": 0.1, "capacity": 9}, "params", ["expected one of them"]),
         ({"max_weight": 0}, "params", ["max_weight is 0", "1 to"]),
         ({"max_weight": "9"}, "params.max_weight", ["valid integer"]),
         ({"max_weight": 9.0}, "params.max_weight", ["valid integer"]),
