@@ -145,7 +145,8 @@ class TestInstalledWheel:
             "import importlib, pkgutil, decaysketch\n"
             "for module in pkgutil.walk_packages(decaysketch.__path__, 'decaysketch.'):\n"
             "    if module.name.split('.')[1] not in ("
-            "'batch', 'bridge', 'cli', 'client', 'ingest', 'spark'):\n"
+            "'batch', 'bridge', 'cli', 'client', 'duckdb', 'engines', 'ingest', 'polars', "
+            "'spark'):\n"
             "        importlib.import_module(module.name)\n"
             "print(decaysketch.__file__)\n"
         )

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.engines.opened import OpenedSketch, decoded, opened
 from decaysketch.engines.texts import decay_of
 from decaysketch.errors import DecaySketchError, ParameterError
-from decaysketch.families import FAMILIES, Recipe
+from decaysketch.families import FAMILIES, Recipe, Sketch
 
 __all__ = [
     "FUNCTIONS",
@@ -298,8 +299,11 @@ def _check_type(function: str, name: str, column: pa.Array, known: bool, expecte
         raise FunctionError(f"{function}: {name} is of type {column.type}; expected {expected}")
 
 
-def _refusal(function: str, row: int, fault: DecaySketchError) -> FunctionError:
-    return FunctionError(f"{function}: row {row} of its batch: {type(fault).__name__}: {fault}")
+def _refusal(
+    function: str, row: int, fault: DecaySketchError, place: int | None = None
+) -> FunctionError:
+    where = f"row {row} of its batch" + (f", sketch {place}" if place is not None else "")
+    return FunctionError(f"{function}: {where}: {type(fault).__name__}: {fault}")
 
 
 # ----------------------------------------------------------------------------------------- answers
@@ -466,18 +470,23 @@ def unite(function: str, recipes: Recipes, columns: Sequence[pa.Array]) -> pa.Ar
         )  # fmt: skip
     answers: list[bytes | None] = []
     for row, parts in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
+        found: list[Sketch] = []
+        for place, blob in _blobs(parts):
+            try:
+                if not found:
+                    FAMILIES[families.family_of(blob)].check_deliverable(function)
+                found.append(decoded(blob, recipes))
+            except DecaySketchError as fault:
+                raise _refusal(function, row, fault, place) from None
         try:
-            blobs = list(_blobs(parts))
-            if blobs:
-                FAMILIES[families.family_of(blobs[0])].check_deliverable(function)
-            found = [decoded(blob, recipes) for blob in blobs]
             answers.append(families.merge(found).to_bytes() if found else None)
         except DecaySketchError as fault:
             raise _refusal(function, row, fault) from None
     return pa.array(answers, pa.binary())
 
 
-def _blobs(parts: Sequence[Any]) -> Iterator[bytes]:
-    for part in parts:
-        together = part if isinstance(part, list) else [part]
-        yield from (blob for blob in together if blob is not None)
+def _blobs(parts: Sequence[Any]) -> Iterator[tuple[int, bytes]]:
+    """The sketches of a row, each with its place; NULLs have places too."""
+    listed = (part if isinstance(part, list) else [part] for part in parts)
+    places = enumerate(chain.from_iterable(listed))
+    yield from ((place, blob) for place, blob in places if blob is not None)

@@ -142,7 +142,7 @@ class TestDuckDB:
         connection.register("log", log)
         for call in (
             "decayed_sum_value(sketch, 'none', 1100)", "sketch_info(sketch)",
-            "sketch_union(sketch)", "sketch_merge([sketch])",
+            "sketch_union(sketch)", "sketch_merge([NULL, sketch])",
         ):  # fmt: skip
             function = call.partition("(")[0]
             with pytest.raises(
@@ -256,6 +256,11 @@ class TestBuild:
         with pytest.raises(ParameterError, match="relation is a list; expected something with"):
             decaysketch.duckdb.build([], PARAMS, **given)
         in_ms = connection.sql("SELECT 1_767_225_600_000 + i AS t, i AS number FROM range(9) l(i)")
+        nan = connection.sql(
+            "SELECT i AS t, i AS number, 'nan'::DOUBLE AS value FROM range(9) l(i)"
+        )
+        with pytest.raises(ObservationError, match=r"value\[0\] is nan"):
+            decaysketch.duckdb.build(nan, PARAMS, value="value", **given)
         with pytest.raises(OtherUnitError):
             decaysketch.duckdb.build(in_ms, PARAMS, **given)
         found = decaysketch.duckdb.build(in_ms, PARAMS, column_unit="ms", **given)

@@ -580,6 +580,9 @@ class TestMerge:
         rows += [pa.array([part, None, None], pa.binary()) for part in parts[5:]]
         found = questions.unite("sketch_union", (), rows).to_pylist()
         assert found == [sketch.to_bytes(), None, None]
+        lists = pa.array([[parts[0]], [None, parts[0], b"x" * 40]], pa.list_(pa.binary()))
+        with pytest.raises(FunctionError, match=r"row 1 of its batch, sketch 2: Corrupt"):
+            questions.unite("sketch_union", (), [lists])
 
 
 class TestInfo:
