@@ -11,6 +11,8 @@ Times are microseconds since 1970 UTC.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
 from api.journal import tables
@@ -22,16 +24,17 @@ metadata = sa.MetaData(naming_convention=tables.metadata.naming_convention)
 _Key = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 _Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
+
+def _of(name: str, table: sa.Table, **options: Any) -> sa.Column[int]:
+    """The row of another table that a row belongs to, and goes with."""
+    return sa.Column(name, _Key, sa.ForeignKey(table.c.id, ondelete="CASCADE"), **options)
+
+
 monitors = sa.Table(
     "monitors",
     metadata,
     sa.Column("id", _Key, sa.Identity(always=False), primary_key=True),
-    sa.Column(
-        "stream_id",
-        _Key,
-        sa.ForeignKey(tables.streams.c.id, ondelete="CASCADE"),
-        nullable=False,
-    ),
+    _of("stream_id", tables.streams, nullable=False),
     sa.Column("name", _Text, nullable=False),
     sa.Column("spec", sa.Text, nullable=False),  # as JSON
     sa.Column("epoch", sa.BigInteger, nullable=False),
@@ -47,13 +50,7 @@ monitors = sa.Table(
 accounts = sa.Table(
     "monitor_accounts",
     metadata,
-    sa.Column(
-        "monitor_id",
-        _Key,
-        sa.ForeignKey(monitors.c.id, ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    _of("monitor_id", monitors, primary_key=True, autoincrement=False),
     sa.Column("source", _Text, primary_key=True),
     sa.Column("account", sa.Text, nullable=False),  # as JSON
 )
@@ -77,12 +74,7 @@ lists = sa.Table(
     "topk_lists",
     metadata,
     sa.Column("id", _Key, sa.Identity(always=False), primary_key=True),
-    sa.Column(
-        "stream_id",
-        _Key,
-        sa.ForeignKey(tables.streams.c.id, ondelete="CASCADE"),
-        nullable=False,
-    ),
+    _of("stream_id", tables.streams, nullable=False),
     sa.Column("name", _Text, nullable=False),
     sa.Column("spec", sa.Text, nullable=False),  # as JSON
     sa.Column("epoch", sa.BigInteger, nullable=False),
@@ -98,13 +90,7 @@ lists = sa.Table(
 words = sa.Table(
     "topk_words",
     metadata,
-    sa.Column(
-        "list_id",
-        _Key,
-        sa.ForeignKey(lists.c.id, ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    _of("list_id", lists, primary_key=True, autoincrement=False),
     sa.Column("source", _Text, primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("as_of", sa.BigInteger, nullable=False),  # what was said before is nothing any more
@@ -119,13 +105,7 @@ words = sa.Table(
 questions = sa.Table(
     "configured_questions",
     metadata,
-    sa.Column(
-        "stream_id",
-        _Key,
-        sa.ForeignKey(tables.streams.c.id, ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    _of("stream_id", tables.streams, primary_key=True, autoincrement=False),
     sa.Column("name", _Text, primary_key=True),
     sa.Column("set_name", _Text, nullable=False),
     sa.Column("query", sa.Text, nullable=False),  # as JSON
