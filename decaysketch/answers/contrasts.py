@@ -219,15 +219,14 @@ def _of_sums(
     f = np.ones(len(columns.masses)) if rows.values is None else rows.values
     # Where no row has a coefficient, values may be any; a count has hits of about this size.
     unseen = math.inf if aggregate == "total" else 0.0
-    sizes = np.abs(f) / columns.weights if over_weights else f
-    mass = float(columns.masses.sum())
-    size = float((columns.masses * sizes).sum()) / mass if mass > 0.0 else 1.0
+    up, down = _sizes(columns.masses, f / columns.weights if over_weights else f)
     first, second = rows.first, rows.second
     if how == "difference":
         magnitude = max(first.magnitude, second.magnitude)
         first, second = first.over(magnitude), second.over(magnitude)
         c = f * (first.weights / spans[0] - second.weights / spans[1])
-        hits = (first.hit * size / spans[0], second.hit * size / spans[1])
+        one, other = first.hit / spans[0], second.hit / spans[1]
+        hits = (max(one * up, other * down), max(other * up, one * down))
         found = rows.linear(c, confidence, hits, over_weights=over_weights, unseen=unseen)
         return rows.estimate(found.ends, found, 1.0, confidence).over(magnitude)
     if np.any(f < 0.0):
@@ -243,7 +242,7 @@ def _of_sums(
         return undefined(rows.sample, confidence, 0.0, math.inf)
 
     def balance(r: float) -> _Linear:
-        hits = (first.hit * size, r * second.hit * size)
+        hits = (first.hit * up, r * second.hit * up)
         return rows.linear(a - r * b, confidence, hits, over_weights=over_weights, unseen=unseen)
 
     ratio = above / below
@@ -251,6 +250,16 @@ def _of_sums(
     ends = Interval(ratio, ratio, ratio) if exact else _roots(ratio, lambda r: balance(r).ends)
     ends = Interval(*(by * end for end in ends))
     return rows.estimate(ends, balance(ratio), by / below, confidence).over(magnitude)
+
+
+def _sizes(masses: Float64Array, sizes: Float64Array) -> tuple[float, float]:
+    """What a hit adds where its decay is 1: above 0, and below, where the two sides change signs.
+    Means over all rows, of which those of the other sign count as 0."""
+    mass = float(masses.sum())
+    if not mass > 0.0:
+        return 1.0, 0.0
+    up, down = (float((masses * np.maximum(each, 0.0)).sum()) for each in (sizes, -sizes))
+    return up / mass, down / mass
 
 
 def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:

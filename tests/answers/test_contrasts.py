@@ -127,6 +127,20 @@ def test_of_a_side_without_a_hit_something_may_have_been_missed() -> None:
     assert (flag.value, flag.caveats) == (0.0, ()) or flag.upper > 0.0
 
 
+def test_a_total_of_negative_values_is_the_mirror_of_that_of_positive_ones() -> None:
+    """What the first side may have missed is then below 0."""
+    moments: dict[str, Any] = {"now": (ds.decay.window(3), 3_000), "then": (WINDOW, 4_999)}
+    for seed in range(5):
+        held = sketch(200, seed)
+        mirrored = ds.DecaySketch(held.params)
+        mirrored.update(-VALUES, 1, TIMES, TIMES)
+        one, other = (each.compare("total", **moments) for each in (held, mirrored))
+        assert one.lower < one.value < one.upper
+        assert (one.value, one.lower, one.upper) == pytest.approx(
+            (-other.value, -other.upper, -other.lower)
+        )
+
+
 @pytest.mark.parametrize("combine", ["average", "median"])
 def test_copies_make_one_comparison(combine: Any) -> None:
     held = sketch(200, copies=3)
