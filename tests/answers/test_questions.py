@@ -134,10 +134,10 @@ def test_http_answers_as_the_library_does(
 @pytest.mark.parametrize(("family", "name"), FROM_OUTSIDE)
 def test_sql_answers_as_the_library_does(sketches: dict[str, Any], family: str, name: str) -> None:
     pa = pytest.importorskip("pyarrow")
-    from decaysketch.spark import _questions
+    from decaysketch.engines import questions
 
     case, question, sketch = CASES[family], QUESTIONS[name], sketches[family]
-    for function, form in _questions.FUNCTIONS.items():
+    for function, form in questions.FUNCTIONS.items():
         if form.question is not question:
             continue
         arguments = asked(question) if form.argument is not None else {}
@@ -152,15 +152,15 @@ def test_sql_answers_as_the_library_does(sketches: dict[str, Any], family: str, 
             pa.array([NOW]),
         ]
         if name not in sketch.questions:
-            with pytest.raises(_questions.FunctionError, match=f"{family!r} has no {name}"):
-                _questions.answer(function, (), columns, {})
+            with pytest.raises(questions.FunctionError, match=f"{family!r} has no {name}"):
+                questions.answer(function, (), columns, {})
             continue
         found = case.view(sketch).ask(question, **arguments)
         parts = question.parts(
             found, {key: [each] for key, each in arguments.items()} if form.one else arguments
         )
         for called in (function, f"{function}_value"):
-            (answer,) = _questions.answer(called, (), columns, {}).to_pylist()
+            (answer,) = questions.answer(called, (), columns, {}).to_pylist()
             assert numbers(answer) == expected_numbers(parts, called != function, question)
 
 
@@ -168,14 +168,14 @@ def test_sql_and_the_command_join_with_the_bytes_of_another(
     sketches: dict[str, Any], tmp_path: Path
 ) -> None:
     pa = pytest.importorskip("pyarrow")
-    from decaysketch.spark import _questions
+    from decaysketch.engines import questions
 
     case = CASES["ecm"]
     ours, theirs = sketches["ecm"], case.build(3, 1)
     found = ours.inner_product(theirs, WINDOW, now=NOW)
     blobs = [pa.array([sketch.to_bytes()]) for sketch in (ours, theirs)]
     rest = [pa.array([repr(WINDOW)]), pa.array([NOW])]
-    (answer,) = _questions.answer("inner_product", (), [*blobs, *rest], {}).to_pylist()
+    (answer,) = questions.answer("inner_product", (), [*blobs, *rest], {}).to_pylist()
     assert answer == {
         name: getattr(found, name) for name in ("value", "lower", "upper", "exact", "sure_upper")
     }
@@ -183,8 +183,8 @@ def test_sql_and_the_command_join_with_the_bytes_of_another(
         (pa.array(["text"]), "other is 'text'; expected the bytes of a sketch"),
         (pa.array([b"damaged"]), "CorruptSketchError"),
     ):
-        with pytest.raises(_questions.FunctionError, match=message):
-            _questions.answer("inner_product", (), [blobs[0], given, *rest], {})
+        with pytest.raises(questions.FunctionError, match=message):
+            questions.answer("inner_product", (), [blobs[0], given, *rest], {})
     for name, sketch in (("a", ours), ("b", theirs)):
         (tmp_path / name).write_bytes(sketch.to_bytes())
     asked_for = ["query", str(tmp_path / "a"), f"inner_product:{tmp_path / 'b'}"]

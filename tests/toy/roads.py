@@ -327,14 +327,14 @@ class TestWithoutThePromise:
             merge_blobs([blob, blob])
 
     def test_so_is_sql(self) -> None:
-        from decaysketch.spark import _aggregates, _questions
+        from decaysketch.engines import aggregates, questions
 
         blob = COUNTS.example.empty().to_bytes()
         blobs = pa.array([blob], pa.binary())
-        with pytest.raises(_questions.FunctionError, match=self.WHY):
-            _aggregates.merge("sketch_merge", (), iter([blobs, blobs]))
-        with pytest.raises(_questions.FunctionError, match=self.WHY):
-            _questions.unite("sketch_union", (), [blobs, blobs])
+        with pytest.raises(questions.FunctionError, match=self.WHY):
+            aggregates.merge("sketch_merge", (), iter([blobs, blobs]))
+        with pytest.raises(questions.FunctionError, match=self.WHY):
+            questions.unite("sketch_union", (), [blobs, blobs])
 
     def test_so_is_a_sensor(self, tmp_path: Path) -> None:
         with pytest.raises(ParameterError, match=self.WHY):
