@@ -77,11 +77,13 @@ wheel: setup
 
 # Kernels that end the process where they read or write out of bounds, or where C leaves open what
 # happens. They are built in a folder of their own, beside a copy of the library that is run there:
-# what is compiled for everything else stays. Takes gcc.
+# what is compiled for everything else stays. Takes gcc. The C++ library comes first as well: the
+# sanitizer looks for its exceptions when a process begins, and some package throws one later.
 SANITIZED := build/sanitized
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all
-IN_SANITIZED = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
-	UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONSAFEPATH=1 \
+PRELOADED := libasan.so libstdc++.so.6
+IN_SANITIZED = LD_PRELOAD="$(foreach each,$(PRELOADED),$$(gcc -print-file-name=$(each)))" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONSAFEPATH=1 \
 	PYTHONPATH=$(CURDIR)/$(SANITIZED)/lib:$(CURDIR):$(CURDIR)/tests $(VENV_PYTHON)
 
 sanitize: setup
