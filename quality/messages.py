@@ -1,7 +1,8 @@
 """``python -m quality.messages``: what messages that no network server wrote do to the parsers.
 
 Sound messages of every format are changed at random: values of the document are replaced by ones
-that are hostile (or moved, or repeated), or bytes of the text are. Each must become readings,
+that are hostile (or moved, or repeated), or bytes of the text are; of line protocol, which has no
+documents, parts of lines are put together in other ways. Each must become readings,
 refusals and skips without an error, and then rows of a stream, or refusals of rows. Counted are the
 outcomes and the slowest message, in processor time. The status is 1 if anything raised; the seed
 and the number of the message, which are printed, make it again.
@@ -21,12 +22,13 @@ from typing import Any, Final
 
 from decaysketch.core.params import SketchParams
 from decaysketch.families import recipe_of
-from decaysketch.ingest.columns import Form, check, to_columns
+from decaysketch.ingest.columns import Form, check, points_to_columns, to_columns
 from decaysketch.ingest.documents import Message
 from decaysketch.ingest.formats import Mappings, parse_message
+from decaysketch.ingest.line_protocol import parse
 from quality.damage import damage
 
-__all__ = ["MAPS", "SOUND", "changed", "main", "outcome"]
+__all__ = ["FORMATS", "MAPS", "SOUND", "changed", "main", "outcome"]
 
 _STAMP: Final = "2026-01-31T12:00:00Z"
 SOUND: Final[Mapping[str, dict[str, Any]]] = {
@@ -66,7 +68,21 @@ MAPS: Final[Mapping[str, list[dict[str, Any]]]] = {
         {"value": "uplink_message.decoded_payload.t"},
         {"value": "rssi", "each": "uplink_message.rx_metadata", "id": ["$lorawan", "rssi"]},
     ],
+    "influx": [
+        {"measurement": "m", "value": "f", "drop_tags": ["host"], "weight": "n"},
+        {"measurement": "m", "value": "g", "where": {"a b": "1"}, "missing": [-1.0], "scale": 0.1},
+        {"measurement": "m", "value": "f", "id_tags": ["t"], "id_fields": ["seq"], "dedup": "10s"},
+        {"measurement": "w,x", "value": "f"},
+    ],
 }
+FORMATS: Final = tuple(MAPS)
+_LINE_PARTS: Final = (
+    b"m", b"w\\,x", b",host=h", b",a\\ b=1", b",t=\xc3\xa9", b" ", b"f=1.5", b"f=2i", b"g=-1",
+    b"n=3i", b"seq=7", b'seq="a b"', b"f=t", b",", b"=", b"\n", b"\r\n", b"#", b'"', b"\\", b"\\\\",
+    b"1", b"1700000000000000000", b"-1", b"9" * 19, b"9" * 40, b"\xff", b"\0", b"1e999", b"0x1",
+    b"nan", b"a" * 5000,
+)  # fmt: skip
+_LINE: Final = b"m,host=h,a\\ b=1,t=a f=3,g=20i,n=3i,seq=7 1700000000000000000"
 _HOSTILE: Final[tuple[Any, ...]] = (
     None, True, 0, -1, 1.5, 1e308, -0.0, float("nan"), float("inf"), 1 << 53, (1 << 53) + 1,
     1 << 63, -(1 << 63), 1 << 64, 10**400, "", "x", "\0", "\ud800", "a" * 70_000, "9" * 5000,
@@ -78,6 +94,8 @@ _TOKENS: Final = (b"{", b"}", b"[", b"]", b",", b'"', b":", b"\\u", b"\xff", b"1
 
 def changed(draw: random.Random, format: str) -> bytes:
     """A sound message of a format, changed in some places."""
+    if format == "influx":
+        return _changed_lines(draw)
     document = deepcopy(SOUND[format])
     for _ in range(draw.randint(0, 3)):
         _change(draw, document)
@@ -87,6 +105,21 @@ def changed(draw: random.Random, format: str) -> bytes:
     if draw.random() < 0.001:
         return draw.choice((b"[", b'{"a":', b'"', b"9")) * draw.randrange(200_000)
     return bytes(body)
+
+
+def _changed_lines(draw: random.Random) -> bytes:
+    """Lines, some of them sound."""
+    if draw.random() < 0.001:
+        return draw.choice(_LINE_PARTS)[:8] * draw.randrange(100_000)
+    lines = []
+    for _ in range(draw.randint(1, 4)):
+        line = bytearray(_LINE)
+        for _ in range(draw.choice((0, 0, 1, 2))):
+            damage(draw, line, [_LINE], _LINE_PARTS)
+        if draw.random() < 0.2:
+            line[:] = b"".join(draw.choices(_LINE_PARTS, k=draw.randrange(12)))
+        lines.append(bytes(line))
+    return b"\n".join(lines)
 
 
 def _change(draw: random.Random, document: dict[str, Any]) -> None:
@@ -123,7 +156,7 @@ _FORMS: Final = [
     )
     for kind in ("float64", "int64")
 ]
-_PREPARED: Final = {
+_PREPARED: Final[Mapping[str, Any]] = {
     format: Mappings.model_validate({"map": [{"format": format} | each for each in maps]}).map
     for format, maps in MAPS.items()
 }
@@ -135,15 +168,24 @@ def outcome(body: bytes, format: str) -> str:
     Raises:
         Exception: whatever must not be raised.
     """
-    parsed = parse_message(Message(body, "a/event/up", 1), format, _PREPARED[format])
+    if format == "influx":
+        points = parse(body, _PREPARED[format])
+        parsed, readings = points.told, len(points)
+    else:
+        points = None
+        parsed = parse_message(Message(body, "a/event/up", 1), format, _PREPARED[format])
+        readings = len(parsed.readings)
     refused = 0
     for form in _FORMS:
-        batch = check(to_columns(parsed.readings, form), form)
-        assert len(batch.columns.ids) + len(batch.refusals) == len(parsed.readings)
+        given = (
+            to_columns(parsed.readings, form) if points is None else points_to_columns(points, form)
+        )
+        batch = check(given, form)
+        assert len(batch.columns.ids) + len(batch.refusals) == readings
         refused += len(batch.refusals)
     if parsed.refusals or refused:
-        return "refused" if not parsed.readings else "partly refused"
-    return "taken" if parsed.readings else "skipped"
+        return "partly refused" if readings else "refused"
+    return "taken" if readings else "skipped"
 
 
 def main(arguments: list[str]) -> int:
@@ -153,7 +195,7 @@ def main(arguments: list[str]) -> int:
     options.add_argument("--seed", type=int, default=1)
     chosen = options.parse_args(arguments)
     faults = 0
-    for format in SOUND:
+    for format in FORMATS:
         outcomes: Counter[str] = Counter()
         worst = (0.0, 0, 0)
         for number in range(chosen.messages):

@@ -30,6 +30,7 @@ __all__ = [
     "reads_body_streams",
     "watches",
     "writes",
+    "writes_buckets",
 ]
 
 _BEARER = HTTPBearer(
@@ -52,17 +53,24 @@ class Requires(SecurityBase):
     Args:
         role: least role.
         body_streams: the body names streams, as ``streams``.
+        buckets: the query string names streams, parted by commas, as one of these parameters.
         every_stream: the answer tells of every stream, so the scope must hold them all.
     """
 
     def __init__(
-        self, role: Role, *, body_streams: bool = False, every_stream: bool = False
+        self,
+        role: Role,
+        *,
+        body_streams: bool = False,
+        every_stream: bool = False,
+        buckets: tuple[str, ...] = (),
     ) -> None:
         self.model = _BEARER
         self.scheme_name = "key"
         self.role = role
         self.body_streams = body_streams
         self.every_stream = every_stream
+        self.buckets = buckets
 
     async def __call__(self, request: Request) -> Caller:
         caller: Caller | None = request.scope.get("state", {}).get("caller")
@@ -78,7 +86,10 @@ class Requires(SecurityBase):
     async def _named(self, request: Request) -> Iterable[str]:
         if not self.body_streams:
             name = request.path_params.get("name")
-            return [] if name is None else [name]
+            if name is not None:
+                return [name]
+            given = (request.query_params.getlist(each) for each in self.buckets)
+            return {stream for texts in given for text in texts for stream in text.split(",")}
         try:
             body: Any = await request.json()  # of a JsonRoute, which reads it once
         except ValueError:  # no JSON, which the route refuses
@@ -112,6 +123,7 @@ reads = Requires(Role.READ)
 reads_body_streams = Requires(Role.READ, body_streams=True)
 watches = Requires(Role.READ, every_stream=True)
 writes = Requires(Role.WRITE)
+writes_buckets = Requires(Role.WRITE, buckets=("bucket", "db"))
 creates = _Creation(Role.WRITE)
 administers = Requires(Role.ADMIN)
 

@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.access.cache import KeyCache
 from api.access.rates import Rates, address_of
 from api.errors import ServiceError
-from api.http import decompression, refusals
+from api.http import decompression, influx_requests, refusals
 from api.http.head_requests import HeadRequests
 from api.http.pages import foreign_page, proxy_header, says_nothing
 from api.http.problems import answer_to
@@ -187,8 +187,7 @@ class Entrance:
         client = scope["client"][0] if scope.get("client") else "unknown"
         if not keys.required:
             self._check_way(scope, headers)
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        caller = await keys.recognise(token.strip() if scheme.lower() == "bearer" else None)
+        caller = await keys.recognise(self._key_shown(scope, headers))
         scope.setdefault("state", {})["caller"] = caller
         if scope["path"] in _UNCOUNTED:
             return
@@ -196,6 +195,16 @@ class Entrance:
         bucket = f"key {prefix}" if prefix else address_of(client)
         if wait_s := self.rates.wait_s(bucket, time.monotonic()):
             raise refusals.TooManyRequestsError(self.rates.rate_per_s, wait_s)
+
+    def _key_shown(self, scope: Scope, headers: Headers) -> str | None:
+        """Raises ForeignPageError: by a browser, for a page of another site."""
+        if influx_requests.PATH.fullmatch(scope["path"]) is None:
+            scheme, _, token = headers.get("authorization", "").partition(" ")
+            return token.strip() if scheme.lower() == "bearer" else None
+        key, by_browser = influx_requests.key_shown(headers, scope["query_string"])
+        if by_browser:
+            _check_page(scope, headers)
+        return key
 
     def _check_way(self, scope: Scope, headers: Headers) -> None:
         """Where no key is asked for: by what name the server was called, and who is in between.
@@ -223,10 +232,13 @@ class Entrance:
                     header[:100],
                 )
             raise refusals.ProxiedError(header)
-        if (
-            told := foreign_page(scope["method"], scope.get("scheme", "http"), headers)
-        ) is not None:
-            raise refusals.ForeignPageError(*told)
+        _check_page(scope, headers)
+
+
+def _check_page(scope: Scope, headers: Headers) -> None:
+    told = foreign_page(scope["method"], scope.get("scheme", "http"), headers)
+    if told is not None:
+        raise refusals.ForeignPageError(*told)
 
 
 class Body:
@@ -327,6 +339,8 @@ class Body:
     def _most_inflated(self, path: str, content_type: str) -> int:
         """Bytes. The media type is what the sender says: it makes room only where such bodies are
         taken."""
+        if influx_requests.WRITES.fullmatch(path):
+            return self.inflated_bytes  # lines, whatever they are said to be
         if not _BULK_PATH.fullmatch(path):
             return min(self.query_bytes, self.json_bytes, self.inflated_bytes)
         if _media_type(content_type) in _BULK_TYPES:

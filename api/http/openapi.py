@@ -26,6 +26,7 @@ _WITH_BODY = {
     "415": "The media type or the encoding of the body is not taken.",
     "422": "The request is malformed.",
 }
+_OF_FASTAPI = ("HTTPValidationError", "ValidationError")  # which nothing here answers with
 _ALWAYS = {"429": "Too many requests; `Retry-After` says when to ask again."}
 _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _UNCOUNTED = {"/healthz", "/readyz"}
@@ -56,6 +57,8 @@ def describe(app: FastAPI, requests: Iterable[type[BaseModel]]) -> dict[str, Any
         for path, operations in schema["paths"].items():
             for operation in operations.values():
                 _complete(path, operation)
+        for name in _OF_FASTAPI:
+            schemas.pop(name, None)
         app.openapi_schema = schema
     return app.openapi_schema
 
@@ -66,6 +69,9 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
         refusals |= _GUARDED
     if "requestBody" in operation:
         refusals |= _WITH_BODY
+    if "400" in operation["responses"]:  # in place of what FastAPI would answer
+        refusals.pop("422", None)
+        operation["responses"].pop("422", None)
     for status, text in refusals.items():
         operation["responses"].setdefault(status, {"description": text, "content": _PROBLEM})
     operation["responses"] = dict(sorted(operation["responses"].items()))

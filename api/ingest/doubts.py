@@ -35,8 +35,17 @@ def doubts_of_sketches(unit: str, sketches: Iterable[Snapshot]) -> list[str]:
     return _said(unit, oldest, newest)
 
 
-def refuse_other_unit(unit: str, times: npt.NDArray[np.int64]) -> None:
-    """Refuse observations, whose times are hardly of the stream's unit, but for few of them.
+def refuse_other_unit(
+    unit: str,
+    times: npt.NDArray[np.int64],
+    cure: str = "check_units=false, which takes them as they are",
+) -> None:
+    """Refuse observations, whose times are hardly of the unit, but for few of them.
+
+    Args:
+        unit: that the times are said to be in.
+        times: of the observations.
+        cure: what else may have been meant.
 
     Raises:
         InvalidRequestError: they are dates in another unit.
@@ -46,7 +55,7 @@ def refuse_other_unit(unit: str, times: npt.NDArray[np.int64]) -> None:
     oldest, newest = np.quantile(times, [_FEW, 1.0 - _FEW], method="inverted_cdf")
     if (found := doubt(unit, int(oldest), int(newest))) is None:
         return
-    expected = f"times in {unit}, or check_units=false, which takes them as they are"
+    expected = f"times in {unit}, or {cure}"
     raise InvalidRequestError(
         f"times are hardly in {unit}: {found}; expected {expected}",
         [Fault(field="time", reason=str(found), value=found.time, expected=expected)],

@@ -10,6 +10,7 @@ from api.queries.configured import QuestionDefinition
 from api.routes import (
     decays,
     families,
+    influx,
     keys,
     live,
     lorawan,
@@ -50,6 +51,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         sources,
         observations,
         lorawan,
+        influx,
         queries,
         live,
         monitors,

@@ -7,44 +7,29 @@ uplink, or not of this stream, is answered with 200, and being busy with 503, wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 
 from api import schemas
-from api.errors import (
-    BusyError,
-    Fault,
-    InvalidRequestError,
-    NothingTakenError,
-    RoadBusyError,
-    RowsInFlightError,
-)
+from api.errors import Fault, NothingTakenError
 from api.http.guard import writes
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
-from api.ingest.building import Taken, take
 from api.ingest.messages import MessageReader
-from api.ingest.skew import latest_time
 from api.routes.common import TheAggregator, TheSettings, TheStream, json_only
-from api.service.aggregator import Aggregator
-from api.service.budget import Hold, Memory
-from api.service.drafts import Draft
-from api.service.streams import Stream
-from api.settings import Settings
+from api.routes.taking import bring, form_of, maps_of
 from decaysketch.core.verdicts import Verdict
 from decaysketch.ingest import chirpstack
-from decaysketch.ingest.columns import Form
+from decaysketch.ingest.columns import Refusal
 from decaysketch.ingest.documents import DocumentMap
-from decaysketch.ingest.formats import mappings_of
 
 __all__ = ["router"]
 
 router = APIRouter(route_class=JsonRoute)  # and the reader weighs what it parses
 
 _ROWS = 1000  # of one message, which has few
-_COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
 
 class PostedMessage(BaseModel):
@@ -116,34 +101,26 @@ async def post_lorawan(
     changes nothing."""
     source = source or format
     stream.admit(source)
-    maps = _maps(stream, format)
+    maps = maps_of(stream, format, DocumentMap, '"value": ...')
     topic = chirpstack.topic_of(event) if format == "chirpstack" else ""
-    latest = latest_time(
-        stream.recipe.params.time_unit, stream.row.max_clock_skew_s, aggregator.now_us() * 1000
-    )
-    form = Form(stream.recipe, source, latest, _most(stream, maps, settings), stream.row.bind_keys)
+    form = form_of(aggregator, stream, source, settings, _most(maps))
     reader = MessageReader(format, maps, topic)
-    body = await request.body()
-    try:
-        taken, token = await _post(aggregator, request, stream, reader, body, form)
-    except (BusyError, RowsInFlightError) as error:
-        raise RoadBusyError(str(error)) from None
-    faults = _faults(reader, taken)
-    counts = {verdict: int((taken.verdicts == verdict).sum()) for verdict in Verdict}
-    for verdict, rows in counts.items():
-        if rows:
-            aggregator.observer.observations(name, source, verdict.name.lower(), rows)
+    outcome = await bring(request, stream, reader, await request.body(), form)
+    faults = _faults(reader, outcome.refusals)
     if faults:
         aggregator.refused(stream, source, f"message-{format}", len(faults))
-    if faults and token is None:
+    for kind, count in reader.parsed.skipped.items():
+        aggregator.observer.skipped(name, kind, count)
+    if faults and outcome.token is None:
         first = faults[0]
         raise NothingTakenError(
             f"nothing of the message was taken; {first.field}: {first.reason}", faults
         )
+    counts = outcome.counts
     return PostedMessage(
         stream=name,
         source=source,
-        token=token,
+        token=outcome.token,
         rows=sum(counts.values()),
         retained=counts[Verdict.RETAINED],
         already_retained=counts[Verdict.ALREADY_RETAINED],
@@ -153,56 +130,12 @@ async def post_lorawan(
     )
 
 
-def _maps(stream: Stream, format: str) -> list[DocumentMap]:
-    mappings = mappings_of(stream.row.ingest)
-    maps = [each for each in mappings.map if each.format == format] if mappings else []
-    if not maps:
-        reason = f"the stream has no map of format {format!r}"
-        raise InvalidRequestError(
-            f"{reason}; give it one: PUT /v1/streams/{stream.name} with "
-            f'"ingest": {{"map": [{{"format": "{format}", "value": ...}}]}}',
-            [Fault(field="format", reason=reason, value=format)],
-        )
-    return list(maps)
-
-
-def _most(stream: Stream, maps: Sequence[DocumentMap], settings: Settings) -> int:
+def _most(maps: Sequence[DocumentMap]) -> int:
     """So many readings may a message have: one for each map, unless it is of an array."""
-    copies = getattr(stream.recipe.params, "copies", 1)
-    may_be = sum(1 if each.each is None else _ROWS for each in maps)
-    return max(1, min(_ROWS, may_be, settings.max_rows, settings.max_post_rows // copies))
+    return min(_ROWS, sum(1 if each.each is None else _ROWS for each in maps))
 
 
-async def _post(
-    aggregator: Aggregator,
-    request: Request,
-    stream: Stream,
-    reader: MessageReader,
-    body: bytes,
-    form: Form,
-) -> tuple[Taken, str | None]:
-    """What became of the readings, and the token of their post."""
-    rows = getattr(stream.recipe.params, "copies", 1) * form.max_rows
-    with aggregator.hold(rows, beside=stream.held(form.source)[0]) as hold:
-        compute = aggregator.compute_of(_COST * rows)
-        taken = await compute(_take_held, aggregator.memory, hold, stream, reader, body, form)
-        if taken.incoming is None:
-            return taken, None
-        caller: Any = request.scope["state"].get("caller")
-        draft = Draft.of(taken.incoming)
-        receipt = await aggregator.post(stream, form.source, draft, hold, caller)
-    return taken, receipt.token
-
-
-def _take_held(
-    memory: Memory, hold: Hold, stream: Stream, reader: MessageReader, body: bytes, form: Form
-) -> Taken:
-    """On a thread, which goes on if who asked is gone by then."""
-    with hold, memory.merging(hold.rows):
-        return take(stream, reader, body, form)
-
-
-def _faults(reader: MessageReader, taken: Taken) -> list[Fault]:
+def _faults(reader: MessageReader, refusals: Sequence[Refusal]) -> list[Fault]:
     """What was refused, by the parser and by the stream."""
     return [
         *(Fault(field=where, reason=reason) for where, reason in reader.parsed.refused),
@@ -213,6 +146,6 @@ def _faults(reader: MessageReader, taken: Taken) -> list[Fault]:
                 value=refusal.value,
                 expected=refusal.expected,
             )
-            for refusal in taken.batch.refusals
+            for refusal in refusals
         ),
     ]

@@ -127,6 +127,12 @@ class Metrics(Observer):
         self._refused = counter(
             "refused", "Posts and observations refused, by reason.", "stream", "reason"
         )
+        self._skipped = counter(
+            "skipped",
+            "What bodies of other formats have that is not of the stream by its maps, by kind.",
+            "stream",
+            "kind",
+        )
         self._left_out = counter(
             "left_out",
             "Parts of acknowledged posts that contradict earlier ones, and are not in the stream.",
@@ -283,6 +289,11 @@ class Metrics(Observer):
         """Posts or observations were refused. ``reason`` is a word of the program (the slug of a
         problem, the name of a check), never a text from outside."""
         self._refused.labels(self._stream(stream), reason).inc(count)
+
+    def skipped(self, stream: str, kind: str, count: int) -> None:
+        """Of bodies of other formats something was not of the stream. ``kind`` is a word of the
+        program."""
+        self._skipped.labels(self._stream(stream), kind).inc(count)
 
     def left_out(self, stream: str) -> None:
         """A part of an acknowledged post contradicts what was there, and is not in the stream."""

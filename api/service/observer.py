@@ -19,6 +19,9 @@ class Observer:
     def refused(self, stream: str, reason: str, count: int = 1) -> None:
         """Something was refused."""
 
+    def skipped(self, stream: str, kind: str, count: int) -> None:
+        """Of bodies of other formats something was not of the stream, by its maps."""
+
     def left_out(self, stream: str) -> None:
         """A part of an acknowledged post contradicts what was there, and is not in the stream."""
 

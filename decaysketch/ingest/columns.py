@@ -23,7 +23,7 @@ Numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
+from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import Reading
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "check",
     "check_takes_readings",
     "fault_of_key",
+    "points_to_columns",
     "to_columns",
 ]
 
@@ -174,6 +176,7 @@ class Raw:
         positions: which row of the body each is.
         values: 0 where missing.
         keys: of those whose id is a key; their ``ids`` mean nothing.
+        parts: where all ids are keys of the same kind, a column of each part, and no ``keys``.
     """
 
     rows: int
@@ -185,6 +188,7 @@ class Raw:
     ids: Int64Array
     keys: dict[int, Key] = field(default_factory=dict)  # by place in the columns
     refusals: list[Refusal] = field(default_factory=list)
+    parts: tuple[Any, ...] | None = None
 
 
 class Columns(NamedTuple):
@@ -266,7 +270,7 @@ def check(raw: Raw, form: Form) -> Batch:
             lambda time: f"too far in the future{in_another_unit(unit, time)}",
             form.latest,
         )
-    plain = np.ones(len(raw.ids), dtype=bool)
+    plain = np.full(len(raw.ids), raw.parts is None)
     plain[list(raw.keys)] = False
     low, high = form.min_id, form.max_id
     outside = plain & ((raw.ids < low) | (raw.ids > high))
@@ -277,10 +281,12 @@ def check(raw: Raw, form: Form) -> Batch:
         plain &= checks.good
         ids = ids.view(np.uint64)
         ids[plain] = form.params.words_of(raw.ids[plain])
+    if raw.parts is not None and len(ids):
+        ids = _ids(list(raw.parts), len(ids), form)
     for places, parts in _by_kind(raw.keys):
-        ids[places] = _ids(parts, form)
+        ids[places] = _ids(parts, len(places), form)
     if form.bind_keys and plain.any():
-        ids[plain] = _ids([raw.ids[plain]], form)
+        ids[plain] = _ids([raw.ids[plain]], int(plain.sum()), form)
     values = np.ma.masked_array(raw.values, mask=raw.missing) if raw.missing.any() else raw.values
     columns = (values, raw.weights, raw.times, ids)
     return Batch(
@@ -291,12 +297,12 @@ def check(raw: Raw, form: Form) -> Batch:
     )
 
 
-def _ids(parts: list[Any], form: Form) -> npt.NDArray[Any]:
+def _ids(parts: list[Any], rows: int, form: Form) -> npt.NDArray[Any]:
     if form.counts_keys:
         words: npt.NDArray[np.uint64] = form.params.words_of(tuple(parts))
         return words
     if form.bind_keys:
-        codes = np.zeros(len(parts[0]), dtype=np.int64)
+        codes = np.zeros(rows, dtype=np.int64)
         parts = [RepeatedKeys([form.source], codes), *parts]
     return observation_ids(*parts, params=form.params)
 
@@ -358,26 +364,80 @@ def to_columns(readings: Sequence[Reading], form: Form) -> Raw:
     a float that is whole is one: there are writers of JSON that know floats alone. Refusals name
     the reading by its place in the sequence. O(readings).
     """
-    columns = _transposed(readings)
-    faults = _faults(columns, form)
-    positions = np.arange(len(readings), dtype=np.int64)
+    keys, values, times_ns, weights = _transposed(readings)
+    faults = _faults(values, times_ns, weights, form)
+    for place, key in enumerate(keys):
+        if reason := fault_of_key(key):
+            faults.setdefault(place, (form.fields[-1], reason, list(key)))
+    places = _sound(len(readings), faults)
     if faults:
-        positions = np.delete(positions, list(faults))
-        columns = _transposed([readings[place] for place in positions.tolist()])
-    keys, values, times_ns, weights = columns
-    missing = np.array([value is None for value in values], dtype=bool)
-    values = [0 if value is None else value for value in values]
-    size = NANOSECONDS[form.params.time_unit]
+        keys, values, times_ns, weights = _transposed([readings[place] for place in places])
+    raw = _raw(len(readings), places, values, times_ns, weights, faults, form)
+    raw.keys = dict(enumerate(keys))
+    return raw
+
+
+_NO_TEXT = "-"
+
+
+def points_to_columns(points: Points, form: Form) -> Raw:
+    """The same of readings that are columns already."""
+    values, times_ns, weights = points.values, points.times_ns, points.weights
+    faults = _faults(values, times_ns, weights, form)
+    unsound = {}
+    for code, key in enumerate(zip(points.series, points.fields, strict=True)):
+        if reason := fault_of_key(key):
+            unsound[code] = (form.fields[-1], reason, list(key))
+    if unsound:
+        for place, code in enumerate(points.codes):
+            if code in unsound:
+                faults.setdefault(place, unsound[code])
+    places = _sound(len(points), faults)
+    codes, numbers = points.codes, points.numbers
+    if faults:
+        codes, numbers = [codes[each] for each in places], [numbers[each] for each in places]
+        values, times_ns = [values[each] for each in places], [times_ns[each] for each in places]
+        weights = [weights[each] for each in places]
+    raw = _raw(len(points), places, values, times_ns, weights, faults, form)
+    of_each = np.array(codes, dtype=np.int64)
+    raw.parts = (
+        *(
+            # A text that no row has any more must not be hashed: it may be one that cannot be.
+            RepeatedKeys([_NO_TEXT if code in unsound else text for code, text in column], of_each)
+            for column in map(enumerate, (points.series, points.fields))
+        ),
+        np.array(numbers, dtype=np.int64),
+    )
+    return raw
+
+
+def _sound(rows: int, faults: Mapping[int, object]) -> list[int]:
+    return [place for place in range(rows) if place not in faults] if faults else list(range(rows))
+
+
+def _raw(
+    rows: int,
+    places: list[int],
+    values: Sequence[Any],
+    times_ns: Sequence[int],
+    weights: Sequence[int],
+    faults: Mapping[int, tuple[Any, ...]],
+    form: Form,
+) -> Raw:
+    """Columns of what has no fault, without keys."""
+    missing = np.zeros(len(places), dtype=bool)
+    if None in values:
+        missing = np.array([value is None for value in values], dtype=bool)
+        values = [0 if value is None else value for value in values]
     return Raw(
-        len(readings),
-        positions,
+        rows,
+        np.array(places, dtype=np.int64),
         np.array(values, dtype=np.int64 if form.integers else np.float64),
         missing,
         np.array(weights, dtype=np.int64),
-        np.array(times_ns, dtype=np.int64) // size,
-        np.zeros(len(positions), dtype=np.int64),
-        dict(enumerate(keys)),
-        [Refusal(place, *faults[place]) for place in sorted(faults)],
+        np.array(times_ns, dtype=np.int64) // NANOSECONDS[form.params.time_unit],
+        np.zeros(len(places), dtype=np.int64),
+        refusals=[Refusal(place, *faults[place]) for place in sorted(faults)],
     )
 
 
@@ -385,9 +445,10 @@ def _transposed(readings: Sequence[Reading]) -> tuple[Sequence[Any], ...]:
     return tuple(zip(*readings, strict=True))[:4] if readings else ((), (), (), ())
 
 
-def _faults(columns: tuple[Sequence[Any], ...], form: Form) -> dict[int, tuple[Any, ...]]:
-    """The first thing that is wrong with each reading, by its place."""
-    keys, values, times_ns, weights = columns
+def _faults(
+    values: Sequence[Any], times_ns: Sequence[int], weights: Sequence[int], form: Form
+) -> dict[int, tuple[Any, ...]]:
+    """The first thing that is wrong with the numbers of each reading, by its place."""
     found: dict[int, tuple[Any, ...]] = {}
     for name, column in (("weight", weights), ("time", times_ns)):
         if column and not -INT64_LIMIT <= min(column) <= max(column) < INT64_LIMIT:
@@ -398,9 +459,6 @@ def _faults(columns: tuple[Sequence[Any], ...], form: Form) -> dict[int, tuple[A
         for place, value in enumerate(values):
             if value is not None and (reason := _fault_of_value(value, form.integers)):
                 found.setdefault(place, ("value", reason, value))
-    for place, key in enumerate(keys):
-        if reason := fault_of_key(key):
-            found.setdefault(place, (form.fields[-1], reason, list(key)))
     return found
 
 

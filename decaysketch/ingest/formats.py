@@ -1,6 +1,7 @@
 """The formats: which map and which parser each has.
 
-Adding one is a line in ``AnyMap``, and for JSON documents one in :data:`DOCUMENTS`.
+Adding one is a line in ``AnyMap``, and for JSON documents one in :data:`DOCUMENTS`. Bodies of many
+readings, which come to a server alone, have a line in ``Mappings``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from decaysketch.ingest import chirpstack, plain_json, things_stack
 from decaysketch.ingest.chirpstack import ChirpStackMap
 from decaysketch.ingest.documents import DocumentMap, Message, Opened, opened_or_told
+from decaysketch.ingest.line_protocol import LineMap
 from decaysketch.ingest.plain_json import JsonMap
 from decaysketch.ingest.readings import Parsed
 from decaysketch.ingest.things_stack import ThingsStackMap
@@ -30,6 +32,9 @@ DOCUMENTS: Mapping[str, Callable[[Message], Opened]] = MappingProxyType(
 )
 
 AnyMap = Annotated[ChirpStackMap | JsonMap | ThingsStackMap, Field(discriminator="format")]
+_MapOfStream = Annotated[
+    ChirpStackMap | JsonMap | LineMap | ThingsStackMap, Field(discriminator="format")
+]
 
 
 class Mappings(BaseModel):
@@ -37,7 +42,7 @@ class Mappings(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    map: Annotated[tuple[AnyMap, ...], Field(strict=False, min_length=1, max_length=20)]
+    map: Annotated[tuple[_MapOfStream, ...], Field(strict=False, min_length=1, max_length=20)]
 
     @model_validator(mode="after")
     def _names_nothing_of_a_bridge(self) -> Self:

@@ -28,7 +28,9 @@ def shown(given: object) -> str:
     """Something that a stranger sent, for a sentence."""
     if type(given) in (dict, list):  # whose texts might be long, and many
         return f"an {'object' if type(given) is dict else 'array'}"
-    text = repr(given[: _SHOWN + 1] if isinstance(given, str | bytes) else given)
+    if isinstance(given, bytes):
+        given = given[: _SHOWN + 1].decode("utf-8", "backslashreplace")
+    text = repr(given[: _SHOWN + 1] if isinstance(given, str) else given)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 

@@ -63,8 +63,13 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
     raw = {"observations": [{"time": 1, "id": 1}]}
     key = {"role": "read", "scope": ["*"]}
     curve = {"decay": {"kind": "none"}, "ages": {"stop": 1}}
-    mapping = {"format": "chirpstack", "value": "object.t"}
-    params = {"params": PARAMS.to_dict(), "ingest": {"map": [mapping]}}
+    mappings = [
+        {"format": "chirpstack", "value": "object.t"},
+        {"format": "influx", "measurement": "m", "value": "f"},
+    ]
+    params = {"params": PARAMS.to_dict(), "ingest": {"map": mappings}}
+    line = {"content": b"m f=1 1700000000000000000", "headers": headers}
+    creation = {"content": b"q=CREATE+DATABASE+t", "headers": headers}
     monitor = {"kind": "threshold", "question": "count", "above": 9.0, "decay": "none"}
     question = {"query": {"aggregate": "count", "decay": {"kind": "none"}}}
     report = {"inc": 1, "seq": 1, "held": {}}
@@ -86,6 +91,12 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("DELETE", "/v1/keys/zzzzzzzz", {"headers": headers}),
         ("PUT", "/v1/streams/t", {"json": params, **as_json}),
         ("POST", "/v1/streams/t/lorawan?format=chirpstack&event=join", {"json": {}, **as_json}),
+        ("POST", "/api/v2/write?bucket=t", line),
+        ("POST", "/write?db=t", line),
+        ("POST", "/query", creation),
+        ("POST", "/v1/streams/t/influx/api/v2/write", line),
+        ("POST", "/v1/streams/t/influx/write", line),
+        ("POST", "/v1/streams/t/influx/query", creation),
         ("PUT", "/v1/streams/s/monitors/m", {"json": monitor, **as_json}),
         ("POST", "/v1/streams/s/reports?source=x", {"json": report, **as_json}),
         ("DELETE", "/v1/streams/s/monitors/m", {"headers": headers}),

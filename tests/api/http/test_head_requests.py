@@ -22,9 +22,11 @@ PATHS = {
     "/": "/",
     "/assets/{name:path}": "/assets/app.js",
     "/docs": "/docs",
+    "/health": "/health",
     "/healthz": "/healthz",
     "/metrics": "/metrics",
     "/openapi.json": "/openapi.json",
+    "/ping": "/ping",
     "/readyz": "/readyz",
     "/v1/caller": "/v1/caller",
     "/v1/families": "/v1/families",
@@ -33,6 +35,8 @@ PATHS = {
     "/v1/service": "/v1/service",
     "/v1/streams": "/v1/streams",
     "/v1/streams/{name}": "/v1/streams/s",
+    "/v1/streams/{name}/influx/health": "/v1/streams/s/influx/health",
+    "/v1/streams/{name}/influx/ping": "/v1/streams/s/influx/ping",
     "/v1/streams/{name}/events": "/v1/streams/s/events",
     "/v1/streams/{name}/monitors": "/v1/streams/s/monitors",
     "/v1/streams/{name}/monitors/{monitor}": "/v1/streams/s/monitors/m",
@@ -47,6 +51,7 @@ PATHS = {
     "/v1/streams/{name}/sketch": "/v1/streams/s/sketch",
 }
 ENDLESS = ["/v1/streams/{name}/events", "/v1/streams/{name}/live"]
+EMPTY = ["/ping", "/v1/streams/{name}/influx/ping"]
 OF_THE_MOMENT = [
     "/metrics",
     "/v1/service",
@@ -70,7 +75,7 @@ def test_every_route_of_get_is_tried(client: TestClient) -> None:
     assert {each.path for each in routes if "GET" in (each.methods or ())} == PATHS.keys()
 
 
-@pytest.mark.parametrize("path", sorted(PATHS.keys() - {*ENDLESS, *OF_THE_MOMENT}))
+@pytest.mark.parametrize("path", sorted(PATHS.keys() - {*ENDLESS, *EMPTY, *OF_THE_MOMENT}))
 def test_the_head_is_that_of_get(holding: TestClient, path: str) -> None:
     got, head = holding.get(PATHS[path]), holding.head(PATHS[path])
     assert (head.status_code, head.content) == (200, b"")
@@ -116,9 +121,10 @@ def test_who_may_not_read_may_not_ask_for_the_head(data: Path) -> None:
     settings = Settings(data=str(data), auth="keys")
     with TestClient(create_app(settings)) as client:
         for route, path in PATHS.items():
-            open_to_all = not route.startswith("/v1/") and route != "/metrics"
+            is_open = (not route.startswith("/v1/") and route != "/metrics") or "influx" in route
             head = client.head(path)
-            assert head.status_code == (200 if open_to_all else 401), route
+            answered = 204 if route in EMPTY else 200
+            assert head.status_code == (answered if is_open else 401), route
             assert head.content == b""
 
 

@@ -60,6 +60,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
             if status >= "400":
                 assert list(response["content"]) == ["application/problem+json"], (method, path)
     assert sorted(seen) == [
+        "create_database",
         "delete_key",
         "delete_monitor",
         "delete_question",
@@ -77,6 +78,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "get_stream",
         "get_topk",
         "get_topk_ask",
+        "health",
         "healthz",
         "list_all_monitors",
         "list_keys",
@@ -86,6 +88,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "list_streams",
         "list_topk",
         "metrics",
+        "ping",
         "post_curve",
         "post_group_query",
         "post_key",
@@ -104,6 +107,10 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "release_interval",
         "revoke_source",
         "rotate_key",
+        "write_lines",
+        "write_lines_as_to_a_database",
+        "write_lines_of_bucket",
+        "write_lines_of_database",
     ]
 
 

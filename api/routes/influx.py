@@ -1,0 +1,314 @@
+"""Influx line protocol in, for whatever writes to InfluxDB: Telegraf, its clients, scripts.
+
+A bucket (``db`` of the first version) is the name of a stream, or of several, parted by commas:
+each reads the lines that its maps name. What is sound is stored also where other lines are refused,
+as InfluxDB does it (400, ``partial write``); its clients do not send such a body again. A body that
+comes again, also because one of several streams was busy, changes nothing.
+
+What clients do with a status decides which they are told: 503 they repeat, 413 some cut in halves;
+500 some repeat for ever, and at 422 some give up for good, so what is wrong with a body is 400.
+Problems have the members ``code`` and ``message`` beside their own, which these clients look for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.routing import APIRoute
+
+from api import schemas
+from api.errors import Fault, InvalidRequestError
+from api.http.guard import writes, writes_buckets
+from api.http.problems import ProblemResponse, handled, problems
+from api.ingest.lines import LineReader
+from api.routes.common import TheAggregator, TheSettings
+from api.routes.taking import bring, form_of, maps_of
+from api.service.aggregator import Aggregator
+from api.settings import Settings
+from decaysketch.ingest.line_protocol import LineMap
+
+__all__ = ["router"]
+
+_LEAST_BYTES = 6  # of a line with its end: "m f=1 "
+_MOST_STREAMS = 20  # of one write
+_LINES_TOLD = 10
+_CODES = {
+    400: "invalid",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not found",
+    413: "request too large",
+    429: "too many requests",
+    503: "unavailable",
+}
+_CREATION = re.compile(r"\s*create\s+database\b", re.IGNORECASE)
+
+
+class _InfluxRoute(APIRoute):
+    """A route whose problems clients of InfluxDB understand."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Exception as error:
+                return _understood(await handled(request, error))
+
+        return handle
+
+
+def _understood(answer: ProblemResponse) -> ProblemResponse:
+    problem = json.loads(bytes(answer.body))
+    status = answer.status_code
+    if status in (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.CONFLICT):
+        status = HTTPStatus.BAD_REQUEST.value
+    told = {"code": _CODES.get(status, "internal error"), "message": problem["detail"]}
+    headers = {
+        name: value
+        for name, value in answer.headers.items()
+        if name not in ("content-length", "content-type")
+    }
+    return ProblemResponse(problem | told | {"status": status}, status, headers)
+
+
+router = APIRouter(route_class=_InfluxRoute)
+
+_Bucket = Annotated[
+    str,
+    Query(
+        min_length=1,
+        max_length=_MOST_STREAMS * 101,
+        description="Name of the stream, or names, parted by commas.",
+    ),
+]
+_Precision = Annotated[
+    Literal["n", "ns", "u", "us", "ms", "s", "m", "h"],
+    Query(description="Of the times of the lines; the first version has `n`, `u`, `m`, too."),
+]
+_Source = Annotated[
+    str | None,
+    Query(pattern=schemas.SOURCE, description="Who sends; `influx`, if not given."),
+]
+_CheckUnits = Annotated[
+    bool,
+    Query(description="Refuse the first post to a stream if its times are dates of another unit."),
+]
+_WRITE: dict[str, Any] = {
+    "tags": ["observations"],
+    "status_code": HTTPStatus.NO_CONTENT,
+    "response_class": Response,
+    "response_description": "All lines that are of the stream by its maps are on stable storage.",
+    "responses": problems(
+        s400="Some lines were refused, and the others stored (`partial write`); or the stream has "
+        "no map of the format, or a parameter is missing or outside its domain.",
+        s403="The source was revoked, or a stream is not in the scope of the key.",
+        s404="No such stream.",
+        s413="The body is too long, or has too many readings.",
+        s503="Too much waits to be written, or the journal is out of reach; send it again after "
+        "Retry-After.",
+        s507="There is no room for its rows, or for another source.",
+    ),
+    "openapi_extra": {
+        "requestBody": {
+            "required": True,
+            "description": "Lines: `weather,site=ward temp=21.5 1700000000000000000`.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
+    },
+}
+
+
+@router.post(
+    "/api/v2/write",
+    summary="Write line protocol to a bucket",
+    dependencies=[Depends(writes_buckets)],
+    **_WRITE,
+)
+async def write_lines_of_bucket(
+    bucket: _Bucket,
+    request: Request,
+    aggregator: TheAggregator,
+    settings: TheSettings,
+    precision: _Precision = "ns",
+    source: _Source = None,
+    check_units: _CheckUnits = True,
+) -> Response:
+    """As InfluxDB 2 takes it. The key is the token: `Authorization: Token ds_...`."""
+    return await _write(
+        request, aggregator, settings, bucket, precision, source, check_units=check_units
+    )
+
+
+@router.post(
+    "/write",
+    summary="Write line protocol to a database",
+    dependencies=[Depends(writes_buckets)],
+    **_WRITE,
+)
+async def write_lines_of_database(
+    db: _Bucket,
+    request: Request,
+    aggregator: TheAggregator,
+    settings: TheSettings,
+    precision: _Precision = "ns",
+    source: _Source = None,
+    check_units: _CheckUnits = True,
+) -> Response:
+    """As InfluxDB 1 takes it. The key is the password, of Basic authentication or as `p`."""
+    return await _write(
+        request, aggregator, settings, db, precision, source, check_units=check_units
+    )
+
+
+@router.post(
+    "/v1/streams/{name}/influx/api/v2/write",
+    summary="Write line protocol to a stream",
+    dependencies=[Depends(writes)],
+    **_WRITE,
+)
+@router.post(
+    "/v1/streams/{name}/influx/write",
+    summary="Write line protocol to a stream, as to a database",
+    dependencies=[Depends(writes)],
+    name="write_lines_as_to_a_database",
+    **_WRITE,
+)
+async def write_lines(
+    name: schemas.StreamName,
+    request: Request,
+    aggregator: TheAggregator,
+    settings: TheSettings,
+    precision: _Precision = "ns",
+    source: _Source = None,
+    check_units: _CheckUnits = True,
+) -> Response:
+    """For clients that are given the URL `/v1/streams/NAME/influx`: whatever bucket or database
+    they name, the lines are of this stream."""
+    return await _write(
+        request, aggregator, settings, name, precision, source, check_units=check_units
+    )
+
+
+async def _write(
+    request: Request,
+    aggregator: Aggregator,
+    settings: Settings,
+    names: str,
+    precision: str,
+    source: str | None,
+    *,
+    check_units: bool,
+) -> Response:
+    source = source or "influx"
+    chosen = list(dict.fromkeys(names.split(",")))
+    if len(chosen) > _MOST_STREAMS:
+        reason = f"{len(chosen)} streams; at most {_MOST_STREAMS} are written at a time"
+        raise InvalidRequestError(reason, [Fault(field="bucket", reason=reason)])
+    # All is looked at before anything is stored.
+    streams = [await aggregator.find(name) for name in chosen]
+    read = [(stream, maps_of(stream, "influx", LineMap, _EXAMPLE)) for stream in streams]
+    for stream in streams:
+        stream.admit(source)
+    body = await request.body()
+    told: list[str] = []
+    refused = 0
+    for stream, maps in read:
+        most = 1 + len(maps) * (len(body) // _LEAST_BYTES)
+        form = form_of(aggregator, stream, source, settings, most)
+        reader = LineReader(maps, precision, check_units and stream.is_new)
+        outcome = await bring(request, stream, reader, body, form)
+        points = reader.points
+        for kind, count in points.told.skipped.items():
+            aggregator.observer.skipped(stream.name, kind, count)
+        if points.told.refusals:
+            aggregator.refused(stream, source, "line", points.told.refusals)
+        for refusal in outcome.refusals:
+            aggregator.refused(stream, source, f"observation-{refusal.field}")
+        refused += points.told.refusals + len(outcome.refusals)
+        told += [f"{where}: {reason}" for where, reason in points.told.refused[:_LINES_TOLD]]
+        told += [
+            f"line {points.places[refusal.row]} {points.fields[points.codes[refusal.row]]}: "
+            f"{refusal.field} {refusal.reason}"
+            for refusal in outcome.refusals[:_LINES_TOLD]
+        ]
+    if not refused:
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+    raise _PartialWriteError(told[:_LINES_TOLD], refused)
+
+
+_EXAMPLE = '"measurement": ..., "value": ...'
+
+
+class _PartialWriteError(InvalidRequestError):
+    """Lines were refused; the others are stored."""
+
+    def __init__(self, told: list[str], refused: int) -> None:
+        super().__init__(f"partial write: {'; '.join(told)}; dropped={refused}")
+
+
+@router.post(
+    "/query",
+    tags=["observations"],
+    summary="Let a client create its database",
+    dependencies=[Depends(writes)],
+    responses=problems(s400="Anything else is asked."),
+    openapi_extra={
+        "requestBody": {
+            "description": "The form `q=CREATE DATABASE ...`, which may be in the URL as well.",
+            "content": {"application/x-www-form-urlencoded": {"schema": {"type": "object"}}},
+        }
+    },
+)
+@router.post(
+    "/v1/streams/{name}/influx/query",
+    dependencies=[Depends(writes)],
+    name="create_database_of_stream",
+    include_in_schema=False,
+)
+async def create_database(request: Request) -> dict[str, Any]:
+    """Telegraf's output of the first version asks for it. Nothing is created: streams are, by
+    `PUT /v1/streams/{name}`."""
+    asked = request.query_params.get("q")
+    if asked is None:
+        text = (await request.body()).decode("utf-8", "replace")
+        asked = parse_qs(text, max_num_fields=20).get("q", [""])[0] if "q=" in text else ""
+    if _CREATION.match(asked) is None:
+        raise InvalidRequestError(
+            f"q is {asked[:100]!r}; expected CREATE DATABASE: questions are asked at "
+            "POST /v1/streams/{name}/query"
+        )
+    return {"results": [{"statement_id": 0}]}
+
+
+@router.get(
+    "/ping",
+    tags=["service"],
+    summary="Whether a client of InfluxDB reaches anybody",
+    status_code=HTTPStatus.NO_CONTENT,
+    response_class=Response,
+)
+@router.get(
+    "/v1/streams/{name}/influx/ping",
+    status_code=HTTPStatus.NO_CONTENT,
+    response_class=Response,
+    name="ping_of_stream",
+    include_in_schema=False,
+)
+async def ping() -> Response:
+    """Nothing is said of any stream; `/readyz` says whether posts are taken."""
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers={"X-Influxdb-Version": "2.7"})
+
+
+@router.get("/health", tags=["service"], summary="The same, for its second version")
+@router.get("/v1/streams/{name}/influx/health", name="health_of_stream", include_in_schema=False)
+async def health() -> dict[str, str]:
+    """Nothing is said of any stream; `/readyz` says whether posts are taken."""
+    return {"name": "influxdb", "status": "pass", "message": "ready for writes"}

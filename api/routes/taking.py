@@ -1,0 +1,130 @@
+"""What all roads of other formats share: a body is read by the maps of a stream, and what is sound
+of it is journaled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from api.errors import BusyError, Fault, InvalidRequestError, RoadBusyError, RowsInFlightError
+from api.ingest.building import Reader, Taken, take
+from api.ingest.skew import latest_time
+from api.service.aggregator import Aggregator
+from api.service.budget import Hold, Memory
+from api.service.drafts import Draft
+from api.service.streams import Stream
+from api.settings import Settings
+from decaysketch.core.verdicts import Verdict
+from decaysketch.ingest.columns import Form, Refusal
+from decaysketch.ingest.formats import mappings_of
+from decaysketch.ingest.mapping import Map
+
+__all__ = ["Outcome", "bring", "form_of", "maps_of"]
+
+_COST = 32  # to read one takes as long as to decode so many rows of a sketch
+
+M = TypeVar("M", bound=Map)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a body.
+
+    Attributes:
+        counts: of the readings that were taken, by verdict.
+        refusals: of the others, each by its place among all.
+        token: of their post; None where none was taken.
+    """
+
+    counts: dict[Verdict, int]
+    refusals: list[Refusal]
+    token: str | None
+
+
+def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]:
+    """The maps of a stream for a format.
+
+    Args:
+        stream: whose.
+        format: their name for it.
+        kind: of maps of the format.
+        example: what else such a map says, for who has none.
+
+    Raises:
+        InvalidRequestError: it has none, with what to do.
+    """
+    mappings = mappings_of(stream.row.ingest)
+    given = () if mappings is None else mappings.map
+    maps: list[M] = [each for each in given if isinstance(each, kind) and each.format == format]
+    if not maps:
+        reason = f"the stream has no map of format {format!r}"
+        raise InvalidRequestError(
+            f"{reason}; give it one: PUT /v1/streams/{stream.name} with "
+            f'"ingest": {{"map": [{{"format": "{format}", {example}}}]}}',
+            [Fault(field="format", reason=reason, value=format)],
+        )
+    return maps
+
+
+def form_of(
+    aggregator: Aggregator, stream: Stream, source: str, settings: Settings, most: int
+) -> Form:
+    """What rows must look like; a body has ``most`` at most, or as few as the server takes."""
+    latest = latest_time(
+        stream.recipe.params.time_unit, stream.row.max_clock_skew_s, aggregator.now_us() * 1000
+    )
+    copies = getattr(stream.recipe.params, "copies", 1)
+    most = max(1, min(most, settings.max_rows, settings.max_post_rows // copies))
+    return Form(stream.recipe, source, latest, most, stream.row.bind_keys)
+
+
+async def bring(
+    request: Request, stream: Stream, reader: Reader, body: bytes, form: Form
+) -> Outcome:
+    """Read a body on a thread, and journal what is sound of it.
+
+    Raises:
+        RoadBusyError: not now; the sender is to come again.
+        InvalidRequestError, TooManyRowsError: of the reader.
+    """
+    aggregator: Aggregator = request.app.state.aggregator
+    try:
+        taken, token = await _post(aggregator, request, stream, reader, body, form)
+    except (BusyError, RowsInFlightError) as error:
+        raise RoadBusyError(str(error)) from None
+    counts = {verdict: int((taken.verdicts == verdict).sum()) for verdict in Verdict}
+    for verdict, rows in counts.items():
+        if rows:
+            aggregator.observer.observations(stream.name, form.source, verdict.name.lower(), rows)
+    return Outcome(counts, taken.batch.refusals, token)
+
+
+async def _post(
+    aggregator: Aggregator,
+    request: Request,
+    stream: Stream,
+    reader: Reader,
+    body: bytes,
+    form: Form,
+) -> tuple[Taken, str | None]:
+    """What became of the readings, and the token of their post."""
+    rows = getattr(stream.recipe.params, "copies", 1) * form.max_rows
+    with aggregator.hold(rows, beside=stream.held(form.source)[0]) as hold:
+        compute = aggregator.compute_of(_COST * rows)
+        taken = await compute(_take_held, aggregator.memory, hold, stream, reader, body, form)
+        if taken.incoming is None:
+            return taken, None
+        caller: Any = request.scope["state"].get("caller")
+        draft = Draft.of(taken.incoming)
+        receipt = await aggregator.post(stream, form.source, draft, hold, caller)
+    return taken, receipt.token
+
+
+def _take_held(
+    memory: Memory, hold: Hold, stream: Stream, reader: Reader, body: bytes, form: Form
+) -> Taken:
+    """On a thread, which goes on if who asked is gone by then."""
+    with hold, memory.merging(hold.rows):
+        return take(stream, reader, body, form)

@@ -1,0 +1,541 @@
+r"""Influx line protocol: ``weather,site=ward temp=21.5,hum=40i 1700000000000000000``.
+
+A measurement, tags, fields and a time. A map names the measurement and the field whose values are
+readings. Such a reading is known by
+
+    the series (the measurement and the tags in order of their names, written as the protocol writes
+    them, but for tags that are left out), the name of the field, and the time in nanoseconds,
+
+before it is rounded to anything: a line that is sent again is the same reading. Two collectors of
+one source add tags of their own (``host``), and these have to be left out (``drop_tags``). What
+collectors stamp by themselves is one reading for each period (``dedup``), the latest of it.
+
+Grammar
+    In names and tags a backslash before a comma, a space or (but for a measurement) ``=`` takes its
+    meaning from it; any other backslash is one. A quoted text may have line ends in it. Fields that
+    no map names are not looked into, nor are lines of measurements that no map names.
+Two ways
+    Lines without backslashes and quotes are split by the functions of bytes, some hundred of them
+    together (:func:`_plain`). Whatever they do not fit is read by the grammar (:func:`_careful`),
+    to the same readings.
+
+Nothing raises for what a stranger sends, time is linear, and a line of more than MAX_LINE_BYTES is
+refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
+from math import isfinite
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from decaysketch.core.time_units import NANOSECONDS, length_of
+from decaysketch.ingest.mapping import Map, Texts, shown
+from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import RefusedError
+
+__all__ = ["MAX_LINE_BYTES", "PRECISIONS", "LineMap", "parse"]
+
+MAX_LINE_BYTES = 1 << 16
+
+#: Nanoseconds of the units in which senders may have their times.
+PRECISIONS = {
+    "n": 1, "ns": 1, "u": 1_000, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000,
+    "m": 60_000_000_000, "h": 3_600_000_000_000,
+}  # fmt: skip
+
+_TOGETHER = 8 << 10  # bytes of lines that are split together
+_Text = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class LineMap(Map):
+    """A reading of line protocol."""
+
+    format: Literal["influx"] = Field(description="Influx line protocol.")
+    measurement: _Text = Field(description="Of the lines that are read.")
+    value: _Text = Field(description="Name of the field whose values these are.")
+    where: dict[_Text, _Text | Texts] = Field(
+        default={},
+        max_length=20,
+        description="Tags, and what they must be, or one of what.",
+    )
+    id_tags: Texts | None = Field(
+        default=None, description="The only tags that are part of an id; all, if not given."
+    )
+    drop_tags: Texts = Field(
+        default=(),
+        description="Tags that are no part of an id: those that collectors of one source add and "
+        "that differ between them, such as `host`.",
+    )
+    id_fields: Texts = Field(
+        default=(),
+        description="Fields that name a reading in place of the time, such as the number of a "
+        "message; with `dedup` beside the period.",
+    )
+    dedup: str | None = Field(
+        default=None,
+        max_length=100,
+        description="A length such as `10s`: of each period of it, counted from 1970, there is one "
+        "reading, the latest. For collectors that stamp by themselves.",
+    )
+    weight: _Text | None = Field(default=None, description="Name of a field; else 1.")
+
+    @field_validator("dedup")
+    @classmethod
+    def _is_a_length(cls, text: str | None) -> str | None:
+        if text is not None and length_of("dedup", text) < NANOSECONDS["ms"]:
+            raise ValueError(f"dedup is {text!r}; expected a millisecond at the least")
+        return text
+
+    @model_validator(mode="after")
+    def _chooses_tags_once(self) -> Self:
+        if self.id_tags is not None and self.drop_tags:
+            raise ValueError(
+                f"id_tags is {list(self.id_tags)} and drop_tags {list(self.drop_tags)}; "
+                "expected one of them"
+            )
+        return self
+
+    @property
+    def changes(self) -> bool:
+        """Whether values are others than those of the lines."""
+        return bool(self.missing) or self.scale != 1.0
+
+    @cached_property
+    def period_ns(self) -> int:
+        return 1 if self.dedup is None else int(length_of("dedup", self.dedup))
+
+    def wants(self, tags: dict[str, str]) -> bool:
+        """Whether it reads lines of these tags."""
+        return all(
+            tags.get(name) in ((given,) if isinstance(given, str) else given)
+            for name, given in self.where.items()
+        )
+
+    def series(self, tags: dict[str, str]) -> str:
+        """The text of the id, as the protocol writes it: no two series have the same."""
+        named = [
+            f",{_escaped(name)}={_escaped(tags[name])}"
+            for name in sorted(tags)
+            if (name in self.id_tags if self.id_tags is not None else name not in self.drop_tags)
+        ]
+        return _MEASUREMENT_SPECIAL.sub(r"\\\g<0>", self.measurement) + "".join(named)
+
+
+def parse(
+    body: bytes, maps: Sequence[LineMap], precision_ns: int = 1, most: int | None = None
+) -> Points:
+    """The readings of a body, by maps of one stream. O(length).
+
+    Args:
+        body: any bytes.
+        maps: of the stream.
+        precision_ns: of the unit that times are in.
+        most: where there are more readings than this, some are left out and still more are given
+            than this.
+    """
+    read = _Reader(maps, precision_ns)
+    at, number = 0, 1
+    while at < len(body) and (most is None or len(read.points) <= most):
+        end = len(body)
+        if at + _TOGETHER < end:
+            end = body.rfind(b"\n", at, at + _TOGETHER)
+            if end < 0:
+                end = body.find(b"\n", at)
+            if end < 0:
+                end = len(body)
+        if _plain(read, body[at:end], number):
+            number += body.count(b"\n", at, end) + 1
+            at = end + 1
+            continue
+        while at <= end and at < len(body):
+            begin, at = at, _careful(read, body, at, number)
+            number += body.count(b"\n", begin, at)
+    return read.points
+
+
+class _Wanted(NamedTuple):
+    """A field of a series that a map reads."""
+
+    map: LineMap
+    series: str
+    code: int
+    period_ns: int
+
+
+@dataclass
+class _Plan:
+    """What to do with the lines of a series.
+
+    Attributes:
+        wanted: by the name of the field.
+        plain: whether :func:`_plain` can.
+        named: whether a map names the measurement.
+        elsewhere: so many maps want other tags.
+    """
+
+    wanted: dict[bytes, list[_Wanted]] = field(default_factory=dict)
+    plain: bool = True
+    named: bool = False
+    elsewhere: int = 0
+
+
+class _Reader:
+    """Readings so far, and what is known of the series that were seen."""
+
+    def __init__(self, maps: Iterable[LineMap], precision_ns: int) -> None:
+        self.points = Points()
+        self.precision_ns = precision_ns
+        self.plans: dict[bytes, _Plan] = {}
+        self._maps: dict[str, list[LineMap]] = {}
+        for each in maps:
+            self._maps.setdefault(each.measurement, []).append(each)
+
+    def plan(self, head: bytes) -> _Plan:
+        """Of a measurement with its tags, as they are written.
+
+        Raises:
+            RefusedError: it is none.
+        """
+        found = self.plans.get(head)
+        if found is None:
+            found = self.plans[head] = self._planned(head)
+        return found
+
+    def _planned(self, head: bytes) -> _Plan:
+        name = _MEASUREMENT.match(head)
+        if name is None or head.startswith(b"#"):
+            raise RefusedError("there is no measurement")
+        maps = self._maps.get(_MEASUREMENT_ESCAPE.sub(r"\1", _text(name[0], "the measurement")), ())
+        plan = _Plan(named=bool(maps))
+        if not maps:
+            return plan
+        tags: dict[str, str] = {}
+        at = name.end()
+        while at < len(head):
+            tag = _TAG.match(head, at)
+            if tag is None:
+                raise RefusedError(f"is no tag: {shown(head[at:])}; expected ',name=value'")
+            key = _unescaped(tag[1], "a tag")
+            if key in tags:
+                raise RefusedError(f"tag {shown(key)} is there twice")
+            tags[key] = _unescaped(tag[2], "a tag")
+            at = tag.end()
+        for each in maps:
+            if not each.wants(tags):
+                plan.elsewhere += 1
+                continue
+            series = each.series(tags)
+            wanted = _Wanted(each, series, self.points.enter(series, each.value), each.period_ns)
+            plan.wanted.setdefault(each.value.encode("utf-8"), []).append(wanted)
+            plan.plain &= not (each.id_fields or each.weight)
+        return plan
+
+    def skip(self, plan: _Plan, lines: int = 1) -> None:
+        """Count what is skipped of lines of a series whatever fields they have."""
+        if not plan.named:
+            self.points.told.skip("measurement", lines)
+        if plan.elsewhere:
+            self.points.told.skip("where", plan.elsewhere * lines)
+
+
+# ------------------------------------------------------------------------------------- many lines
+
+_NEVER_PLAIN = (b"\\", b'"', b"\r", b"=,", b",=", b"= ", b" =", b"=\n", b", ", b" ,", b",,")
+_DIGITS = b"0123456789"
+_LONGEST_TIME = 20
+
+
+def _plain(read: _Reader, text: bytes, number: int) -> bool:
+    """Add the readings of lines, the last one without its end; False, and nothing is changed, where
+    they do not fit."""
+    if len(text) > MAX_LINE_BYTES or any(each in text for each in _NEVER_PLAIN):
+        return False
+    rows: list[_Wanted] = []
+    texts: list[bytes] = []
+    stamps: list[bytes] = []
+    places: list[int] = []
+    lines: dict[bytes, int] = {}
+    absent = 0
+    try:
+        for place, line in enumerate(text.split(b"\n"), number):
+            if not line:
+                continue
+            head, pairs, stamp = line.split(b" ")
+            plan = read.plan(head)
+            lines[head] = lines.get(head, 0) + 1
+            if not plan.wanted:
+                continue
+            if not plan.plain:
+                return False
+            if b"," in pairs:
+                split = [pair.split(b"=") for pair in pairs.split(b",")]
+                given: dict[bytes, bytes] = dict(split)
+                if len(given) != len(split):
+                    return False
+            else:
+                name, value = pairs.split(b"=")
+                given = {name: value}
+            for name, wanted in plan.wanted.items():
+                if name not in given:
+                    absent += len(wanted)
+                    continue
+                for each in wanted:
+                    rows.append(each)
+                    texts.append(given[name])
+                    stamps.append(stamp)
+                    places.append(place)
+        values = _numbers(texts)
+        if values is None or b"".join(stamps).translate(None, _DIGITS + b"-"):
+            return False
+        if max(map(len, stamps), default=0) > _LONGEST_TIME:
+            return False
+        times = list(map(int, stamps))
+        maps = {id(each.map): each.map for each in rows}.values()
+        if any(each.changes for each in maps):
+            values = [each.map.value_of(value) for each, value in zip(rows, values, strict=True)]
+    except (ValueError, RefusedError):  # of unpacking, of int and float, of a head, of a value
+        return False
+    if read.precision_ns != 1:
+        times = [time * read.precision_ns for time in times]
+    points = read.points
+    points.codes += [each.code for each in rows]
+    points.values += values
+    points.times_ns += times
+    if any(each.dedup is not None for each in maps):
+        points.numbers += [time // each.period_ns for each, time in zip(rows, times, strict=True)]
+    else:
+        points.numbers += times
+    points.weights += repeat(1, len(rows))
+    points.places += places
+    for head, count in lines.items():
+        read.skip(read.plans[head], count)
+    if absent:
+        points.told.skip("no value", absent)
+    return True
+
+
+def _numbers(texts: list[bytes]) -> list[float | int | None] | None:
+    """Numbers of fields, finite; None where some are none. Raises ValueError likewise."""
+    left = b"".join(texts).translate(None, b"+-.eE" + _DIGITS)
+    if left.strip(b"iu"):
+        return None
+    if left:
+        return [_number(text) for text in texts]
+    floats = list(map(float, texts))
+    return list(floats) if isfinite(sum(floats)) else None
+
+
+# --------------------------------------------------------------------------------------- one line
+
+_MEASUREMENT = re.compile(rb"(?:[^, \n\\]++|\\[, ]?+)++")
+_NAME = rb"((?:[^,= \n\\]++|\\[,= ]?+)++)"
+_TAG = re.compile(rb"," + _NAME + rb"=" + _NAME)
+_HEAD = re.compile(rb"(?:[^ \n\\]++|\\[,= ]?+)++")
+_FIELD = re.compile(_NAME + rb'=("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,= \n\r"\\]++)', re.DOTALL)
+_STAMP = re.compile(rb" *([^ \n\r]*+) *\r?(?=\n|\Z)")
+_ESCAPE = re.compile(r"\\([,= ])")
+_MEASUREMENT_ESCAPE = re.compile(r"\\([, ])")
+_SPECIAL = re.compile(r"[,= ]")
+_MEASUREMENT_SPECIAL = re.compile(r"[, ]")
+_FLOAT = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_INTEGER = re.compile(rb"([+-]?[0-9]{1,20})[iu]")
+_TIME = re.compile(rb"-?[0-9]{1,19}|[0-9]{20}")
+_TRUE = frozenset({b"t", b"T", b"true", b"True", b"TRUE"})
+_FALSE = frozenset({b"f", b"F", b"false", b"False", b"FALSE"})
+
+
+def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
+    """Read one line, refuse or skip it; where the next one begins."""
+    told = read.points.told
+    limit = min(len(body), at + MAX_LINE_BYTES)
+    line_end = body.find(b"\n", at)
+    line_end = len(body) if line_end < 0 else line_end
+    while at < limit and body[at] == 0x20:
+        at += 1
+    if body[at : at + 1] in (b"", b"\n", b"#") or body[at : at + 2] == b"\r\n":
+        return line_end + 1
+    where = f"line {number}"
+    try:
+        head = _HEAD.match(body, at, limit)
+        if head is None:
+            raise RefusedError("there is no measurement")
+        plan = read.plan(head[0])
+        if not plan.wanted:
+            read.skip(plan)
+            return _end(body, head.end(), limit, line_end) + 1
+        fields, line_end, stamp = _fields(body, head.end(), limit)
+        read.skip(plan)
+    except RefusedError as fault:
+        told.refuse(where, str(fault))
+        return line_end + 1
+    for name, wanted in plan.wanted.items():
+        given = fields.get(name)
+        for each in wanted:
+            if given is None:
+                told.skip("no value")
+                continue
+            try:
+                _add(read, each, fields, given, stamp, number)
+            except RefusedError as fault:
+                told.refuse(f"{where} {each.map.value}", str(fault))
+    return line_end + 1
+
+
+def _end(body: bytes, at: int, limit: int, line_end: int) -> int:
+    """Where a line ends that is not ours; ``line_end`` may be in a text."""
+    if body.find(b'"', at, line_end) < 0:
+        return line_end
+    try:
+        return _fields(body, at, limit)[1]
+    except RefusedError:
+        return line_end
+
+
+def _fields(body: bytes, at: int, limit: int) -> tuple[dict[bytes, bytes], int, bytes]:
+    """What the fields of a line are, by their names, where the line ends, and the time's text."""
+    fields: dict[bytes, bytes] = {}
+    begin = at
+    while at < limit and body[at] == 0x20:
+        at += 1
+    while True:
+        found = _FIELD.match(body, at, limit)
+        if found is None:
+            if limit < len(body) and body.find(b"\n", begin, limit) < 0:
+                raise RefusedError(f"the line is longer than {MAX_LINE_BYTES} bytes")
+            raise RefusedError(f"is no field: {shown(_rest(body, at))}; expected 'name=value'")
+        name = _ESCAPE_BYTES.sub(rb"\1", found[1])
+        if name in fields:
+            raise RefusedError(f"field {shown(name)} is there twice")
+        fields[name] = found[2]
+        at = found.end()
+        if at == limit < len(body):  # cut off in the middle
+            raise RefusedError(f"the line is longer than {MAX_LINE_BYTES} bytes")
+        if body[at : at + 1] != b",":
+            break
+        at += 1
+    stamp = _STAMP.match(body, at)
+    if stamp is None or (stamp[1] and body[at : at + 1] != b" "):
+        raise RefusedError(f"after a field is {shown(_rest(body, at))}; expected a time")
+    return fields, stamp.end(), stamp[1]
+
+
+_ESCAPE_BYTES = re.compile(rb"\\([,= ])")
+
+
+def _rest(body: bytes, at: int) -> bytes:
+    """Some of the line from there, for a sentence."""
+    return body[at : at + 100].partition(b"\n")[0]
+
+
+def _add(
+    read: _Reader,
+    wanted: _Wanted,
+    fields: dict[bytes, bytes],
+    given: bytes,
+    stamp: bytes,
+    number: int,
+) -> None:
+    """Add the reading that a field is."""
+    if not stamp:
+        raise RefusedError(
+            "there is no time; with that of this server, a line that is sent again would be "
+            "another reading"
+        )
+    if _TIME.fullmatch(stamp) is None:
+        raise RefusedError(f"the time is {shown(stamp)}; expected an integer")
+    time_ns = int(stamp) * read.precision_ns
+    each, points = wanted.map, read.points
+    value = each.value_of(_value(given))
+    weight = 1
+    if each.weight is not None:
+        found = fields.get(each.weight.encode("utf-8"))
+        read_weight = None if found is None else _integral(_value(found))
+        if type(read_weight) is not int:
+            reason = "there is none" if found is None else f"it is {shown(found)}"
+            raise RefusedError(f"{each.weight} is the weight, and {reason}; expected an integer")
+        weight = read_weight
+    code, period = wanted.code, time_ns // wanted.period_ns
+    if each.id_fields:
+        names = [_part(name, fields) for name in each.id_fields]
+        code = points.enter(f"{wanted.series} {','.join(names)}", each.value)
+        period = period if each.dedup is not None else 0
+    points.codes.append(code)
+    points.values.append(value)
+    points.times_ns.append(time_ns)
+    points.numbers.append(period)
+    points.weights.append(weight)
+    points.places.append(number)
+
+
+def _part(name: str, fields: dict[bytes, bytes]) -> str:
+    given = fields.get(name.encode("utf-8"))
+    if given is None:
+        raise RefusedError(f"there is no field {shown(name)}, which the id needs")
+    value = _integral(_value(given))
+    if type(value) not in (int, str):
+        raise RefusedError(f"{name} is {shown(given)}; an id is of integers and texts")
+    text = str(value)
+    if type(value) is str:
+        text = '"' + _QUOTED.sub(r"\\\g<0>", text) + '"'
+    return f"{_escaped(name)}={text}"
+
+
+_QUOTED = re.compile(r'["\\]')
+_QUOTED_ESCAPE = re.compile(r'\\(["\\])')
+_EXACT = 1 << 53
+
+
+def _value(given: bytes) -> float | int | bool | str:
+    """What a field is.
+
+    Raises:
+        RefusedError: nothing that a field can be.
+    """
+    if given.startswith(b'"'):
+        return _QUOTED_ESCAPE.sub(r"\1", _text(given[1:-1], "a text"))
+    if given in _TRUE:
+        return True
+    if given in _FALSE:
+        return False
+    try:
+        return _number(given)
+    except ValueError:
+        raise RefusedError(f"is {shown(given)}; expected a number") from None
+
+
+def _number(given: bytes) -> float | int:
+    """A number as the protocol writes it. Raises ValueError: it is none."""
+    if _FLOAT.fullmatch(given) and isfinite(number := float(given)):
+        return number
+    if (integer := _INTEGER.fullmatch(given)) is not None:
+        return int(integer[1])
+    raise ValueError
+
+
+def _integral(value: float | int | bool | str) -> float | int | bool | str:
+    """A float that is whole as an integer: senders differ in that."""
+    if type(value) is float and value.is_integer() and abs(value) <= _EXACT:
+        return int(value)
+    return value
+
+
+def _text(given: bytes, what: str) -> str:
+    try:
+        return given.decode("utf-8")
+    except UnicodeDecodeError:
+        raise RefusedError(f"{what} is {shown(given)}; expected UTF-8") from None
+
+
+def _unescaped(given: bytes, what: str) -> str:
+    return _ESCAPE.sub(r"\1", _text(given, what))
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", text)

@@ -1,0 +1,329 @@
+"""Line protocol over HTTP: what clients of InfluxDB send and look for, and these themselves."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from service import LOCAL, problem
+
+from api.app import create_app
+from api.errors import BusyError
+from api.service.aggregator import Aggregator
+from api.settings import Settings
+
+T = 1_700_000_000_000_000_000
+PARAMS = {"max_weight": 1, "id_bits": 48, "time_unit": "ms"}
+TEMP = {"format": "influx", "measurement": "weather", "value": "temp", "drop_tags": ["host"]}
+WRITE = "/api/v2/write?bucket=ward"
+
+
+def put(client: TestClient, *maps: dict[str, Any], name: str = "ward", **headers: str) -> None:
+    form = {"params": PARAMS} | ({"ingest": {"map": list(maps)}} if maps else {})
+    answer = client.put(f"/v1/streams/{name}", json=form, headers=headers)
+    assert answer.status_code in (200, 201), answer.text
+
+
+def count(client: Any, name: str = "ward", **headers: str) -> float:
+    query = {"aggregate": "count", "decay": "none", "now": T // 10**6 + 10**9}
+    asked = {"queries": [query]}
+    answer = client.post(f"/v1/streams/{name}/query", json=asked, headers=headers).json()
+    found: float = answer["answers"][0]["estimate"]["value"]
+    return found
+
+
+def lines(first: int, last: int, host: str = "a") -> bytes:
+    return b"\n".join(
+        b"weather,site=ward,host=%b temp=%d %d" % (host.encode(), n % 7, T + n * 10**9)
+        for n in range(first, last)
+    )
+
+
+@pytest.fixture
+def ward(client: TestClient) -> TestClient:
+    put(client, TEMP)
+    return client
+
+
+def told(answer: Any, status: int, kind: str | None) -> str:
+    """The sentence of a problem, which these clients find as well."""
+    found = problem(answer, status, kind)
+    assert found["message"] == found["detail"]
+    assert found["code"]
+    return str(found["detail"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        WRITE,
+        "/write?db=ward",
+        "/v1/streams/ward/influx/api/v2/write?bucket=other&org=any",
+        "/v1/streams/ward/influx/write",
+    ],
+)
+def test_lines_are_taken_once(ward: TestClient, path: str) -> None:
+    for host in ("a", "b"):  # another collector of the same source
+        answer = ward.post(path, content=lines(0, 50, host), headers={"content-type": "text/plain"})
+        assert (answer.status_code, answer.content) == (204, b""), answer.text
+    packed = gzip.compress(lines(40, 60))
+    answer = ward.post(path, content=packed, headers={"content-encoding": "gzip"})
+    assert answer.status_code == 204
+    assert count(ward) == 60
+
+
+def test_what_is_sound_is_stored_also_where_the_rest_is_refused(ward: TestClient) -> None:
+    body = lines(0, 3) + b'\nweather temp="x" 1\nweather temp=1\n' + b"weather temp=1 %d" % (4 * T)
+    said = told(ward.post(WRITE, content=body), 400, "invalid-request")
+    assert said.startswith("partial write: line 4 temp: is 'x'; expected a number; line 5 temp: ")
+    assert "line 6 temp: time too far in the future" in said
+    assert said.endswith("dropped=3")
+    assert count(ward) == 3
+
+
+def test_several_streams_read_what_their_maps_name(client: TestClient) -> None:
+    put(client, TEMP)
+    put(client, {**TEMP, "value": "hum"}, name="humidity")
+    body = b"weather,host=a temp=1,hum=2 %d\nweather,host=a hum=3 %d" % (T, T + 10**9)
+    assert client.post(WRITE + ",humidity", content=body).status_code == 204
+    assert (count(client), count(client, "humidity")) == (1, 2)
+    metrics = client.get("/metrics").text
+    assert 'decaysketch_skipped_total{kind="no value",stream="ward"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "kind", "reason"),
+    [
+        ("/api/v2/write?bucket=none", 404, "unknown-stream", "no stream 'none'"),
+        ("/api/v2/write", 400, "invalid-request", "bucket"),
+        (WRITE + "&precision=years", 400, "invalid-request", "precision"),
+        ("/api/v2/write?bucket=" + ",".join(f"s{n}" for n in range(21)), 400, "invalid-request",
+         "21 streams"),
+        ("/api/v2/write?bucket=bare", 400, "invalid-request", "no map of format 'influx'"),
+        ("/query?q=SELECT+1", 400, "invalid-request", "expected CREATE DATABASE"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_said_as_these_clients_know_it(
+    ward: TestClient, path: str, status: int, kind: str, reason: str
+) -> None:
+    put(ward, name="bare")
+    assert reason in told(ward.post(path, content=lines(0, 1)), status, kind)
+    assert count(ward) == 0
+
+
+def test_times_of_another_precision_are_refused_at_first(ward: TestClient) -> None:
+    body = b"\n".join(b"weather temp=1 %d" % (T // 10**9 + n) for n in range(9))
+    said = told(ward.post(WRITE, content=body), 400, "invalid-request")
+    assert "times are hardly in ns" in said
+    assert "another precision" in said
+    assert ward.post(WRITE + "&precision=s", content=body).status_code == 204
+    assert count(ward) == 9
+
+
+def test_who_writes_is_told_503_where_all_is_busy(
+    ward: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(*_: object) -> None:
+        raise BusyError
+
+    monkeypatch.setattr(Aggregator, "post", busy)
+    refused = ward.post(WRITE, content=lines(0, 1))
+    told(refused, 503, "busy")
+    assert refused.headers["Retry-After"] == "1"
+
+
+def test_too_many_readings_are_413_which_some_clients_cut_in_halves(
+    start: Callable[..., TestClient],
+) -> None:
+    client = start(max_rows=10)
+    put(client, TEMP)
+    told(client.post(WRITE, content=lines(0, 11)), 413, "too-many-rows")
+    assert client.post(WRITE, content=lines(0, 10)).status_code == 204
+
+
+def test_a_body_is_bounded_by_its_inflated_length(start: Callable[..., TestClient]) -> None:
+    client = start(max_inflated_bytes=100_000, max_body_bytes=50_000)
+    put(client, TEMP)
+    bomb = gzip.compress(b"\n" * 10**7)
+    refused = client.post(WRITE, content=bomb, headers={"content-encoding": "gzip"})
+    assert refused.status_code == 413
+    assert refused.json()["code"] == "request too large"
+
+
+def test_a_client_finds_somebody(client: TestClient) -> None:
+    for below in ("", "/v1/streams/ward/influx"):
+        assert client.get(f"{below}/ping").status_code == 204
+        assert client.head(f"{below}/ping").status_code == 204
+        assert client.get(f"{below}/health").json()["status"] == "pass"
+        made = client.post(f"{below}/query", data={"q": 'CREATE DATABASE "ward"'})
+        assert made.json() == {"results": [{"statement_id": 0}]}
+
+
+# -------------------------------------------------------------------------------------------- keys
+
+
+def basic(key: str) -> dict[str, str]:
+    text = base64.b64encode(f"anybody:{key}".encode()).decode()
+    return {"Authorization": f"Basic {text}"}
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, str, str]]:
+    """An aggregator that asks for keys: a key that writes to ``ward``, and one that reads it."""
+    data = str(tmp_path_factory.mktemp("influx") / "aggregator.sqlite3")
+    with TestClient(create_app(Settings(data=data)), base_url=LOCAL) as client:
+        made = [
+            client.post("/v1/keys", json={"role": role, "scope": ["ward*"]}).json()["key"]
+            for role in ("write", "read")
+        ]
+        for name in ("ward", "yard"):
+            put(client, TEMP, name=name)
+    with TestClient(create_app(Settings(data=data)), base_url=LOCAL) as client:
+        yield client, made[0], made[1]
+
+
+def test_a_key_is_shown_in_each_of_their_ways(keyed: tuple[TestClient, str, str]) -> None:
+    client, key, _ = keyed
+    ways = [
+        {"Authorization": f"Token {key}"},
+        {"Authorization": f"Bearer {key}"},
+        {"Authorization": f"token  {key}"},
+        basic(key),
+    ]
+    for path in (WRITE, "/write?db=ward", "/v1/streams/ward/influx/write"):
+        for headers in ways:
+            assert client.post(path, content=lines(0, 1), headers=headers).status_code == 204
+        more = "&" if "?" in path else "?"
+        shown = f"{path}{more}u=me&p={key}"
+        assert client.post(shown, content=lines(0, 1)).status_code == 204
+
+
+def test_no_other_key_and_no_other_path_and_no_foreign_stream(
+    keyed: tuple[TestClient, str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    client, key, reading = keyed
+    for headers in ({}, {"Authorization": "Token x"}, {"Authorization": "Basic x"}, basic("x")):
+        problem(client.post(WRITE, content=lines(0, 1), headers=headers), 401)
+    told(client.post(WRITE, content=lines(0, 1), headers=basic(reading)), 403, None)
+    for bucket in ("yard", "ward,yard", "none"):
+        path = f"/api/v2/write?bucket={bucket}"
+        said = told(client.post(path, content=lines(0, 1), headers=basic(key)), 403, None)
+        assert "not in the scope" in said
+    path = f"/api/v2/write?bucket=ward&bucket=yard&db=yard&p={key}"
+    told(client.post(path, content=lines(0, 1)), 403, None)
+    for headers in (basic(key), {"Authorization": f"Token {key}"}):
+        problem(client.get("/v1/streams/ward", headers=headers), 401)
+    problem(client.get(f"/v1/streams/ward?u=me&p={key}"), 401)
+    assert key not in caplog.text
+
+
+def test_a_browser_that_remembers_a_password_lets_no_foreign_page_write(
+    keyed: tuple[TestClient, str, str],
+) -> None:
+    client, key, _ = keyed
+    for header in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://elsewhere.example"}):
+        refused = client.post(WRITE, content=lines(0, 1), headers=basic(key) | header)
+        problem(refused, 403, "foreign-page")
+
+
+# -------------------------------------------------------------------------------- their own clients
+
+_FAULTS = [
+    b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    b"",  # cut before an answer, once the aggregator has taken it
+    b"HTTP/1.1 429 Slowly\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+]
+
+
+@contextmanager
+def _faulty(port: int, faults: list[bytes]) -> Iterator[int]:
+    """In front of a server: writes meet these faults first, whatever else goes through. A cut
+    connection is one whose answer is lost."""
+    left = list(faults)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    taken, _ = listening.accept()
+                except OSError:
+                    return
+                threading.Thread(target=_pass_on, args=(taken, port, left), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+
+
+def _pass_on(taken: socket.socket, port: int, left: list[bytes]) -> None:
+    with taken, taken.makefile("rb") as sent:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            line = sent.readline()
+            if not line:
+                return
+            head += line
+        fields = dict(
+            line.split(b":", 1) for line in head.lower().split(b"\r\n")[1:] if b":" in line
+        )
+        body = sent.read(int(fields.get(b"content-length", b"0")))
+        head = head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        is_write = b"/write" in head.split(b"\r\n")[0]
+        fault = left.pop(0) if left and is_write else None
+        if fault:
+            taken.sendall(fault)
+            return
+        with socket.create_connection(("127.0.0.1", port)) as to:
+            to.sendall(head + body)
+            answer = b""
+            while piece := to.recv(65536):
+                answer += piece
+        if fault is None:
+            taken.sendall(answer)
+
+
+@pytest.fixture(scope="module")
+def served(
+    tmp_path_factory: pytest.TempPathFactory,
+    one_server: Callable[..., AbstractContextManager[tuple[Any, Any]]],
+) -> Iterator[Any]:
+    data: Path = tmp_path_factory.mktemp("served") / "aggregator.sqlite3"
+    with one_server(data) as (_process, client):
+        yield client
+
+
+def test_the_client_of_influxdb_2_writes_through_faults(served: Any) -> None:
+    influxdb_client = pytest.importorskip("influxdb_client")
+    put(served, TEMP, name="two")
+    options = influxdb_client.WriteOptions(
+        batch_size=40, flush_interval=100, retry_interval=100, max_retry_delay=1000,
+        jitter_interval=0,
+    )  # fmt: skip
+    with (
+        _faulty(served.base_url.port, _FAULTS) as port,
+        influxdb_client.InfluxDBClient(f"http://127.0.0.1:{port}", "no key", org="any") as client,
+        client.write_api(options) as api,
+    ):
+        for n in range(100):
+            point = influxdb_client.Point("weather").tag("host", f"h{n % 2}").field("temp", n)
+            api.write("two", record=point.time(T + n * 10**9))
+    assert count(served, "two") == 100
+
+
+def test_the_client_of_influxdb_3_writes(served: Any) -> None:
+    influxdb_client_3 = pytest.importorskip("influxdb_client_3")
+    put(served, TEMP, name="three")
+    url = f"http://127.0.0.1:{served.base_url.port}"
+    for host in ("a", "b"):
+        with influxdb_client_3.InfluxDBClient3(
+            host=url, token="no key", database="three"
+        ) as client:
+            client.write(lines(0, 50, host).decode().split("\n"))
+    assert count(served, "three") == 50

@@ -1,0 +1,204 @@
+"""Line protocol: two ways to the same readings, another parser as a witness, what names one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decaysketch import DecaySketch, SketchParams, observation_ids
+from decaysketch.families import recipe_of
+from decaysketch.ingest import line_protocol
+from decaysketch.ingest.columns import Form, check, points_to_columns
+from decaysketch.ingest.formats import Mappings
+from decaysketch.ingest.line_protocol import MAX_LINE_BYTES, parse
+from decaysketch.ingest.points import Points
+from quality.messages import changed
+
+PARAMS = SketchParams(max_weight=10, id_bits=40, time_unit="ms", value_type="float64")
+FORM = Form(recipe_of(PARAMS), "s", None, 10_000)
+T = 1_700_000_000_000_000_000
+
+
+def maps(*given: dict[str, Any]) -> Any:
+    return Mappings.model_validate({"map": [{"format": "influx"} | each for each in given]}).map
+
+
+WEATHER = maps({"measurement": "weather", "value": "temp"})
+
+
+def readings(points: Points) -> list[tuple[Any, ...]]:
+    """Key, value, time, weight and line of each."""
+    return [
+        (points.key(row), points.values[row], points.times_ns[row], points.weights[row],
+         points.places[row])
+        for row in range(len(points))
+    ]  # fmt: skip
+
+
+def carefully(body: bytes, given: Any) -> Points:
+    """By the grammar alone."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(line_protocol, "_plain", lambda *_: False)
+        return parse(body, given)
+
+
+def test_a_line_is_a_reading() -> None:
+    points = parse(b"weather,site=ward,host=a temp=21.5,hum=40i 1700000000000000000\n", WEATHER)
+    key = ("weather,host=a,site=ward", "temp", T)
+    assert readings(points) == [(key, 21.5, T, 1, 1)]
+    batch = check(points_to_columns(points, FORM), FORM)
+    ids = observation_ids(*([part] for part in key), params=PARAMS)
+    assert batch.columns.ids.tolist() == ids.tolist()
+    assert batch.columns.times.tolist() == [T // 10**6]
+
+
+def test_tags_of_collectors_are_left_out_and_periods_have_one_reading() -> None:
+    given = maps({"measurement": "cpu", "value": "load", "drop_tags": ["host"], "dedup": "10s"})
+    lines = (
+        b"cpu,host=a,cpu=0 load=1 1700000001000000000\ncpu,cpu=0,host=b load=2 1700000009000000000"
+    )
+    first, second = readings(parse(lines, given))
+    assert first[0] == second[0] == ("cpu,cpu=0", "load", 170_000_000)
+
+
+def test_fields_can_name_a_reading_in_place_of_the_time() -> None:
+    given = maps({"measurement": "m", "value": "f", "id_fields": ["seq"]})
+    keys = {
+        key for key, *_ in readings(parse(b"m f=1,seq=7i 1\nm f=1,seq=7 2\nm f=1,seq=8i 1", given))
+    }
+    assert keys == {("m seq=7", "f", 0), ("m seq=8", "f", 0)}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"weather temp=1", "there is no time; with that of this server"),
+        (b"weather temp=1 soon", "the time is 'soon'; expected an integer"),
+        (b"weather temp=nan 1", "is 'nan'; expected a number"),
+        (b'weather temp="warm" 1', "is 'warm'; expected a number"),
+        (b"weather temp=1,temp=2 1", "field 'temp' is there twice"),
+        (b"weather,a=1,a=2 temp=1 1", "tag 'a' is there twice"),
+        (b"weather,a temp=1 1", "is no tag: ',a'"),
+        (b"weather temp 1", "is no field: 'temp 1'"),
+        (b"weather temp=1 1 2", "after a field is ' 1 2'; expected a time"),
+        (b"weather,site=\xff temp=1 1", r"a tag is '\\xff'; expected UTF-8"),
+        (b"weather,b=" + b"x" * MAX_LINE_BYTES + b" temp=1 1", "longer than"),
+        (b"weather a=" + b"1" * MAX_LINE_BYTES + b",temp=1 1", "longer than"),
+    ],
+)
+def test_what_is_wrong_is_refused_alone(line: bytes, reason: str) -> None:
+    points = parse(b"weather temp=1 1\n" + line + b"\nweather temp=2 2\n", WEATHER)
+    assert points.values == [1.0, 2.0]
+    ((where, told),) = points.told.refused
+    assert where.startswith("line 2")
+    assert reason in told
+
+
+def test_a_series_that_is_too_long_for_an_id_is_refused_alone() -> None:
+    long = b"weather,site=" + b"x" * 2000 + b" temp=3 3\n"
+    points = parse(b"weather temp=1 1\n" + long + long + b"weather temp=2 2", WEATHER)
+    batch = check(points_to_columns(points, FORM), FORM)
+    assert batch.columns.values.tolist() == [1.0, 2.0]
+    assert [(each.row, each.field) for each in batch.refusals] == [(1, "id"), (2, "id")]
+    alone = check(points_to_columns(parse(long, WEATHER), FORM), FORM)
+    assert (len(alone.columns.ids), len(alone.refusals)) == (0, 1)
+
+
+def test_what_is_of_no_map_is_skipped() -> None:
+    given = maps({"measurement": "weather", "value": "temp", "where": {"site": ["a", "b"]}})
+    body = b"rain temp=1 1\nweather,site=c temp=1 1\nweather,site=a hum=1 1\n# temp\n\n"
+    points = parse(body + b"weather,site=b temp=1 1", given)
+    assert points.told.skipped == {"measurement": 1, "where": 1, "no value": 1}
+    assert (len(points), points.told.refusals) == (1, 0)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=300, deadline=None)
+def test_both_ways_give_the_same(seed: int) -> None:
+    body = changed(random.Random(seed), "influx")[:20_000]
+    given = maps({"measurement": "m", "value": "f"}, {"measurement": "m", "value": "g"})
+    plain, careful = parse(body, given), carefully(body, given)
+    assert readings(plain) == readings(careful)
+    assert plain.told == careful.told
+
+
+# What its client writes without a backslash at an end, and the other parser takes: no NUL.
+_NAMES = st.text(
+    st.characters(codec="utf-8", exclude_characters='\0\n\r\t\\"#'), min_size=1, max_size=6
+)
+_NUMBERS = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False) | st.integers(
+    -(2**53), 2**53
+)
+
+
+@given(
+    st.dictionaries(_NAMES, _NAMES, max_size=3),
+    st.dictionaries(_NAMES, _NUMBERS, min_size=1, max_size=3),
+    st.integers(-(2**62), 2**62),
+)
+@settings(max_examples=200, deadline=None)
+def test_another_parser_reads_the_same(
+    tags: dict[str, str], fields: dict[str, float], time: int
+) -> None:
+    witness = pytest.importorskip("line_protocol_parser")
+    from influxdb_client import Point, WritePrecision
+
+    point = Point("m m").time(time, WritePrecision.NS)
+    for name, text in tags.items():
+        point.tag(name, text)
+    for name, number in fields.items():
+        point.field(name, number)
+    line = point.to_line_protocol()
+    if not line:
+        return  # its client writes nothing of it
+    theirs = witness.parse_line(line)
+    named = [{"measurement": "m m", "value": name} for name in fields]
+    points = parse(line.encode(), maps(*named))
+    assert points.told.refusals == 0, points.told
+    found = {key[1]: value for key, value, *_ in readings(points)}
+    assert found == {name: theirs["fields"][name] for name in fields}
+    assert set(points.times_ns) == {theirs["time"]}
+
+
+@given(st.randoms(use_true_random=False), st.data())
+@settings(max_examples=25, deadline=None)
+def test_any_splitting_order_and_repetition_give_the_same_bytes(
+    draw: random.Random, data: st.DataObject
+) -> None:
+    lines = [
+        b"weather,site=%d,host=%d temp=%d %d" % (n % 3, n % 2, n % 7, T + 10**6 * n)
+        for n in range(40)
+    ]
+    given = maps({"measurement": "weather", "value": "temp", "drop_tags": ["host"]})
+
+    def built(bodies: list[list[bytes]]) -> bytes:
+        sketch = DecaySketch(PARAMS)
+        for body in bodies:
+            columns = check(points_to_columns(parse(b"\n".join(body), given), FORM), FORM).columns
+            sketch.update(*columns)
+        return sketch.to_bytes()
+
+    shuffled = lines + draw.sample(lines, 10)
+    draw.shuffle(shuffled)
+    cut = data.draw(st.integers(1, len(shuffled)))
+    again = [line.replace(b"host=0", b"host=9") for line in shuffled[:cut]]
+    assert built([again, shuffled[cut:], shuffled]) == built([lines])
+
+
+def test_a_body_of_too_many_readings_is_not_read_to_its_end() -> None:
+    body = b"weather temp=1 1\n" * 100_000
+    assert 10 < len(parse(body, WEATHER, most=10)) < 10_000
+
+
+def test_numbers_are_what_the_protocol_writes() -> None:
+    body = b"\n".join(
+        b"weather temp=%b 1" % text
+        for text in (b"1", b"-1.5e3", b"1i", b"7u", b"t", b"FALSE", b"+.5")
+    )
+    assert parse(body, WEATHER).values == [1.0, -1500.0, 1, 7, 1, 0, 0.5]
+    assert np.isfinite(parse(body, WEATHER).values[0])
