@@ -1,9 +1,10 @@
 """``python -m benchmarks.roads``: rows a second that one worker takes of other formats' bodies.
 
-Posts of line protocol, and of NDJSON beside them, go through the whole application in this process:
-guard, parser, ids, checks, sketch, journal. Beside that stand the parser alone and, as the floor,
-another parser of the format, in C, which does nothing with what it reads. Processor time of the
-process, all of its threads; the best of some rounds, each with bodies of its own.
+Posts of line protocol and of OTLP, and of NDJSON beside them, go through the whole application in
+this process: guard, parser, ids, checks, sketch, journal. Beside that stand the parser alone and,
+as the floor, another parser of the format, in C, which does nothing with what it reads: of OTLP
+protobuf's own. Processor time of the process, all of its threads; the best of some rounds, each
+with bodies of its own.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fastapi.testclient import TestClient
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from api.app import create_app
 from api.settings import Settings
 from benchmarks import machine
+from decaysketch.ingest import otlp
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.line_protocol import parse
 
@@ -28,6 +31,8 @@ __all__ = ["main"]
 _ROWS, _BODIES, _ROUNDS = 5_000, 20, 3
 _BEGIN_S = 1_700_000_000
 _MAP = {"format": "influx", "measurement": "weather", "value": "temp", "drop_tags": ["host"]}
+_METRIC = {"format": "otlp", "metric": "temp"}
+_PROTOBUF = {"content-type": "application/x-protobuf"}
 _LINES = {"content-type": "text/plain"}
 _NDJSON = {"content-type": "application/x-ndjson"}
 
@@ -55,6 +60,22 @@ def _ndjson(number: int) -> bytes:
     return b"\n".join(json.dumps(row).encode() for row in rows)
 
 
+def _metrics(number: int) -> bytes:
+    """A gauge of 200 series."""
+    request = ExportMetricsServiceRequest()
+    group = request.resource_metrics.add()
+    group.resource.attributes.add(key="service.name").value.string_value = "ward"
+    metric = group.scope_metrics.add().metrics.add(name="temp")
+    begin = _BEGIN_S * 10**9 + number * _ROWS * 10**6
+    for row in range(_ROWS):
+        point = metric.gauge.data_points.add(
+            time_unix_nano=begin + row * 10**6, as_double=row % 40 + row % 10 / 10
+        )
+        for key, text in (("room", f"r{row % 100}"), ("gateway", f"gw{row % 2}")):
+            point.attributes.add(key=key).value.string_value = text
+    return bytes(request.SerializeToString())
+
+
 def _rate(take: Callable[[bytes], Any], make: Callable[[int], bytes]) -> float:
     """Rows for each second of processor time."""
     seconds = []
@@ -77,11 +98,17 @@ def main() -> None:
     maps: Any = Mappings.model_validate({"map": [_MAP]}).map
     floor = _rate(lambda body: [*map(witness.parse_line, body.decode().split("\n"))], _lines)
     alone = _rate(lambda body: parse(body, maps), _lines)
+    read: Any = Mappings.model_validate({"map": [_METRIC]}).map
+    metrics_floor = _rate(ExportMetricsServiceRequest.FromString, _metrics)
+    metrics_alone = _rate(lambda body: otlp.parse(body, read), _metrics)
     with TemporaryDirectory() as folder:
         settings = Settings(data=str(Path(folder) / "roads.sqlite3"))
         with TestClient(create_app(settings), base_url="http://localhost") as client:
-            form = {"params": {"max_weight": 1, "time_unit": "ms"}, "ingest": {"map": [_MAP]}}
-            for name in ("lines", "ndjson"):
+            form = {
+                "params": {"max_weight": 1, "time_unit": "ms"},
+                "ingest": {"map": [_MAP, _METRIC]},
+            }
+            for name in ("lines", "metrics", "ndjson"):
                 client.put(f"/v1/streams/{name}", json=form).raise_for_status()
 
             def post(path: str, headers: dict[str, str]) -> Callable[[bytes], Any]:
@@ -92,15 +119,17 @@ def main() -> None:
             whole = _rate(post("/api/v2/write?bucket=lines", _LINES), _lines)
             path = "/v1/streams/ndjson/observations?source=s&verdicts=counts"
             beside = _rate(post(path, _NDJSON), _ndjson)
-    for what, rate in (
-        ("floor: line-protocol-parser, line by line", floor),
-        ("our parser alone", alone),
-        ("posts of line protocol, the whole way", whole),
-        ("posts of NDJSON, the whole way", beside),
+            metrics = _rate(post("/v1/streams/metrics/otlp/v1/metrics", _PROTOBUF), _metrics)
+    for what, rate, of in (
+        ("floor of line protocol: line-protocol-parser, line by line", floor, floor),
+        ("our parser alone", alone, floor),
+        ("posts of line protocol, the whole way", whole, floor),
+        ("floor of OTLP: protobuf", metrics_floor, metrics_floor),
+        ("our parser with it", metrics_alone, metrics_floor),
+        ("posts of OTLP, the whole way", metrics, metrics_floor),
+        ("posts of NDJSON, the whole way", beside, beside),
     ):
-        print(
-            f"{what}: {rate:,.0f} rows a second of processor time, {rate / floor:.2f} of the floor"
-        )
+        print(f"{what}: {rate:,.0f} rows a second of processor time, {rate / of:.2f} of the floor")
 
 
 if __name__ == "__main__":

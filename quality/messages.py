@@ -22,14 +22,37 @@ from typing import Any, Final
 
 from decaysketch.core.params import SketchParams
 from decaysketch.families import recipe_of
+from decaysketch.ingest import line_protocol, otlp
 from decaysketch.ingest.columns import Form, check, points_to_columns, to_columns
 from decaysketch.ingest.documents import Message
 from decaysketch.ingest.formats import Mappings, parse_message
-from decaysketch.ingest.line_protocol import parse
+from decaysketch.ingest.otlp import UnreadableError
+from decaysketch.ingest.points import Points
 from quality.damage import damage
 
 __all__ = ["FORMATS", "MAPS", "SOUND", "changed", "main", "outcome"]
 
+_NANOSECONDS: Final = "1700000000000000000"
+_ATTRIBUTES: Final = [
+    {"key": "a", "value": {"stringValue": "1"}},
+    {"key": "b", "value": {"arrayValue": {"values": [{"intValue": "1"}, {"boolValue": True}]}}},
+]
+_GAUGE: Final = [
+    {"timeUnixNano": _NANOSECONDS, "asDouble": 2.0, "attributes": _ATTRIBUTES},
+    {"timeUnixNano": _NANOSECONDS, "asInt": "4"},
+]
+_SUM: Final = [{"timeUnixNano": _NANOSECONDS, "asInt": "6", "attributes": _ATTRIBUTES[:1]}]
+_HISTOGRAM: Final = [
+    {
+        "timeUnixNano": _NANOSECONDS, "count": "9", "sum": 1.0, "min": 0.0, "max": 16.0,
+        "explicitBounds": [4.0, 12.0], "bucketCounts": ["2", "7", "0"], "attributes": _ATTRIBUTES,
+    }
+]  # fmt: skip
+_METRICS: Final = [
+    {"name": "m", "gauge": {"dataPoints": _GAUGE}},
+    {"name": "m", "sum": {"aggregationTemporality": 1, "dataPoints": _SUM}},
+    {"name": "m", "histogram": {"aggregationTemporality": 1, "dataPoints": _HISTOGRAM}},
+]
 _STAMP: Final = "2026-01-31T12:00:00Z"
 SOUND: Final[Mapping[str, dict[str, Any]]] = {
     "chirpstack": {
@@ -41,6 +64,14 @@ SOUND: Final[Mapping[str, dict[str, Any]]] = {
         "rxInfo": [{"gatewayId": "gw1", "rssi": -90, "gwTime": _STAMP}, {"gatewayId": "gw2"}],
     },
     "json": {"w": 5, "seq": 1, "ts": 1_700_000_000_000, "n": 2, "rows": [{"v": 1}, {"v": None}]},
+    "otlp": {
+        "resourceMetrics": [
+            {
+                "resource": {"attributes": [{"key": "r", "value": {"stringValue": "x"}}]},
+                "scopeMetrics": [{"metrics": _METRICS}],
+            }
+        ]
+    },
     "tts": {
         "end_device_ids": {"dev_eui": "70B3D57ED0000001", "device_id": "d", "dev_addr": "260B0001"},
         "received_at": _STAMP,
@@ -74,6 +105,10 @@ MAPS: Final[Mapping[str, list[dict[str, Any]]]] = {
         {"measurement": "m", "value": "f", "id_tags": ["t"], "id_fields": ["seq"], "dedup": "10s"},
         {"measurement": "w,x", "value": "f"},
     ],
+    "otlp": [
+        {"metric": "m", "where": {"a": "1"}, "drop_attributes": ["host"]},
+        {"metric": "m", "resource_keys": ["r"], "dedup": "10s", "scale": 0.5},
+    ],
 }
 FORMATS: Final = tuple(MAPS)
 _LINE_PARTS: Final = (
@@ -99,7 +134,10 @@ def changed(draw: random.Random, format: str) -> bytes:
     document = deepcopy(SOUND[format])
     for _ in range(draw.randint(0, 3)):
         _change(draw, document)
-    body = bytearray(json.dumps(document).encode())
+    text = json.dumps(document).encode()
+    if format == "otlp" and draw.random() < 0.7:  # in its other encoding, where it has one
+        text = in_protobuf(text) or text
+    body = bytearray(text)
     for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 8))):
         damage(draw, body, [bytes(body)], _TOKENS)
     if draw.random() < 0.001:
@@ -168,8 +206,11 @@ def outcome(body: bytes, format: str) -> str:
     Raises:
         Exception: whatever must not be raised.
     """
-    if format == "influx":
-        points = parse(body, _PREPARED[format])
+    if format in ("influx", "otlp"):
+        try:
+            points = _points(body, format)
+        except UnreadableError:
+            return "refused"
         parsed, readings = points.told, len(points)
     else:
         points = None
@@ -186,6 +227,26 @@ def outcome(body: bytes, format: str) -> str:
     if parsed.refusals or refused:
         return "partly refused" if readings else "refused"
     return "taken" if readings else "skipped"
+
+
+def _points(body: bytes, format: str) -> Points:
+    if format == "influx":
+        return line_protocol.parse(body, _PREPARED[format])
+    as_json = body.lstrip()[:1] in (b"{", b"[", b'"', b"9")
+    return otlp.parse(body, _PREPARED[format], as_json=as_json, max_weight=10, most=10_000)
+
+
+def in_protobuf(text: bytes) -> bytes | None:
+    """An export of metrics as JSON has it in protobuf; None: it is none."""
+    from google.protobuf import json_format
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+
+    request = metrics_service_pb2.ExportMetricsServiceRequest()
+    try:
+        json_format.Parse(text, request, ignore_unknown_fields=True)
+    except (json_format.ParseError, ValueError):
+        return None
+    return bytes(request.SerializeToString())
 
 
 def main(arguments: list[str]) -> int:

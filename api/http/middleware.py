@@ -53,7 +53,7 @@ _BULK_TYPES = {
     "application/vnd.decaysketch.sketches",
     "application/x-ndjson",
 }
-_BULK_PATH = re.compile(r"/v1/streams/[^/]+/(?:sketches|observations)")
+_BULK_PATH = re.compile(r"/v1/streams/[^/]+/(?:sketches|observations|otlp/v1/metrics)")
 _WITHOUT_BODY = {"GET"}  # and HEAD, which is GET by now
 _UNCOUNTED = {"/healthz", "/readyz"}
 _PORT = re.compile(r":[0-9]*$")

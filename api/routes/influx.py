@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
@@ -26,18 +26,21 @@ from api import schemas
 from api.errors import Fault, InvalidRequestError
 from api.http.guard import writes, writes_buckets
 from api.http.problems import ProblemResponse, handled, problems
-from api.ingest.lines import LineReader
+from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings
-from api.routes.taking import bring, form_of, maps_of
+from api.routes.taking import bring_series, form_of, maps_of
 from api.service.aggregator import Aggregator
 from api.settings import Settings
-from decaysketch.ingest.line_protocol import LineMap
+from decaysketch.ingest.columns import Form
+from decaysketch.ingest.line_protocol import PRECISIONS, LineMap, parse
+from decaysketch.ingest.points import Points
 
 __all__ = ["router"]
 
 _LEAST_BYTES = 6  # of a line with its end: "m f=1 "
 _MOST_STREAMS = 20  # of one write
 _LINES_TOLD = 10
+_UNITS = {"n": "ns", "u": "us", "m": "min"} | {name: name for name in ("ns", "us", "ms", "s", "h")}
 _CODES = {
     400: "invalid",
     401: "unauthorized",
@@ -223,28 +226,22 @@ async def _write(
     for stream, maps in read:
         most = 1 + len(maps) * (len(body) // _LEAST_BYTES)
         form = form_of(aggregator, stream, source, settings, most)
-        reader = LineReader(maps, precision, check_units and stream.is_new)
-        outcome = await bring(request, stream, reader, body, form)
-        points = reader.points
-        for kind, count in points.told.skipped.items():
-            aggregator.observer.skipped(stream.name, kind, count)
-        if points.told.refusals:
-            aggregator.refused(stream, source, "line", points.told.refusals)
-        for refusal in outcome.refusals:
-            aggregator.refused(stream, source, f"observation-{refusal.field}")
-        refused += points.told.refusals + len(outcome.refusals)
-        told += [f"{where}: {reason}" for where, reason in points.told.refused[:_LINES_TOLD]]
-        told += [
-            f"line {points.places[refusal.row]} {points.fields[points.codes[refusal.row]]}: "
-            f"{refusal.field} {refusal.reason}"
-            for refusal in outcome.refusals[:_LINES_TOLD]
-        ]
+        reader = SeriesReader(
+            _parser(maps, precision), _UNITS[precision], check_units and stream.is_new, "line"
+        )
+        count, listed = await bring_series(request, stream, reader, body, form, _LINES_TOLD)
+        refused += count
+        told += listed
     if not refused:
         return Response(status_code=HTTPStatus.NO_CONTENT)
     raise _PartialWriteError(told[:_LINES_TOLD], refused)
 
 
 _EXAMPLE = '"measurement": ..., "value": ...'
+
+
+def _parser(maps: Sequence[LineMap], precision: str) -> Callable[[bytes, Form], Points]:
+    return lambda body, form: parse(body, maps, PRECISIONS[precision], form.max_rows)
 
 
 class _PartialWriteError(InvalidRequestError):

@@ -10,6 +10,7 @@ from fastapi import Request
 
 from api.errors import BusyError, Fault, InvalidRequestError, RoadBusyError, RowsInFlightError
 from api.ingest.building import Reader, Taken, take
+from api.ingest.series import SeriesReader
 from api.ingest.skew import latest_time
 from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
@@ -21,7 +22,7 @@ from decaysketch.ingest.columns import Form, Refusal
 from decaysketch.ingest.formats import mappings_of
 from decaysketch.ingest.mapping import Map
 
-__all__ = ["Outcome", "bring", "form_of", "maps_of"]
+__all__ = ["Outcome", "bring", "bring_series", "form_of", "maps_of"]
 
 _COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
@@ -99,6 +100,27 @@ async def bring(
         if rows:
             aggregator.observer.observations(stream.name, form.source, verdict.name.lower(), rows)
     return Outcome(counts, taken.batch.refusals, token)
+
+
+async def bring_series(
+    request: Request, stream: Stream, reader: SeriesReader, body: bytes, form: Form, most_told: int
+) -> tuple[int, list[str]]:
+    """The same of a body of time series, with counts of what was refused and what was skipped.
+
+    Returns:
+        How much was refused, and the first ``most_told`` of it, each with its place and the reason.
+    """
+    aggregator: Aggregator = request.app.state.aggregator
+    outcome = await bring(request, stream, reader, body, form)
+    told = reader.points.told
+    for kind, count in told.skipped.items():
+        aggregator.observer.skipped(stream.name, kind, count)
+    if told.refusals:
+        aggregator.refused(stream, form.source, reader.place, told.refusals)
+    for refusal in outcome.refusals:
+        aggregator.refused(stream, form.source, f"observation-{refusal.field}")
+    listed = reader.told(outcome.refusals, most_told)[:most_told]
+    return told.refusals + len(outcome.refusals), listed
 
 
 async def _post(

@@ -16,6 +16,7 @@ from decaysketch.ingest import chirpstack, plain_json, things_stack
 from decaysketch.ingest.chirpstack import ChirpStackMap
 from decaysketch.ingest.documents import DocumentMap, Message, Opened, opened_or_told
 from decaysketch.ingest.line_protocol import LineMap
+from decaysketch.ingest.otlp import OtlpMap
 from decaysketch.ingest.plain_json import JsonMap
 from decaysketch.ingest.readings import Parsed
 from decaysketch.ingest.things_stack import ThingsStackMap
@@ -33,7 +34,7 @@ DOCUMENTS: Mapping[str, Callable[[Message], Opened]] = MappingProxyType(
 
 AnyMap = Annotated[ChirpStackMap | JsonMap | ThingsStackMap, Field(discriminator="format")]
 _MapOfStream = Annotated[
-    ChirpStackMap | JsonMap | LineMap | ThingsStackMap, Field(discriminator="format")
+    ChirpStackMap | JsonMap | LineMap | OtlpMap | ThingsStackMap, Field(discriminator="format")
 ]
 
 

@@ -28,17 +28,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import repeat
 from math import isfinite
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from decaysketch.core.time_units import NANOSECONDS, length_of
-from decaysketch.ingest.mapping import Map, Texts, shown
+from decaysketch.ingest.mapping import Texts, shown
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import RefusedError
+from decaysketch.ingest.series import Name, SeriesMap
 
 __all__ = ["MAX_LINE_BYTES", "PRECISIONS", "LineMap", "parse"]
 
@@ -51,20 +50,14 @@ PRECISIONS = {
 }  # fmt: skip
 
 _TOGETHER = 8 << 10  # bytes of lines that are split together
-_Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
-class LineMap(Map):
+class LineMap(SeriesMap):
     """A reading of line protocol."""
 
     format: Literal["influx"] = Field(description="Influx line protocol.")
-    measurement: _Text = Field(description="Of the lines that are read.")
-    value: _Text = Field(description="Name of the field whose values these are.")
-    where: dict[_Text, _Text | Texts] = Field(
-        default={},
-        max_length=20,
-        description="Tags, and what they must be, or one of what.",
-    )
+    measurement: Name = Field(description="Of the lines that are read.")
+    value: Name = Field(description="Name of the field whose values these are.")
     id_tags: Texts | None = Field(
         default=None, description="The only tags that are part of an id; all, if not given."
     )
@@ -78,20 +71,7 @@ class LineMap(Map):
         description="Fields that name a reading in place of the time, such as the number of a "
         "message; with `dedup` beside the period.",
     )
-    dedup: str | None = Field(
-        default=None,
-        max_length=100,
-        description="A length such as `10s`: of each period of it, counted from 1970, there is one "
-        "reading, the latest. For collectors that stamp by themselves.",
-    )
-    weight: _Text | None = Field(default=None, description="Name of a field; else 1.")
-
-    @field_validator("dedup")
-    @classmethod
-    def _is_a_length(cls, text: str | None) -> str | None:
-        if text is not None and length_of("dedup", text) < NANOSECONDS["ms"]:
-            raise ValueError(f"dedup is {text!r}; expected a millisecond at the least")
-        return text
+    weight: Name | None = Field(default=None, description="Name of a field; else 1.")
 
     @model_validator(mode="after")
     def _chooses_tags_once(self) -> Self:
@@ -101,22 +81,6 @@ class LineMap(Map):
                 "expected one of them"
             )
         return self
-
-    @property
-    def changes(self) -> bool:
-        """Whether values are others than those of the lines."""
-        return bool(self.missing) or self.scale != 1.0
-
-    @cached_property
-    def period_ns(self) -> int:
-        return 1 if self.dedup is None else int(length_of("dedup", self.dedup))
-
-    def wants(self, tags: dict[str, str]) -> bool:
-        """Whether it reads lines of these tags."""
-        return all(
-            tags.get(name) in ((given,) if isinstance(given, str) else given)
-            for name, given in self.where.items()
-        )
 
     def series(self, tags: dict[str, str]) -> str:
         """The text of the id, as the protocol writes it: no two series have the same."""

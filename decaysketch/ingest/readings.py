@@ -58,8 +58,9 @@ class Parsed:
     refusals: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
 
-    def refuse(self, where: str, reason: str) -> None:
-        self.refusals += 1
+    def refuse(self, where: str, reason: str, count: int = 1) -> None:
+        """Refuse what is there, so many things for one reason."""
+        self.refusals += count
         if len(self.refused) < REFUSALS_KEPT:
             self.refused.append((where, reason))
 

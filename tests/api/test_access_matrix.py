@@ -65,6 +65,7 @@ RULES = {
     "POST /v1/streams/{name}/topk/{topk}/posts": "write",
     "POST /v1/streams/{name}/observations": "write",
     "POST /v1/streams/{name}/lorawan": "write",
+    "POST /v1/streams/{name}/otlp/v1/metrics": "write",
     "GET /v1/streams/{name}/influx/health": "open",
     "GET /v1/streams/{name}/influx/ping": "open",
     "POST /v1/streams/{name}/influx/query": "write",

@@ -66,6 +66,7 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
     mappings = [
         {"format": "chirpstack", "value": "object.t"},
         {"format": "influx", "measurement": "m", "value": "f"},
+        {"format": "otlp", "metric": "m"},
     ]
     params = {"params": PARAMS.to_dict(), "ingest": {"map": mappings}}
     line = {"content": b"m f=1 1700000000000000000", "headers": headers}
@@ -91,6 +92,7 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("DELETE", "/v1/keys/zzzzzzzz", {"headers": headers}),
         ("PUT", "/v1/streams/t", {"json": params, **as_json}),
         ("POST", "/v1/streams/t/lorawan?format=chirpstack&event=join", {"json": {}, **as_json}),
+        ("POST", "/v1/streams/t/otlp/v1/metrics", {"json": {}, **as_json}),
         ("POST", "/api/v2/write?bucket=t", line),
         ("POST", "/write?db=t", line),
         ("POST", "/query", creation),

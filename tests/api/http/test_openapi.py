@@ -93,6 +93,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "post_group_query",
         "post_key",
         "post_lorawan",
+        "post_metrics",
         "post_observations",
         "post_query",
         "post_report",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import gzip
-import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from faults import FAULTS, faulty
 from service import LOCAL, problem
 
 from api.app import create_app
@@ -236,58 +235,6 @@ def test_a_browser_that_remembers_a_password_lets_no_foreign_page_write(
 
 # -------------------------------------------------------------------------------- their own clients
 
-_FAULTS = [
-    b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-    b"",  # cut before an answer, once the aggregator has taken it
-    b"HTTP/1.1 429 Slowly\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-]
-
-
-@contextmanager
-def _faulty(port: int, faults: list[bytes]) -> Iterator[int]:
-    """In front of a server: writes meet these faults first, whatever else goes through. A cut
-    connection is one whose answer is lost."""
-    left = list(faults)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve() -> None:
-            while True:
-                try:
-                    taken, _ = listening.accept()
-                except OSError:
-                    return
-                threading.Thread(target=_pass_on, args=(taken, port, left), daemon=True).start()
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield listening.getsockname()[1]
-
-
-def _pass_on(taken: socket.socket, port: int, left: list[bytes]) -> None:
-    with taken, taken.makefile("rb") as sent:
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            line = sent.readline()
-            if not line:
-                return
-            head += line
-        fields = dict(
-            line.split(b":", 1) for line in head.lower().split(b"\r\n")[1:] if b":" in line
-        )
-        body = sent.read(int(fields.get(b"content-length", b"0")))
-        head = head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-        is_write = b"/write" in head.split(b"\r\n")[0]
-        fault = left.pop(0) if left and is_write else None
-        if fault:
-            taken.sendall(fault)
-            return
-        with socket.create_connection(("127.0.0.1", port)) as to:
-            to.sendall(head + body)
-            answer = b""
-            while piece := to.recv(65536):
-                answer += piece
-        if fault is None:
-            taken.sendall(answer)
-
 
 @pytest.fixture(scope="module")
 def served(
@@ -307,7 +254,7 @@ def test_the_client_of_influxdb_2_writes_through_faults(served: Any) -> None:
         jitter_interval=0,
     )  # fmt: skip
     with (
-        _faulty(served.base_url.port, _FAULTS) as port,
+        faulty(served.base_url.port, b"/write", FAULTS) as port,
         influxdb_client.InfluxDBClient(f"http://127.0.0.1:{port}", "no key", org="any") as client,
         client.write_api(options) as api,
     ):

@@ -1,0 +1,184 @@
+"""Metrics of OpenTelemetry in, as its exporters and its collector post them (OTLP/HTTP).
+
+What the protocol says of answers decides which they get: 503 with Retry-After is repeated, 429 some
+exporters drop, so it is not answered here; 400 is not repeated; and where some data points are
+refused the rest is stored and the answer is 200, with ``partial_success``. Answers are in the
+encoding of the request, problems in protobuf too (``google.rpc.Status``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from api import schemas
+from api.http.guard import writes
+from api.http.json_body import MOST_PARTS, TooManyPartsError
+from api.http.problems import ProblemResponse, handled, problems
+from api.http.refusals import BodyTooLargeError
+from api.ingest.json_weight import parts
+from api.ingest.series import SeriesReader
+from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
+from api.routes.taking import bring_series, form_of, maps_of
+from decaysketch.ingest.columns import Form
+from decaysketch.ingest.otlp import OtlpMap, parse
+from decaysketch.ingest.points import Points
+
+__all__ = ["router"]
+
+_PROTOBUF, _JSON = "application/x-protobuf", "application/json"
+_EXAMPLE = '"metric": ...'
+_POINTS_TOLD = 10
+
+_GROWTH = 40  # of a body of empty messages, when protobuf has read it; of JSON 30
+_JSON_GROWTH = 30
+_INVALID = (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.CONFLICT)
+
+
+class _OtlpRoute(APIRoute):
+    """A route whose problems exporters understand."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Exception as error:
+                return _understood(request, await handled(request, error))
+
+        return handle
+
+
+def _understood(request: Request, answer: ProblemResponse) -> Response:
+    problem = json.loads(bytes(answer.body))
+    status = answer.status_code
+    if status in _INVALID:
+        status = HTTPStatus.BAD_REQUEST.value
+    elif status == HTTPStatus.TOO_MANY_REQUESTS:
+        status = HTTPStatus.SERVICE_UNAVAILABLE.value
+    headers = {
+        name: value
+        for name, value in answer.headers.items()
+        if name not in ("content-length", "content-type")
+    }
+    if request.headers.get("content-type", "").startswith(_PROTOBUF):
+        text = problem["detail"].encode("utf-8", "backslashreplace")
+        return Response(_field(2, text), status, headers, media_type=_PROTOBUF)
+    told = {"message": problem["detail"], "status": status}
+    return ProblemResponse(problem | told, status, headers)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of a protobuf message that has a length."""
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    text = bytearray()
+    while number > 0x7F:
+        text.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*text, number])
+
+
+router = APIRouter(route_class=_OtlpRoute)
+
+
+@router.post(
+    "/v1/streams/{name}/otlp/v1/metrics",
+    tags=["observations"],
+    summary="Post metrics of OpenTelemetry",
+    dependencies=[Depends(writes)],
+    response_class=Response,
+    responses={
+        200: {
+            "description": "All data points that are of the stream by its maps are on stable "
+            "storage, but for those that `partial_success` counts.",
+            "content": {
+                _PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
+                _JSON: {"schema": {"type": "object"}},
+            },
+        },
+        **problems(
+            s400="The body cannot be read, or the stream has no map of the format.",
+            s403="The source was revoked.",
+            s404="No such stream.",
+            s413="The body is too long, or gives too many readings.",
+            s415="The body is neither protobuf nor JSON.",
+            s501="The package `opentelemetry-proto` is not installed here.",
+            s503="Too much waits to be written, or the journal is out of reach; send it again "
+            "after Retry-After.",
+            s507="There is no room for its rows, or for another source.",
+        ),
+    },
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "An `ExportMetricsServiceRequest`.",
+            "content": {
+                _PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
+                _JSON: {"schema": {"type": "object"}},
+            },
+        }
+    },
+)
+async def post_metrics(
+    name: schemas.StreamName,
+    request: Request,
+    aggregator: TheAggregator,
+    stream: TheStream,
+    settings: TheSettings,
+    source: Annotated[
+        str, Query(pattern=schemas.SOURCE, description="Who sends; `otlp`, if not given.")
+    ] = "otlp",
+    check_units: Annotated[
+        bool,
+        Query(description="Refuse the first post to a stream if its times are no nanoseconds."),
+    ] = True,
+) -> Response:
+    """Give an exporter this URL as `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, the key in
+    `OTEL_EXPORTER_OTLP_HEADERS`, and `delta` as the preference of temporality."""
+    as_json = require_media_type(request, _PROTOBUF, _JSON) == _JSON
+    stream.admit(source)
+    maps = maps_of(stream, "otlp", OtlpMap, _EXAMPLE)
+    body = await request.body()
+    if not as_json and (most := settings.max_json_bytes * _JSON_GROWTH // _GROWTH) < len(body):
+        raise BodyTooLargeError(most)
+    # Buckets are rows as well, each of a byte or more.
+    form = form_of(aggregator, stream, source, settings, 1 + len(maps) * len(body))
+    reader = SeriesReader(
+        lambda given, form: _parse(given, maps, form, as_json=as_json),
+        "ns",
+        check_units and stream.is_new,
+        "data point",
+    )
+    refused, told = await bring_series(request, stream, reader, body, form, _POINTS_TOLD)
+    if as_json:
+        partial = {"rejectedDataPoints": str(refused), "errorMessage": "; ".join(told)}
+        return Response(
+            json.dumps({"partialSuccess": partial} if refused else {}), media_type=_JSON
+        )
+    message = _field(2, "; ".join(told).encode("utf-8", "backslashreplace"))
+    content = _field(1, b"\x08" + _varint(refused) + message) if refused else b""
+    return Response(content, media_type=_PROTOBUF)
+
+
+def _parse(body: bytes, maps: list[OtlpMap], form: Form, *, as_json: bool) -> Points:
+    if as_json and (found := parts(body, MOST_PARTS)) > MOST_PARTS:
+        raise TooManyPartsError(found, MOST_PARTS)
+    weight = form.max_weight
+    try:
+        return parse(body, maps, as_json=as_json, max_weight=weight, most=form.max_rows)
+    except ModuleNotFoundError as error:
+        raise HTTPException(
+            HTTPStatus.NOT_IMPLEMENTED,
+            f"{error.name} is not installed on this server: it is of the extra `otlp`, as "
+            "opentelemetry-proto",
+        ) from None

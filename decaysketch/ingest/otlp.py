@@ -1,0 +1,365 @@
+"""Metrics of OpenTelemetry (OTLP), protobuf or JSON: data points become readings.
+
+================================ ===================================================================
+gauge                            a reading
+sum, delta                       a reading: the increment
+histogram, delta                 a reading for each bucket that is not empty: the middle of the
+                                 bucket, cut by min and max, with the count as its weight; a count
+                                 above the largest weight is parted, and the parts are numbered
+sum, histogram, cumulative       refused: without state, and with copies and disorder, nobody can
+                                 take differences of them
+exponential histogram, summary   refused
+================================ ===================================================================
+
+A reading is known by
+
+    some attributes of the resource (``resource_keys``) and those of the data point, as one text;
+    the metric, with the number of the bucket and of the part where there are such; and the time
+    in nanoseconds.
+
+So what an exporter sends again is the same reading. A gauge is exported again at every interval
+with a new time, which makes it another one.
+
+Nothing raises for what a stranger sends but :class:`UnreadableError`, of a body as a whole. Rows
+that a body gives are bounded by its counts of points and buckets, and by ``most``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from decaysketch.ingest.mapping import Texts
+from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import RefusedError
+from decaysketch.ingest.series import Name, SeriesMap
+
+__all__ = ["OtlpMap", "UnreadableError", "parse"]
+
+_DELTA = 1
+_NO_RECORDED_VALUE = 1
+_CURE = "set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta where it is exported"
+
+
+class UnreadableError(RefusedError):
+    """A body is not what it says it is."""
+
+
+class OtlpMap(SeriesMap):
+    """A reading of OpenTelemetry's metrics."""
+
+    format: Literal["otlp"] = Field(description="Metrics of OpenTelemetry.")
+    metric: Name = Field(description="Name of the metric whose values these are.")
+    resource_keys: Texts = Field(
+        default=("service.name", "service.instance.id", "host.name"),
+        description="Attributes of the resource that are part of an id.",
+    )
+    drop_attributes: Texts = Field(
+        default=(), description="Attributes of data points that are no part of an id."
+    )
+
+    def series(self, resource: dict[str, Any], attributes: dict[str, Any]) -> str:
+        """The text of the id: no two series have the same."""
+        named = {
+            "resource": {key: resource[key] for key in self.resource_keys if key in resource},
+            "attributes": {
+                key: value for key, value in attributes.items() if key not in self.drop_attributes
+            },
+        }
+        return json.dumps(named, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def parse(
+    body: bytes,
+    maps: Sequence[OtlpMap],
+    *,
+    as_json: bool = False,
+    max_weight: int = 1,
+    most: int | None = None,
+) -> Points:
+    """The readings of a body, by maps of one stream. O(length), beside the rows that it gives.
+
+    Args:
+        body: any bytes: an ``ExportMetricsServiceRequest``.
+        maps: of the stream.
+        as_json: in JSON, not in protobuf.
+        max_weight: of a reading.
+        most: where there are more readings than this, some are left out and still more are given
+            than this.
+
+    Raises:
+        UnreadableError: it is none.
+        ModuleNotFoundError: the extra ``otlp`` is not installed.
+    """
+    request = _from_json(body) if as_json else _from_protobuf(body)
+    read = _Reader(max_weight, most)
+    named: dict[str, list[OtlpMap]] = {}
+    for each in maps:
+        named.setdefault(each.metric, []).append(each)
+    for group in request.resource_metrics:
+        resource: dict[str, Any] | None = None
+        for scope in group.scope_metrics:
+            for metric in scope.metrics:
+                chosen = named.get(metric.name, ())
+                kind = metric.WhichOneof("data")
+                data = None if kind is None else getattr(metric, kind)
+                points = () if data is None else data.data_points
+                if not points:
+                    continue
+                if not chosen:
+                    read.points.told.skip("metric", len(points))
+                    continue
+                if (reason := _fault_of_kind(kind, data)) is not None:
+                    read.points.told.refuse(metric.name, reason, len(points))
+                    continue
+                if resource is None:
+                    resource = _attributes(group.resource.attributes)
+                read.metric(chosen, resource, points, buckets=kind == "histogram")
+                if read.full:
+                    return read.points
+    return read.points
+
+
+def _fault_of_kind(kind: str, data: Any) -> str | None:
+    if kind == "gauge":
+        return None
+    if kind not in ("sum", "histogram"):
+        return f"is a {kind.replace('_', ' ')}, which holds no observations; expected a histogram"
+    if data.aggregation_temporality != _DELTA:
+        given = {0: "of no temporality", 2: "cumulative"}.get(data.aggregation_temporality, "other")
+        return f"the {kind} is {given}; expected delta: {_CURE}"
+    return None
+
+
+class _Wanted(NamedTuple):
+    """What a map reads of a series."""
+
+    map: OtlpMap
+    series: str
+    codes: dict[tuple[int, int], int]  # by bucket and part; (0, 0) where there are none
+
+
+@dataclass
+class _Reader:
+    """Readings so far."""
+
+    max_weight: int
+    most: int | None
+    points: Points = field(default_factory=Points)
+    _place: int = 0
+
+    @property
+    def full(self) -> bool:
+        return self.most is not None and len(self.points) > self.most
+
+    def metric(
+        self,
+        maps: Sequence[OtlpMap],
+        resource: dict[str, Any],
+        data: Iterable[Any],
+        *,
+        buckets: bool,
+    ) -> None:
+        """Read the data points of a metric."""
+        told = self.points.told
+        plans: dict[tuple[tuple[str, str | bytes], ...], list[_Wanted] | str] = {}
+        take = self._histogram if buckets else self._number
+        for point in data:
+            if self.full:
+                return
+            self._place += 1
+            # As bytes, for 1, 1.0 and true are equal in Python and not in the protocol.
+            pairs = tuple(
+                [(each.key, each.value.string_value or each.value.SerializeToString())
+                 for each in point.attributes]
+            )  # fmt: skip
+            plan = plans.get(pairs)
+            if plan is None:
+                plan = plans[pairs] = self._planned(maps, resource, point.attributes)
+            if isinstance(plan, str):
+                told.refuse(self._where(maps[0]), plan)
+            elif point.flags & _NO_RECORDED_VALUE:
+                told.skip("no value")
+            elif not point.time_unix_nano:
+                told.refuse(self._where(maps[0]), "there is no time")
+            else:
+                if missing := len(maps) - len(plan):
+                    told.skip("where", missing)
+                for wanted in plan:
+                    try:
+                        take(wanted, point)
+                    except RefusedError as fault:
+                        told.refuse(self._where(wanted.map), str(fault))
+
+    def _where(self, of: OtlpMap) -> str:
+        return f"{of.metric}, data point {self._place}"
+
+    def _planned(
+        self, maps: Sequence[OtlpMap], resource: dict[str, Any], given: Any
+    ) -> list[_Wanted] | str:
+        """What is read of a series; or why it is none."""
+        attributes = _attributes(given)
+        if len(attributes) != len(given):
+            return "an attribute is there twice"
+        labels = {key: _text(value) for key, value in attributes.items()}
+        labels |= {f"resource.{key}": _text(value) for key, value in resource.items()}
+        return [
+            _Wanted(each, each.series(resource, attributes), {})
+            for each in maps
+            if each.wants(labels)
+        ]
+
+    def _number(self, wanted: _Wanted, point: Any) -> None:
+        value = point.as_double if point.WhichOneof("value") == "as_double" else point.as_int
+        self._add(wanted, (0, 0), value, point.time_unix_nano, 1)
+
+    def _histogram(self, wanted: _Wanted, point: Any) -> None:
+        for bucket, (value, count) in enumerate(_buckets(point)):
+            if not count:
+                continue
+            if count > self.max_weight:
+                self._parts(wanted, bucket, value, count, point.time_unix_nano)
+            else:
+                self._add(wanted, (bucket, 0), value, point.time_unix_nano, count)
+
+    def _parts(self, wanted: _Wanted, bucket: int, value: float, count: int, time_ns: int) -> None:
+        """Rows of the largest weight, and one of what is left."""
+        parts = -(-count // self.max_weight)
+        if self.most is not None and parts > self.most:
+            raise RefusedError(
+                f"bucket {bucket} has a count of {count}, which is {parts} readings of max_weight "
+                f"{self.max_weight}; at most {self.most} are taken at a time"
+            )
+        for part in range(parts):
+            weight = min(self.max_weight, count - part * self.max_weight)
+            self._add(wanted, (bucket, part), value, time_ns, weight)
+
+    def _add(
+        self, wanted: _Wanted, which: tuple[int, int], value: Any, time_ns: int, weight: int
+    ) -> None:
+        points = self.points
+        code = wanted.codes.get(which)
+        value = wanted.map.value_of(value)
+        if code is None:
+            bucket, part = which
+            name = wanted.map.metric
+            name += f" bucket {bucket}" if bucket or part else ""
+            name += f" part {part}" if part else ""
+            code = wanted.codes[which] = points.enter(wanted.series, name)
+        points.codes.append(code)
+        points.numbers.append(time_ns // wanted.map.period_ns)
+        points.times_ns.append(time_ns)
+        points.values.append(value)
+        points.weights.append(weight)
+        points.places.append(self._place)
+
+
+def _buckets(point: Any) -> Iterable[tuple[float, int]]:
+    """The middle and the count of each bucket.
+
+    Raises:
+        RefusedError: it is no histogram.
+    """
+    bounds, counts = list(point.explicit_bounds), list(point.bucket_counts)
+    if not counts or not bounds:
+        if bounds or len(counts) > 1:
+            raise RefusedError(f"there are {len(bounds)} bounds and {len(counts)} bucket counts")
+        if not point.count:
+            return ()
+        if not point.HasField("sum"):
+            raise RefusedError("there are no buckets, and no sum")
+        return [(point.sum / point.count, point.count)]
+    if len(counts) != len(bounds) + 1:
+        raise RefusedError(
+            f"there are {len(bounds)} bounds and {len(counts)} bucket counts; expected one more"
+        )
+    if sum(counts) != point.count:
+        raise RefusedError(
+            f"count is {point.count}; those of the buckets are {sum(counts)} together"
+        )
+    if not all(map(math.isfinite, bounds)) or any(low >= high for low, high in pairwise(bounds)):
+        raise RefusedError("the bounds do not rise")
+    lowest = point.min if point.HasField("min") else min(0.0, bounds[0])
+    highest = point.max if point.HasField("max") else bounds[-1]
+    lows = [lowest, *(max(each, lowest) for each in bounds)]
+    highs = [*(min(each, highest) for each in bounds), max(highest, lows[-1])]
+    return [
+        # A half of each, so that no sum overflows. A bucket beyond min or max has no middle.
+        (low / 2 + high / 2 if low <= high else low, count)
+        for low, high, count in zip(lows, highs, counts, strict=True)
+    ]
+
+
+def _attributes(given: Iterable[Any]) -> dict[str, Any]:
+    return {each.key: each.value.string_value or _value(each.value) for each in given}
+
+
+def _value(given: Any) -> Any:
+    """What an attribute is, as JSON has it."""
+    kind = given.WhichOneof("value")
+    match kind:
+        case None:
+            return None
+        case "array_value":
+            return [_value(each) for each in given.array_value.values]
+        case "kvlist_value":
+            return {each.key: _value(each.value) for each in given.kvlist_value.values}
+        case "bytes_value":
+            return {"bytes": given.bytes_value.hex()}
+        case "double_value":
+            number: float = given.double_value
+            return number if math.isfinite(number) else {"double": str(number)}
+    return getattr(given, kind)
+
+
+def _text(value: Any) -> str:
+    """As ``where`` names it."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+# ----------------------------------------------------------------------------------------- bodies
+
+
+def _from_protobuf(body: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+
+    request = metrics_service_pb2.ExportMetricsServiceRequest()
+    try:
+        request.ParseFromString(body)
+    except DecodeError:
+        raise UnreadableError("the body is no protobuf of an export of metrics") from None
+    return request
+
+
+def _from_json(body: bytes) -> Any:
+    from google.protobuf import json_format
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+
+    try:
+        # Exemplars, which nobody reads, have ids in hexadecimal, where protobuf expects base64.
+        document = json.loads(body, object_hook=_without_exemplars)
+        if not isinstance(document, dict):
+            raise UnreadableError("the body is no object")
+        if b"\\ud" in body.lower():  # perhaps half of a pair, which protobuf stumbles over
+            json.dumps(document, ensure_ascii=False).encode("utf-8")
+        return json_format.ParseDict(
+            document,
+            metrics_service_pb2.ExportMetricsServiceRequest(),
+            ignore_unknown_fields=True,
+        )
+    except (json_format.ParseError, json.JSONDecodeError, UnicodeError) as error:
+        raise UnreadableError(f"the body is no JSON of an export of metrics: {error}") from None
+    except (ArithmeticError, RecursionError, ValueError):
+        raise UnreadableError("the body is too deep, or has a number that is too long") from None
+
+
+def _without_exemplars(fields: dict[str, Any]) -> dict[str, Any]:
+    fields.pop("exemplars", None)
+    return fields

@@ -1,0 +1,218 @@
+"""Metrics of OpenTelemetry over HTTP: both encodings, answers as exporters look for them, and the
+exporter itself."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from faults import FAULTS, faulty
+from ingest.test_otlp import T, gauge, histogram, point, request
+from service import problem
+
+from api.errors import BusyError
+from api.service.aggregator import Aggregator
+from decaysketch.ingest import otlp
+
+pytest.importorskip("opentelemetry.proto")
+from google.protobuf import json_format
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+
+PARAMS = {"max_weight": 1000, "id_bits": 40, "time_unit": "ms"}
+TEMP = {"format": "otlp", "metric": "temp"}
+URL = "/v1/streams/ward/otlp/v1/metrics"
+PROTOBUF = {"content-type": "application/x-protobuf"}
+
+
+def put(client: Any, *maps: dict[str, Any]) -> None:
+    form = {"params": PARAMS} | ({"ingest": {"map": list(maps)}} if maps else {})
+    assert client.put("/v1/streams/ward", json=form).status_code in (200, 201)
+
+
+def binary(document: dict[str, Any]) -> bytes:
+    exported: bytes = json_format.ParseDict(
+        document, ExportMetricsServiceRequest()
+    ).SerializeToString()
+    return exported
+
+
+def values(client: Any) -> tuple[float, float, float]:
+    """How many readings there are, their weights and their total."""
+    queries = [{"aggregate": name, "decay": "none", "now": T // 10**6 + 10**12}
+               for name in ("count", "sum", "total")]  # fmt: skip
+    answers = client.post("/v1/streams/ward/query", json={"queries": queries}).json()["answers"]
+    return tuple(each["estimate"]["value"] for each in answers)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def ward(client: TestClient) -> TestClient:
+    put(client, TEMP)
+    return client
+
+
+def test_both_encodings_are_the_same_readings(ward: TestClient) -> None:
+    document = request(gauge(*(point(n, T + n * 10**6) for n in range(30))), histogram())
+    answer = ward.post(URL, json=document)
+    assert (answer.status_code, answer.json()) == (200, {})
+    packed = gzip.compress(binary(document))
+    answer = ward.post(URL, content=packed, headers=PROTOBUF | {"content-encoding": "gzip"})
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"] == "application/x-protobuf"
+    count, weights, _ = values(ward)
+    assert (count, weights) == (33, 39)
+
+
+def test_what_is_refused_is_counted_and_the_rest_stored(ward: TestClient) -> None:
+    document = request(gauge(point(1), point(2, 4 * T)), histogram(2), gauge(point(1, 0)))
+    said = ward.post(URL, json=document).json()["partialSuccess"]
+    assert said["rejectedDataPoints"] == "3"
+    assert "cumulative; expected delta" in said["errorMessage"]
+    assert "data point 2 temp: time too far in the future" in said["errorMessage"]
+    answer = ExportMetricsServiceResponse()
+    answer.ParseFromString(ward.post(URL, content=binary(document), headers=PROTOBUF).content)
+    assert answer.partial_success.rejected_data_points == 3
+    assert answer.partial_success.error_message == said["errorMessage"]
+    assert values(ward)[0] == 1
+
+
+def test_problems_are_in_the_encoding_of_the_request(client: TestClient) -> None:
+    put(client)
+    document = request(gauge(point(1)))
+    said = problem(client.post(URL, json=document), 400, "invalid-request")
+    assert 'PUT /v1/streams/ward with "ingest"' in said["message"]
+    answer = client.post(URL, content=binary(document), headers=PROTOBUF)
+    assert answer.status_code == 400
+    status = pytest.importorskip("google.rpc.status_pb2").Status()
+    status.ParseFromString(answer.content)
+    assert status.message == said["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"\xff", PROTOBUF, 400),
+        (b"{", {"content-type": "application/json"}, 400),
+        (b"[" + b"[]," * 200_000 + b"[]]", {"content-type": "application/json"}, 413),
+        (b"", {"content-type": "text/plain"}, 415),
+        (b"\x0a\x00" * 1_700_000, PROTOBUF, 413),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    ward: TestClient, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    assert ward.post(URL, content=body, headers=headers).status_code == status
+    assert values(ward)[0] == 0
+
+
+def test_no_body_gives_more_rows_than_one_post_may_have(start: Callable[..., TestClient]) -> None:
+    client = start(max_rows=100)
+    put(client, TEMP)
+    many = histogram(count="100100", bucketCounts=["0", "0", "0", "100100"])
+    said = client.post(URL, json=request(many)).json()["partialSuccess"]["errorMessage"]
+    assert "101 readings of max_weight 1000; at most 100" in said
+    few = request(gauge(*(point(n, T + n) for n in range(101))))
+    problem(client.post(URL, json=few), 413, "too-many-rows")
+
+
+def test_an_exporter_is_told_503_where_all_is_busy(
+    ward: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(*_: object) -> None:
+        raise BusyError
+
+    monkeypatch.setattr(Aggregator, "post", busy)
+    refused = ward.post(URL, json=request(gauge(point(1))))
+    problem(refused, 503, "busy")
+    assert refused.headers["Retry-After"] == "1"
+
+
+def test_where_the_package_is_missing_it_is_said_what_to_install(
+    ward: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_body: bytes) -> None:
+        raise ModuleNotFoundError("", name="opentelemetry")
+
+    monkeypatch.setattr(otlp, "_from_json", missing)
+    refused = ward.post(URL, json=request(gauge(point(1))))
+    assert "it is of the extra `otlp`" in problem(refused, 501)["detail"]
+
+
+def test_times_that_are_no_nanoseconds_are_refused_at_first(ward: TestClient) -> None:
+    document = request(gauge(point(1, T // 10**9)))
+    assert (
+        "hardly in ns" in problem(ward.post(URL, json=document), 400, "invalid-request")["detail"]
+    )
+    assert ward.post(f"{URL}?check_units=false", json=document).status_code == 200
+
+
+def _meter(reader: Any) -> tuple[Any, Any]:
+    sdk = pytest.importorskip("opentelemetry.sdk.metrics")
+    provider = sdk.MeterProvider([reader])
+    return provider, provider.get_meter("test")
+
+
+def _delta() -> dict[Any, Any]:
+    sdk = pytest.importorskip("opentelemetry.sdk.metrics")
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+    return dict.fromkeys((sdk.Counter, sdk.Histogram), export.AggregationTemporality.DELTA)
+
+
+def test_an_exporter_posts_through_faults(
+    tmp_path: Path, one_server: Callable[..., AbstractContextManager[tuple[Any, Any]]]
+) -> None:
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+    http = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+    with one_server(tmp_path / "aggregator.sqlite3") as (_process, client):
+        put(client, TEMP, TEMP | {"metric": "seen", "scale": 100.0})
+        with faulty(client.base_url.port, b"/otlp", FAULTS) as port:
+            exporter = http.OTLPMetricExporter(
+                f"http://127.0.0.1:{port}{URL}", preferred_temporality=_delta(), timeout=60
+            )
+            reader = export.PeriodicExportingMetricReader(exporter, export_interval_millis=10**8)
+            provider, meter = _meter(reader)
+            temp, seen = meter.create_histogram("temp"), meter.create_counter("seen")
+            for n in range(500):
+                temp.record(n % 50, {"room": f"r{n % 3}"})
+            seen.add(7)
+            assert reader.force_flush(60_000)
+            temp.record(1, {"room": "r1"})
+            provider.shutdown(60_000)
+        count, weights, total = values(client)
+    assert weights == 500 + 1 + 1
+    assert 0 < count < weights
+    assert total > 700
+
+
+def test_what_the_sdk_encodes_is_the_same_in_json(ward: TestClient) -> None:
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+    encoder = pytest.importorskip("opentelemetry.exporter.otlp.proto.common.metrics_encoder")
+    reader = export.InMemoryMetricReader(preferred_temporality=_delta())
+    provider, meter = _meter(reader)
+    temp = meter.create_histogram("temp")
+    for n in range(100):
+        temp.record(n, {"room": n % 3, "open": True})
+    exported = encoder.encode_metrics(reader.get_metrics_data())
+    provider.shutdown()
+    answer = ward.post(URL, json=json.loads(json_format.MessageToJson(exported)))
+    assert (answer.status_code, answer.json()) == (200, {})
+    before = values(ward)
+    assert ward.post(URL, content=exported.SerializeToString(), headers=PROTOBUF).is_success
+    assert values(ward) == before
+    assert before[1] == 100
+
+
+def test_json_of_the_specification_is_read(ward: TestClient) -> None:
+    """As its example has it: integers of 64 bits as texts, ids in hexadecimal."""
+    document = request(gauge(point(1) | {"exemplars": [{"traceId": "5b8aa5a2", "asInt": "3"}]}))
+    document["resourceMetrics"][0]["schemaUrl"] = "https://example.org"
+    assert ward.post(URL, json=document).status_code == 200
+    assert values(ward)[0] == 1

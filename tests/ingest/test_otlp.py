@@ -1,0 +1,233 @@
+"""Metrics of OpenTelemetry: what becomes a reading, what names it, what is refused and why."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decaysketch import DecaySketch, SketchParams, observation_ids
+from decaysketch.families import recipe_of
+from decaysketch.ingest.columns import Form, check, points_to_columns
+from decaysketch.ingest.formats import Mappings
+from decaysketch.ingest.otlp import UnreadableError, parse
+from decaysketch.ingest.points import Points
+
+pytest.importorskip("opentelemetry.proto")
+from google.protobuf import json_format
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+PARAMS = SketchParams(max_weight=10, id_bits=40, time_unit="ms", value_type="float64")
+FORM = Form(recipe_of(PARAMS), "s", None, 10_000)
+T = 1_700_000_000_000_000_000
+SERVICE = {"key": "service.name", "value": {"stringValue": "ward"}}
+
+
+def maps(*given: dict[str, Any]) -> Any:
+    return Mappings.model_validate({"map": [{"format": "otlp"} | each for each in given]}).map
+
+
+def request(*metrics: dict[str, Any], resource: Any = (SERVICE,)) -> dict[str, Any]:
+    return {
+        "resourceMetrics": [
+            {
+                "resource": {"attributes": list(resource)},
+                "scopeMetrics": [{"metrics": list(metrics)}],
+            }
+        ]
+    }
+
+
+def gauge(*points: dict[str, Any], name: str = "temp") -> dict[str, Any]:
+    return {"name": name, "gauge": {"dataPoints": list(points)}}
+
+
+def point(value: float, at: int = T, **attributes: Any) -> dict[str, Any]:
+    given = [{"key": key, "value": each} for key, each in attributes.items()]
+    return {"asDouble": value, "timeUnixNano": str(at), "attributes": given}
+
+
+def histogram(temporality: int = 1, **more: Any) -> dict[str, Any]:
+    data = {
+        "timeUnixNano": str(T), "count": "9", "sum": 40.0, "explicitBounds": [0, 5, 10],
+        "bucketCounts": ["0", "4", "3", "2"], "min": 1.0, "max": 14.0,
+    }  # fmt: skip
+    points = [data | more]
+    return {
+        "name": "temp",
+        "histogram": {"aggregationTemporality": temporality, "dataPoints": points},
+    }
+
+
+def read(document: dict[str, Any], *given: dict[str, Any], **more: Any) -> Points:
+    """The readings of a document, which both encodings give alike."""
+    chosen = maps(*(given or ({"metric": "temp"},)))
+    exported = ExportMetricsServiceRequest()
+    json_format.ParseDict(document, exported)
+    binary = parse(exported.SerializeToString(), chosen, **more)
+    text = parse(json.dumps(document).encode(), chosen, as_json=True, **more)
+    assert binary == text
+    return binary
+
+
+def readings(points: Points) -> list[tuple[Any, ...]]:
+    return [
+        (points.key(row), points.values[row], points.times_ns[row], points.weights[row])
+        for row in range(len(points))
+    ]
+
+
+def test_a_data_point_is_a_reading() -> None:
+    host = {"key": "host.name", "value": {"stringValue": "a"}}
+    other = {"key": "process.pid", "value": {"intValue": "7"}}
+    found = read(
+        request(gauge(point(21.5, room={"stringValue": "r1"})), resource=(other, SERVICE, host))
+    )
+    key = (
+        '{"attributes":{"room":"r1"},"resource":{"host.name":"a","service.name":"ward"}}',
+        "temp",
+        T,
+    )
+    assert readings(found) == [(key, 21.5, T, 1)]
+    batch = check(points_to_columns(found, FORM), FORM)
+    ids = observation_ids(*([part] for part in key), params=PARAMS)
+    assert batch.columns.ids.tolist() == ids.tolist()
+
+
+def test_delta_sums_are_increments_and_integers_stay_integers() -> None:
+    data = {"aggregationTemporality": 1, "isMonotonic": True,
+            "dataPoints": [{"asInt": "5", "timeUnixNano": str(T)}]}  # fmt: skip
+    found = read(request({"name": "temp", "sum": data}))
+    assert [(type(value), value) for value in found.values] == [(int, 5)]
+
+
+def test_a_bucket_is_a_reading_whose_weight_is_its_count() -> None:
+    found = read(request(histogram()), max_weight=3)
+    assert [(key[1:2], value, weight) for key, value, _, weight in readings(found)] == [
+        (("temp bucket 1",), 3.0, 3),  # from min
+        (("temp bucket 1 part 1",), 3.0, 1),
+        (("temp bucket 2",), 7.5, 3),
+        (("temp bucket 3",), 12.0, 2),  # to max
+    ]
+    bare = histogram(explicitBounds=[], bucketCounts=[], count="4", sum=10.0)
+    assert readings(read(request(bare), max_weight=9))[0][1:] == (2.5, T, 4)
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        (histogram(2), "the histogram is cumulative; expected delta: set OTEL_EXPORTER_OTLP"),
+        ({"name": "temp", "sum": {"dataPoints": [point(1)]}}, "the sum is of no temporality"),
+        ({"name": "temp", "summary": {"dataPoints": [{"count": "1"}]}}, "is a summary"),
+        ({"name": "temp", "exponentialHistogram": {"dataPoints": [{}]}}, "exponential histogram"),
+        (gauge(point(1, 0)), "there is no time"),
+        (gauge({"asDouble": "NaN", "timeUnixNano": "1"}), "is nan; expected a number"),
+        (gauge(point(1) | {"attributes": [SERVICE, SERVICE]}), "an attribute is there twice"),
+        (histogram(count="8"), "count is 8; those of the buckets are 9 together"),
+        (histogram(bucketCounts=["9"]), "3 bounds and 1 bucket counts; expected one more"),
+        (histogram(explicitBounds=[0, 5, 5]), "the bounds do not rise"),
+        (histogram(count=str(2**60), bucketCounts=["0", "0", "0", str(2**60)]),
+         f"a count of {2**60}, which is {2**60} readings of max_weight 1; at most 100 are"),
+    ],
+)  # fmt: skip
+def test_what_holds_no_reading_is_refused_alone(metric: dict[str, Any], reason: str) -> None:
+    found = read(request(metric, gauge(point(2, T + 1))), most=100)
+    assert found.values == [2.0]
+    ((where, told),) = found.told.refused
+    assert where.startswith("temp")
+    assert reason in told
+
+
+def test_what_is_not_of_the_stream_is_skipped() -> None:
+    wanted = {"metric": "temp", "where": {"room": ["a", "b"], "resource.service.name": "ward"}}
+    unrecorded = point(0, room={"stringValue": "a"}) | {"flags": 1}
+    found = read(
+        request(
+            gauge(point(1), name="other"),
+            gauge(
+                point(1, room={"stringValue": "c"}), point(2, room={"stringValue": "b"}), unrecorded
+            ),
+        ),
+        wanted,
+    )
+    assert found.values == [2.0]
+    assert found.told.skipped == {"metric": 1, "where": 1, "no value": 1}
+
+
+def test_series_of_equal_numbers_of_other_types_are_others() -> None:
+    one = {"intValue": "1"}
+    given = [one, {"doubleValue": 1.0}, {"boolValue": True}, {"stringValue": "1"},
+             {"arrayValue": {"values": [one]}}, {"bytesValue": "MQ=="}, {}]  # fmt: skip
+    found = read(request(gauge(*(point(1, x=each) for each in given))))
+    assert len({key for key, *_ in readings(found)}) == len(given)
+
+
+def test_exemplars_and_what_nobody_knows_are_disregarded() -> None:
+    exemplar = {"traceId": "5b8aa5a2d2c872e8321cf37308d69df2", "asDouble": 1.0}
+    document = request(gauge(point(1) | {"exemplars": [exemplar], "later": 1}))
+    found = parse(json.dumps(document).encode(), maps({"metric": "temp"}), as_json=True)
+    assert found.values == [1.0]
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=25, deadline=None)
+def test_any_splitting_order_and_repetition_give_the_same_bytes(draw: random.Random) -> None:
+    points = [point(n % 7, T + n * 10**6, room={"intValue": str(n % 3)}) for n in range(40)]
+
+    def built(bodies: list[list[dict[str, Any]]]) -> bytes:
+        sketch = DecaySketch(PARAMS)
+        for body in bodies:
+            found = read(request(gauge(*body)))
+            sketch.update(*check(points_to_columns(found, FORM), FORM).columns)
+        return sketch.to_bytes()
+
+    shuffled = points + draw.sample(points, 10)
+    draw.shuffle(shuffled)
+    cut = draw.randint(1, len(shuffled))
+    assert built([shuffled[:cut], shuffled[cut:], shuffled[:5]]) == built([points])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\xff", b"\x0a\xff", b"[]", b'"', b"{", b'{"resourceMetrics": 1}', b'{"a":' * 10**5,
+     b"9" * 10**5, b"\xef\xbb\xbf{"],
+)  # fmt: skip
+def test_what_is_no_export_is_unreadable(body: bytes) -> None:
+    for as_json in (True, False):
+        with pytest.raises(UnreadableError):
+            parse(body, maps({"metric": "temp"}), as_json=as_json)
+
+
+def _hostile() -> dict[str, bytes]:
+    def field(number: int, content: bytes) -> bytes:
+        length, head = len(content), bytearray([number << 3 | 2])
+        while length > 0x7F:
+            head.append(length & 0x7F | 0x80)
+            length >>= 7
+        return bytes([*head, length]) + content
+
+    def metric(data: bytes) -> bytes:
+        return field(1, field(2, field(2, field(1, b"temp") + data)))
+
+    many = 200_000
+    return {
+        "resources": field(1, b"") * many,
+        "metrics": field(1, field(2, field(2, field(1, b"temp")) * many)),
+        "data points": metric(field(5, field(1, b"") * many)),
+        "attributes": metric(field(5, field(1, field(7, b"") * many))),
+        "buckets": metric(field(9, field(1, field(6, bytes(8 * many))) + b"\x10\x01")),
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(_hostile()))
+def test_empty_parts_take_time_in_proportion(kind: str) -> None:
+    body = _hostile()[kind]
+    begin = time.process_time()
+    found = parse(body, maps({"metric": "temp"}), most=1000)
+    assert time.process_time() - begin < 30  # for what hangs
+    assert len(found) == 0
