@@ -20,8 +20,9 @@ A reading is known by
 So what an exporter sends again is the same reading. A gauge is exported again at every interval
 with a new time, which makes it another one.
 
-Nothing raises for what a stranger sends but :class:`UnreadableError`, of a body as a whole. Rows
-that a body gives are bounded by its counts of points and buckets, and by ``most``.
+Nothing raises for what a stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`,
+of a body as a whole. Rows that a body gives are bounded by its counts of points and buckets, and by
+``most``.
 """
 
 from __future__ import annotations
@@ -37,18 +38,14 @@ from pydantic import Field
 
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import RefusedError
+from decaysketch.ingest.readings import RefusedError, UnreadableError
 from decaysketch.ingest.series import Name, SeriesMap
 
-__all__ = ["OtlpMap", "UnreadableError", "parse"]
+__all__ = ["OtlpMap", "parse"]
 
 _DELTA = 1
 _NO_RECORDED_VALUE = 1
 _CURE = "set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta where it is exported"
-
-
-class UnreadableError(RefusedError):
-    """A body is not what it says it is."""
 
 
 class OtlpMap(SeriesMap):

@@ -15,8 +15,9 @@ from decaysketch import DecaySketch, SketchParams, observation_ids
 from decaysketch.families import recipe_of
 from decaysketch.ingest.columns import Form, check, points_to_columns
 from decaysketch.ingest.formats import Mappings
-from decaysketch.ingest.otlp import UnreadableError, parse
+from decaysketch.ingest.otlp import parse
 from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import UnreadableError
 
 pytest.importorskip("opentelemetry.proto")
 from google.protobuf import json_format

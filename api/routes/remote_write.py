@@ -1,0 +1,139 @@
+"""Prometheus remote write in, versions 1 and 2.
+
+A sender repeats 5xx for as long as it takes and drops a batch at 400; 429 it drops too, unless it
+is told otherwise, so what is busy is 503. Of version 2 it wants to know how many samples were
+written, and takes fewer than it sent for a failure: those that are skipped or copies count, since
+nothing of them is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Annotated
+
+import cramjam
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from api import schemas
+from api.errors import InvalidRequestError
+from api.http.guard import writes
+from api.http.problems import ProblemResponse, problems
+from api.http.refusals import BodyTooLargeError
+from api.ingest.series import SeriesReader
+from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
+from api.routes.taking import bring_series, form_of, maps_of
+from api.routes.understood import BAD, BUSY, as_understood, translated, understood_by
+from decaysketch.ingest.columns import Form
+from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import UnreadableError
+from decaysketch.ingest.remote_write import RemoteWriteMap, parse, plain_length
+
+__all__ = ["router"]
+
+_PROTOBUF = "application/x-protobuf"
+_VERSION_2 = "io.prometheus.write.v2.request"
+_LEAST_BYTES = 2  # of a sample
+_SAMPLES_TOLD = 10
+
+
+def _answer(_request: Request, answer: ProblemResponse) -> Response:
+    problem, _, _ = translated(answer, {})
+    return as_understood(answer, BAD | BUSY, message=problem["detail"])
+
+
+router = APIRouter(route_class=understood_by(_answer))
+
+
+@router.post(
+    "/v1/streams/{name}/prometheus/write",
+    tags=["observations"],
+    summary="Write samples of Prometheus",
+    dependencies=[Depends(writes)],
+    status_code=HTTPStatus.NO_CONTENT,
+    response_class=Response,
+    response_description="All samples that are of the stream by its maps are on stable storage.",
+    responses=problems(
+        s400="Some samples were refused, and the others stored; or the body cannot be read, or the "
+        "stream has no map of the format.",
+        s403="The source was revoked.",
+        s404="No such stream.",
+        s413="The body is too long, or has too many samples.",
+        s415="The body is no protobuf.",
+        s503="Too much waits to be written, or the journal is out of reach; send it again after "
+        "Retry-After.",
+        s507="There is no room for its rows, or for another source.",
+    ),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "A `prometheus.WriteRequest`, or an `io.prometheus.write.v2.Request` "
+            "where the media type says so, in Snappy's block format.",
+            "content": {_PROTOBUF: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def write_samples(
+    name: schemas.StreamName,
+    request: Request,
+    aggregator: TheAggregator,
+    stream: TheStream,
+    settings: TheSettings,
+    source: Annotated[
+        str, Query(pattern=schemas.SOURCE, description="Who sends; `prometheus`, if not given.")
+    ] = "prometheus",
+) -> Response:
+    """Give a Prometheus server this URL under `remote_write`."""
+    require_media_type(request, _PROTOBUF)
+    stream.admit(source)
+    maps = maps_of(stream, "prometheus", RemoteWriteMap, '"metric": ...')
+    version = 2 if _VERSION_2 in request.headers["content-type"].lower() else 1
+    body = await request.body()
+    compressed = "content-encoding" in request.headers
+    length = _plain_length(body) if compressed else len(body)
+    if length > settings.max_json_bytes:
+        raise BodyTooLargeError(settings.max_json_bytes)
+    most = 1 + len(maps) * (length // _LEAST_BYTES)
+    form = form_of(aggregator, stream, source, settings, most)
+    reader = SeriesReader(
+        lambda given, form: _parse(given, maps, form, version, compressed=compressed),
+        "ms",
+        check_units=False,  # which it always is
+        place="series",
+    )
+    refused, told = await bring_series(request, stream, reader, body, form, _SAMPLES_TOLD)
+    points = reader.points
+    written = len(points) + sum(points.told.skipped.values()) + points.told.refusals - refused
+    headers = {f"X-Prometheus-Remote-Write-{kind}-Written": "0"
+               for kind in ("Histograms", "Exemplars")}  # fmt: skip
+    headers["X-Prometheus-Remote-Write-Samples-Written"] = str(written)
+    if not refused:
+        return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
+    raise _PartialWriteError(f"{'; '.join(told)}; {refused} refused, {written} written")
+
+
+class _PartialWriteError(InvalidRequestError):
+    """Samples were refused; the others are stored."""
+
+
+def _plain_length(body: bytes) -> int:
+    try:
+        return plain_length(body)
+    except UnreadableError as error:
+        raise InvalidRequestError(str(error)) from None
+
+
+def _parse(
+    body: bytes,
+    maps: Sequence[RemoteWriteMap],
+    form: Form,
+    version: int,
+    *,
+    compressed: bool,
+) -> Points:
+    if compressed:
+        try:
+            body = bytes(cramjam.snappy.decompress_raw(body))
+        except cramjam.DecompressionError:
+            raise UnreadableError("the body is no Snappy block") from None
+    return parse(body, maps, version=version, most=form.max_rows)
