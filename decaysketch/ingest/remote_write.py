@@ -12,7 +12,6 @@ whole; time is linear in the length of the plain body, which is bounded before i
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Iterator, Sequence
@@ -21,10 +20,11 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import RefusedError, UnreadableError
-from decaysketch.ingest.series import Name, SeriesMap
+from decaysketch.ingest.series import Name, SeriesMap, SeriesTexts, text_of
 
 __all__ = ["RemoteWriteMap", "parse", "plain_length"]
 
@@ -56,10 +56,16 @@ class RemoteWriteMap(SeriesMap):
         description="Labels that are no part of an id, such as `replica` of a pair of servers.",
     )
 
-    def series(self, labels: dict[str, str]) -> str:
-        """The text of the id: no two series have the same."""
+    def series(self, labels: dict[str, str], texts: SeriesTexts) -> str:
+        """The text of the id: no two series have the same.
+
+        Raises:
+            RefusedError: it is too long.
+        """
         named = {name: text for name, text in labels.items() if name not in self.drop_labels}
-        return json.dumps(named, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        if sum(len(name) + len(text) for name, text in named.items()) > MAX_KEY_BYTES:
+            return texts.checked(*named, *named.values())  # which refuses it
+        return texts.checked(text_of(named))
 
 
 def plain_length(body: bytes) -> int:
@@ -106,6 +112,7 @@ def _read(body: bytes, maps: Sequence[RemoteWriteMap], version: int, most: int |
     for each in maps:
         named.setdefault(each.metric, []).append(each)
     plans: dict[bytes, _Plan] = {}
+    texts = SeriesTexts()
     place = 0
     for number, series in _fields(body, _BYTES):
         if number != layout.series:
@@ -126,7 +133,7 @@ def _read(body: bytes, maps: Sequence[RemoteWriteMap], version: int, most: int |
         plan = plans.get(key)
         if plan is None:
             labels = _labels(parts, symbols, version)
-            plan = plans[key] = _planned(named, labels, points)
+            plan = plans[key] = _planned(named, labels, points, texts)
         _take(points, plan, samples, histograms, place)
         if most is not None and len(points) > most:
             break
@@ -151,15 +158,23 @@ class _Plan:
 
 
 def _planned(
-    named: dict[str, list[RemoteWriteMap]], labels: dict[str, str] | None, points: Points
+    named: dict[str, list[RemoteWriteMap]],
+    labels: dict[str, str] | None,
+    points: Points,
+    texts: SeriesTexts,
 ) -> _Plan:
     if labels is None:
         return _Plan((), 0, "a series", "a label is there twice")
     name = labels.pop(_NAME, "")
     chosen = named.get(name, [])
-    wanted = [
-        (each, points.enter(each.series(labels), name)) for each in chosen if each.wants(labels)
-    ]
+    try:
+        wanted = [
+            (each, points.enter(each.series(labels, texts), name))
+            for each in chosen
+            if each.wants(labels)
+        ]
+    except RefusedError as fault:
+        return _Plan((), len(chosen), name, str(fault))
     return _Plan(wanted, len(chosen), name)
 
 

@@ -124,6 +124,18 @@ def test_empty_parts_take_time_in_proportion(unit: bytes) -> None:
     assert time.process_time() - begin < 60  # for what hangs
 
 
+def test_a_text_that_many_series_refer_to_is_made_by_none_of_them() -> None:
+    series = [(LABELS | {"room": "x" * 100_000, "n": str(n)}, [(1.0, T)]) for n in range(300)]
+    body = version_2([*series, (LABELS, [(2.0, T)])])
+    begin = time.process_time()
+    found = parse(body, maps(TEMP), version=2)
+    assert time.process_time() - begin < 60  # for what hangs
+    assert (found.values, found.told.refusals) == ([2.0], 300)
+    assert "is 100" in found.told.refused[0][1]
+    dropped = parse(body, maps(TEMP | {"drop_labels": ["room"]}), version=2)
+    assert len(dropped) == 301
+
+
 def test_a_block_says_how_long_it_will_be() -> None:
     assert plain_length(b"\xff\xff\xff\xff\x0f") == 2**32 - 1
     for body in (b"", b"\xff" * 20):
