@@ -15,7 +15,7 @@ import cramjam
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api import schemas
-from api.errors import InvalidRequestError
+from api.errors import InvalidRequestError, PartialWriteError
 from api.http.guard import writes
 from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
@@ -33,9 +33,11 @@ _VERSIONS = {"prometheus.WriteRequest": 1, "io.prometheus.write.v2.Request": 2}
 _SAMPLES_TOLD = 10
 
 
-def _answer(_request: Request, answer: ProblemResponse) -> Response:
+def _answer(request: Request, answer: ProblemResponse) -> Response:
     problem, _, _ = translated(answer, {})
-    return as_understood(answer, BAD | BUSY, message=problem["detail"])
+    told = as_understood(answer, BAD | BUSY, message=problem["detail"])
+    told.headers.update(getattr(request.state, "written", {}))
+    return told
 
 
 router = APIRouter(route_class=understood_by(_answer))
@@ -101,11 +103,8 @@ async def write_samples(
     headers["X-Prometheus-Remote-Write-Samples-Written"] = str(written)
     if not refused:
         return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
-    raise _PartialWriteError(f"{'; '.join(told)}; {refused} refused, {written} written")
-
-
-class _PartialWriteError(InvalidRequestError):
-    """Samples were refused; the others are stored."""
+    request.state.written = headers
+    raise PartialWriteError(f"{'; '.join(told)}; {refused} refused, {written} written")
 
 
 def _version(request: Request) -> int:

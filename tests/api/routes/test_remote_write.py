@@ -87,7 +87,9 @@ def test_what_is_skipped_counts_as_written(ward: TestClient) -> None:
 
 def test_what_is_sound_is_stored_also_where_the_rest_is_refused(ward: TestClient) -> None:
     body = version_1([*series(3), ({"__name__": "temp"}, [(1.0, 4 * T), (float("inf"), T)])])
-    said = problem(ward.post(URL, content=packed(body), headers=SNAPPY), 400, "invalid-request")
+    answer = ward.post(URL, content=packed(body), headers=SNAPPY)
+    assert answer.headers[WRITTEN] == "3"
+    said = problem(answer, 400, "invalid-request")
     assert "time too far in the future" in said["message"]
     assert said["message"].endswith("2 refused, 3 written")
     assert count(ward) == 3
@@ -113,6 +115,21 @@ def test_what_cannot_be_read_is_refused(
 ) -> None:
     assert ward.post(URL, content=body, headers=headers).status_code == status
     assert count(ward) == 0
+
+
+def test_what_is_refused_is_counted_once(ward: TestClient) -> None:
+    body = version_1([*series(3), ({"__name__": "temp"}, [(float("inf"), T)])])
+    for sent in (packed(body), b"\xff", packed(b"\0" * 5_000_000)):
+        assert ward.post(URL, content=sent, headers=SNAPPY).status_code in (400, 413)
+    counted = [
+        line
+        for line in ward.get("/metrics").text.splitlines()
+        if line.startswith("decaysketch_refused_total")
+    ]
+    assert sorted(counted) == [
+        f'decaysketch_refused_total{{reason="{reason}",stream="ward"}} 1.0'
+        for reason in ("http-413", "invalid-request", "series")
+    ]
 
 
 def test_no_block_raises_anything_else() -> None:
