@@ -23,10 +23,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from api.app import create_app
 from api.settings import Settings
 from benchmarks import machine
+from benchmarks.write_requests import messages, version_1
 from decaysketch.ingest import otlp, remote_write
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.line_protocol import parse
-from quality.write_requests import messages, version_1
 
 __all__ = ["main"]
 

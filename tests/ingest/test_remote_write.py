@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.write_requests import STALE, field, messages, version_1, version_2
 from decaysketch import DecaySketch, SketchParams, observation_ids
 from decaysketch.families import recipe_of
 from decaysketch.ingest.columns import Form, check, points_to_columns
@@ -18,7 +19,6 @@ from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import UnreadableError
 from decaysketch.ingest.remote_write import most_samples, parse, plain_length
-from quality.write_requests import STALE, field, messages, version_1, version_2
 
 PARAMS = SketchParams(max_weight=1, id_bits=40, time_unit="ms", value_type="float64")
 FORM = Form(recipe_of(PARAMS), "s", None, 10_000)

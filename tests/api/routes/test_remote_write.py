@@ -22,8 +22,8 @@ from api.errors import BusyError, InvalidRequestError
 from api.http.refusals import BodyTooLargeError
 from api.routes import remote_write
 from api.service.aggregator import Aggregator
+from benchmarks.write_requests import STALE, version_1, version_2
 from quality.damage import damage
-from quality.write_requests import STALE, version_1, version_2
 
 PARAMS = {"max_weight": 1, "id_bits": 48, "time_unit": "ms"}
 TEMP = {"format": "prometheus", "metric": "temp", "drop_labels": ["replica"]}
