@@ -125,6 +125,9 @@ _LINE_PARTS: Final = (
 _SAMPLES: Final = bytes.fromhex(
     "0a290a0d0a085f5f6e616d655f5f12016d0a060a016112013112100900000000000000401080d095ffbc31"
 )
+# The same in version 2.
+_SYMBOLS: Final = bytes.fromhex("220022085f5f6e616d655f5f22016d220161220131")
+_REFERRED: Final = bytes.fromhex("2a180a040102030412100900000000000000401080d095ffbc31")
 _SAMPLE_PARTS: Final = (b"\x0a", b"\x12", b"\x22\x00", b"\xff", b"\x80", b"m", b"\x00")
 _LINE: Final = b"m,host=h,a\\ b=1,t=a f=3,g=20i,n=3i,seq=7 1700000000000000000"
 _HOSTILE: Final[tuple[Any, ...]] = (
@@ -172,8 +175,9 @@ def _changed_lines(draw: random.Random) -> bytes:
 
 
 def _changed_samples(draw: random.Random) -> bytes:
-    """A remote write, of version 1."""
-    body = bytearray(_SAMPLES * draw.randint(1, 3))
+    """A remote write, of version 1 or, told by how it begins, of version 2."""
+    many = draw.randint(1, 3)
+    body = bytearray(draw.choice((_SAMPLES * many, _SYMBOLS + _REFERRED * many)))
     for _ in range(draw.choice((0, 0, 1, 2, 8))):
         damage(draw, body, [_SAMPLES], _SAMPLE_PARTS)
     if draw.random() < 0.001:
@@ -254,7 +258,8 @@ def _points(body: bytes, format: str) -> Points:
     if format == "influx":
         return line_protocol.parse(body, _PREPARED[format])
     if format == "prometheus":
-        return remote_write.parse(body, _PREPARED[format], most=10_000)
+        version = 2 if body.startswith(_SYMBOLS[:2]) else 1
+        return remote_write.parse(body, _PREPARED[format], version=version, most=10_000)
     as_json = body.lstrip()[:1] in (b"{", b"[", b'"', b"9")
     return otlp.parse(body, _PREPARED[format], as_json=as_json, max_weight=10, most=10_000)
 

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api import schemas
-from api.errors import Fault, InvalidRequestError
+from api.errors import Fault, InvalidRequestError, PartialWriteError
 from api.http.guard import writes, writes_buckets
 from api.http.problems import ProblemResponse, problems
 from api.ingest.series import SeriesReader
@@ -210,7 +210,7 @@ async def _write(
         told += listed
     if not refused:
         return Response(status_code=HTTPStatus.NO_CONTENT)
-    raise _PartialWriteError(told[:_LINES_TOLD], refused)
+    raise PartialWriteError(f"partial write: {'; '.join(told[:_LINES_TOLD])}; dropped={refused}")
 
 
 _EXAMPLE = '"measurement": ..., "value": ...'
@@ -218,13 +218,6 @@ _EXAMPLE = '"measurement": ..., "value": ...'
 
 def _parser(maps: Sequence[LineMap], precision: str) -> Callable[[bytes, Form], Points]:
     return lambda body, form: parse(body, maps, PRECISIONS[precision], form.max_rows)
-
-
-class _PartialWriteError(InvalidRequestError):
-    """Lines were refused; the others are stored."""
-
-    def __init__(self, told: list[str], refused: int) -> None:
-        super().__init__(f"partial write: {'; '.join(told)}; dropped={refused}")
 
 
 @router.post(

@@ -8,7 +8,6 @@ nothing of them is lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated
 
@@ -16,30 +15,29 @@ import cramjam
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api import schemas
-from api.errors import InvalidRequestError
+from api.errors import InvalidRequestError, PartialWriteError
 from api.http.guard import writes
 from api.http.problems import ProblemResponse, problems
-from api.http.refusals import BodyTooLargeError
+from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
 from api.routes.taking import bring_series, form_of, maps_of
 from api.routes.understood import BAD, BUSY, as_understood, translated, understood_by
-from decaysketch.ingest.columns import Form
-from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import UnreadableError
-from decaysketch.ingest.remote_write import RemoteWriteMap, parse, plain_length
+from decaysketch.ingest.remote_write import RemoteWriteMap, most_samples, parse, plain_length
 
 __all__ = ["router"]
 
 _PROTOBUF = "application/x-protobuf"
-_VERSION_2 = "io.prometheus.write.v2.request"
-_LEAST_BYTES = 2  # of a sample
+_VERSIONS = {"prometheus.WriteRequest": 1, "io.prometheus.write.v2.Request": 2}
 _SAMPLES_TOLD = 10
 
 
-def _answer(_request: Request, answer: ProblemResponse) -> Response:
+def _answer(request: Request, answer: ProblemResponse) -> Response:
     problem, _, _ = translated(answer, {})
-    return as_understood(answer, BAD | BUSY, message=problem["detail"])
+    told = as_understood(answer, BAD | BUSY, message=problem["detail"])
+    told.headers.update(getattr(request.state, "written", {}))
+    return told
 
 
 router = APIRouter(route_class=understood_by(_answer))
@@ -59,7 +57,7 @@ router = APIRouter(route_class=understood_by(_answer))
         s403="The source was revoked.",
         s404="No such stream.",
         s413="The body is too long, or has too many samples.",
-        s415="The body is no protobuf.",
+        s415="The body is no protobuf, or of another message.",
         s503="Too much waits to be written, or the journal is out of reach; send it again after "
         "Retry-After.",
         s507="There is no room for its rows, or for another source.",
@@ -84,19 +82,15 @@ async def write_samples(
     ] = "prometheus",
 ) -> Response:
     """Give a Prometheus server this URL under `remote_write`."""
-    require_media_type(request, _PROTOBUF)
+    version = _version(request)
     stream.admit(source)
     maps = maps_of(stream, "prometheus", RemoteWriteMap, '"metric": ...')
-    version = 2 if _VERSION_2 in request.headers["content-type"].lower() else 1
     body = await request.body()
-    compressed = "content-encoding" in request.headers
-    length = _plain_length(body) if compressed else len(body)
-    if length > settings.max_json_bytes:
-        raise BodyTooLargeError(settings.max_json_bytes)
-    most = 1 + len(maps) * (length // _LEAST_BYTES)
-    form = form_of(aggregator, stream, source, settings, most)
+    if request.headers.get("content-encoding", "").strip().lower() == "snappy":
+        body = await aggregator.compute(_plain, body, settings.max_json_bytes)
+    form = form_of(aggregator, stream, source, settings, 1 + len(maps) * most_samples(body))
     reader = SeriesReader(
-        lambda given, form: _parse(given, maps, form, version, compressed=compressed),
+        lambda given, form: parse(given, maps, version=version, most=form.max_rows),
         "ms",
         check_units=False,  # which it always is
         place="series",
@@ -109,31 +103,31 @@ async def write_samples(
     headers["X-Prometheus-Remote-Write-Samples-Written"] = str(written)
     if not refused:
         return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
-    raise _PartialWriteError(f"{'; '.join(told)}; {refused} refused, {written} written")
+    request.state.written = headers
+    raise PartialWriteError(f"{'; '.join(told)}; {refused} refused, {written} written")
 
 
-class _PartialWriteError(InvalidRequestError):
-    """Samples were refused; the others are stored."""
+def _version(request: Request) -> int:
+    """Which the media type says, of those that are read here."""
+    require_media_type(request, _PROTOBUF)
+    given = request.headers["content-type"]
+    for parameter in given.split(";")[1:]:
+        name, _, message = parameter.partition("=")
+        if name.strip().lower() == "proto":
+            version = _VERSIONS.get(message.strip().strip('"'))
+            if version is None:
+                raise UnsupportedMediaTypeError(
+                    "content-type", given, f"proto to be one of {', '.join(_VERSIONS)}"
+                )
+            return version
+    return 1
 
 
-def _plain_length(body: bytes) -> int:
+def _plain(body: bytes, most: int) -> bytes:
+    """What is compressed, which is not made where it says that it is longer than this."""
     try:
-        return plain_length(body)
-    except UnreadableError as error:
-        raise InvalidRequestError(str(error)) from None
-
-
-def _parse(
-    body: bytes,
-    maps: Sequence[RemoteWriteMap],
-    form: Form,
-    version: int,
-    *,
-    compressed: bool,
-) -> Points:
-    if compressed:
-        try:
-            body = bytes(cramjam.snappy.decompress_raw(body))
-        except cramjam.DecompressionError:
-            raise UnreadableError("the body is no Snappy block") from None
-    return parse(body, maps, version=version, most=form.max_rows)
+        if plain_length(body) > most:
+            raise BodyTooLargeError(most)
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except (UnreadableError, cramjam.DecompressionError):
+        raise InvalidRequestError("the body is no Snappy block") from None

@@ -3,47 +3,68 @@
 A reading is known by its labels, but for those that are left out, and its time in milliseconds. The
 two servers of a pair scrape at different moments and differ in a label (``replica``), so that their
 samples are copies only by a map that leaves the label out and has one reading for each period of
-scraping (``drop_labels``, ``dedup``).
+scraping (``drop_labels``, ``dedup``). An empty label is the same as none, as in Prometheus.
 
 Stale markers and NaN are no values and skipped; native histograms are refused. Nothing raises for
 what a stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`, of a body as a
-whole; time is linear in the length of the plain body, which is bounded before it is made.
+whole; time is linear in the length of the plain body, which is bounded before it is made. In
+version 2 labels are numbers of texts that the body has once: how many a series has is bounded, and
+so is the text that names it.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import RefusedError, UnreadableError
-from decaysketch.ingest.series import Name, SeriesMap, SeriesTexts, text_of
+from decaysketch.ingest.series import Name, SeriesMap, SeriesTexts
 
-__all__ = ["RemoteWriteMap", "parse", "plain_length"]
+__all__ = ["RemoteWriteMap", "most_samples", "parse", "plain_length"]
 
 _NS = 1_000_000  # of a millisecond
+_MOST_LABELS = 1000  # of a series
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _NAME = "__name__"
+_DOUBLE = struct.Struct("<d")
 
 
 class _Layout(NamedTuple):
-    """Numbers of fields, of a version."""
+    """Tags of fields, of a version: their numbers and how they are written."""
 
     series: int
-    labels: int
+    labels: tuple[int, ...]
     samples: int
     histograms: int
+    foreign: tuple[int, ...]  # of the other version
 
 
-_LAYOUTS = {1: _Layout(1, 1, 2, 4), 2: _Layout(5, 1, 2, 3)}
-_SYMBOLS = 4  # of version 2: texts, which labels have by their number
+_SAMPLES = 2 << 3 | _BYTES
+_LABEL_NAME, _LABEL_TEXT = 1 << 3 | _BYTES, 2 << 3 | _BYTES
+_SYMBOLS = 4 << 3 | _BYTES  # of version 2: texts, which labels have by their number
+_LAYOUTS = {
+    1: _Layout(
+        1 << 3 | _BYTES,
+        (1 << 3 | _BYTES,),
+        _SAMPLES,
+        4 << 3 | _BYTES,
+        (_SYMBOLS, 5 << 3 | _BYTES),
+    ),
+    2: _Layout(
+        5 << 3 | _BYTES,
+        (1 << 3 | _BYTES, 1 << 3 | _VARINT),  # together, or one by one
+        _SAMPLES,
+        3 << 3 | _BYTES,
+        (1 << 3 | _BYTES,),
+    ),
+}
 
 
 class RemoteWriteMap(SeriesMap):
@@ -56,16 +77,9 @@ class RemoteWriteMap(SeriesMap):
         description="Labels that are no part of an id, such as `replica` of a pair of servers.",
     )
 
-    def series(self, labels: dict[str, str], texts: SeriesTexts) -> str:
-        """The text of the id: no two series have the same.
-
-        Raises:
-            RefusedError: it is too long.
-        """
-        named = {name: text for name, text in labels.items() if name not in self.drop_labels}
-        if sum(len(name) + len(text) for name, text in named.items()) > MAX_KEY_BYTES:
-            return texts.checked(*named, *named.values())  # which refuses it
-        return texts.checked(text_of(named))
+    def kept(self, labels: dict[str, str]) -> dict[str, str]:
+        """Those that are part of an id."""
+        return {name: text for name, text in labels.items() if name not in self.drop_labels}
 
 
 def plain_length(body: bytes) -> int:
@@ -75,9 +89,14 @@ def plain_length(body: bytes) -> int:
         UnreadableError: it declares none.
     """
     try:
-        return _Cursor(body).varint()
+        return _varint(body, 0)[0]
     except IndexError:
         raise UnreadableError("the body is no Snappy block") from None
+
+
+def most_samples(body: bytes) -> int:
+    """No body that can be read has more samples than this: each begins with the same byte."""
+    return body.count(bytes([_SAMPLES]))
 
 
 def parse(
@@ -102,42 +121,40 @@ def parse(
 
 
 def _read(body: bytes, maps: Sequence[RemoteWriteMap], version: int, most: int | None) -> Points:
-    layout, points = _LAYOUTS[version], Points()
-    symbols: list[str] = []
+    layout = _LAYOUTS[version]
+    symbols = None
     if version == 2:
-        symbols = [
-            str(content, "utf-8") for number, content in _fields(body, _BYTES) if number == _SYMBOLS
-        ]
-    named: dict[str, list[RemoteWriteMap]] = {}
-    for each in maps:
-        named.setdefault(each.metric, []).append(each)
-    plans: dict[bytes, _Plan] = {}
-    texts = SeriesTexts()
+        symbols = [str(text, "utf-8") for tag, text in _fields(body) if tag == _SYMBOLS]
+    read = _Reader(maps, symbols)
+    plans: dict[tuple[bytes, ...], _Plan] = {}
     place = 0
-    for number, series in _fields(body, _BYTES):
-        if number != layout.series:
+    for tag, series in _fields(body):
+        if tag in layout.foreign:
+            raise UnreadableError(
+                f"the body has fields that version {version} of remote write has not; content-type "
+                "says which version it is"
+            )
+        if tag != layout.series:
             continue
         place += 1
-        parts: list[bytes] = []
+        labels: list[bytes] = []
         samples: list[bytes] = []
         histograms = 0
-        for number, content in _fields(series, _BYTES):
-            if number == layout.labels:
-                parts.append(content)
-            elif number == layout.samples:
+        for tag, content in _fields(series):
+            if tag in layout.labels:
+                labels.append(content)
+            elif tag == layout.samples:
                 samples.append(content)
-            elif number == layout.histograms:
+            elif tag == layout.histograms:
                 histograms += 1
-        # Lengths as well, so that no two lists of parts are the same bytes.
-        key = b"".join([b"%d:%b" % (len(part), part) for part in parts])
+        key = tuple(labels)
         plan = plans.get(key)
         if plan is None:
-            labels = _labels(parts, symbols, version)
-            plan = plans[key] = _planned(named, labels, points, texts)
-        _take(points, plan, samples, histograms, place)
-        if most is not None and len(points) > most:
+            plan = plans[key] = read.plan(labels)
+        _take(read.points, plan, samples, histograms, place)
+        if most is not None and len(read.points) > most:
             break
-    return points
+    return read.points
 
 
 @dataclass(frozen=True)
@@ -145,65 +162,111 @@ class _Plan:
     """What is read of a series.
 
     Attributes:
-        wanted: maps, and their codes in the readings.
-        named: so many maps name the metric.
-        name: of it.
-        fault: why it is no series; empty: it is one.
+        name: of the metric.
+        named: so many maps name it.
+        wanted: those that read the series, and their codes in the readings.
+        faults: why others that would cannot.
     """
 
-    wanted: Sequence[tuple[RemoteWriteMap, int]]
-    named: int
-    name: str
-    fault: str = ""
+    name: str = "a series"
+    named: int = 0
+    wanted: list[tuple[RemoteWriteMap, int]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
 
-def _planned(
-    named: dict[str, list[RemoteWriteMap]],
-    labels: dict[str, str] | None,
-    points: Points,
-    texts: SeriesTexts,
-) -> _Plan:
-    if labels is None:
-        return _Plan((), 0, "a series", "a label is there twice")
-    name = labels.pop(_NAME, "")
-    chosen = named.get(name, [])
-    try:
-        wanted = [
-            (each, points.enter(each.series(labels, texts), name))
-            for each in chosen
-            if each.wants(labels)
-        ]
-    except RefusedError as fault:
-        return _Plan((), len(chosen), name, str(fault))
-    return _Plan(wanted, len(chosen), name)
+class _Reader:
+    """Readings so far; ``symbols`` are the texts of labels, in version 2."""
+
+    def __init__(self, maps: Sequence[RemoteWriteMap], symbols: Sequence[str] | None) -> None:
+        self.points = Points()
+        self._symbols = symbols
+        self._texts = SeriesTexts()
+        self._maps: dict[str, list[RemoteWriteMap]] = {}
+        for each in maps:
+            self._maps.setdefault(each.metric, []).append(each)
+
+    def plan(self, parts: Sequence[bytes]) -> _Plan:
+        """Of the labels of a series, as they are written."""
+        try:
+            labels = self._labels(parts)
+        except RefusedError as fault:
+            return _Plan(named=1, faults=[str(fault)])
+        name = labels.pop(_NAME, "")
+        chosen = self._maps.get(name, [])
+        plan = _Plan(name, len(chosen))
+        for each in chosen:
+            if not each.wants(labels):
+                continue
+            try:
+                text = self._texts.of(each.kept(labels))
+                plan.wanted.append((each, self.points.enter(text, name)))
+            except RefusedError as fault:
+                plan.faults.append(str(fault))
+        return plan
+
+    def _labels(self, parts: Sequence[bytes]) -> dict[str, str]:
+        """Raises RefusedError: there are too many, or one is there twice."""
+        labels: dict[str, str] = {}
+        pairs = _pairs(parts) if self._symbols is None else _referred(parts, self._symbols)
+        for number, (name, text) in enumerate(pairs):
+            if number >= _MOST_LABELS:
+                raise RefusedError(f"there are more than {_MOST_LABELS} labels")
+            if name in labels:
+                raise RefusedError("a label is there twice")
+            labels[name] = text
+        return {name: text for name, text in labels.items() if text}
+
+
+def _pairs(parts: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    for part in parts:
+        given = dict(_fields(part))
+        yield str(given.get(_LABEL_NAME, b""), "utf-8"), str(given.get(_LABEL_TEXT, b""), "utf-8")
+
+
+def _referred(parts: Iterable[bytes], symbols: Sequence[str]) -> Iterator[tuple[str, str]]:
+    numbers = _numbers(parts)
+    for name in numbers:
+        text = next(numbers, None)
+        if text is None:
+            raise IndexError
+        yield symbols[name], symbols[text]
+
+
+def _numbers(parts: Iterable[bytes]) -> Iterator[int]:
+    for part in parts:
+        at = 0
+        while at < len(part):
+            number, at = _varint(part, at)
+            yield number
 
 
 def _take(
     points: Points, plan: _Plan, samples: Sequence[bytes], histograms: int, place: int
 ) -> None:
     told, where = points.told, f"series {place} {plan.name}"
-    if plan.fault:
-        told.refuse(where, plan.fault, len(samples) or 1)
-        return
     if not plan.named:
         told.skip("metric", len(samples) + histograms)
         return
+    for fault in plan.faults:
+        told.refuse(where, fault, len(samples) + histograms)
+    if missing := plan.named - len(plan.wanted) - len(plan.faults):
+        told.skip("where", missing * (len(samples) + histograms))
+    if not plan.wanted:
+        return
     if histograms:
         told.refuse(where, "is a native histogram; expected samples", histograms)
-    if missing := plan.named - len(plan.wanted):
-        told.skip("where", missing * len(samples))
     for sample in samples:
         value, time_ms = _sample(sample)
         if math.isnan(value):
             told.skip("no value", len(plan.wanted))
             continue
+        time_ns = time_ms * _NS
         for each, code in plan.wanted:
             try:
                 given = each.value_of(value)
             except RefusedError as fault:
                 told.refuse(where, str(fault))
                 continue
-            time_ns = time_ms * _NS
             points.codes.append(code)
             points.numbers.append(time_ns // each.period_ns)
             points.times_ns.append(time_ns)
@@ -215,96 +278,58 @@ def _take(
 def _sample(sample: bytes) -> tuple[float, int]:
     """Value and time in ms; what is 0 is left out by its writer."""
     value, time = 0.0, 0
-    cursor = _Cursor(sample)
-    while cursor.at < len(sample):
-        number, wire = cursor.tag()
-        if number == 1 and wire == _FIXED64:
-            (value,) = struct.unpack_from("<d", sample, cursor.at)
-            cursor.at += 8
-        elif number == 2 and wire == _VARINT:
-            time = cursor.varint()
+    for tag, content in _fields(sample):
+        if tag == 1 << 3 | _FIXED64:
+            (value,) = _DOUBLE.unpack(content)
+        elif tag == 2 << 3 | _VARINT:
+            time = _varint(content, 0)[0]
             time -= (time >> 63) << 64
-        else:
-            cursor.skip(wire)
     return value, time
-
-
-def _labels(parts: Sequence[bytes], symbols: Sequence[str], version: int) -> dict[str, str] | None:
-    """Labels by their names; None: one is there twice."""
-    if version == 2:
-        numbers: list[int] = []
-        for part in parts:
-            cursor = _Cursor(part)
-            while cursor.at < len(part):
-                numbers.append(cursor.varint())
-        pairs = [
-            (symbols[name], symbols[text])
-            for name, text in zip(numbers[::2], numbers[1::2], strict=False)
-        ]
-        if len(numbers) % 2:
-            raise IndexError
-    else:
-        pairs = []
-        for part in parts:
-            given = {number: str(text, "utf-8") for number, text in _fields(part, _BYTES)}
-            pairs.append((given.get(1, ""), given.get(2, "")))
-    labels = dict(pairs)
-    return labels if len(labels) == len(pairs) else None
 
 
 # --------------------------------------------------------------------------------------- protobuf
 
 
-class _Cursor:
-    """Reads a protobuf message. Raises IndexError where it ends too early."""
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """A number of 64 bits, and where it ends. Raises IndexError where it does not."""
+    number = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number & (1 << 64) - 1, at
+        shift += 7
+        if shift > 63:
+            raise IndexError
 
-    __slots__ = ("at", "message")
 
-    def __init__(self, message: bytes) -> None:
-        self.message = message
-        self.at = 0
-
-    def varint(self) -> int:
-        number = shift = 0
-        while True:
-            byte = self.message[self.at]
-            self.at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number & (1 << 64) - 1
-            shift += 7
-            if shift > 63:
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Fields of a message: the tag, and the content as it is written. Raises IndexError where the
+    message ends too early or is none."""
+    at, end = 0, len(message)
+    while at < end:
+        tag = message[at]
+        at += 1
+        if tag > 0x7F:
+            tag, at = _varint(message, at - 1)
+            if tag < 0x80:  # in more bytes than it takes, which no writer does
                 raise IndexError
-
-    def tag(self) -> tuple[int, int]:
-        tag = self.varint()
-        return tag >> 3, tag & 7
-
-    def skip(self, wire: int) -> None:
-        if wire == _VARINT:
-            self.varint()
-        elif wire == _BYTES:
-            length = self.varint()
-            self.at += length
-        elif wire in (_FIXED64, _FIXED32):
-            self.at += 8 if wire == _FIXED64 else 4
+        wire = tag & 7
+        if wire == _BYTES:
+            size = message[at]
+            at += 1
+            if size > 0x7F:
+                size, at = _varint(message, at - 1)
+        elif wire == _VARINT:
+            size = _varint(message, at)[1] - at
+        elif wire == _FIXED64:
+            size = 8
+        elif wire == _FIXED32:
+            size = 4
         else:
             raise IndexError
-        if self.at > len(self.message):
+        begin, at = at, at + size
+        if at > end:
             raise IndexError
-
-
-def _fields(message: bytes, wire: int) -> Iterator[tuple[int, bytes]]:
-    """Fields of a message that have a length: number and content. Others are passed over."""
-    cursor, end = _Cursor(message), len(message)
-    while cursor.at < end:
-        number, found = cursor.tag()
-        if found != wire:
-            cursor.skip(found)
-            continue
-        length = cursor.varint()
-        begin = cursor.at
-        if begin + length > end:
-            raise IndexError
-        cursor.at = begin + length
-        yield number, message[begin : begin + length]
+        yield tag, message[begin:at]

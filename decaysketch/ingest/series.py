@@ -81,6 +81,11 @@ class SeriesTexts:
     def __init__(self) -> None:
         self._bytes = 0
 
+    def of(self, labels: Mapping[str, str]) -> str:
+        """That of labels. Raises RefusedError as :meth:`checked` does."""
+        self._bound(sum(len(name) + len(text) for name, text in labels.items()))
+        return self.checked(text_of(labels))
+
     def checked(self, *parts: str) -> str:
         """A text of these parts. O(1) where one of them is too long.
 
@@ -88,15 +93,10 @@ class SeriesTexts:
             RefusedError: it is too long, or they are together.
         """
         # A letter is a byte at the least.
-        size = sum(map(len, parts))
-        if size <= MAX_KEY_BYTES:
-            text = "".join(parts)
-            size = len(text.encode("utf-8", "surrogatepass"))
-        if size > MAX_KEY_BYTES:
-            raise RefusedError(
-                f"what names the series is {size} bytes long or more; at most {MAX_KEY_BYTES} are "
-                "taken: leave some of its labels out by the map"
-            )
+        self._bound(sum(map(len, parts)))
+        text = "".join(parts)
+        size = len(text.encode("utf-8", "surrogatepass"))
+        self._bound(size)
         self._bytes += size
         if self._bytes > MOST_TEXT_BYTES:
             raise RefusedError(
@@ -104,3 +104,10 @@ class SeriesTexts:
                 "together; send fewer of them at a time"
             )
         return text
+
+    def _bound(self, size: int) -> None:
+        if size > MAX_KEY_BYTES:
+            raise RefusedError(
+                f"what names the series is {size} bytes long or more; at most {MAX_KEY_BYTES} are "
+                "taken: leave some of its labels out by the map"
+            )

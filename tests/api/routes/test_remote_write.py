@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import random
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +15,25 @@ import cramjam
 import pytest
 from fastapi.testclient import TestClient
 from faults import faulty
-from ingest.exports import STALE, version_1, version_2
 from service import problem
 from support.debian import program
 
-from api.errors import BusyError
+from api.errors import BusyError, InvalidRequestError
+from api.http.refusals import BodyTooLargeError
+from api.routes import remote_write
 from api.service.aggregator import Aggregator
+from benchmarks.write_requests import STALE, version_1, version_2
+from quality.damage import damage
 
 PARAMS = {"max_weight": 1, "id_bits": 48, "time_unit": "ms"}
 TEMP = {"format": "prometheus", "metric": "temp", "drop_labels": ["replica"]}
 URL = "/v1/streams/ward/prometheus/write"
 T = 1_700_000_000_000
 WRITTEN = "X-Prometheus-Remote-Write-Samples-Written"
-SNAPPY = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
-SECOND = SNAPPY | {"content-type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"}
+PROTOBUF = "application/x-protobuf"
+SNAPPY = {"content-type": PROTOBUF, "content-encoding": "snappy"}
+FIRST = SNAPPY | {"content-type": f"{PROTOBUF}; proto=prometheus.WriteRequest"}
+SECOND = SNAPPY | {"content-type": f'{PROTOBUF};proto="io.prometheus.write.v2.Request"'}
 
 
 def series(count: int, **labels: str) -> list[Any]:
@@ -59,11 +66,14 @@ def ward(client: TestClient) -> TestClient:
 def test_both_versions_are_taken_once(ward: TestClient) -> None:
     for body, headers in (
         (version_1(series(30, replica="a")), SNAPPY),
-        (version_1(series(30, replica="b")), SNAPPY),
+        (version_1(series(30, replica="b")), FIRST),
         (version_2(series(40)), SECOND),
     ):
         answer = ward.post(URL, content=packed(body), headers=headers)
         assert answer.status_code == 204, answer.text
+    for coding, sent in (("identity", body), ("gzip", gzip.compress(body))):
+        again = ward.post(URL, content=sent, headers=SECOND | {"content-encoding": coding})
+        assert again.status_code == 204
     assert answer.headers[WRITTEN] == "40"
     assert answer.headers["X-Prometheus-Remote-Write-Histograms-Written"] == "0"
     assert count(ward) == 40
@@ -77,7 +87,9 @@ def test_what_is_skipped_counts_as_written(ward: TestClient) -> None:
 
 def test_what_is_sound_is_stored_also_where_the_rest_is_refused(ward: TestClient) -> None:
     body = version_1([*series(3), ({"__name__": "temp"}, [(1.0, 4 * T), (float("inf"), T)])])
-    said = problem(ward.post(URL, content=packed(body), headers=SNAPPY), 400, "invalid-request")
+    answer = ward.post(URL, content=packed(body), headers=SNAPPY)
+    assert answer.headers[WRITTEN] == "3"
+    said = problem(answer, 400, "invalid-request")
     assert "time too far in the future" in said["message"]
     assert said["message"].endswith("2 refused, 3 written")
     assert count(ward) == 3
@@ -93,6 +105,9 @@ def test_what_is_sound_is_stored_also_where_the_rest_is_refused(ward: TestClient
         (packed(b"\x0a\xff"), SNAPPY, 400),
         (packed(b""), SNAPPY | {"content-type": "text/plain"}, 415),
         (packed(b""), SNAPPY | {"content-encoding": "br"}, 415),
+        (packed(version_2(series(3))), SNAPPY, 400),
+        (packed(version_1(series(3))), SECOND, 400),
+        (packed(version_1(series(3))), SNAPPY | {"content-type": f"{PROTOBUF};proto=other"}, 415),
     ],
 )
 def test_what_cannot_be_read_is_refused(
@@ -100,6 +115,31 @@ def test_what_cannot_be_read_is_refused(
 ) -> None:
     assert ward.post(URL, content=body, headers=headers).status_code == status
     assert count(ward) == 0
+
+
+def test_what_is_refused_is_counted_once(ward: TestClient) -> None:
+    body = version_1([*series(3), ({"__name__": "temp"}, [(float("inf"), T)])])
+    for sent in (packed(body), b"\xff", packed(b"\0" * 5_000_000)):
+        assert ward.post(URL, content=sent, headers=SNAPPY).status_code in (400, 413)
+    counted = [
+        line
+        for line in ward.get("/metrics").text.splitlines()
+        if line.startswith("decaysketch_refused_total")
+    ]
+    assert sorted(counted) == [
+        f'decaysketch_refused_total{{reason="{reason}",stream="ward"}} 1.0'
+        for reason in ("http-413", "invalid-request", "series")
+    ]
+
+
+def test_no_block_raises_anything_else() -> None:
+    sound = packed(version_1(series(20)))
+    for seed in range(2000):
+        body, draw = bytearray(sound), random.Random(seed)
+        for _ in range(draw.randint(1, 3)):
+            damage(draw, body, [sound])
+        with suppress(InvalidRequestError, BodyTooLargeError):
+            remote_write._plain(bytes(body), 1 << 20)
 
 
 def test_snappy_is_for_this_route_alone(ward: TestClient) -> None:
