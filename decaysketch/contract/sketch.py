@@ -24,6 +24,7 @@ from decaysketch.answers.comparing import PairView
 from decaysketch.answers.questions import Views
 from decaysketch.contract.snapshot import Snapshot, State
 from decaysketch.core.bags import Retained
+from decaysketch.core.labels import LabelBook, Labels
 from decaysketch.core.observations import check_time
 from decaysketch.core.params import BuildParams, Differences, check_shrinks
 from decaysketch.core.pending import Waiting
@@ -156,6 +157,7 @@ class Sketch(Held):
 
     _bags: Sequence[Retained]  # what holds the rows, one for each hash function
     _pending: Waiting  # rows that were validated one by one
+    _labels: LabelBook | None = None  # of the codes in the rows, where values are labels
     _fed = _too_late = 0  # rows given to ``update``, and those of them after ``not_after``
 
     # --------------------------------------------------------------------- of each family its own
@@ -278,6 +280,30 @@ class Sketch(Held):
         made.looks_at_times = self.looks_at_times
         return made
 
+    def _codes(self, values: Any) -> Any:
+        """Of labels, their codes, which are known from now on; other values as they are."""
+        if self._labels is None:
+            return values
+        self._let_labels_go()
+        return self._labels.read(values)
+
+    @property
+    def _collisions(self) -> int:
+        return 0 if self._labels is None else self._labels.collisions
+
+    def _know(self, labels: Labels | None) -> None:
+        """Of a state that it holds now."""
+        if self._labels is not None:
+            self._labels.join([] if labels is None else [labels])
+
+    def _let_labels_go(self) -> None:
+        """Forget labels that no row has, once they may be many. Amortised O(1) for each label."""
+        assert self._labels is not None
+        if self._labels.crowded:
+            held = self.snapshot()
+            assert held.labels is not None
+            self._labels.keep(held.labels, len(held))
+
     @abstractmethod
     def _fold(self, *columns: Any) -> None:
         """Put pending rows into the bags."""
@@ -348,6 +374,9 @@ class Sketch(Held):
                 raise IncompatibleSketchError(differences)
         self._flush()
         capacity = min(each.params.capacity for each in (self, *others))
+        if self._labels is not None:
+            self._let_labels_go()
+            self._labels.join([_labels_of(each) for each in others])
         self._take(others, capacity)
         self._changed()
 
@@ -414,6 +443,10 @@ def _frames() -> Any:
     """The reader of frames stands above all families, and needs a library that sketches do not: it
     is found by its name, once it is asked for."""
     return import_module("decaysketch.batch.frames")
+
+
+def _labels_of(sketch: Sketch | Snapshot) -> Any:
+    return sketch.labels if isinstance(sketch, Snapshot) else sketch._labels
 
 
 def _bags_of(sketch: Sketch | Snapshot) -> Sequence[Any]:
