@@ -265,7 +265,10 @@ def _read(labels: Any, key: bytes) -> tuple[Any, dict[str, int]]:
         _refuse_first(items)
     gaps = distinct.pop(None, False) is None
     found = _coded(distinct, items, key)
-    codes: dict[str | None, int] = {**found, None: MISSING_KEY} if gaps else {**found}
+    codes: dict[str | None, int] = {}
+    codes.update(found.items())
+    if gaps:
+        codes[None] = MISSING_KEY
     keys = np.fromiter(map(codes.__getitem__, items), np.int64, len(items))
     return (_masked(keys) if gaps else keys), found
 

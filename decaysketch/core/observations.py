@@ -8,8 +8,8 @@ Value keys
     A value is kept as an int64 *value key* whose integer order is the order of the values, so that
     kernels, merging and bytes know nothing of value types. For "int64" the key is the value. For
     "float64" it is the bit pattern, with the magnitude bits of negative numbers inverted (-0.0 is
-    first made 0.0; NaN and infinities are refused). Of a label it is its code
-    (:mod:`decaysketch.core.labels`), and here labels are codes. A missing value has the smallest int64 as its
+    first made 0.0; NaN and infinities are refused). Of a label it is its code, and here labels are
+    codes already (:mod:`decaysketch.core.labels`). A missing value has the smallest int64 as its
     key, which orders it before every value; as a value of its own that number is refused.
 """
 

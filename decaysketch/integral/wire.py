@@ -1,9 +1,9 @@
 """Family 2: the sketch of one integral decay, fixed when it is built.
 
 Behind the shared header stand the decay, the clock and the watermarks; then come the rows, packed
-as in family 1, labels behind them as there. Events and expiries are not stored but computed again. The decay is named by the
-digest of its step table and, where parameters are carried in full, by what it is in JSON: tables
-by their own digest there, so a reader needs them.
+as in family 1, and the labels, as there. Events and expiries are not stored but computed again. The
+decay is named by the digest of its step table and, where parameters are carried in full, by what it
+is in JSON: tables by their own digest there, so a reader needs them.
 
 What decoding promises
     As those of family 1: whatever the bytes, a state that an honest builder could have

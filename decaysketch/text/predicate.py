@@ -225,7 +225,9 @@ class _Reader(Formula):
             listed = right.elts
         wanted = isinstance(operator, (ast.Eq, ast.NotEq, ast.In, ast.NotIn))
         if not (wanted and isinstance(left, ast.Name) and left.id == "v" and listed):
-            raise self.unexpected(node, "v == 'a', v != 'a', v in ('a', 'b') or v not in ('a', 'b')")
+            raise self.unexpected(
+                node, "v == 'a', v != 'a', v in ('a', 'b') or v not in ('a', 'b')"
+            )
         self.count(len(listed) - 1)
         labels = frozenset(self._label(each) for each in listed)
         some, without = next(iter(labels)), isinstance(operator, (ast.NotEq, ast.NotIn))
