@@ -197,14 +197,16 @@ class Sketch(Held):
             frame: in any order, with any number of copies.
             time: column of when the thing happened: timestamps (without a zone: UTC), dates or
                 integers.
-            value: column of the measured number; null, NaN, NA and NaT are missing values.
+            value: column of the measured number, or of labels: text, categories; null, NaN, NA and
+                NaT are missing values.
             id: the column, or columns, that together identify the thing, as of
                 :func:`decaysketch.observation_ids`.
             key, source, sequence: in place of ids, where the family counts keys or numbers its
                 elements; see :class:`decaysketch.batch.ColumnMapping`.
             weight: column of integer weights, or the one weight of all rows.
-            params: build parameters; without them weights are 1, and ``accuracy`` and ``time_unit``
-                say the rest. Sketches that are to be merged need equal ones: give them.
+            params: build parameters; without them weights are 1, values are labels where the column
+                is of text, and ``accuracy`` and ``time_unit`` say the rest. Sketches that are to be
+                merged need equal ones: give them.
             accuracy: of a sum, in 19 of 20 answers; 2 % unless given.
             time_unit: of the sketch; "auto" is that of the column of times, by its type.
             column_unit: of times that are plain integers; that of the sketch unless given.

@@ -48,7 +48,7 @@ def test_an_entry_is_complete(name: str) -> None:
     question = QUESTIONS[name]
     assert question.name == name
     assert question.doc.endswith(".")
-    assert question.needs <= {"values", "weights", "chosen decay", "keys"}
+    assert question.needs <= {"values", "numbers", "weights", "chosen decay", "keys"}
     assert sum(each.leading for each in question.arguments) <= 1
     for each in question.arguments:
         assert each.doc.endswith(".")
