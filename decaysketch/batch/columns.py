@@ -207,7 +207,7 @@ def labels_of(table: pa.Table, name: str, refusals: Refusals) -> EncodedLabels:
         refusals.refuse(
             bad, name, lambda row: (faults[int(numbers[row])], texts[int(numbers[row])][:40])
         )
-        numbers = np.where(bad, -1, numbers)
+        return EncodedLabels(texts, np.where(bad, -1, numbers))
     return EncodedLabels(texts, numbers)
 
 

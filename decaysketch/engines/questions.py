@@ -120,7 +120,7 @@ def functions_table() -> str:
     """Every function with its arguments and its answer, as a Markdown table."""
     return "| function | answer | what it is |\n|---|---|---|\n" + "".join(
         f"| `{name}({', '.join(_names(form))}[, confidence])` | `{_sql(_type(form, False))}` "
-        f"| {form.question.doc} |\n"
+        f"| {form.question.doc}{' Of a stream of labels: values are texts.' * form.labels} |\n"
         for name, form in FUNCTIONS.items()
     )
 
@@ -212,16 +212,16 @@ def _bound(
 
 def _check_asked(sketch: OpenedSketch, form: Form, decay: str | None) -> None:
     question = form.question
+    if question.name not in sketch.sketch.questions:
+        recipe = families.FAMILIES
+        family = next(n for n, r in recipe.items() if isinstance(sketch.sketch, r.sketch))
+        raise ParameterError(f"a sketch of the family {family!r} has no {question.name}")
     labels = sketch.sketch.params.value_type == "label"
     if labels is not form.labels and _shows_values(question):
         kind, name = (
             ("labels", f"{question.sql}_of_labels") if labels else ("numbers", question.sql)
         )
         raise ParameterError(f"the values of this sketch are {kind}; expected {name}")
-    if question.name not in sketch.sketch.questions:
-        recipe = families.FAMILIES
-        family = next(n for n, r in recipe.items() if isinstance(sketch.sketch, r.sketch))
-        raise ParameterError(f"a sketch of the family {family!r} has no {question.name}")
     if sketch.has_fixed_decay and decay is not None:
         raise ParameterError(
             f"decay is {decay!r}; expected NULL: that of this sketch was fixed when it was built"
