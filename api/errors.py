@@ -37,6 +37,7 @@ __all__ = [
     "NotCaughtUpError",
     "NothingTakenError",
     "ObservationsOnlyError",
+    "PartialWriteError",
     "RevokedSourceError",
     "RoadBusyError",
     "RowsAskedError",
@@ -400,6 +401,10 @@ class NotCaughtUpError(ServiceError):
 
 class InvalidRequestError(ServiceError):
     """A request is well-formed JSON and yet outside the limits of this service."""
+
+
+class PartialWriteError(InvalidRequestError):
+    """Some readings of a body were refused, and counted one by one; the others are stored."""
 
 
 class NothingTakenError(ServiceError):

@@ -22,12 +22,12 @@ from typing import Any, Final
 
 from decaysketch.core.params import SketchParams
 from decaysketch.families import recipe_of
-from decaysketch.ingest import line_protocol, otlp
+from decaysketch.ingest import line_protocol, otlp, remote_write
 from decaysketch.ingest.columns import Form, check, points_to_columns, to_columns
 from decaysketch.ingest.documents import Message
 from decaysketch.ingest.formats import Mappings, parse_message
-from decaysketch.ingest.otlp import UnreadableError
 from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import UnreadableError
 from quality.damage import damage
 
 __all__ = ["FORMATS", "MAPS", "SOUND", "changed", "main", "outcome"]
@@ -109,6 +109,10 @@ MAPS: Final[Mapping[str, list[dict[str, Any]]]] = {
         {"metric": "m", "where": {"a": "1"}, "drop_attributes": ["host"]},
         {"metric": "m", "resource_keys": ["r"], "dedup": "10s", "scale": 0.5},
     ],
+    "prometheus": [
+        {"metric": "m", "where": {"a": "1"}, "drop_labels": ["replica"]},
+        {"metric": "m", "dedup": "10s", "scale": 0.5},
+    ],
 }
 FORMATS: Final = tuple(MAPS)
 _LINE_PARTS: Final = (
@@ -117,6 +121,14 @@ _LINE_PARTS: Final = (
     b"1", b"1700000000000000000", b"-1", b"9" * 19, b"9" * 40, b"\xff", b"\0", b"1e999", b"0x1",
     b"nan", b"a" * 5000,
 )  # fmt: skip
+# A series with a sample of 2.0, at 1.7e12 ms.
+_SAMPLES: Final = bytes.fromhex(
+    "0a290a0d0a085f5f6e616d655f5f12016d0a060a016112013112100900000000000000401080d095ffbc31"
+)
+# The same in version 2.
+_SYMBOLS: Final = bytes.fromhex("220022085f5f6e616d655f5f22016d220161220131")
+_REFERRED: Final = bytes.fromhex("2a180a040102030412100900000000000000401080d095ffbc31")
+_SAMPLE_PARTS: Final = (b"\x0a", b"\x12", b"\x22\x00", b"\xff", b"\x80", b"m", b"\x00")
 _LINE: Final = b"m,host=h,a\\ b=1,t=a f=3,g=20i,n=3i,seq=7 1700000000000000000"
 _HOSTILE: Final[tuple[Any, ...]] = (
     None, True, 0, -1, 1.5, 1e308, -0.0, float("nan"), float("inf"), 1 << 53, (1 << 53) + 1,
@@ -131,6 +143,8 @@ def changed(draw: random.Random, format: str) -> bytes:
     """A sound message of a format, changed in some places."""
     if format == "influx":
         return _changed_lines(draw)
+    if format == "prometheus":
+        return _changed_samples(draw)
     document = deepcopy(SOUND[format])
     for _ in range(draw.randint(0, 3)):
         _change(draw, document)
@@ -158,6 +172,17 @@ def _changed_lines(draw: random.Random) -> bytes:
             line[:] = b"".join(draw.choices(_LINE_PARTS, k=draw.randrange(12)))
         lines.append(bytes(line))
     return b"\n".join(lines)
+
+
+def _changed_samples(draw: random.Random) -> bytes:
+    """A remote write, of version 1 or, told by how it begins, of version 2."""
+    many = draw.randint(1, 3)
+    body = bytearray(draw.choice((_SAMPLES * many, _SYMBOLS + _REFERRED * many)))
+    for _ in range(draw.choice((0, 0, 1, 2, 8))):
+        damage(draw, body, [_SAMPLES], _SAMPLE_PARTS)
+    if draw.random() < 0.001:
+        return draw.choice((b"\x0a\x00", b"\x08\x01", b"\x0a\x02\x0a\x00")) * draw.randrange(50_000)
+    return bytes(body)
 
 
 def _change(draw: random.Random, document: dict[str, Any]) -> None:
@@ -206,7 +231,7 @@ def outcome(body: bytes, format: str) -> str:
     Raises:
         Exception: whatever must not be raised.
     """
-    if format in ("influx", "otlp"):
+    if format in ("influx", "otlp", "prometheus"):
         try:
             points = _points(body, format)
         except UnreadableError:
@@ -232,6 +257,9 @@ def outcome(body: bytes, format: str) -> str:
 def _points(body: bytes, format: str) -> Points:
     if format == "influx":
         return line_protocol.parse(body, _PREPARED[format])
+    if format == "prometheus":
+        version = 2 if body.startswith(_SYMBOLS[:2]) else 1
+        return remote_write.parse(body, _PREPARED[format], version=version, most=10_000)
     as_json = body.lstrip()[:1] in (b"{", b"[", b'"', b"9")
     return otlp.parse(body, _PREPARED[format], as_json=as_json, max_weight=10, most=10_000)
 

@@ -53,7 +53,11 @@ _BULK_TYPES = {
     "application/vnd.decaysketch.sketches",
     "application/x-ndjson",
 }
-_BULK_PATH = re.compile(r"/v1/streams/[^/]+/(?:sketches|observations|otlp/v1/metrics)")
+_BULK_PATH = re.compile(
+    r"/v1/streams/[^/]+/(?:sketches|observations|otlp/v1/metrics|prometheus/write)"
+)
+# Whose encoding, of a whole block, is undone where the block is read: it says how long it will be.
+_SNAPPY_PATH = re.compile(r"/v1/streams/[^/]+/prometheus/write")
 _WITHOUT_BODY = {"GET"}  # and HEAD, which is GET by now
 _UNCOUNTED = {"/healthz", "/readyz"}
 _PORT = re.compile(r":[0-9]*$")
@@ -289,6 +293,8 @@ class Body:
         headers = MutableHeaders(scope=scope)
         coding = ",".join(headers.getlist("content-encoding")).strip().lower()
         plain = coding in ("", "identity")
+        if coding == "snappy" and _SNAPPY_PATH.fullmatch(scope["path"]):
+            plain = True
         inflated_bytes = self._most_inflated(scope["path"], headers.get("content-type", ""))
         limit_bytes = min(self.limit_bytes, inflated_bytes) if plain else self.limit_bytes
         declared = headers.get("content-length", "")

@@ -13,6 +13,7 @@ import math
 import re
 import reprlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import islice
 from typing import Any, NamedTuple
@@ -175,6 +176,12 @@ _POSTS = {
     "/v1/streams/{name}/sketches",
     "/v1/streams/{name}/observations",
     "/v1/streams/{name}/lorawan",
+    "/v1/streams/{name}/influx/api/v2/write",
+    "/v1/streams/{name}/influx/write",
+    "/v1/streams/{name}/otlp/v1/metrics",
+    "/v1/streams/{name}/prometheus/write",
+    "/api/v2/write",
+    "/write",
 }
 # Neither who sends it nor when is at fault; 403 where the source was revoked.
 _OF_THE_POST = {
@@ -276,23 +283,32 @@ async def _handle(request: Request, error: Exception) -> ProblemResponse:
 
 
 def _count_refusal(request: Request, error: Exception, status: int) -> None:
-    """Count a post that is refused for what it is, if there is a stream of that name."""
+    """Count a post that is refused for what it is, for the streams it is to."""
     kind = _kind_of(error)
     if status not in _OF_THE_POST and not isinstance(error, errors.ClockEarlyError):
         return
     if kind is None and status == HTTPStatus.FORBIDDEN:
         return
-    aggregator = request.app.state.aggregator
-    try:
-        stream = aggregator.stream(request.path_params["name"])
-    except errors.UnknownStreamError:
+    if isinstance(error, errors.PartialWriteError):
         return
     source = request.query_params.get("source", "")
-    aggregator.refused(
-        stream,
-        source if _SOURCE.fullmatch(source) else "",
-        f"http-{status}" if kind is None else kind.slug,
-    )
+    aggregator = request.app.state.aggregator
+    for name in _streams_of(request):
+        with suppress(errors.UnknownStreamError):
+            aggregator.refused(
+                aggregator.stream(name),
+                source if _SOURCE.fullmatch(source) else "",
+                f"http-{status}" if kind is None else kind.slug,
+            )
+
+
+def _streams_of(request: Request) -> set[str]:
+    """Names of the streams that a post is to."""
+    name = request.path_params.get("name")
+    if name is not None:
+        return {name}
+    given = (request.query_params.get(each, "") for each in ("bucket", "db"))
+    return {name for names in given for name in names.split(",")}
 
 
 def _methods_of(request: Request) -> set[str]:

@@ -12,23 +12,22 @@ Problems have the members ``code`` and ``message`` beside their own, which these
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.routing import APIRoute
 
 from api import schemas
-from api.errors import Fault, InvalidRequestError
+from api.errors import Fault, InvalidRequestError, PartialWriteError
 from api.http.guard import writes, writes_buckets
-from api.http.problems import ProblemResponse, handled, problems
+from api.http.problems import ProblemResponse, problems
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings
 from api.routes.taking import bring_series, form_of, maps_of
+from api.routes.understood import BAD, as_understood, translated, understood_by
 from api.service.aggregator import Aggregator
 from api.settings import Settings
 from decaysketch.ingest.columns import Form
@@ -53,36 +52,13 @@ _CODES = {
 _CREATION = re.compile(r"\s*create\s+database\b", re.IGNORECASE)
 
 
-class _InfluxRoute(APIRoute):
-    """A route whose problems clients of InfluxDB understand."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            try:
-                return await handler(request)
-            except Exception as error:
-                return _understood(await handled(request, error))
-
-        return handle
+def _answer(_request: Request, answer: ProblemResponse) -> Response:
+    problem, status, _ = translated(answer, BAD)
+    code = _CODES.get(status, "internal error")
+    return as_understood(answer, BAD, code=code, message=problem["detail"])
 
 
-def _understood(answer: ProblemResponse) -> ProblemResponse:
-    problem = json.loads(bytes(answer.body))
-    status = answer.status_code
-    if status in (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.CONFLICT):
-        status = HTTPStatus.BAD_REQUEST.value
-    told = {"code": _CODES.get(status, "internal error"), "message": problem["detail"]}
-    headers = {
-        name: value
-        for name, value in answer.headers.items()
-        if name not in ("content-length", "content-type")
-    }
-    return ProblemResponse(problem | told | {"status": status}, status, headers)
-
-
-router = APIRouter(route_class=_InfluxRoute)
+router = APIRouter(route_class=understood_by(_answer))
 
 _Bucket = Annotated[
     str,
@@ -234,7 +210,7 @@ async def _write(
         told += listed
     if not refused:
         return Response(status_code=HTTPStatus.NO_CONTENT)
-    raise _PartialWriteError(told[:_LINES_TOLD], refused)
+    raise PartialWriteError(f"partial write: {'; '.join(told[:_LINES_TOLD])}; dropped={refused}")
 
 
 _EXAMPLE = '"measurement": ..., "value": ...'
@@ -242,13 +218,6 @@ _EXAMPLE = '"measurement": ..., "value": ...'
 
 def _parser(maps: Sequence[LineMap], precision: str) -> Callable[[bytes, Form], Points]:
     return lambda body, form: parse(body, maps, PRECISIONS[precision], form.max_rows)
-
-
-class _PartialWriteError(InvalidRequestError):
-    """Lines were refused; the others are stored."""
-
-    def __init__(self, told: list[str], refused: int) -> None:
-        super().__init__(f"partial write: {'; '.join(told)}; dropped={refused}")
 
 
 @router.post(

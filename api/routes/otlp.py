@@ -9,23 +9,22 @@ encoding of the request, problems in protobuf too (``google.rpc.Status``).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from api import schemas
 from api.http.guard import writes
 from api.http.json_body import MOST_PARTS, TooManyPartsError
-from api.http.problems import ProblemResponse, handled, problems
+from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError
 from api.ingest.json_weight import parts
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
 from api.routes.taking import bring_series, form_of, maps_of
+from api.routes.understood import BAD, BUSY, as_understood, translated, understood_by
 from decaysketch.ingest.columns import Form
 from decaysketch.ingest.otlp import OtlpMap, parse
 from decaysketch.ingest.points import Points
@@ -38,41 +37,14 @@ _POINTS_TOLD = 10
 
 _GROWTH = 40  # of a body of empty messages, when protobuf has read it; of JSON 30
 _JSON_GROWTH = 30
-_INVALID = (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.CONFLICT)
 
 
-class _OtlpRoute(APIRoute):
-    """A route whose problems exporters understand."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            try:
-                return await handler(request)
-            except Exception as error:
-                return _understood(request, await handled(request, error))
-
-        return handle
-
-
-def _understood(request: Request, answer: ProblemResponse) -> Response:
-    problem = json.loads(bytes(answer.body))
-    status = answer.status_code
-    if status in _INVALID:
-        status = HTTPStatus.BAD_REQUEST.value
-    elif status == HTTPStatus.TOO_MANY_REQUESTS:
-        status = HTTPStatus.SERVICE_UNAVAILABLE.value
-    headers = {
-        name: value
-        for name, value in answer.headers.items()
-        if name not in ("content-length", "content-type")
-    }
+def _answer(request: Request, answer: ProblemResponse) -> Response:
+    problem, status, headers = translated(answer, BAD | BUSY)
     if request.headers.get("content-type", "").startswith(_PROTOBUF):
         text = problem["detail"].encode("utf-8", "backslashreplace")
         return Response(_field(2, text), status, headers, media_type=_PROTOBUF)
-    told = {"message": problem["detail"], "status": status}
-    return ProblemResponse(problem | told, status, headers)
+    return as_understood(answer, BAD | BUSY, message=problem["detail"])
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -88,7 +60,7 @@ def _varint(number: int) -> bytes:
     return bytes([*text, number])
 
 
-router = APIRouter(route_class=_OtlpRoute)
+router = APIRouter(route_class=understood_by(_answer))
 
 
 @router.post(

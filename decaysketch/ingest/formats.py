@@ -19,6 +19,7 @@ from decaysketch.ingest.line_protocol import LineMap
 from decaysketch.ingest.otlp import OtlpMap
 from decaysketch.ingest.plain_json import JsonMap
 from decaysketch.ingest.readings import Parsed
+from decaysketch.ingest.remote_write import RemoteWriteMap
 from decaysketch.ingest.things_stack import ThingsStackMap
 
 __all__ = ["DOCUMENTS", "AnyMap", "Mappings", "ingest_of", "mappings_of", "parse_message"]
@@ -34,7 +35,8 @@ DOCUMENTS: Mapping[str, Callable[[Message], Opened]] = MappingProxyType(
 
 AnyMap = Annotated[ChirpStackMap | JsonMap | ThingsStackMap, Field(discriminator="format")]
 _MapOfStream = Annotated[
-    ChirpStackMap | JsonMap | LineMap | OtlpMap | ThingsStackMap, Field(discriminator="format")
+    ChirpStackMap | JsonMap | LineMap | OtlpMap | RemoteWriteMap | ThingsStackMap,
+    Field(discriminator="format"),
 ]
 
 

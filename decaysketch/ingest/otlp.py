@@ -20,14 +20,16 @@ A reading is known by
 So what an exporter sends again is the same reading. A gauge is exported again at every interval
 with a new time, which makes it another one.
 
-Nothing raises for what a stranger sends but :class:`UnreadableError`, of a body as a whole. Rows
-that a body gives are bounded by its counts of points and buckets, and by ``most``.
+Nothing raises for what a stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`,
+of a body as a whole. Rows that a body gives are bounded by its counts of points and buckets, and by
+``most``.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import ChainMap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -37,18 +39,14 @@ from pydantic import Field
 
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import RefusedError
-from decaysketch.ingest.series import Name, SeriesMap
+from decaysketch.ingest.readings import RefusedError, UnreadableError
+from decaysketch.ingest.series import Name, SeriesMap, SeriesTexts, text_of
 
-__all__ = ["OtlpMap", "UnreadableError", "parse"]
+__all__ = ["OtlpMap", "parse"]
 
 _DELTA = 1
 _NO_RECORDED_VALUE = 1
 _CURE = "set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta where it is exported"
-
-
-class UnreadableError(RefusedError):
-    """A body is not what it says it is."""
 
 
 class OtlpMap(SeriesMap):
@@ -64,15 +62,13 @@ class OtlpMap(SeriesMap):
         default=(), description="Attributes of data points that are no part of an id."
     )
 
-    def series(self, resource: dict[str, Any], attributes: dict[str, Any]) -> str:
-        """The text of the id: no two series have the same."""
-        named = {
-            "resource": {key: resource[key] for key in self.resource_keys if key in resource},
-            "attributes": {
-                key: value for key, value in attributes.items() if key not in self.drop_attributes
-            },
-        }
-        return json.dumps(named, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    def series(self, attributes: dict[str, Any], resource: str) -> tuple[str, ...]:
+        """Parts of the text of the id, of which that of the resource is one: no two series have
+        the same."""
+        named = text_of(
+            {key: value for key, value in attributes.items() if key not in self.drop_attributes}
+        )
+        return '{"attributes":', named, ',"resource":', resource, "}"
 
 
 def parse(
@@ -103,7 +99,7 @@ def parse(
     for each in maps:
         named.setdefault(each.metric, []).append(each)
     for group in request.resource_metrics:
-        resource: dict[str, Any] | None = None
+        resource: _Resource | None = None
         for scope in group.scope_metrics:
             for metric in scope.metrics:
                 chosen = named.get(metric.name, ())
@@ -119,7 +115,7 @@ def parse(
                     read.points.told.refuse(metric.name, reason, len(points))
                     continue
                 if resource is None:
-                    resource = _attributes(group.resource.attributes)
+                    resource = _Resource(_attributes(group.resource.attributes))
                 read.metric(chosen, resource, points, buckets=kind == "histogram")
                 if read.full:
                     return read.points
@@ -137,12 +133,30 @@ def _fault_of_kind(kind: str, data: Any) -> str | None:
     return None
 
 
+class _Resource:
+    """What many series have in common, read once for all of them."""
+
+    def __init__(self, attributes: dict[str, Any]) -> None:
+        self.labels = {f"resource.{key}": _text(value) for key, value in attributes.items()}
+        self._attributes = attributes
+        self._texts: dict[tuple[str, ...], str] = {}
+
+    def text(self, keys: tuple[str, ...]) -> str:
+        """These of its attributes, as far as it has them."""
+        found = self._texts.get(keys)
+        if found is None:
+            chosen = {key: self._attributes[key] for key in keys if key in self._attributes}
+            found = self._texts[keys] = text_of(chosen)
+        return found
+
+
 class _Wanted(NamedTuple):
-    """What a map reads of a series."""
+    """What a map reads of a series; or why it cannot."""
 
     map: OtlpMap
     series: str
     codes: dict[tuple[int, int], int]  # by bucket and part; (0, 0) where there are none
+    fault: str = ""
 
 
 @dataclass
@@ -152,6 +166,7 @@ class _Reader:
     max_weight: int
     most: int | None
     points: Points = field(default_factory=Points)
+    _texts: SeriesTexts = field(default_factory=SeriesTexts)
     _place: int = 0
 
     @property
@@ -161,7 +176,7 @@ class _Reader:
     def metric(
         self,
         maps: Sequence[OtlpMap],
-        resource: dict[str, Any],
+        resource: _Resource,
         data: Iterable[Any],
         *,
         buckets: bool,
@@ -193,6 +208,8 @@ class _Reader:
                     told.skip("where", missing)
                 for wanted in plan:
                     try:
+                        if wanted.fault:
+                            raise RefusedError(wanted.fault)
                         take(wanted, point)
                     except RefusedError as fault:
                         told.refuse(self._where(wanted.map), str(fault))
@@ -201,19 +218,22 @@ class _Reader:
         return f"{of.metric}, data point {self._place}"
 
     def _planned(
-        self, maps: Sequence[OtlpMap], resource: dict[str, Any], given: Any
+        self, maps: Sequence[OtlpMap], resource: _Resource, given: Any
     ) -> list[_Wanted] | str:
         """What is read of a series; or why it is none."""
         attributes = _attributes(given)
         if len(attributes) != len(given):
             return "an attribute is there twice"
         labels = {key: _text(value) for key, value in attributes.items()}
-        labels |= {f"resource.{key}": _text(value) for key, value in resource.items()}
-        return [
-            _Wanted(each, each.series(resource, attributes), {})
-            for each in maps
-            if each.wants(labels)
-        ]
+        both = ChainMap(resource.labels, labels)
+        return [self._named(each, attributes, resource) for each in maps if each.wants(both)]
+
+    def _named(self, each: OtlpMap, attributes: dict[str, Any], resource: _Resource) -> _Wanted:
+        parts = each.series(attributes, resource.text(each.resource_keys))
+        try:
+            return _Wanted(each, self._texts.checked(*parts), {})
+        except RefusedError as fault:
+            return _Wanted(each, "", {}, str(fault))
 
     def _number(self, wanted: _Wanted, point: Any) -> None:
         value = point.as_double if point.WhichOneof("value") == "as_double" else point.as_int

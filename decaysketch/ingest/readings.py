@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from decaysketch.errors import DecaySketchError
 
-__all__ = ["REFUSALS_KEPT", "Parsed", "Reading", "RefusedError", "SkippedError"]
+__all__ = ["REFUSALS_KEPT", "Parsed", "Reading", "RefusedError", "SkippedError", "UnreadableError"]
 
 REFUSALS_KEPT = 1000
 """Of one body; of the others it is known how many they are."""
@@ -35,6 +35,10 @@ class Reading(NamedTuple):
 
 class RefusedError(DecaySketchError, ValueError):
     """What a stranger sent is ours and wrong; the sentence says why."""
+
+
+class UnreadableError(RefusedError):
+    """A body is not what it says it is."""
 
 
 class SkippedError(DecaySketchError):

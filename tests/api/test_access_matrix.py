@@ -66,6 +66,7 @@ RULES = {
     "POST /v1/streams/{name}/observations": "write",
     "POST /v1/streams/{name}/lorawan": "write",
     "POST /v1/streams/{name}/otlp/v1/metrics": "write",
+    "POST /v1/streams/{name}/prometheus/write": "write",
     "GET /v1/streams/{name}/influx/health": "open",
     "GET /v1/streams/{name}/influx/ping": "open",
     "POST /v1/streams/{name}/influx/query": "write",

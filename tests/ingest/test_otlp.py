@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 
 from decaysketch import DecaySketch, SketchParams, observation_ids
 from decaysketch.families import recipe_of
+from decaysketch.ingest import series
 from decaysketch.ingest.columns import Form, check, points_to_columns
 from decaysketch.ingest.formats import Mappings
-from decaysketch.ingest.otlp import UnreadableError, parse
+from decaysketch.ingest.otlp import parse
 from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import UnreadableError
 
 pytest.importorskip("opentelemetry.proto")
 from google.protobuf import json_format
@@ -157,6 +160,31 @@ def test_what_is_not_of_the_stream_is_skipped() -> None:
     )
     assert found.values == [2.0]
     assert found.told.skipped == {"metric": 1, "where": 1, "no value": 1}
+
+
+def test_what_names_a_series_is_bounded() -> None:
+    """What data points share is in a body once, so that little of it may stand for much."""
+    long = {"key": "host.name", "value": {"stringValue": "x" * 10**6}}
+    rooms = [point(n, room={"intValue": str(n)}) for n in range(2000)]
+    body = json.dumps(request(gauge(*rooms), resource=(SERVICE, long))).encode()
+    tracemalloc.start()
+    found = parse(body, maps({"metric": "temp"}), as_json=True)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(found), found.told.refusals) == (0, 2000)
+    assert "leave some of its labels out" in found.told.refused[0][1]
+    assert peak < 10 * len(body)
+    few = request(gauge(*rooms[:3]), resource=(SERVICE, long))
+    assert len(read(few, {"metric": "temp", "resource_keys": ["service.name"]})) == 3
+
+
+def test_texts_of_the_series_of_a_body_are_bounded_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(series, "MOST_TEXT_BYTES", 200)
+    found = read(request(gauge(*(point(n, room={"intValue": str(n)}) for n in range(9)))))
+    assert found.told.refusals == 9 - len(found) > 0
+    assert "longer than 200 bytes together" in found.told.refused[0][1]
 
 
 def test_series_of_equal_numbers_of_other_types_are_others() -> None:

@@ -67,9 +67,11 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         {"format": "chirpstack", "value": "object.t"},
         {"format": "influx", "measurement": "m", "value": "f"},
         {"format": "otlp", "metric": "m"},
+        {"format": "prometheus", "metric": "m"},
     ]
     params = {"params": PARAMS.to_dict(), "ingest": {"map": mappings}}
     line = {"content": b"m f=1 1700000000000000000", "headers": headers}
+    empty = {"content": b"", "headers": {"content-type": "application/x-protobuf"} | headers}
     creation = {"content": b"q=CREATE+DATABASE+t", "headers": headers}
     monitor = {"kind": "threshold", "question": "count", "above": 9.0, "decay": "none"}
     question = {"query": {"aggregate": "count", "decay": {"kind": "none"}}}
@@ -93,6 +95,7 @@ def requests_that_change(headers: dict[str, str]) -> list[tuple[str, str, dict[s
         ("PUT", "/v1/streams/t", {"json": params, **as_json}),
         ("POST", "/v1/streams/t/lorawan?format=chirpstack&event=join", {"json": {}, **as_json}),
         ("POST", "/v1/streams/t/otlp/v1/metrics", {"json": {}, **as_json}),
+        ("POST", "/v1/streams/t/prometheus/write", empty),
         ("POST", "/api/v2/write?bucket=t", line),
         ("POST", "/write?db=t", line),
         ("POST", "/query", creation),

@@ -112,6 +112,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "write_lines_as_to_a_database",
         "write_lines_of_bucket",
         "write_lines_of_database",
+        "write_samples",
     ]
 
 

@@ -145,6 +145,8 @@ def test_too_many_readings_are_413_which_some_clients_cut_in_halves(
     client = start(max_rows=10)
     put(client, TEMP)
     told(client.post(WRITE, content=lines(0, 11)), 413, "too-many-rows")
+    counted = 'decaysketch_refused_total{reason="too-many-rows",stream="ward"} 1.0'
+    assert counted in client.get("/metrics").text
     assert client.post(WRITE, content=lines(0, 10)).status_code == 204
 
 

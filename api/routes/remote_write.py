@@ -1,0 +1,133 @@
+"""Prometheus remote write in, versions 1 and 2.
+
+A sender repeats 5xx for as long as it takes and drops a batch at 400; 429 it drops too, unless it
+is told otherwise, so what is busy is 503. Of version 2 it wants to know how many samples were
+written, and takes fewer than it sent for a failure: those that are skipped or copies count, since
+nothing of them is lost.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+import cramjam
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from api import schemas
+from api.errors import InvalidRequestError, PartialWriteError
+from api.http.guard import writes
+from api.http.problems import ProblemResponse, problems
+from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
+from api.ingest.series import SeriesReader
+from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
+from api.routes.taking import bring_series, form_of, maps_of
+from api.routes.understood import BAD, BUSY, as_understood, translated, understood_by
+from decaysketch.ingest.readings import UnreadableError
+from decaysketch.ingest.remote_write import RemoteWriteMap, most_samples, parse, plain_length
+
+__all__ = ["router"]
+
+_PROTOBUF = "application/x-protobuf"
+_VERSIONS = {"prometheus.WriteRequest": 1, "io.prometheus.write.v2.Request": 2}
+_SAMPLES_TOLD = 10
+
+
+def _answer(request: Request, answer: ProblemResponse) -> Response:
+    problem, _, _ = translated(answer, {})
+    told = as_understood(answer, BAD | BUSY, message=problem["detail"])
+    told.headers.update(getattr(request.state, "written", {}))
+    return told
+
+
+router = APIRouter(route_class=understood_by(_answer))
+
+
+@router.post(
+    "/v1/streams/{name}/prometheus/write",
+    tags=["observations"],
+    summary="Write samples of Prometheus",
+    dependencies=[Depends(writes)],
+    status_code=HTTPStatus.NO_CONTENT,
+    response_class=Response,
+    response_description="All samples that are of the stream by its maps are on stable storage.",
+    responses=problems(
+        s400="Some samples were refused, and the others stored; or the body cannot be read, or the "
+        "stream has no map of the format.",
+        s403="The source was revoked.",
+        s404="No such stream.",
+        s413="The body is too long, or has too many samples.",
+        s415="The body is no protobuf, or of another message.",
+        s503="Too much waits to be written, or the journal is out of reach; send it again after "
+        "Retry-After.",
+        s507="There is no room for its rows, or for another source.",
+    ),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "A `prometheus.WriteRequest`, or an `io.prometheus.write.v2.Request` "
+            "where the media type says so, in Snappy's block format.",
+            "content": {_PROTOBUF: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def write_samples(
+    name: schemas.StreamName,
+    request: Request,
+    aggregator: TheAggregator,
+    stream: TheStream,
+    settings: TheSettings,
+    source: Annotated[
+        str, Query(pattern=schemas.SOURCE, description="Who sends; `prometheus`, if not given.")
+    ] = "prometheus",
+) -> Response:
+    """Give a Prometheus server this URL under `remote_write`."""
+    version = _version(request)
+    stream.admit(source)
+    maps = maps_of(stream, "prometheus", RemoteWriteMap, '"metric": ...')
+    body = await request.body()
+    if request.headers.get("content-encoding", "").strip().lower() == "snappy":
+        body = await aggregator.compute(_plain, body, settings.max_json_bytes)
+    form = form_of(aggregator, stream, source, settings, 1 + len(maps) * most_samples(body))
+    reader = SeriesReader(
+        lambda given, form: parse(given, maps, version=version, most=form.max_rows),
+        "ms",
+        check_units=False,  # which it always is
+        place="series",
+    )
+    refused, told = await bring_series(request, stream, reader, body, form, _SAMPLES_TOLD)
+    points = reader.points
+    written = len(points) + sum(points.told.skipped.values()) + points.told.refusals - refused
+    headers = {f"X-Prometheus-Remote-Write-{kind}-Written": "0"
+               for kind in ("Histograms", "Exemplars")}  # fmt: skip
+    headers["X-Prometheus-Remote-Write-Samples-Written"] = str(written)
+    if not refused:
+        return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
+    request.state.written = headers
+    raise PartialWriteError(f"{'; '.join(told)}; {refused} refused, {written} written")
+
+
+def _version(request: Request) -> int:
+    """Which the media type says, of those that are read here."""
+    require_media_type(request, _PROTOBUF)
+    given = request.headers["content-type"]
+    for parameter in given.split(";")[1:]:
+        name, _, message = parameter.partition("=")
+        if name.strip().lower() == "proto":
+            version = _VERSIONS.get(message.strip().strip('"'))
+            if version is None:
+                raise UnsupportedMediaTypeError(
+                    "content-type", given, f"proto to be one of {', '.join(_VERSIONS)}"
+                )
+            return version
+    return 1
+
+
+def _plain(body: bytes, most: int) -> bytes:
+    """What is compressed, which is not made where it says that it is longer than this."""
+    try:
+        if plain_length(body) > most:
+            raise BodyTooLargeError(most)
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except (UnreadableError, cramjam.DecompressionError):
+        raise InvalidRequestError("the body is no Snappy block") from None

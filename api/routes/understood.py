@@ -1,0 +1,66 @@
+"""Problems as senders of other systems understand them: in their statuses, and in their words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from api.http.problems import ProblemResponse, handled
+
+__all__ = ["BAD", "BUSY", "as_understood", "translated", "understood_by"]
+
+BAD = {
+    HTTPStatus.UNPROCESSABLE_ENTITY.value: HTTPStatus.BAD_REQUEST.value,
+    HTTPStatus.CONFLICT.value: HTTPStatus.BAD_REQUEST.value,
+}
+"""At 422 some senders give up for good; 400 all of them take for a fault of the body."""
+
+BUSY = {HTTPStatus.TOO_MANY_REQUESTS.value: HTTPStatus.SERVICE_UNAVAILABLE.value}
+"""Of senders that drop what is answered with 429."""
+
+Answer = Callable[[Request, ProblemResponse], Response]
+
+
+def understood_by(answer: Answer) -> type[APIRoute]:
+    """A kind of route whose problems are answered by ``answer``."""
+
+    class Understood(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handler = super().get_route_handler()
+
+            async def handle(request: Request) -> Response:
+                try:
+                    return await handler(request)
+                except Exception as error:
+                    return answer(request, await handled(request, error))
+
+            return handle
+
+    return Understood
+
+
+def translated(
+    answer: ProblemResponse, statuses: Mapping[int, int]
+) -> tuple[dict[str, Any], int, dict[str, str]]:
+    """The members of a problem, the status to answer with, and the headers beside those of its
+    content."""
+    status = statuses.get(answer.status_code, answer.status_code)
+    headers = {
+        name: value
+        for name, value in answer.headers.items()
+        if name not in ("content-length", "content-type")
+    }
+    return json.loads(bytes(answer.body)), status, headers
+
+
+def as_understood(
+    answer: ProblemResponse, statuses: Mapping[int, int], **beside: Any
+) -> ProblemResponse:
+    """A problem with another status, and with members beside its own."""
+    problem, status, headers = translated(answer, statuses)
+    return ProblemResponse(problem | beside | {"status": status}, status, headers)

@@ -1,0 +1,335 @@
+"""Prometheus remote write, versions 1 and 2: samples of series become readings.
+
+A reading is known by its labels, but for those that are left out, and its time in milliseconds. The
+two servers of a pair scrape at different moments and differ in a label (``replica``), so that their
+samples are copies only by a map that leaves the label out and has one reading for each period of
+scraping (``drop_labels``, ``dedup``). An empty label is the same as none, as in Prometheus.
+
+Stale markers and NaN are no values and skipped; native histograms are refused. Nothing raises for
+what a stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`, of a body as a
+whole; time is linear in the length of the plain body, which is bounded before it is made. In
+version 2 labels are numbers of texts that the body has once: how many a series has is bounded, and
+so is the text that names it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from decaysketch.ingest.mapping import Texts
+from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import RefusedError, UnreadableError
+from decaysketch.ingest.series import Name, SeriesMap, SeriesTexts
+
+__all__ = ["RemoteWriteMap", "most_samples", "parse", "plain_length"]
+
+_NS = 1_000_000  # of a millisecond
+_MOST_LABELS = 1000  # of a series
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_NAME = "__name__"
+_DOUBLE = struct.Struct("<d")
+
+
+class _Layout(NamedTuple):
+    """Tags of fields, of a version: their numbers and how they are written."""
+
+    series: int
+    labels: tuple[int, ...]
+    samples: int
+    histograms: int
+    foreign: tuple[int, ...]  # of the other version
+
+
+_SAMPLES = 2 << 3 | _BYTES
+_LABEL_NAME, _LABEL_TEXT = 1 << 3 | _BYTES, 2 << 3 | _BYTES
+_SYMBOLS = 4 << 3 | _BYTES  # of version 2: texts, which labels have by their number
+_LAYOUTS = {
+    1: _Layout(
+        1 << 3 | _BYTES,
+        (1 << 3 | _BYTES,),
+        _SAMPLES,
+        4 << 3 | _BYTES,
+        (_SYMBOLS, 5 << 3 | _BYTES),
+    ),
+    2: _Layout(
+        5 << 3 | _BYTES,
+        (1 << 3 | _BYTES, 1 << 3 | _VARINT),  # together, or one by one
+        _SAMPLES,
+        3 << 3 | _BYTES,
+        (1 << 3 | _BYTES,),
+    ),
+}
+
+
+class RemoteWriteMap(SeriesMap):
+    """A reading of Prometheus remote write."""
+
+    format: Literal["prometheus"] = Field(description="Prometheus remote write.")
+    metric: Name = Field(description="Name of the metric whose samples these are.")
+    drop_labels: Texts = Field(
+        default=(),
+        description="Labels that are no part of an id, such as `replica` of a pair of servers.",
+    )
+
+    def kept(self, labels: dict[str, str]) -> dict[str, str]:
+        """Those that are part of an id."""
+        return {name: text for name, text in labels.items() if name not in self.drop_labels}
+
+
+def plain_length(body: bytes) -> int:
+    """Length of what is compressed, as a body in Snappy's block format declares it.
+
+    Raises:
+        UnreadableError: it declares none.
+    """
+    try:
+        return _varint(body, 0)[0]
+    except IndexError:
+        raise UnreadableError("the body is no Snappy block") from None
+
+
+def most_samples(body: bytes) -> int:
+    """No body that can be read has more samples than this: each begins with the same byte."""
+    return body.count(bytes([_SAMPLES]))
+
+
+def parse(
+    body: bytes, maps: Sequence[RemoteWriteMap], *, version: int = 1, most: int | None = None
+) -> Points:
+    """The readings of a body, by maps of one stream. O(length).
+
+    Args:
+        body: any bytes: a ``WriteRequest``, or of version 2 a ``Request``, no more compressed.
+        maps: of the stream.
+        version: 1 or 2.
+        most: where there are more readings than this, some are left out and still more are given
+            than this.
+
+    Raises:
+        UnreadableError: it is none.
+    """
+    try:
+        return _read(body, maps, version, most)
+    except (IndexError, struct.error, UnicodeDecodeError):
+        raise UnreadableError("the body is no protobuf of a remote write") from None
+
+
+def _read(body: bytes, maps: Sequence[RemoteWriteMap], version: int, most: int | None) -> Points:
+    layout = _LAYOUTS[version]
+    symbols = None
+    if version == 2:
+        symbols = [str(text, "utf-8") for tag, text in _fields(body) if tag == _SYMBOLS]
+    read = _Reader(maps, symbols)
+    plans: dict[tuple[bytes, ...], _Plan] = {}
+    place = 0
+    for tag, series in _fields(body):
+        if tag in layout.foreign:
+            raise UnreadableError(
+                f"the body has fields that version {version} of remote write has not; content-type "
+                "says which version it is"
+            )
+        if tag != layout.series:
+            continue
+        place += 1
+        labels: list[bytes] = []
+        samples: list[bytes] = []
+        histograms = 0
+        for tag, content in _fields(series):
+            if tag in layout.labels:
+                labels.append(content)
+            elif tag == layout.samples:
+                samples.append(content)
+            elif tag == layout.histograms:
+                histograms += 1
+        key = tuple(labels)
+        plan = plans.get(key)
+        if plan is None:
+            plan = plans[key] = read.plan(labels)
+        _take(read.points, plan, samples, histograms, place)
+        if most is not None and len(read.points) > most:
+            break
+    return read.points
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is read of a series.
+
+    Attributes:
+        name: of the metric.
+        named: so many maps name it.
+        wanted: those that read the series, and their codes in the readings.
+        faults: why others that would cannot.
+    """
+
+    name: str = "a series"
+    named: int = 0
+    wanted: list[tuple[RemoteWriteMap, int]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+class _Reader:
+    """Readings so far; ``symbols`` are the texts of labels, in version 2."""
+
+    def __init__(self, maps: Sequence[RemoteWriteMap], symbols: Sequence[str] | None) -> None:
+        self.points = Points()
+        self._symbols = symbols
+        self._texts = SeriesTexts()
+        self._maps: dict[str, list[RemoteWriteMap]] = {}
+        for each in maps:
+            self._maps.setdefault(each.metric, []).append(each)
+
+    def plan(self, parts: Sequence[bytes]) -> _Plan:
+        """Of the labels of a series, as they are written."""
+        try:
+            labels = self._labels(parts)
+        except RefusedError as fault:
+            return _Plan(named=1, faults=[str(fault)])
+        name = labels.pop(_NAME, "")
+        chosen = self._maps.get(name, [])
+        plan = _Plan(name, len(chosen))
+        for each in chosen:
+            if not each.wants(labels):
+                continue
+            try:
+                text = self._texts.of(each.kept(labels))
+                plan.wanted.append((each, self.points.enter(text, name)))
+            except RefusedError as fault:
+                plan.faults.append(str(fault))
+        return plan
+
+    def _labels(self, parts: Sequence[bytes]) -> dict[str, str]:
+        """Raises RefusedError: there are too many, or one is there twice."""
+        labels: dict[str, str] = {}
+        pairs = _pairs(parts) if self._symbols is None else _referred(parts, self._symbols)
+        for number, (name, text) in enumerate(pairs):
+            if number >= _MOST_LABELS:
+                raise RefusedError(f"there are more than {_MOST_LABELS} labels")
+            if name in labels:
+                raise RefusedError("a label is there twice")
+            labels[name] = text
+        return {name: text for name, text in labels.items() if text}
+
+
+def _pairs(parts: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    for part in parts:
+        given = dict(_fields(part))
+        yield str(given.get(_LABEL_NAME, b""), "utf-8"), str(given.get(_LABEL_TEXT, b""), "utf-8")
+
+
+def _referred(parts: Iterable[bytes], symbols: Sequence[str]) -> Iterator[tuple[str, str]]:
+    numbers = _numbers(parts)
+    for name in numbers:
+        text = next(numbers, None)
+        if text is None:
+            raise IndexError
+        yield symbols[name], symbols[text]
+
+
+def _numbers(parts: Iterable[bytes]) -> Iterator[int]:
+    for part in parts:
+        at = 0
+        while at < len(part):
+            number, at = _varint(part, at)
+            yield number
+
+
+def _take(
+    points: Points, plan: _Plan, samples: Sequence[bytes], histograms: int, place: int
+) -> None:
+    told, where = points.told, f"series {place} {plan.name}"
+    if not plan.named:
+        told.skip("metric", len(samples) + histograms)
+        return
+    for fault in plan.faults:
+        told.refuse(where, fault, len(samples) + histograms)
+    if missing := plan.named - len(plan.wanted) - len(plan.faults):
+        told.skip("where", missing * (len(samples) + histograms))
+    if not plan.wanted:
+        return
+    if histograms:
+        told.refuse(where, "is a native histogram; expected samples", histograms)
+    for sample in samples:
+        value, time_ms = _sample(sample)
+        if math.isnan(value):
+            told.skip("no value", len(plan.wanted))
+            continue
+        time_ns = time_ms * _NS
+        for each, code in plan.wanted:
+            try:
+                given = each.value_of(value)
+            except RefusedError as fault:
+                told.refuse(where, str(fault))
+                continue
+            points.codes.append(code)
+            points.numbers.append(time_ns // each.period_ns)
+            points.times_ns.append(time_ns)
+            points.values.append(given)
+            points.weights.append(1)
+            points.places.append(place)
+
+
+def _sample(sample: bytes) -> tuple[float, int]:
+    """Value and time in ms; what is 0 is left out by its writer."""
+    value, time = 0.0, 0
+    for tag, content in _fields(sample):
+        if tag == 1 << 3 | _FIXED64:
+            (value,) = _DOUBLE.unpack(content)
+        elif tag == 2 << 3 | _VARINT:
+            time = _varint(content, 0)[0]
+            time -= (time >> 63) << 64
+    return value, time
+
+
+# --------------------------------------------------------------------------------------- protobuf
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """A number of 64 bits, and where it ends. Raises IndexError where it does not."""
+    number = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number & (1 << 64) - 1, at
+        shift += 7
+        if shift > 63:
+            raise IndexError
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Fields of a message: the tag, and the content as it is written. Raises IndexError where the
+    message ends too early or is none."""
+    at, end = 0, len(message)
+    while at < end:
+        tag = message[at]
+        at += 1
+        if tag > 0x7F:
+            tag, at = _varint(message, at - 1)
+            if tag < 0x80:  # in more bytes than it takes, which no writer does
+                raise IndexError
+        wire = tag & 7
+        if wire == _BYTES:
+            size = message[at]
+            at += 1
+            if size > 0x7F:
+                size, at = _varint(message, at - 1)
+        elif wire == _VARINT:
+            size = _varint(message, at)[1] - at
+        elif wire == _FIXED64:
+            size = 8
+        elif wire == _FIXED32:
+            size = 4
+        else:
+            raise IndexError
+        begin, at = at, at + size
+        if at > end:
+            raise IndexError
+        yield tag, message[begin:at]
