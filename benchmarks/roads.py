@@ -1,10 +1,10 @@
 """``python -m benchmarks.roads``: rows a second that one worker takes of other formats' bodies.
 
-Posts of line protocol and of OTLP, and of NDJSON beside them, go through the whole application in
-this process: guard, parser, ids, checks, sketch, journal. Beside that stand the parser alone and,
-as the floor, another parser of the format, in C, which does nothing with what it reads: of OTLP
-protobuf's own. Processor time of the process, all of its threads; the best of some rounds, each
-with bodies of its own.
+Posts of line protocol, of OTLP and of Prometheus remote write, and of NDJSON beside them, go
+through the whole application in this process: guard, parser, ids, checks, sketch, journal. Beside
+that stand the parser alone and, as the floor, another parser of the format, in C, which does
+nothing with what it reads: of OTLP and remote write protobuf's own. Processor time of the process,
+all of its threads; the best of some rounds, each with bodies of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import cramjam
 from fastapi.testclient import TestClient
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from api.app import create_app
 from api.settings import Settings
 from benchmarks import machine
-from decaysketch.ingest import otlp
+from benchmarks.write_requests import messages, version_1
+from decaysketch.ingest import otlp, remote_write
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.line_protocol import parse
 
@@ -32,7 +34,9 @@ _ROWS, _BODIES, _ROUNDS = 5_000, 20, 3
 _BEGIN_S = 1_700_000_000
 _MAP = {"format": "influx", "measurement": "weather", "value": "temp", "drop_tags": ["host"]}
 _METRIC = {"format": "otlp", "metric": "temp"}
+_SAMPLES = {"format": "prometheus", "metric": "temp", "drop_labels": ["replica"]}
 _PROTOBUF = {"content-type": "application/x-protobuf"}
+_SNAPPY = _PROTOBUF | {"content-encoding": "snappy"}
 _LINES = {"content-type": "text/plain"}
 _NDJSON = {"content-type": "application/x-ndjson"}
 
@@ -76,6 +80,22 @@ def _metrics(number: int) -> bytes:
     return bytes(request.SerializeToString())
 
 
+def _samples(number: int) -> bytes:
+    """Of 200 series, as servers write them: each sample with all labels."""
+    begin = _BEGIN_S * 1000 + number * _ROWS
+    return version_1(
+        (
+            {"__name__": "temp", "job": "node", "room": f"r{row % 100}", "replica": "ab"[row % 2]},
+            [(row % 40 + row % 10 / 10, begin + row)],
+        )
+        for row in range(_ROWS)
+    )
+
+
+def _blocks(number: int) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(_samples(number)))
+
+
 def _rate(take: Callable[[bytes], Any], make: Callable[[int], bytes]) -> float:
     """Rows for each second of processor time."""
     seconds = []
@@ -101,14 +121,17 @@ def main() -> None:
     read: Any = Mappings.model_validate({"map": [_METRIC]}).map
     metrics_floor = _rate(ExportMetricsServiceRequest.FromString, _metrics)
     metrics_alone = _rate(lambda body: otlp.parse(body, read), _metrics)
+    wanted: Any = Mappings.model_validate({"map": [_SAMPLES]}).map
+    samples_floor = _rate(messages()["WriteRequest"].FromString, _samples)
+    samples_alone = _rate(lambda body: remote_write.parse(body, wanted), _samples)
     with TemporaryDirectory() as folder:
         settings = Settings(data=str(Path(folder) / "roads.sqlite3"))
         with TestClient(create_app(settings), base_url="http://localhost") as client:
             form = {
                 "params": {"max_weight": 1, "time_unit": "ms"},
-                "ingest": {"map": [_MAP, _METRIC]},
+                "ingest": {"map": [_MAP, _METRIC, _SAMPLES]},
             }
-            for name in ("lines", "metrics", "ndjson"):
+            for name in ("lines", "metrics", "ndjson", "samples"):
                 client.put(f"/v1/streams/{name}", json=form).raise_for_status()
 
             def post(path: str, headers: dict[str, str]) -> Callable[[bytes], Any]:
@@ -120,6 +143,7 @@ def main() -> None:
             path = "/v1/streams/ndjson/observations?source=s&verdicts=counts"
             beside = _rate(post(path, _NDJSON), _ndjson)
             metrics = _rate(post("/v1/streams/metrics/otlp/v1/metrics", _PROTOBUF), _metrics)
+            samples = _rate(post("/v1/streams/samples/prometheus/write", _SNAPPY), _blocks)
     for what, rate, of in (
         ("floor of line protocol: line-protocol-parser, line by line", floor, floor),
         ("our parser alone", alone, floor),
@@ -127,6 +151,9 @@ def main() -> None:
         ("floor of OTLP: protobuf", metrics_floor, metrics_floor),
         ("our parser with it", metrics_alone, metrics_floor),
         ("posts of OTLP, the whole way", metrics, metrics_floor),
+        ("floor of remote write: protobuf", samples_floor, samples_floor),
+        ("our parser alone", samples_alone, samples_floor),
+        ("posts of remote write, the whole way", samples, samples_floor),
         ("posts of NDJSON, the whole way", beside, beside),
     ):
         print(f"{what}: {rate:,.0f} rows a second of processor time, {rate / of:.2f} of the floor")

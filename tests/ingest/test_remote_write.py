@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingest.exports import STALE, field, messages, version_1, version_2
 
+from benchmarks.write_requests import STALE, field, messages, version_1, version_2
 from decaysketch import DecaySketch, SketchParams, observation_ids
 from decaysketch.families import recipe_of
 from decaysketch.ingest.columns import Form, check, points_to_columns

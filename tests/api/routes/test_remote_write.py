@@ -15,7 +15,6 @@ import cramjam
 import pytest
 from fastapi.testclient import TestClient
 from faults import faulty
-from ingest.exports import STALE, version_1, version_2
 from service import problem
 from support.debian import program
 
@@ -23,6 +22,7 @@ from api.errors import BusyError, InvalidRequestError
 from api.http.refusals import BodyTooLargeError
 from api.routes import remote_write
 from api.service.aggregator import Aggregator
+from benchmarks.write_requests import STALE, version_1, version_2
 from quality.damage import damage
 
 PARAMS = {"max_weight": 1, "id_bits": 48, "time_unit": "ms"}

@@ -1,4 +1,4 @@
-"""Bodies of Prometheus remote write: written by hand, and by protobuf."""
+"""Bodies of Prometheus remote write, written by hand and by protobuf, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
+
+__all__ = ["STALE", "Series", "field", "messages", "version_1", "version_2"]
 
 STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 
