@@ -302,8 +302,12 @@ class Sketch(Held):
         """Forget labels that no row has, once they may be many. Amortised O(1) for each label."""
         assert self._labels is not None
         if self._labels.crowded:
-            held = self.snapshot()
-            assert held.labels is not None
+            self._keep_labels()
+
+    def _keep_labels(self) -> None:
+        """Forget labels that no row has. O(rows)."""
+        held = self.snapshot()
+        if self._labels is not None and held.labels is not None:
             self._labels.keep(held.labels, len(held))
 
     @abstractmethod
@@ -429,13 +433,16 @@ class Sketch(Held):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows, room for more included; a snapshot comes on top."""
-        return sum(bag.nbytes for bag in self._bags)
+        """Bytes of the rows, room for more included, and of labels; a snapshot comes on top."""
+        labels = 0 if self._labels is None else self._labels.nbytes
+        return sum(bag.nbytes for bag in self._bags) + labels
 
     def trim(self) -> None:
         """Give back what no row needs: room for more of them, the snapshot and what queries have
         computed. Changes no state. O(rows)."""
         self._flush()
+        if self._labels is not None:
+            self._keep_labels()
         for bag in self._bags:
             bag.trim()
         self._changed()

@@ -45,6 +45,7 @@ MAX_LABELS = 1 << 20
 
 _PERSON = b"dsk-label"
 _SLACK = 1_000  # labels that are no longer held, before they are looked for
+_LABEL_BYTES = 200  # of memory, besides the characters of a label
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -151,11 +152,16 @@ class LabelBook:
     def __init__(self, id_key: bytes | None = None) -> None:
         self._key = id_key or b""
         self._names: dict[int, str] = {}
-        self._let_go_at = _SLACK
+        self._let_go_at, self._characters = _SLACK, 0
         self.collisions = 0  # labels that came and had the code of another
 
     def __len__(self) -> int:
         return len(self._names)
+
+    @property
+    def nbytes(self) -> int:
+        """About so many bytes of memory."""
+        return len(self._names) * _LABEL_BYTES + self._characters
 
     def read(self, labels: Any) -> Any:
         """Codes of labels, which are known from now on; see :func:`codes_of`.
@@ -199,8 +205,11 @@ class LabelBook:
                 self._enter(code, text)
 
     def _enter(self, code: int, text: str) -> None:
+        before = len(self._names)
         known = self._names.setdefault(code, text)
-        if known != text:
+        if len(self._names) > before:
+            self._characters += len(text)
+        elif known != text:
             self.collisions += 1
             self._names[code] = min(known, text)
 
@@ -217,6 +226,7 @@ class LabelBook:
         """Forget all others; ``rows``: of the sketch, so many labels more may come before that is
         done again."""
         self._names = dict(zip(labels.codes.tolist(), labels.texts, strict=True))
+        self._characters = sum(map(len, labels.texts))
         room = max(_SLACK, (MAX_LABELS - len(labels)) // 2)
         self._let_go_at = len(labels) + min(max(rows, _SLACK), room)
 

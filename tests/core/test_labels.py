@@ -67,6 +67,10 @@ def test_labels_of_rows_that_were_let_go_are_forgotten() -> None:
     assert sketch._labels is not None
     assert 0 < len(held) <= len(sketch) < 1_000
     assert len(sketch._labels) < 4_000  # of 12,000 that came
+    before = sketch.nbytes
+    sketch.trim()
+    assert len(sketch._labels) == len(held)
+    assert sketch.nbytes < before - 200 * 100
     assert set(held.texts) == {group.value for group in sketch.group_by(ds.decay.none())}
 
 
