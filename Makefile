@@ -5,6 +5,7 @@
 #   make test              the whole test suite
 #   make coverage          the same with coverage of the library, which takes twice as long
 #   make lint              style and types
+#   make docs              the documentation as a site, into out/docs/
 #   make notebooks         run the notebooks and write them as pages to out/notebooks/
 #   make bench             the benchmarks (one core, a few minutes)
 #   make quality           the paper's figures again, as tables and pictures (a few minutes)
@@ -26,7 +27,7 @@ SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests sc
 # environment says that no bytecode is to be kept, each of them compiles all of them.
 KEEPING_BYTECODE := PYTHONDONTWRITEBYTECODE=
 
-.PHONY: setup demo test coverage lint notebooks bench quality serve relays \
+.PHONY: setup demo test coverage lint docs notebooks bench quality serve relays \
 	wheel sanitize pins clean
 
 setup:
@@ -47,6 +48,10 @@ lint: setup
 	$(VENV_PYTHON) -m ruff check $(wildcard $(SOURCES))
 	$(VENV_PYTHON) -m ruff format --check $(wildcard $(SOURCES))
 	$(VENV_PYTHON) -m mypy
+
+docs: setup
+	@$(VENV_PYTHON) scripts/command_line.py
+	@.venv/bin/zensical build --strict --config-file mkdocs.yml
 
 notebooks: setup
 	@$(VENV_PYTHON) -m notebooks

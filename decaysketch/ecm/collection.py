@@ -439,8 +439,8 @@ class ECMCollection(Sketch, AskedOfCells):
             ConflictingSketchError: two states of one source and epoch that are a fork.
             CapacityError: more entries than the capacity.
             ParameterError: count-based sketches of several sources.
-            TypeError: one of them is nothing of an ECM-sketch.
-            In any case this collection is as it was.
+            TypeError: one of them is nothing of an ECM-sketch. In any case this collection is as it
+                was.
 
         Complexity: O(entries), and O(times) for each pair of states that could be a fork.
         """
