@@ -135,7 +135,7 @@ class Labels:
         return texts[self.places(codes)]
 
 
-def held_codes(columns: Iterable[Int64Array]) -> Int64Array:
+def _held_codes(columns: Iterable[Int64Array]) -> Int64Array:
     """The codes in columns of value keys, each once, rising."""
     found = [np.unique(column) for column in columns]
     codes = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
@@ -220,7 +220,7 @@ class LabelBook:
 
     def held(self, columns: Iterable[Int64Array]) -> Labels:
         """The labels of columns of value keys."""
-        return Labels.of(self._names, held_codes(columns))
+        return Labels.of(self._names, _held_codes(columns))
 
     def keep(self, labels: Labels, rows: int) -> None:
         """Forget all others; ``rows``: of the sketch, so many labels more may come before that is
@@ -253,12 +253,15 @@ def _read(labels: Any, key: bytes) -> tuple[Any, dict[str, int]]:
         found = _coded([labels], [labels], key)
         return found[labels], found
     if isinstance(labels, EncodedLabels):
-        used = np.unique(labels.numbers[labels.numbers >= 0])
+        numbers = np.maximum(labels.numbers, -1)  # the last place is that of gaps
+        here = np.zeros(len(labels.texts) + 1, np.bool_)
+        here[numbers] = True
+        used = np.flatnonzero(here[:-1])
         texts = [labels.texts[place] for place in used.tolist()]
         found = _coded(dict.fromkeys(texts), texts, key)
-        by_place = np.full(len(labels.texts) + 1, MISSING_KEY, np.int64)  # the last one of gaps
+        by_place = np.full(len(here), MISSING_KEY, np.int64)
         by_place[used] = np.fromiter(map(found.__getitem__, texts), np.int64, len(texts))
-        return _masked(by_place[np.maximum(labels.numbers, -1)]), found
+        return (_masked(by_place[numbers]) if here[-1] else by_place[numbers]), found
     masked = np.ma.getmaskarray(labels) if np.ma.isMaskedArray(labels) else None
     items = np.ma.getdata(labels).tolist() if hasattr(labels, "dtype") else labels
     if isinstance(items, str):  # a single text of NumPy
