@@ -125,8 +125,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         self._bags = (IntegralRows(params, decay),)
         self._zero_weight = 0
         self._pending = PendingRows(params)
-        if params.value_type == "label":
-            self._labels = LabelBook(params.id_key)
+        # Of each its own, also where it is None: it is looked at for each row.
+        self._labels = LabelBook(params.id_key) if params.value_type == "label" else None
         self._changed()
 
     def _empty(self) -> Self:

@@ -104,8 +104,8 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         self._zero_weight = 0
         self._before: QueryTimeSnapshot | None = None  # the last one that queries have read
         self._pending = PendingRows(params)
-        if params.value_type == "label":
-            self._labels = LabelBook(params.id_key)
+        # Of each its own, also where it is None: it is looked at for each row.
+        self._labels = LabelBook(params.id_key) if params.value_type == "label" else None
 
     def _empty(self) -> Self:
         return type(self)(self.params)
