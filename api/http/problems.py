@@ -295,8 +295,9 @@ def _count_refusal(request: Request, error: Exception, status: int) -> None:
     aggregator = request.app.state.aggregator
     for name in _streams_of(request):
         with suppress(errors.UnknownStreamError):
+            stream = aggregator.stream(name)
             aggregator.refused(
-                aggregator.stream(name),
+                stream,
                 source if _SOURCE.fullmatch(source) else "",
                 f"http-{status}" if kind is None else kind.slug,
             )

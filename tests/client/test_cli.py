@@ -744,3 +744,38 @@ def test_a_build_says_that_the_log_is_as_small(tmp_path: Path) -> None:
         assert said in failure(*built, "--overwrite", *given)
     of_sums = ("build", source, "--out", out, "--overwrite", "--family", "sum", "--accuracy", "2%")
     assert "--accuracy has no use for the family sum" in failure(*of_sums)
+
+
+class TestLabels:
+    """A column of text is one of labels."""
+
+    TABLE = pa.table(
+        {
+            "time": [100, 101, 102, 103], "id": [1, 2, 3, 4], "value": ["E42", "E7", None, "E42"],
+            "site": ["a", "b", "a", "a"],
+        }
+    )  # fmt: skip
+
+    @pytest.mark.parametrize("name", ["log.parquet", "log.csv", "log.ndjson"])
+    def test_of_every_format(self, tmp_path: Path, name: str) -> None:
+        out = tmp_path / "all.sketch"
+        run("build", write(self.TABLE, tmp_path / name), "--out", out)
+        found = decode(out.read_bytes())
+        assert found.params.value_type == "label"
+        expected = ds.DecaySketch(found.params)
+        ids = ds.observation_ids([1, 2, 3, 4], params=found.params)
+        expected.update(["E42", "E7", None, "E42"], 1, [100, 101, 102, 103], ids)
+        assert found == expected
+
+    def test_by_key_and_asked(self, tmp_path: Path) -> None:
+        path, out = write(self.TABLE, tmp_path / "log.parquet"), tmp_path / "sites"
+        run("build", path, "--by", "site", "--out", out)
+        asked = ("query", out / "a.sketch", "heavy_hitters:0.1", "last", "--decay", "none")
+        first, last = run_json(*asked)["answers"]
+        assert (first["aggregate"], first["value_of"], first["value"]) == ("share of E42", "E42", 1)
+        assert (last["value"], last["time"]) == ("E42", 103)
+        assert "E42 at 103" in run(*asked).stdout
+        refused = failure("query", out / "a.sketch", "mean", "--decay", "none")
+        assert "mean is of numbers, and the values of this stream are labels" in refused
+        said = failure("build", path, "--value-type", "float64", "--out", tmp_path / "x.sketch")
+        assert "value is of type string; expected numbers" in said
