@@ -83,9 +83,10 @@ def plain_reader(form: Form) -> Callable[[bytes], Plain | None]:
         except ValueError:  # of msgspec, or bytes that are no text
             return None
         # Each line ends where an object does, so has one at the least, and none has two. (In no
-        # string is there an end of a line: it is a control character.)
+        # string is there an end of a line: it is a control character.) The last one, too: an
+        # empty line at the end would make up for two objects in another.
         ends = text.count(b"\n")
-        if text.count(b"}\n") != ends or len(rows) != ends + 1:
+        if text.count(b"}\n") != ends or text[-1:] != b"}" or len(rows) != ends + 1:
             return None
         values, given_values = _given([row.value for row in rows], None)
         weights, given_weights = _given([row.weight for row in rows], 1)

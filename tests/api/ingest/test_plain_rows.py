@@ -136,6 +136,17 @@ def test_however_lines_are_portioned(monkeypatch: pytest.MonkeyPatch, together: 
             assert_read_alike(each, FORMS[0])
 
 
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n\n", b"\n\n\n", b" \n\n"])
+def test_two_objects_in_a_line_are_none_however_the_body_ends(
+    monkeypatch: pytest.MonkeyPatch, end: bytes
+) -> None:
+    line = b'{"time":5,"id":0}{"time":1,"id":2}'
+    for together in (len(line) + 2, 1_000):
+        monkeypatch.setattr(json_rows, "_BYTES_TOGETHER", together)
+        raw = read_lines(line + end, FORMS[0])
+        assert (raw.rows, len(raw.refusals)) == (1, 1)
+
+
 def test_sound_lines_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_rows, "_read_some", None)
     line = b'{"time": 5, "id": 7}'
