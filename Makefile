@@ -2,6 +2,7 @@
 #   make demo              simulate a sensor network and do the main job on it
 #   make demo LOG=path     the same on a delivery log of yours; ARGS="--time-column ts ..." says
 #                          which columns mean what
+#   make demo-frame        a small program: a frame with copies; demo-broker, demo-otlp likewise
 #   make test              the whole test suite
 #   make coverage          the same with coverage of the library, which takes twice as long
 #   make lint              style and types
@@ -21,13 +22,13 @@ UV := PYTHONPATH=.boot $(PYTHON) -m uv
 PYTEST_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 SANITIZED_TESTS := --ignore tests/minhit/test_readme.py tests/minhit tests/integral tests/asyncwindow \
 	tests/ecm tests/querytime tests/wire tests/laws tests/golden tests/core tests/batch
-SOURCES := decaysketch api spark_jobs demo benchmarks quality notebooks tests scripts
+SOURCES := decaysketch api spark_jobs demo examples benchmarks quality notebooks tests scripts
 
 # Every process of the suite, and every program that one starts, reads the same modules: where the
 # environment says that no bytecode is to be kept, each of them compiles all of them.
 KEEPING_BYTECODE := PYTHONDONTWRITEBYTECODE=
 
-.PHONY: setup demo test coverage lint docs notebooks bench quality serve relays \
+.PHONY: setup demo demo-frame demo-broker demo-otlp test coverage lint docs notebooks bench quality serve relays \
 	wheel sanitize pins clean
 
 setup:
@@ -35,6 +36,9 @@ setup:
 
 demo: setup
 	@$(VENV_PYTHON) -m demo $(if $(LOG),--log "$(LOG)") $(ARGS)
+
+demo-frame demo-broker demo-otlp: demo-%: setup
+	@$(VENV_PYTHON) -m examples.$*
 
 test: setup
 	@$(VENV_PYTHON) -m spark_jobs.archive

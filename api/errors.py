@@ -33,6 +33,7 @@ __all__ = [
     "IntervalConflictError",
     "InvalidRequestError",
     "KeyChangedError",
+    "MapsKeptError",
     "NoRoomError",
     "NotCaughtUpError",
     "NothingTakenError",
@@ -94,6 +95,15 @@ class UnknownStreamError(ServiceError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no stream {name!r}; create it by PUT /v1/streams/{name}")
+
+
+class MapsKeptError(ServiceError):
+    """A stream has other maps, and who asks may not replace them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"stream {name!r} has other maps than `ingest`; a key of role admin may replace them"
+        )
 
 
 class UnknownSourceError(ServiceError):

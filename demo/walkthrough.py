@@ -73,11 +73,20 @@ class Options:
     format: str | None = None
 
 
+_QUESTION = (
+    "How many messages were sent lately, and what did they say? They come several times each, by "
+    "several gateways, some of them hours late, and some clocks are wrong. To count what arrives "
+    "answers another question: below, that stands beside the truth and what the sketch says."
+)
+
+
 def run(options: Options, report: Report) -> int:
     """Do everything; the exit status is 0 only if every promise was kept."""
     options.out.mkdir(parents=True, exist_ok=True)
     if options.small_picture is not None:
         options.small_picture.parent.mkdir(parents=True, exist_ok=True)
+    report.heading("The question")
+    report.say(_QUESTION)
     log_path = options.log or _simulated_log(options, report)
     with report.step("Looking at the log"):
         given = read_log(log_path, options.columns, format=options.format, out=options.out)
@@ -129,7 +138,6 @@ def run(options: Options, report: Report) -> int:
 
     report.heading("Result")
     for name, path in (
-        ("picture", picture),
         ("every answer", options.out / "answers.csv"),
         ("every clock", options.out / "clocks.csv"),
         ("all that is printed here", options.out / "report.txt"),
@@ -139,6 +147,7 @@ def run(options: Options, report: Report) -> int:
         report.say(f"[bold red]broken promise:[/] {fault}")
     if not faults:
         report.say("[green]every promise kept[/]")
+    report.say(f"the answer as a picture: {escape(str(picture))}")
     report.write(options.out / "report.txt")
     return 1 if faults else 0
 

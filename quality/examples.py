@@ -9,7 +9,7 @@ from that and from the fields of the parameters.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, NamedTuple
 
@@ -35,7 +35,7 @@ __all__ = [
 class Row(NamedTuple):
     """One observation of whatever family; what the family does not take is None."""
 
-    value: float | int | None
+    value: float | int | str | None
     weight: int | None
     time: int
     name: Any  # an id, (source, number), or of events (source, epoch, key)
@@ -102,6 +102,7 @@ _VARIANTS: Final[Mapping[str, dict[str, Any]]] = {
     "copies": {"copies": 2, "capacity": 8},
     "secret": {"id_key": bytes(range(16))},
     "integers": {"value_type": "int64"},
+    "labels": {"value_type": "label"},
     "window": {"max_window": 100},
     "nested": {"eager_from_level": 3},
     "hashed": {"key_bits": None},
@@ -133,10 +134,13 @@ def stream(example: Example, recipe: Recipe, rows: int, seed: int = 0) -> list[R
     draw = np.random.default_rng(seed)
     times = np.sort(draw.integers(0, 200, rows)).tolist()
     values, weights = draw.integers(0, 40, rows).tolist(), draw.integers(1, 10, rows).tolist()
-    integers = getattr(recipe.params, "value_type", "float64") == "int64"
+    kind = getattr(recipe.params, "value_type", "float64")
+    forms: dict[str, Callable[[int], Any]] = {
+        "int64": int, "float64": lambda value: value / 2, "label": lambda value: f"E{value}"
+    }  # fmt: skip
     return [
         Row(
-            None if example.value is None else value if integers else value / 2,
+            None if example.value is None else forms[kind](value),
             None if example.weight is None and not example.weighted else weight,
             time,
             _name(example, number),
@@ -165,10 +169,10 @@ def columns(
         return given, whose
     taken: list[Any] = []
     if example.value is not None:
-        floats = getattr(recipe.params, "value_type", "float64") == "float64"
+        kind = getattr(recipe.params, "value_type", "float64")
         missing = [row.value is None for row in rows]
         known = [0 if row.value is None else row.value for row in rows]
-        values = np.array(known, np.float64 if floats else np.int64)
+        values = np.array(known, object if kind == "label" else kind)
         taken.append(np.ma.MaskedArray(values, mask=missing) if any(missing) else values)
     if example.weight is not None:
         taken.append(np.array([row.weight for row in rows], np.int64))

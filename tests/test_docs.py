@@ -51,6 +51,12 @@ def test_the_snippets_about_counts_print_what_they_say(
             assert line == expected
 
 
+def test_the_snippet_about_labels_prints_what_it_says() -> None:
+    result = doctest.testfile(str(ROOT / "docs" / "labels.md"), module_relative=False)
+    assert result.failed == 0
+    assert result.attempted >= 6
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name: str) -> None:
     if name.endswith("__main__"):

@@ -85,6 +85,7 @@ _UNWRITTEN = (
 # The table. The first class of an exception's own line of ancestors that is here decides.
 TABLE: dict[type[Exception], _Kind] = {
     errors.ObservationsOnlyError: _Kind(403, "observations-only", "The stream takes no sketches"),
+    errors.MapsKeptError: _Kind(403, "maps-kept", "The maps of a stream are its admin's"),
     refusals.ForeignPageError: _Kind(403, "foreign-page", "A page of another site may not ask"),
     refusals.ProxiedError: _Kind(403, "behind-a-proxy", "Behind a proxy this server needs keys"),
     errors.RevokedSourceError: _Kind(403, "revoked-source", "The source was revoked"),
@@ -295,8 +296,9 @@ def _count_refusal(request: Request, error: Exception, status: int) -> None:
     aggregator = request.app.state.aggregator
     for name in _streams_of(request):
         with suppress(errors.UnknownStreamError):
+            stream = aggregator.stream(name)
             aggregator.refused(
-                aggregator.stream(name),
+                stream,
                 source if _SOURCE.fullmatch(source) else "",
                 f"http-{status}" if kind is None else kind.slug,
             )

@@ -18,7 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from api.errors import Fault, InvalidRequestError, TooManyRowsError
-from decaysketch.ingest.columns import EXACT_IN_FLOAT, Form, Key, Raw, Refusal, fault_of_key
+from decaysketch.ingest.columns import (
+    EXACT_IN_FLOAT,
+    Form,
+    Key,
+    Raw,
+    Refusal,
+    fault_of_key,
+    value_column,
+)
 
 __all__ = ["read_arrow"]
 
@@ -113,9 +121,12 @@ def _field(metadata: bytes, table: int, number: int) -> int | None:
 def _check_schema(schema: pa.Schema, form: Form) -> None:
     is_key = [pa.types.is_string, pa.types.is_large_string, pa.types.is_binary,
               pa.types.is_large_binary] if form.takes_keys else []  # fmt: skip
-    numbers = [pa.types.is_integer] + ([] if form.integers else [_is_float])
+    values = [pa.types.is_integer] + ([] if form.integers else [_is_float])
+    said = "integers" if form.integers else "float64, float32 or integers"
+    if form.labels:
+        values, said = [pa.types.is_string, pa.types.is_large_string], "text, value_type is label"
     expected = {
-        "value": (numbers, "integers" if form.integers else "float64, float32 or integers"),
+        "value": (values, said),
         "weight": ([pa.types.is_integer], "integers"),
         "time": ([pa.types.is_integer], "integers, in the stream's time_unit"),
         form.fields[-1]: (
@@ -159,8 +170,8 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
             refusals.append(Refusal(row, name, reason, value, expected))
         good[at_fault] = False
 
-    values, missing = _numbers(batches, "value", rows, 0)
-    if not form.integers and values.dtype.kind in "iu":
+    values, missing = _values(batches, rows, form)
+    if not (form.integers or form.labels) and values.dtype.kind in "iu":
         inexact = (values > EXACT_IN_FLOAT) | (values < -EXACT_IN_FLOAT)
         refuse(inexact, "value", "not exact as float64", values.tolist(), "at most 2^53")
     if values.dtype == np.uint64:
@@ -192,7 +203,9 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
     return Raw(
         rows,
         np.flatnonzero(good),
-        values[good].astype(np.int64 if form.integers else np.float64),
+        values[good]
+        if form.labels
+        else values[good].astype(np.int64 if form.integers else np.float64),
         missing[good],
         integers["weight"][good],
         integers["time"][good],
@@ -200,6 +213,17 @@ def _columns(batches: list[pa.RecordBatch], form: Form) -> Raw:
         keys,
         refusals,
     )
+
+
+def _values(batches: list[pa.RecordBatch], rows: int, form: Form) -> tuple[npt.NDArray[Any], Mask]:
+    """The column of values, 0 or an empty text where it is null, and where it is null."""
+    if not form.labels:
+        return _numbers(batches, "value", rows, 0)
+    texts: list[str | None] = [None] * rows
+    if batches and "value" in batches[0].schema.names:
+        texts = [text for batch in batches for text in batch.column("value").to_pylist()]
+    missing = np.array([text is None for text in texts], dtype=bool)
+    return value_column(["" if text is None else text for text in texts], form), missing
 
 
 def _numbers(

@@ -30,6 +30,7 @@ from decaysketch.ingest.columns import (
     Raw,
     Refusal,
     fault_of_key,
+    value_column,
 )
 from decaysketch.ingest.json_text import Repeated, parse
 
@@ -165,14 +166,14 @@ class _Reader:
     """Takes rows one by one, of the right types, in their order."""
 
     def __init__(self, form: Form) -> None:
-        self._integers = form.integers
+        self._form, self._integers, self._labels = form, form.integers, form.labels
         self._takes_keys = form.takes_keys
         self._fields = form.fields
         self._names = frozenset(form.fields)
         self._identity = form.fields[-1]
         self._rows = 0
         self._positions: list[int] = []
-        self._values: list[int | float | None] = []
+        self._values: list[int | float | str | None] = []
         self._weights: list[int] = []
         self._times: list[int] = []
         self._ids: list[int] = []
@@ -190,7 +191,7 @@ class _Reader:
         self._ids += rows.ids
         self._rows += count
 
-    def add(self, value: int | float | None, weight: int, time: int, id_: int | Key) -> None:
+    def add(self, value: int | float | str | None, weight: int, time: int, id_: int | Key) -> None:
         """Append a row that is known to be good."""
         if isinstance(id_, tuple):
             self._keys[len(self._ids)] = id_
@@ -212,16 +213,16 @@ class _Reader:
 
     def raw(self) -> Raw:
         """The rows as columns."""
-        kind = np.int64 if self._integers else np.float64
         missing = np.zeros(len(self._values), dtype=bool)
         values: list[Any] = self._values
         if None in values:
             missing[:] = [value is None for value in values]
-            values = [0 if value is None else value for value in values]
+            nothing: Any = "" if self._labels else 0
+            values = [nothing if value is None else value for value in values]
         return Raw(
             self._rows,
             np.array(self._positions, dtype=np.int64),
-            np.array(values, dtype=kind),
+            value_column(values, self._form),
             missing,
             np.array(self._weights, dtype=np.int64),
             np.array(self._times, dtype=np.int64),
@@ -252,6 +253,10 @@ class _Reader:
         return None
 
     def _fault_of_value(self, value: Any) -> _Fault | None:
+        if self._labels:
+            if type(value) is str:
+                return None
+            return "value", "no text", value, "a text or null, value_type is label"
         if type(value) is float and not self._integers:
             return None
         if type(value) is int:

@@ -25,7 +25,7 @@ __all__ = ["Plain", "plain_reader"]
 class Plain(NamedTuple):
     """Columns of rows that are known to be good."""
 
-    values: list[int | float | None]
+    values: list[int | float | str | None]
     weights: list[int]
     times: list[int]
     ids: list[int]
@@ -57,12 +57,13 @@ class _Event(msgspec.Struct, Generic[_Id], forbid_unknown_fields=True, gc=False)
 
 _EVENTS: dict[bool, Any] = {False: _Event[_Int64], True: _Event[_Int64 | str | _Parts]}
 
-# By whether values are integers, and whether an id may be a key.
-_KINDS: dict[tuple[bool, bool], Any] = {
-    (False, False): _Row[float, _Int64],
-    (False, True): _Row[float, _Int64 | str | _Parts],
-    (True, False): _Row[_Int64, _Int64],
-    (True, True): _Row[_Int64, _Int64 | str | _Parts],
+# By the type of values, and whether an id may be a key.
+_KINDS: dict[tuple[str, bool], Any] = {
+    ("float64", False): _Row[float, _Int64],
+    ("float64", True): _Row[float, _Int64 | str | _Parts],
+    ("int64", False): _Row[_Int64, _Int64],
+    ("int64", True): _Row[_Int64, _Int64 | str | _Parts],
+    ("label", True): _Row[str, _Int64 | str | _Parts],
 }
 
 
@@ -70,7 +71,9 @@ def plain_reader(form: Form) -> Callable[[bytes], Plain | None]:
     """What reads lines, the last one without its end, or gives None unless all of them are plain.
     O(length)."""
     kind: type[_Row[Any, Any]] = (
-        _EVENTS[form.takes_keys] if form.counts_keys else _KINDS[form.integers, form.takes_keys]
+        _EVENTS[form.takes_keys]
+        if form.counts_keys
+        else _KINDS[form.params.value_type, form.takes_keys]
     )
     decode = msgspec.json.Decoder(kind).decode_lines
 
@@ -86,12 +89,14 @@ def plain_reader(form: Form) -> Callable[[bytes], Plain | None]:
             return None
         values, given_values = _given([row.value for row in rows], None)
         weights, given_weights = _given([row.weight for row in rows], 1)
-        if not form.integers and not _are_exact(values):
+        if not (form.integers or form.labels) and not _are_exact(values):
             return None
         ids, keys = _identities([row.id for row in rows])
         if any(map(fault_of_key, keys.values())):
             return None
         texts = sum(type(part) is str for key in keys.values() for part in key)
+        if form.labels:
+            texts += sum(value is not None for value in values)
         if text.count(b'"') != 2 * (2 * len(rows) + given_values + given_weights + texts):
             return None  # a name comes twice, or a quote stands in a text
         return Plain(values, weights, [row.time for row in rows], ids, keys)

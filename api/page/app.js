@@ -14,7 +14,7 @@ import { Lists } from "./lists.js";
 import { element } from "./nodes.js";
 import { estimateParts, keyText, showFigures, showHitters, showKeys, showSkew, showTable, tableOf } from "./panels.js";
 import {
-  askFigures, askKey, askSeries, familyOf, findsKeys, hasFixedDecay, keyOf, learnFamilies, oldestAge, seriesLabel, seriesOf,
+  askFigures, askKey, askSeries, familyOf, findsKeys, hasFixedDecay, hasLabels, keyOf, learnFamilies, oldestAge, seriesLabel, seriesOf,
 } from "./questions.js";
 import { Service } from "./service.js";
 import { Sources } from "./sources.js";
@@ -534,7 +534,8 @@ function present() {
   $("past").hidden = Boolean(fixed);
   $("now-zone").hidden = !unit.hasClock;
   for (const each of document.querySelectorAll('input[name="kind"]')) each.disabled = !kindsOf(stream).includes(each.value);
-  $("hitters-panel").hidden = !familyOf(stream).values;
+  $("hitters-panel").hidden = !familyOf(stream).hitters;
+  $("hitters-title").textContent = hasLabels(stream) ? "Most frequent labels" : "Heavy hitters";
   $("key-panel").hidden = !familyOf(stream).keys;
   $("keys-panel").hidden = !findsKeys(stream);
   $("skew-panel").hidden = !familyOf(stream).keys;

@@ -132,7 +132,7 @@ function list(columns, answer, unit) {
 
 // What a value is shown as: an estimate with its interval.
 function cells(value, kind, unit) {
-  if (kind === "key") return [keyText(value)];
+  if (kind === "key" || typeof value === "string") return [keyText(value)];
   if (kind === "flag") return [value ? "yes" : "no"];
   if (kind === "estimate") return [told(value), bounds(value)];
   return [kind === "time" ? unit.time(unit.fromStream(value)) : number(value)];

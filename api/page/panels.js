@@ -158,20 +158,28 @@ export function showSkew(host, total, join) {
   host.replaceChildren(drawn, says);
 }
 
+// A label, in one line; one of no letters would not be seen.
+export function labelText(label) {
+  return element("span", { class: "label-text", title: label }, label.trim() === "" ? JSON.stringify(label) : label);
+}
+
 export function showHitters(host, hitters, phi) {
   host.dataset.count = hitters.length;
   if (!hitters.length) {
     host.replaceChildren(element("p", { class: "hint" }, `No value holds more than ${percent(phi)} of the decayed weight.`));
     return;
   }
+  const labelled = typeof hitters[0].value === "string";
   const longest = Math.max(...hitters.slice(0, SHOWN).map(({ frequency }) => frequency.exact ? frequency.value : Math.min(1, frequency.upper ?? 1)));
   tableOf(host, {
     caption: "Heavy hitters", cls: "hitters", data: ({ value, frequency }) => ({ value, share: frequency.value }),
   }).show([
-    { name: "Value", cls: "number", value: ({ value }) => value, show: ({ value }) => number(value) },
+    labelled
+      ? { name: "Label", cls: "label", value: ({ value }) => value, show: ({ value }) => labelText(value) }
+      : { name: "Value", cls: "number", value: ({ value }) => value, show: ({ value }) => number(value) },
     { name: "", cls: "bar-cell", hidden: true, show: ({ frequency }) => bar(frequency, longest) },
     { name: "Share", cls: "number", value: ({ frequency }) => frequency.value, show: ({ frequency }) => share(frequency.value), csv: estimateParts("share", ({ frequency }) => frequency) },
-    { name: "Interval", cls: "number interval", show: ({ frequency }) => bounds(frequency, share) },
+    { name: "Interval", cls: labelled ? "number interval wide" : "number interval", show: ({ frequency }) => bounds(frequency, share) },
   ], hitters, { most: SHOWN });
 }
 

@@ -20,7 +20,13 @@ export async function learnFamilies() {
 }
 
 // By name: a description, arguments, and the parts of an answer.
-export const questionsOf = (stream) => families?.[stream.family]?.questions ?? {};
+export function questionsOf(stream) {
+  const all = families?.[stream.family]?.questions ?? {};
+  return hasLabels(stream) ? Object.fromEntries(Object.entries(all).filter(([, each]) => !each.numbers)) : all;
+}
+
+// Whether its values are texts.
+export const hasLabels = (stream) => stream.params?.value_type === "label";
 
 // What its rows are: whether its decay is fixed, and which parameter bounds ages.
 const inputOf = (stream) => families?.[stream.family]?.input ?? {};
@@ -36,7 +42,7 @@ export const oldestAge = (stream) => stream.params?.[inputOf(stream).age_bound];
 export function familyOf(stream) {
   const questions = questionsOf(stream);
   return {
-    scalars: MAIN.filter((name) => name in questions).slice(0, 2), values: "quantile" in questions, keys: "key_count" in questions,
+    scalars: MAIN.filter((name) => name in questions).slice(0, 2), values: "quantile" in questions, hitters: "heavy_hitters" in questions, keys: "key_count" in questions,
   };
 }
 
@@ -48,21 +54,19 @@ const counted = (stream) => ("key_total" in questionsOf(stream) ? "key_total" : 
 
 // What the series of a stream without values is of.
 export const seriesOf = (stream) => {
-  const { values, keys, scalars } = familyOf(stream);
-  return values || keys ? counted(stream) : scalars.at(-1);
+  const { hitters, keys, scalars } = familyOf(stream);
+  return hitters || keys ? counted(stream) : scalars.at(-1);
 };
 
 export const seriesLabel = (stream) => LABELS[seriesOf(stream)];
 
 // Everything about one time: [{id, label, estimate}], the heavy hitters, the heaviest keys and the time.
 export async function askFigures(stream, { decay, now, confidence, phi }, signal) {
-  const { scalars, values } = familyOf(stream);
+  const { scalars, values, hitters: shown } = familyOf(stream);
   const common = { confidence, ...(decay && { decay }), ...(now !== null && { now }) };
   const queries = scalars.map((aggregate) => ({ aggregate, ...common }));
-  if (values) {
-    queries.push({ aggregate: "quantile", q: QUANTILES, ...common });
-    queries.push({ aggregate: "heavy_hitters", phi, ...common });
-  }
+  if (values) queries.push({ aggregate: "quantile", q: QUANTILES, ...common });
+  if (shown) queries.push({ aggregate: "heavy_hitters", phi, ...common });
   if (findsKeys(stream)) queries.push({ aggregate: "heavy_keys", phi, limit: KEYS_ASKED, ...common });
   const { answers, digest } = await request(streamPath(stream.name, "/query"), { queries }, signal);
   const figures = scalars.map((id, i) => ({ id, label: LABELS[id], estimate: answers[i].estimate }));

@@ -96,7 +96,7 @@ def _estimates_of(columns: Iterable[Column], parts: dict[str, Any]) -> dict[str,
 
 _TYPES: dict[str, Any] = {
     "estimate": EstimateModel,
-    "number": int | float,
+    "number": int | float | str,
     "float": float,
     "time": int,
     "integer": int,

@@ -134,6 +134,18 @@ class _Answers:
         yield asked
 
 
+def _label(key: Any) -> str:
+    """A key as a label: no two have the same. A text that could be taken for a number stands in
+    quotation marks, and so does one that begins with these."""
+    if not isinstance(key, str):
+        return str(key)
+    try:
+        float(key)
+    except ValueError:
+        return json.dumps(key, ensure_ascii=False) if key.startswith('"') else key
+    return json.dumps(key, ensure_ascii=False)
+
+
 def _samples(
     name: str, answer: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, str], dict[str, float]]]:
@@ -146,7 +158,7 @@ def _samples(
     for row in rows_of(name, answer):
         labels = {"query": name, "aggregate": row["aggregate"]}
         if key is not None and row.get("key") is not None:
-            labels[key] = str(row["key"])
+            labels[key] = _label(row["key"])
         if row.get("of") is not None:
             labels["of"] = row["of"]
         value = row["value"]

@@ -131,7 +131,9 @@ def rows_of(name: str, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _of_row(rows: Rows, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if not rows.estimates:  # what was observed, with its time
         value, *others = (row[column.name] for column in rows.keys)
-        yield {"key": _joined(others), "value": value, "exact": True}
+        label = value if isinstance(value, str) else None
+        number = None if isinstance(value, str) else value
+        yield {"key": _joined(others), "of": label, "value": number, "exact": True}
         return
     key = _joined([row[column.name] for column in rows.keys])
     for column in rows.estimates:

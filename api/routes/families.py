@@ -62,6 +62,9 @@ class QuestionModel(BaseModel):
     )
     columns: list[ColumnModel] = Field(description="Of a row of that list.")
     beside: list[ColumnModel] = Field(description="What stands in the answer itself.")
+    numbers: bool = Field(
+        default=False, description="It is refused where values are labels, which are no numbers."
+    )
 
 
 class InputModel(BaseModel):
@@ -194,6 +197,7 @@ def _question(question: Question[Any]) -> QuestionModel:
         rows=None if rows is None else rows.name,
         columns=[] if rows is None else _columns(rows.columns),
         beside=_columns(question.shape.beside),
+        numbers="numbers" in question.needs,
     )
 
 

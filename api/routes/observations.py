@@ -92,7 +92,10 @@ _ROW = {
     "type": "object",
     "required": ["time"],
     "properties": {
-        "value": {"type": ["number", "null"]},
+        "value": {
+            "type": ["number", "string", "null"],
+            "description": "A number; a text where the stream's `value_type` is `label`.",
+        },
         "weight": {"type": "integer", "default": 1},
         "time": {"type": "integer"},
         "id": _KEY,

@@ -12,10 +12,10 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from api import schemas
-from api.access.keys import Caller
+from api.access.keys import Caller, Role
 from api.errors import Fault, InvalidRequestError
 from api.http.asker import asker
-from api.http.guard import Reads, administers, creates, reads
+from api.http.guard import Creates, Reads, administers, creates, reads
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described
@@ -83,8 +83,10 @@ async def put_stream(
     name: schemas.StreamName,
     creation: Annotated[schemas.StreamCreation, Depends(asked_in_body(schemas.StreamCreation))],
     aggregator: TheAggregator,
+    access: Creates,
 ) -> Response:
-    """Idempotent: the same parameters again are answered with 200 and change nothing."""
+    """Idempotent: the same parameters again are answered with 200 and change nothing. Other maps
+    (`ingest`) replace those of a stream that exists, if the key is of role `admin`."""
     chosen = creation.root
     given = "max_clock_skew_s" in chosen.model_fields_set
     decays: Turns = http.app.state.decays
@@ -107,6 +109,7 @@ async def put_stream(
             secret_ids=hashed is not None and hashed.secret_ids,
             bind_keys=hashed is not None and hashed.bind_keys,
             ingest=None if hashed is None else ingest_of(hashed.ingest),
+            may_remap=access.role.includes(Role.ADMIN),
             compute_recipe=compute_recipe,
             compute=questions.by(caller),
         )

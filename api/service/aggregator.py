@@ -21,6 +21,7 @@ from api.errors import (
     BusyError,
     IntervalConflictError,
     InvalidRequestError,
+    MapsKeptError,
     NotCaughtUpError,
     StaleTokenError,
     StreamConflictError,
@@ -294,6 +295,7 @@ class Aggregator:
         secret_ids: bool = False,
         bind_keys: bool = False,
         ingest: Mapping[str, Any] | None = None,
+        may_remap: bool = True,
         compute_recipe: ComputeRecipe | None = None,
         compute: Compute | None = None,
     ) -> tuple[Stream, bool]:
@@ -308,12 +310,14 @@ class Aggregator:
             bind_keys: whether the source is part of the keys of raw observations.
             ingest: what of other formats is a reading of it; a stream that is there has it from now
                 on in place of what it had. None: as it is, or nothing.
+            may_remap: whether a stream that is there may have other ones from now on.
             compute_recipe: :func:`recipe_of_form`, where it holds up nobody else: it may take
                 seconds. Among the posts if not given. Not called for a stream that exists.
             compute: runs what reads the form, a matter of milliseconds; likewise.
 
         Raises:
             StreamConflictError: it exists and is of another family, or has other parameters.
+            MapsKeptError: it exists with other maps, and they may not be replaced.
             ParameterError: no sketch can be built with this, or it is of a family whose merge is
                 not idempotent: posts come again, and so do snapshots of them.
             TooManyStreamsError: there are as many as may be.
@@ -363,6 +367,8 @@ class Aggregator:
         if different:
             raise StreamConflictError(name, different)
         if ingest is not None and ingest != stream.row.ingest:
+            if not may_remap:
+                raise MapsKeptError(name)
             check_takes_readings(stream.recipe)
             if not await self._change(lambda tx: log.remap(tx, stream.id, ingest)):
                 raise UnknownStreamError(name)

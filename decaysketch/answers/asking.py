@@ -44,7 +44,8 @@ def questions_of(*provided: str) -> frozenset[str]:
     """Names of the questions that need nothing but what a family provides.
 
     Args:
-        provided: of "values", "weights" (apart from values) and "chosen decay"; or "keys", of which
+        provided: of "values", "numbers" (which values may be), "weights" (apart from values) and
+            "chosen decay"; or "keys", of which
             a sketch has counters and no sample: then the questions about keys, and no others.
     """
     keyed = "keys" in provided

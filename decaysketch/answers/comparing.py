@@ -150,6 +150,8 @@ class PairView:
         """
         ensemble.check_combine(combine)
         found, given = given_to(check_compared(question), arguments)
+        if self._pairs[0][0].labels is not None:
+            found.check_labels(given)
         if given.pop("function", None) is not None:
             raise ParameterError("function cannot be compared; totals of values can")
         pairs = [Pair.pooled(self._pairs)] if combine == "average" else self._pairs

@@ -37,7 +37,7 @@ from decaysketch.answers.estimate import (
     share_interval,
 )
 from decaysketch.answers.sample import Columns, Sample, masses_by
-from decaysketch.core.observations import decode_values
+from decaysketch.core.labels import values_of
 from decaysketch.core.special import ndtri
 from decaysketch.decay import Decay
 from decaysketch.decay.area import area
@@ -91,7 +91,7 @@ _PROBES = 32  # places of a search looked at together: one costs almost as much 
 class HeavyHitter(NamedTuple):
     """A value and its share of the decayed weight."""
 
-    value: float | int
+    value: float | int | str
     frequency: Estimate
 
 
@@ -99,7 +99,7 @@ class HeavyHitter(NamedTuple):
 class Group:
     """A value, the decayed sum of the weights of its observations, and their decayed count."""
 
-    value: float | int
+    value: float | int | str
     sum: Estimate
     count: Estimate
 
@@ -123,7 +123,7 @@ class Histogram(NamedTuple):
 class Last(NamedTuple):
     """An observation: its value, None where that is missing, and its time."""
 
-    value: float | int | None
+    value: float | int | str | None
     time: int
 
 
@@ -651,8 +651,10 @@ def last(sample: Sample) -> Last | None:
         )
     if row is None:
         return None
-    (value,), (missing,) = decode_values(sample.value_keys[row : row + 1], sample.params.value_type)
-    return Last(None if missing else value.item(), int(sample.times[row]))
+    values, (missing,) = values_of(
+        sample.value_keys[row : row + 1], sample.params.value_type, sample.labels
+    )
+    return Last(None if missing else values.tolist()[0], int(sample.times[row]))
 
 
 class _Amount(NamedTuple):

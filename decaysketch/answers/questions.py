@@ -108,6 +108,8 @@ class SampleView(View):
         **arguments: Any,
     ) -> Any:
         question, given = given_to(question, arguments)
+        if self.samples[0].labels is not None:
+            question.check_labels(given)
         samples = self._read(combine)
         return question.answer(samples, confidence=confidence, combine=combine, **given)
 
@@ -173,6 +175,7 @@ def _groups_s(sample: Sample, given: Mapping[str, Any]) -> float:
 # ------------------------------------------------------------------------------------------ entries
 
 _VALUES = frozenset({"values"})
+_NUMBERS = _VALUES | {"numbers"}
 _MOST_ROWS = 10_000
 
 
@@ -234,26 +237,26 @@ _TOTAL = _scalar(
         default=None,
         leading=True,
     ),
-    needs=_VALUES,
+    needs=_NUMBERS,
     compared=True,
 )
 _MEAN = _scalar(
-    "mean", "Mean of the values, weighted by decayed weight.", query.mean, needs=_VALUES,
+    "mean", "Mean of the values, weighted by decayed weight.", query.mean, needs=_NUMBERS,
     compared=True,
 )  # fmt: skip
 _VARIANCE = _scalar(
     "variance", "Variance of the values, weighted by decayed weight.", query.variance,
-    needs=_VALUES,
+    needs=_NUMBERS,
 )  # fmt: skip
 _STDDEV = _scalar(
     "stddev",
     "Standard deviation of the values, weighted by decayed weight: the root of the variance.",
     query.stddev,
-    needs=_VALUES,
+    needs=_NUMBERS,
 )
 _MEDIAN = _scalar(
     "median", "The least value whose relative rank is 1/2 or more.",
-    partial(query.quantile, q=0.5), needs=_VALUES,
+    partial(query.quantile, q=0.5), needs=_NUMBERS,
     cost_s=lambda sample, _: _quantiles_s(sample, 1),
 )  # fmt: skip
 
@@ -299,7 +302,7 @@ def _by_entry(
                 ]
             },
             (argument,),
-            _VALUES,
+            _NUMBERS,
             most=lambda given: len(given[entries]),
         )
     )
@@ -330,7 +333,7 @@ _RANK = _scalar(
     "Share of the decayed weight whose value is a given one or less.",
     query.rank,
     Argument("value", "number", "A value.", leading=True, json="v", example=20),
-    needs=_VALUES,
+    needs=_NUMBERS,
     compared=True,
 )
 
@@ -581,7 +584,7 @@ _HISTOGRAM = _enter(
                 example=[0, 10, 20, 30],
             ),
         ),
-        _VALUES,
+        _NUMBERS,
         check=lambda given: query.unordered(given["edges"]),
         most=lambda given: len(given["edges"]) + 1,
     )

@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.core.distinct import Distinct
-from decaysketch.core.observations import TIME_LIMIT, check_time, decode_values
+from decaysketch.core.labels import Labels, values_of
+from decaysketch.core.observations import TIME_LIMIT, check_time
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
@@ -233,15 +234,16 @@ class Values:
     Args:
         keys: int64[n]; see :mod:`decaysketch.core.observations`.
         value_type: of the stream.
+        labels: those of the keys, where values are labels.
     """
 
-    def __init__(self, keys: Int64Array, value_type: str) -> None:
-        self._keys, self._value_type = keys, value_type
+    def __init__(self, keys: Int64Array, value_type: str, labels: Labels | None = None) -> None:
+        self._keys, self._value_type, self._labels = keys, value_type, labels
 
     @cached_property
     def decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Values, 0 where missing, and where they are missing; read-only."""
-        values, missing = decode_values(self._keys, self._value_type)
+        values, missing = values_of(self._keys, self._value_type, self._labels)
         values.setflags(write=False)
         missing.setflags(write=False)
         return values, missing
@@ -256,7 +258,7 @@ class Values:
         order = np.argsort(found)
         place = np.empty(len(order), np.intp)
         place[order] = np.arange(len(order))
-        values, _ = decode_values(found[order], self._value_type)
+        values, _ = values_of(found[order], self._value_type, self._labels)
         return values, place[numbers]
 
     def distinct(
@@ -359,6 +361,7 @@ class Sample:
         redraw: how to scale them otherwise, where an estimator offers that.
         complete_after: everything later than this, as far as it counts, is among the exact entries;
             by default nothing is promised.
+        labels: those of the values, where these are labels.
     """
 
     params: Valued
@@ -379,6 +382,7 @@ class Sample:
     magnitude: int = 0
     redraw: Redraw | None = None
     complete_after: int = TIME_LIMIT
+    labels: Labels | None = None
 
     @property
     def exact(self) -> bool:
@@ -463,7 +467,8 @@ class Sample:
     def _source(self) -> Origin:
         if self.origin is not None:
             return self.origin
-        return Origin(Values(self.value_keys, self.params.value_type), [slice(None)])
+        values = Values(self.value_keys, self.params.value_type, self.labels)
+        return Origin(values, [slice(None)])
 
     @cached_property
     def _decoded(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
@@ -473,7 +478,7 @@ class Sample:
 
     @property
     def values(self) -> npt.NDArray[Any]:
-        """Values, int64 or float64; 0 where missing."""
+        """Values, int64 or float64, labels as objects; 0, or empty, where missing."""
         return self._decoded[0]
 
     @property
@@ -625,4 +630,5 @@ def pool(samples: Sequence[Sample]) -> Sample:
         magnitude=magnitude,
         redraw=Redraw.of_all(redraws) if len(redraws) == k else None,
         complete_after=min(sample.complete_after for sample in samples),
+        labels=first.labels,
     )

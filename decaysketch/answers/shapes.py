@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+from decaysketch.errors import ParameterError
+
 __all__ = ["REQUIRED", "SCALAR", "Argument", "Column", "Question", "Rows", "Shape"]
 
 A = TypeVar("A")
@@ -169,7 +171,8 @@ class Question(Generic[A]):
         parts: the parts of an answer as its shape names them: estimates, numbers and lists of rows.
         arguments: what it is asked with; one of them at most is leading.
         needs: what a family must provide to be asked: "values" of observations, apart from their
-            "weights"; a "chosen decay"; counters of "keys".
+            "weights", and whether these must be "numbers", as those of a stream of labels are not;
+            a "chosen decay"; counters of "keys".
         check: why arguments that are each in their domain are none together, or None.
         most: so many estimates may the answer hold.
         sql: its name in SQL.
@@ -198,6 +201,25 @@ class Question(Generic[A]):
     def leading(self) -> Argument | None:
         """The argument before the decay, where there is one."""
         return next((each for each in self.arguments if each.leading), None)
+
+    def check_labels(self, given: Arguments) -> None:
+        """Refuse to be asked of a stream whose values are labels.
+
+        Raises:
+            ParameterError: it needs numbers, or an argument does.
+        """
+        if "numbers" in self.needs:
+            raise ParameterError(
+                f"{self.name} is of numbers, and the values of this stream are labels; ask for "
+                "count, sum, heavy_hitters, group_by, selectivity or last"
+            )
+        for argument in self.arguments:
+            value = given.get(argument.name)
+            if argument.kind == "number" and value is not None:
+                raise ParameterError(
+                    f"{argument.name} is {value!r}, and the values of this stream are labels, "
+                    "which have no order; expected a predicate, such as v == 'E42'"
+                )
 
     @property
     def of_keys(self) -> bool:

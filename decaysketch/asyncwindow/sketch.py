@@ -580,7 +580,7 @@ class MedianSampler(AskedOfValues, Sampler[MedianParams]):
         Estimate(21.5, exact, 3 rows)
     """
 
-    questions = questions_of("values", "chosen decay")
+    questions = questions_of("values", "numbers", "chosen decay")
     _params_type = MedianParams
 
     def _is_plain(self, value: Any) -> bool:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from decaysketch.batch.refusals import Refusals
 from decaysketch.core.arrays import Column
 from decaysketch.core.hashing import MAX_KEY_BYTES, EncodedKeys, RepeatedKeys
+from decaysketch.core.labels import EncodedLabels, fault_of_label
 from decaysketch.errors import ParameterError
 from decaysketch.families import Params
 
@@ -26,6 +27,7 @@ __all__ = [
     "integers_of",
     "is_binary",
     "is_text",
+    "labels_of",
     "nulls_of",
     "numbers_of",
     "source_column",
@@ -151,7 +153,7 @@ def numbers_of(column: pa.Array, name: str, params: Params, refusals: Refusals) 
     column = without_gaps(column)
     kind = column.type
     if not len(column):  # a column of no rows may have no type
-        return np.empty(0, dtype=params.value_type)
+        return np.empty(0, dtype=params.value_dtype)
     if pa.types.is_floating(kind):
         numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
         if params.value_type == "int64":
@@ -176,7 +178,37 @@ def numbers_of(column: pa.Array, name: str, params: Params, refusals: Refusals) 
             return _finite(values, name, refusals)
         return _values_of_integers(values, name, params, refusals)
     refusals.refuse_column(name, f"is of type {kind}; expected numbers", present)
-    return np.zeros(len(column), params.value_type)
+    return np.zeros(len(column), params.value_dtype)
+
+
+def labels_of(table: pa.Table, name: str, refusals: Refusals) -> EncodedLabels:
+    """A column of texts as labels, of which each is there once; none where it is null."""
+    column = _encoded_text(table, name)
+    if column is None:
+        plain = in_plain_text(column_of(table, name))
+        if pa.types.is_null(plain.type):
+            return EncodedLabels((), np.full(len(plain), -1, np.int64))
+        if not is_text(plain.type):
+            refusals.refuse_column(
+                name,
+                f"is of type {plain.type}; expected text (the stream's value_type is 'label')",
+                ~nulls_of(plain),
+            )  # fmt: skip
+            return EncodedLabels((), np.full(len(plain), -1, np.int64))
+        column = plain.dictionary_encode()
+    elif not is_text(column.type.value_type):
+        refusals.refuse_column(name, "is of bytes; expected text", ~nulls_of(column))
+        return EncodedLabels((), np.full(len(column), -1, np.int64))
+    numbers = column.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    texts = in_plain_text(column.dictionary).to_pylist()
+    faults = {place: fault for place, text in enumerate(texts) if (fault := fault_of_label(text))}
+    if faults:
+        bad = np.isin(numbers, list(faults))
+        refusals.refuse(
+            bad, name, lambda row: (faults[int(numbers[row])], texts[int(numbers[row])][:40])
+        )
+        return EncodedLabels(texts, np.where(bad, -1, numbers))
+    return EncodedLabels(texts, numbers)
 
 
 def _finite(numbers: Column, name: str, refusals: Refusals) -> Column:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from decaysketch.batch.columns import column_of, in_plain_text, nulls_of
+from decaysketch.batch.columns import column_of, in_plain_text, is_text, nulls_of
 from decaysketch.batch.mapping import ColumnMapping, refuse_other_unit
 from decaysketch.core.params import BuildParams, SketchParams
 from decaysketch.core.plausible_times import dated, likely_unit
@@ -55,6 +55,7 @@ def build(
         params = SketchParams(
             capacity=capacity_for(DEFAULT_ACCURACY if accuracy is None else accuracy),
             time_unit=unit_of(frame, time) if time_unit == "auto" else time_unit,
+            value_type="label" if _is_of_texts(frame, columns["value"]) else "float64",
         )
     elif accuracy is not None:
         raise ParameterError(f"accuracy is {accuracy!r} beside params; expected one of them")
@@ -150,6 +151,14 @@ def unit_of(frame: Any, time: str) -> str:
     )
 
 
+def _is_of_texts(frame: Any, value: str | None) -> bool:
+    """Whether values are labels, as the type of their column says."""
+    if value is None:
+        return False
+    kind = table_of(frame, [value]).schema.field(value).type
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
 def names_of(given: Columns) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
@@ -188,6 +197,9 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _without_nan(table: pa.Table, name: str) -> pa.Table:
     """Missing values as nulls, however the frame has them."""
+    kind = table.schema.field(name).type
+    if pa.types.is_dictionary(kind) and is_text(kind.value_type):
+        return table
     column = column_of(table, name)
     if pa.types.is_null(column.type) or pa.types.is_temporal(column.type):  # nothing but NaT
         if column.null_count == len(column):

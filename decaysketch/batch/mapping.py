@@ -15,6 +15,7 @@ from decaysketch.batch.columns import (
     column_of,
     id_column,
     integers_of,
+    labels_of,
     nulls_of,
     numbers_of,
     source_column,
@@ -25,6 +26,7 @@ from decaysketch.batch.refusals import Refusals
 from decaysketch.batch.sites import Sites, by_code, read_sites
 from decaysketch.core.arrays import Column
 from decaysketch.core.hashing import HashedKeys
+from decaysketch.core.labels import EncodedLabels
 from decaysketch.core.observations import TIME_LIMIT, observation_ids
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import dated, doubt, unit_in_name
@@ -109,8 +111,8 @@ class ColumnMapping:
             sampler. Where rows are counted for a site, the site: integers from 0, or text; None:
             all rows are of one.
         sequence: integers by which a source numbers what it sends.
-        value: the measured number; null is a missing value. None: every value is missing. A sampler
-            needs it, and a key has none.
+        value: the measured number, or the label; null is a missing value. None: every value is
+            missing. A sampler needs it, and a key has none.
         weight: integers 0..max_weight. None: every weight is 1. A sampler takes none. Of events of
             keys any integers from 0.
         fallback_time: a time for rows whose ``time`` is null, such as the arrival.
@@ -265,8 +267,15 @@ class ColumnMapping:
             columns["source"] = source_column(table, self.source, refusals)
             numbers = column_of(table, self.sequence)
             columns["sequence"] = integers_of(numbers, self.sequence, refusals)
-        values, missing = np.zeros(rows, params.value_type), np.ones(rows, dtype=bool)
-        if self.value is not None:
+        values: Any = np.zeros(rows, params.value_dtype)
+        missing = np.ones(rows, dtype=bool)
+        labelled = params.value_type == "label"
+        if labelled:
+            values = EncodedLabels((), np.full(rows, -1, np.int64))
+            if self.value is not None:
+                values = labels_of(table, self.value, refusals)
+                missing = (values.numbers < 0) & ~refusals.mask
+        elif self.value is not None:
             column = column_of(table, self.value)
             missing = nulls_of(column)
             values = numbers_of(column, self.value, params, refusals)
@@ -274,7 +283,8 @@ class ColumnMapping:
         if kind.value == "none":  # so none is missing
             missing = np.zeros(rows, dtype=bool)
         else:
-            if kind.value == "optional" and missing.any():  # else such rows are left out
+            # Else such rows are left out, or labels say so themselves.
+            if kind.value == "optional" and missing.any() and not labelled:
                 values = np.ma.MaskedArray(values, mask=missing)
             columns["values"] = values
         if kind.weighted and self.weight is not None:

@@ -40,11 +40,11 @@ from decaysketch.cli.recipes import (
     recipe_from_server,
     taking_parameters,
 )
-from decaysketch.cli.tables import FORMATS, batches, format_of
+from decaysketch.cli.tables import FORMATS, batches, format_of, holds_texts, with_gaps
 from decaysketch.core.params import SketchParams
 from decaysketch.core.sizing import DEFAULT_BY_KEY, capacity_for
 from decaysketch.errors import ObservationError, OtherUnitError, TimeUnitWarning
-from decaysketch.families import DEFAULT, FAMILIES, Recipe
+from decaysketch.families import DEFAULT, FAMILIES, Family, Recipe
 
 __all__ = ["build", "file_name"]
 
@@ -86,7 +86,9 @@ def build(
     sequence_column: Annotated[
         str, typer.Option(help="Integers by which a source numbers its elements; likewise.")
     ] = "sequence",
-    value_column: Annotated[str, typer.Option(help="The measured number; '' for none.")] = "value",
+    value_column: Annotated[
+        str, typer.Option(help="The measured number, or label; '' for none.")
+    ] = "value",
     weight_column: Annotated[
         str | None, typer.Option(help="Integer weights; every weight is 1 if not given.")
     ] = None,
@@ -148,8 +150,17 @@ def build(
             with api_client(from_server[0], api_key_file, timeout_s) as client:
                 recipe = recipe_from_server(client, from_server[1], id_key)
         else:
+            defaults = dict(_DEFAULTS)
+            if params is None and "value_type" not in parameters and value_column:
+                chosen = FAMILIES.get(family or DEFAULT)
+                if (
+                    chosen is not None
+                    and _takes_labels(chosen)
+                    and _is_of_texts(logs[0], format, value_column)
+                ):
+                    defaults["value_type"] = "label"
             recipe = recipe_from_options(
-                family, params, decay, id_key, parameters, _DEFAULTS, accuracy=accuracy,
+                family, params, decay, id_key, parameters, defaults, accuracy=accuracy,
                 by_key=bool(keys),
             )  # fmt: skip
         mapping = mapping_from_options(
@@ -166,6 +177,16 @@ def build(
             warnings.simplefilter("ignore", TimeUnitWarning)  # said below, as a line
             _read(builder, logs, format)
         _write(builder, out, as_json)
+
+
+def _takes_labels(family: Family) -> bool:
+    return any("label" in option.choices for option in family.options)
+
+
+def _is_of_texts(path: Path, format: str | None, column: str) -> bool:
+    chosen = format or format_of(path)
+    # What is no file, such as a pipe, is read once.
+    return chosen in FORMATS and path.is_file() and holds_texts(path, chosen, column)
 
 
 def _read(builder: KeyedBuilder, logs: list[Path], format: str | None) -> None:
@@ -189,6 +210,9 @@ def _read(builder: KeyedBuilder, logs: list[Path], format: str | None) -> None:
             if chosen not in FORMATS:
                 raise CommandError(f"--format is {chosen!r}; expected one of {', '.join(FORMATS)}")
             for batch in batches(path, chosen, builder.columns, progress):
+                value = builder.mapping.value
+                if chosen == "csv" and value and builder.recipe.params.value_type == "label":
+                    batch = with_gaps(batch, value)
                 try:
                     builder.add(batch)
                 except ObservationError as fault:

@@ -105,8 +105,10 @@ def _finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def number(value: float) -> str:
-    """A number for people to read."""
+def number(value: float | str) -> str:
+    """A number for people to read; a label as it is."""
+    if isinstance(value, str):
+        return value
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 

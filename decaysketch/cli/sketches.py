@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +15,20 @@ from rich.table import Table
 from decaysketch import decay as decays
 from decaysketch import families
 from decaysketch.answers.estimate import CAVEATS, Estimate
-from decaysketch.answers.questions import QUESTIONS, View, read_predicate
+from decaysketch.answers.questions import QUESTIONS, read_predicate
 from decaysketch.answers.shapes import Question
 from decaysketch.batch import merge_blobs
+from decaysketch.cli.moments import (
+    Chosen,
+    How,
+    Moments,
+    Start,
+    Stop,
+    VersusAgo,
+    VersusDecay,
+    VersusNow,
+    is_integer,
+)
 from decaysketch.cli.output import (
     AsJson,
     CommandError,
@@ -30,8 +42,7 @@ from decaysketch.cli.output import (
     write_whole,
 )
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
-from decaysketch.core.plausible_times import dated, doubt, doubts_of_query, told
-from decaysketch.core.time_units import instant
+from decaysketch.core.plausible_times import doubt, doubts_of_query, told
 from decaysketch.families import Sketch
 
 __all__ = ["inspect", "merge", "query"]
@@ -178,25 +189,43 @@ def query(
             "the newest held."
         ),
     ] = "latest",
+    start: Start = None,
+    stop: Stop = None,
+    versus_now: VersusNow = None,
+    versus_ago: VersusAgo = None,
+    versus_decay: VersusDecay = None,
+    how: How = None,
     confidence: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.95,
     id_key_file: IdKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a sketch for aggregates under one or more decays; each answer has its interval."""
+    """Ask a sketch for aggregates under one or more decays; each answer has its interval.
+
+    --from and --to ask about a range of times; --versus-ago and --versus-now compare with another
+    moment: count, rate, sum, total, mean and rank.
+    """
     with reporting_errors():
         id_key = read_id_key(id_key_file)
         opened = _open(sketch, id_key)
-        chosen: list[tuple[str, decays.Decay | None]] = [
+        chosen: list[Chosen] = [
             (text, parse_decay(text, opened.params.time_unit)) for text in decay or ()
         ]
         chosen += [(text, decays.expression(text)) for text in decay_expression or ()]
-        if families.recipe_of(opened).decay is not None:
-            if chosen:
-                raise CommandError("the decay of this sketch is fixed; give none")
-            chosen = [("its own", None)]
-        time, left_out = _time(opened, now), 0
+        versus, left_out = (versus_now, versus_ago, versus_decay, how), 0
+        compared = any(each is not None for each in versus)
+        if start is not None or stop is not None:
+            if chosen or compared or now != "latest":
+                raise CommandError(
+                    "--from and --to say which observations count: give no decay, no time and "
+                    "nothing to compare with"
+                )
+            moments = Moments.of_range(opened, start, stop)
+        else:
+            moments = Moments.of(opened, now, chosen)
+            if compared:
+                moments = moments.against(opened, *versus)
         unit, stats = opened.params.time_unit, opened.stats()
-        doubts = doubts_of_query(unit, stats.oldest, stats.newest, [time])
+        doubts = doubts_of_query(unit, stats.oldest, stats.newest, moments.all)
         for reason in doubts:
             warn(reason)
         answers: list[dict[str, Any]] = []
@@ -205,10 +234,11 @@ def query(
         questions = [_read(opened, aggregate, id_key) for aggregate in aggregates]
         if any(question.of_keys for _, question, _ in questions):
             table.add_column("surely at most")
-        for name, given in chosen or [("none", decays.none())]:
-            view = opened.at(given, time)
+        if compared:
+            table.add_column("changed")
+        for name, ask in moments.asks(opened):
             for asked in questions:
-                found = _ask(view, asked, confidence)
+                found = _ask(ask, asked, confidence)
                 shown = found[: _shown(asked)]
                 left_out += len(found) - len(shown)
                 for label, extra, estimate in found:
@@ -227,26 +257,18 @@ def query(
                     if any(question.of_keys for _, question, _ in questions):
                         sure = estimate.sure_upper
                         cells.append("" if sure is None else number(sure))
+                    if compared:
+                        cells.append("yes" if estimate.changed else "no")
                     table.add_row(label, name, *cells)
                     caveats |= dict.fromkeys(
                         f"{label}: {caveat}: {CAVEATS[caveat]}" for caveat in estimate.caveats
                     )
-        table.caption = f"now {told(unit, time)}, {100 * confidence:.4g} % intervals"
+        table.caption = f"{moments.told(unit)}, {100 * confidence:.4g} % intervals"
         if left_out:
             table.caption += f"; {left_out:,} more rows with --json"
         table.caption += "".join(f"\n{caveat}" for caveat in caveats)
-        everything = {
-            "now": time, "now_date": dated(unit, time), "answers": answers, "warnings": doubts
-        }  # fmt: skip
+        everything = moments.to_dict(unit) | {"answers": answers, "warnings": doubts}
         show(as_json, everything, table)
-
-
-def _time(sketch: Sketch, text: str) -> int:
-    if _is_integer(text):
-        return int(text)
-    if text != "latest":
-        return instant(text, sketch.params.time_unit, name="--now")
-    return sketch.snapshot().latest
 
 
 Asked = tuple[str, Question[Any], dict[str, Any]]
@@ -267,10 +289,10 @@ def _read(sketch: Sketch, aggregate: str, id_key: bytes | None) -> Asked:
         raise CommandError(f"aggregate {aggregate!r}: {fault}") from None
 
 
-def _ask(view: View, asked: Asked, confidence: float) -> Answers:
+def _ask(ask: Callable[..., Any], asked: Asked, confidence: float) -> Answers:
     """The answers to one aggregate: label, what else belongs to it, estimate where there is one."""
     aggregate, question, arguments = asked
-    parts = question.parts(view.ask(question, confidence=confidence, **arguments), arguments)
+    parts = question.parts(ask(question, confidence=confidence, **arguments), arguments)
     rows = question.shape.rows
     answers: Answers = []
     for row in [] if rows is None else parts[rows.name]:
@@ -320,16 +342,12 @@ def _keys(text: str) -> list[Any]:
     if text.startswith("["):
         given = json.loads(text)
         return [tuple(each) if isinstance(each, list) else each for each in given]
-    return [int(part) if _is_integer(part) else part for part in text.split(",")]
-
-
-def _is_integer(text: str) -> bool:
-    return text.strip().lstrip("+-").isdecimal()
+    return [int(part) if is_integer(part) else part for part in text.split(",")]
 
 
 def _number(text: str) -> float | int:
     """An integer where it is one, which may have more digits than a float64 holds."""
-    return int(text) if _is_integer(text) else float(text)
+    return int(text) if is_integer(text) else float(text)
 
 
 def _shown(asked: Asked) -> int | None:

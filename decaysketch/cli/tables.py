@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet as pq
 
+from decaysketch.batch.columns import is_text
 from decaysketch.cli.output import CommandError
 
-__all__ = ["FORMATS", "batches", "format_of"]
+__all__ = ["FORMATS", "batches", "format_of", "holds_texts", "with_gaps"]
 
 FORMATS = ("parquet", "csv", "ndjson", "arrow")
 _OF_SUFFIX = {
@@ -65,6 +67,31 @@ def batches(
     except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
         raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
     progress(1.0)
+
+
+def holds_texts(path: Path, format: str, column: str) -> bool:
+    """Whether a column of a file is of text, as its first rows say; one that is not there is none.
+
+    Raises:
+        CommandError: the file is not what its format says.
+    """
+    try:
+        batch = next(_READERS[format](path, [column], lambda _share: None), None)
+    except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
+        raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
+    if batch is None or column not in batch.schema.names:
+        return False
+    kind = batch.schema.field(column).type
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
+def with_gaps(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
+    """A batch in which an empty text of a column is null: CSV writes both alike."""
+    texts = batch.column(column)
+    if not is_text(texts.type):
+        return batch
+    filled = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
+    return batch.set_column(batch.schema.get_field_index(column), column, filled)
 
 
 def _parquet(path: Path, columns: list[str], progress: Any) -> Iterator[pa.RecordBatch]:

@@ -461,7 +461,8 @@ class Core:
         try:
             self.watch.hear(kind, data)
         except ParameterError as fault:
-            self._doubt(f"an event of the server is not usable: {fault}")
+            with self.store.files:
+                self._doubt(f"an event of the server is not usable: {fault}")
             self._tell_events()
         self.wake()
 

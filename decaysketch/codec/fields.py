@@ -54,10 +54,10 @@ _SEVERAL_COPIES = 0b10
 _KNOWN_REQUIRED_FLAGS = _PARAMS_IN_FULL | _SEVERAL_COPIES
 
 # The byte of choices in the parameters.
-_VALUE_TYPES = ("int64", "float64")  # bit 0
+_VALUE_TYPES = ("int64", "float64", "label")  # bit 0 of the number, and bit 3 of the byte
 _ID_MIXES = ("keyed", "none")  # bit 1
 _KEYED_BY = ("seed", "secret")  # bit 2
-_KNOWN_CHOICES = 0b111
+_KNOWN_CHOICES = 0b1111
 
 _FIXED = struct.Struct("<4sBBBB8s")  # magic, version, family, required, optional, fingerprint
 HEAD_BYTES = _FIXED.size
@@ -122,8 +122,10 @@ def seal(*parts: bytes | bytearray) -> bytes:
 
 def _put_params(body: bytearray, params: SketchParams) -> None:
     secret = params.id_key is not None
+    value_type = _VALUE_TYPES.index(params.value_type)
     choices = (
-        _VALUE_TYPES.index(params.value_type)
+        value_type & 1
+        | value_type >> 1 << 3
         | _ID_MIXES.index(params.id_mix) << 1
         | int(secret) << 2
     )
@@ -346,6 +348,9 @@ def _read_params(reader: Reader) -> dict[str, Any]:
     choices = reader.byte("choices of the parameters")
     if choices & ~_KNOWN_CHOICES:
         refuse(f"choices of the parameters are {choices:#010b}; known are {_KNOWN_CHOICES:#010b}")
+    value_type = choices & 1 | choices >> 3 << 1
+    if value_type >= len(_VALUE_TYPES):
+        refuse(f"choices of the parameters are {choices:#010b}, of float64 and of labels")
     seed = int.from_bytes(reader.take(8, "seed"), "little")
     unit = reader.take(reader.byte("length of time_unit"), "time_unit")
     if not unit.isascii():
@@ -356,9 +361,9 @@ def _read_params(reader: Reader) -> dict[str, Any]:
         "copies": copies,
         "seed": seed,
         "time_unit": unit.decode("ascii"),
-        "value_type": _VALUE_TYPES[choices & 1],
+        "value_type": _VALUE_TYPES[value_type],
         "id_mix": _ID_MIXES[choices >> 1 & 1],
-        "keyed_by": _KEYED_BY[choices >> 2],
+        "keyed_by": _KEYED_BY[choices >> 2 & 1],
     }
     if params["keyed_by"] == "secret":
         params["key_check"] = reader.take(8, "check value of the id key").hex()

@@ -24,6 +24,7 @@ from decaysketch.answers.comparing import PairView
 from decaysketch.answers.questions import Views
 from decaysketch.contract.snapshot import Snapshot, State
 from decaysketch.core.bags import Retained
+from decaysketch.core.labels import LabelBook, Labels
 from decaysketch.core.observations import check_time
 from decaysketch.core.params import BuildParams, Differences, check_shrinks
 from decaysketch.core.pending import Waiting
@@ -156,6 +157,7 @@ class Sketch(Held):
 
     _bags: Sequence[Retained]  # what holds the rows, one for each hash function
     _pending: Waiting  # rows that were validated one by one
+    _labels: LabelBook | None = None  # of the codes in the rows, where values are labels
     _fed = _too_late = 0  # rows given to ``update``, and those of them after ``not_after``
 
     # --------------------------------------------------------------------- of each family its own
@@ -195,14 +197,16 @@ class Sketch(Held):
             frame: in any order, with any number of copies.
             time: column of when the thing happened: timestamps (without a zone: UTC), dates or
                 integers.
-            value: column of the measured number; null, NaN, NA and NaT are missing values.
+            value: column of the measured number, or of labels: text, categories; null, NaN, NA and
+                NaT are missing values.
             id: the column, or columns, that together identify the thing, as of
                 :func:`decaysketch.observation_ids`.
             key, source, sequence: in place of ids, where the family counts keys or numbers its
                 elements; see :class:`decaysketch.batch.ColumnMapping`.
             weight: column of integer weights, or the one weight of all rows.
-            params: build parameters; without them weights are 1, and ``accuracy`` and ``time_unit``
-                say the rest. Sketches that are to be merged need equal ones: give them.
+            params: build parameters; without them weights are 1, values are labels where the column
+                is of text, and ``accuracy`` and ``time_unit`` say the rest. Sketches that are to be
+                merged need equal ones: give them.
             accuracy: of a sum, in 19 of 20 answers; 2 % unless given.
             time_unit: of the sketch; "auto" is that of the column of times, by its type.
             column_unit: of times that are plain integers; that of the sketch unless given.
@@ -278,6 +282,34 @@ class Sketch(Held):
         made.looks_at_times = self.looks_at_times
         return made
 
+    def _codes(self, values: Any) -> Any:
+        """Of labels, their codes, which are known from now on; other values as they are."""
+        if self._labels is None:
+            return values
+        self._let_labels_go()
+        return self._labels.read(values)
+
+    @property
+    def _collisions(self) -> int:
+        return 0 if self._labels is None else self._labels.collisions
+
+    def _know(self, labels: Labels | None) -> None:
+        """Of a state that it holds now."""
+        if self._labels is not None:
+            self._labels.join([] if labels is None else [labels])
+
+    def _let_labels_go(self) -> None:
+        """Forget labels that no row has, once they may be many. Amortised O(1) for each label."""
+        assert self._labels is not None
+        if self._labels.crowded:
+            self._keep_labels()
+
+    def _keep_labels(self) -> None:
+        """Forget labels that no row has. O(rows)."""
+        held = self.snapshot()
+        if self._labels is not None and held.labels is not None:
+            self._labels.keep(held.labels, len(held))
+
     @abstractmethod
     def _fold(self, *columns: Any) -> None:
         """Put pending rows into the bags."""
@@ -348,6 +380,9 @@ class Sketch(Held):
                 raise IncompatibleSketchError(differences)
         self._flush()
         capacity = min(each.params.capacity for each in (self, *others))
+        if self._labels is not None:
+            self._let_labels_go()
+            self._labels.join([_labels_of(each) for each in others])
         self._take(others, capacity)
         self._changed()
 
@@ -398,13 +433,16 @@ class Sketch(Held):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows, room for more included; a snapshot comes on top."""
-        return sum(bag.nbytes for bag in self._bags)
+        """Bytes of the rows, room for more included, and of labels; a snapshot comes on top."""
+        labels = 0 if self._labels is None else self._labels.nbytes
+        return sum(bag.nbytes for bag in self._bags) + labels
 
     def trim(self) -> None:
         """Give back what no row needs: room for more of them, the snapshot and what queries have
         computed. Changes no state. O(rows)."""
         self._flush()
+        if self._labels is not None:
+            self._keep_labels()
         for bag in self._bags:
             bag.trim()
         self._changed()
@@ -414,6 +452,10 @@ def _frames() -> Any:
     """The reader of frames stands above all families, and needs a library that sketches do not: it
     is found by its name, once it is asked for."""
     return import_module("decaysketch.batch.frames")
+
+
+def _labels_of(sketch: Sketch | Snapshot) -> Any:
+    return sketch.labels if isinstance(sketch, Snapshot) else sketch._labels
 
 
 def _bags_of(sketch: Sketch | Snapshot) -> Sequence[Any]:

@@ -17,6 +17,7 @@ from decaysketch.answers.contrasts import Moment, Pair
 from decaysketch.answers.questions import SampleView, View
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.core.bags import Bag
+from decaysketch.core.labels import Labels
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import BuildParams
 from decaysketch.core.time_units import Instant, in_units
@@ -105,6 +106,11 @@ class Snapshot(ABC):
     @property
     def clock(self) -> int | None:
         """The latest time that the sketch was told; None where there is none."""
+        return None
+
+    @property
+    def labels(self) -> Labels | None:
+        """Those of the rows, where values are labels."""
         return None
 
     @property

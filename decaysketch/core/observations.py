@@ -8,7 +8,8 @@ Value keys
     A value is kept as an int64 *value key* whose integer order is the order of the values, so that
     kernels, merging and bytes know nothing of value types. For "int64" the key is the value. For
     "float64" it is the bit pattern, with the magnitude bits of negative numbers inverted (-0.0 is
-    first made 0.0; NaN and infinities are refused). A missing value has the smallest int64 as its
+    first made 0.0; NaN and infinities are refused). Of a label it is its code, and here labels are
+    codes already (:mod:`decaysketch.core.labels`). A missing value has the smallest int64 as its
     key, which orders it before every value; as a value of its own that number is refused.
 """
 
@@ -218,7 +219,7 @@ def encode_values(values: npt.ArrayLike, value_type: str) -> Int64Array:
     Args:
         values: numbers; masked entries and None are missing. Integers are taken as "float64" where
             they are exact; floats are never taken as "int64".
-        value_type: "float64" or "int64".
+        value_type: "float64" or "int64"; "label", of columns of codes.
 
     Returns:
         int64 array, a copy wherever it differs from the input.
@@ -236,7 +237,7 @@ def encode_values(values: npt.ArrayLike, value_type: str) -> Int64Array:
         array = _objects_to_numbers(array, missing)
     if missing is not None and missing.any():
         array = np.where(missing, np.zeros(1, dtype=array.dtype), array)
-    encode = _encode_integers if value_type == "int64" else _encode_floats
+    encode = _encode_floats if value_type == "float64" else _encode_integers
     keys = encode(array)
     if missing is not None and missing.any():
         keys[missing] = MISSING_KEY
@@ -313,10 +314,11 @@ def decode_values(
     """Values of value keys, and where they are missing.
 
     Returns:
-        ``(values, missing)``: an array of dtype ``value_type`` (0 where missing), and a bool array.
+        ``(values, missing)``: an array of dtype ``value_type``, of labels int64 (0 where missing),
+        and a bool array.
     """
     missing = keys == MISSING_KEY
-    if value_type == "int64":
+    if value_type != "float64":
         return np.where(missing, np.int64(0), keys), missing
     bits = keys ^ ((keys >> np.int64(63)) & _MAGNITUDE)
     return np.where(missing, 0.0, bits.view(np.float64)), missing

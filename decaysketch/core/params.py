@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 IdMix = Literal["keyed", "none"]
-ValueType = Literal["int64", "float64"]
+ValueType = Literal["int64", "float64", "label"]
 
 Form = Mapping[str, Any]
 """A JSON object, as it was read: what its fields are, whoever takes one of them checks."""
@@ -72,6 +72,11 @@ class BuildParams(ABC):
     @abstractmethod
     def value_type(self) -> ValueType:
         """What values are kept as."""
+
+    @property
+    def value_dtype(self) -> Literal["int64", "float64"]:
+        """What a column of values is, as kernels take it: labels are codes."""
+        return "float64" if self.value_type == "float64" else "int64"
 
     @property
     @abstractmethod
@@ -121,7 +126,7 @@ class SketchParams(BuildParams):
             grow with it; the median of their answers fails far more rarely than one of them.
         seed: ``0 <= seed < 2^64``; fixes the hash function and, without ``id_key``, the id mixing.
         time_unit: label of the unit of every timestamp and age, 1 to 8 lower-case letters.
-        value_type: "float64" (default) or "int64": what values are kept as.
+        value_type: "float64" (default), "int64", or "label", texts: what values are kept as.
         id_mix: "keyed" (default), or "none" to hash ids as they are, which reproduces the paper
             and is for studies only.
         id_key: 16 to 64 secret bytes that key the id mixing instead of the seed. Then ids cannot
@@ -420,7 +425,7 @@ OPTIONS = (
         type=str,
         default="float64",
         choices=get_args(ValueType),
-        doc="What values are kept as.",
+        doc="What values are kept as; `label`: texts.",
     ),
     Option(
         name="id_mix",

@@ -324,7 +324,10 @@ class Deferred(Decay):
             if name == "steps":
                 lengths += [age for age, _ in each]
         if all(isinstance(each, Fraction) for each in lengths):
-            self.bound("ns")  # refuses what is outside of its domain, whatever the unit
+            try:
+                self.bound("ns")  # refuses what is outside of its domain, whatever the unit
+            except ParameterError as refused:  # of numbers that nobody wrote
+                raise ParameterError(f"{self!r}, in nanoseconds: {refused}") from refused
 
     def bound(self, time_unit: str) -> Decay:
         found: Decay = _MADE[self.kind](

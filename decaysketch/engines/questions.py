@@ -63,10 +63,12 @@ class Form(NamedTuple):
     Attributes:
         question: what it asks.
         one: of an argument that may be given once or several times, it takes one.
+        labels: it is asked of labels, and its rows name them.
     """
 
     question: Question[Any]
     one: bool = False
+    labels: bool = False
 
     @property
     def argument(self) -> str | None:
@@ -87,6 +89,15 @@ def _forms() -> Iterator[tuple[str, Form]]:
             yield f"{question.sql}s", Form(question)
         else:
             yield question.sql, Form(question)
+        if _shows_values(question):
+            yield f"{question.sql}_of_labels", Form(question, labels=True)
+
+
+def _shows_values(question: Question[Any]) -> bool:
+    """Whether rows of its answer have a value of the stream, which may be a label."""
+    rows = question.shape.rows
+    shown = rows is not None and any(each.kind == "number" for each in rows.keys)
+    return shown and "numbers" not in question.needs
 
 
 #: By name in SQL; each has a twin of the name ``<name>_value``.
@@ -109,7 +120,7 @@ def functions_table() -> str:
     """Every function with its arguments and its answer, as a Markdown table."""
     return "| function | answer | what it is |\n|---|---|---|\n" + "".join(
         f"| `{name}({', '.join(_names(form))}[, confidence])` | `{_sql(_type(form, False))}` "
-        f"| {form.question.doc} |\n"
+        f"| {form.question.doc}{' Of a stream of labels: values are texts.' * form.labels} |\n"
         for name, form in FUNCTIONS.items()
     )
 
@@ -168,7 +179,7 @@ def answer(
             if now is None or (text is None and not sketch.has_fixed_decay):
                 answers.append(None)
                 continue
-            _check_asked(sketch, form.question, text)
+            _check_asked(sketch, form, text)
             decay = None if text is None else decay_of(text, sketch.time_unit)
             view = sketch.at(decay, now)
             confidence = _number("confidence", confidence)
@@ -199,11 +210,18 @@ def _bound(
     return arguments
 
 
-def _check_asked(sketch: OpenedSketch, question: Question[Any], decay: str | None) -> None:
+def _check_asked(sketch: OpenedSketch, form: Form, decay: str | None) -> None:
+    question = form.question
     if question.name not in sketch.sketch.questions:
         recipe = families.FAMILIES
         family = next(n for n, r in recipe.items() if isinstance(sketch.sketch, r.sketch))
         raise ParameterError(f"a sketch of the family {family!r} has no {question.name}")
+    labels = sketch.sketch.params.value_type == "label"
+    if labels is not form.labels and _shows_values(question):
+        kind, name = (
+            ("labels", f"{question.sql}_of_labels") if labels else ("numbers", question.sql)
+        )
+        raise ParameterError(f"the values of this sketch are {kind}; expected {name}")
     if sketch.has_fixed_decay and decay is not None:
         raise ParameterError(
             f"decay is {decay!r}; expected NULL: that of this sketch was fixed when it was built"
@@ -338,7 +356,7 @@ def _type(form: Form, plain: bool) -> pa.DataType:
         return estimate
     if rows.each is not None:
         return estimate if form.one else pa.list_(estimate)
-    row = pa.struct(_row_type(rows, plain, form.estimate))
+    row = pa.struct(_row_type(form, rows, plain))
     if rows.single:
         return row.field(0).type if plain else row
     if not shape.beside:
@@ -347,11 +365,11 @@ def _type(form: Form, plain: bool) -> pa.DataType:
     return pa.struct([(rows.name, pa.list_(row)), *beside])
 
 
-def _row_type(
-    rows: Rows, plain: bool, estimate: Sequence[tuple[str, pa.DataType]]
-) -> list[tuple[str, pa.DataType]]:
+def _row_type(form: Form, rows: Rows, plain: bool) -> list[tuple[str, pa.DataType]]:
     """Of one estimate the ends stand beside it; several are structures of their own."""
-    keys = [(each.sql, _KINDS[each.kind]) for each in rows.keys]
+    kinds = _KINDS | {"number": pa.string()} if form.labels else _KINDS
+    keys = [(each.sql, kinds[each.kind]) for each in rows.keys]
+    estimate = form.estimate
     if plain:
         return keys + [(each.sql, pa.float64()) for each in rows.estimates]
     if len(rows.estimates) == 1:
@@ -394,8 +412,8 @@ def _row(rows: Rows, write: Callable[[Estimate], Any], row: Mapping[str, Any]) -
     return (*keys, *estimates)
 
 
-def _key(value: float | int | None) -> float | None:
-    return None if value is None else float(value)
+def _key(value: float | int | str | None) -> float | str | None:
+    return value if value is None or isinstance(value, str) else float(value)
 
 
 def _plain(estimate: Estimate) -> float | None:

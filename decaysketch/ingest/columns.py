@@ -32,11 +32,13 @@ import numpy.typing as npt
 
 from decaysketch.contract.family import Input
 from decaysketch.core.hashing import MAX_KEY_BYTES, RepeatedKeys
+from decaysketch.core.labels import fault_of_label
 from decaysketch.core.observations import TIME_LIMIT, observation_ids
 from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ParameterError
 from decaysketch.families import Recipe
+from decaysketch.ingest.mapping import shown
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import Reading
 
@@ -56,6 +58,7 @@ __all__ = [
     "fault_of_key",
     "points_to_columns",
     "to_columns",
+    "value_column",
 ]
 
 FIELDS = ("value", "weight", "time", "id")
@@ -107,6 +110,12 @@ class Form:
         """Whether values are integers."""
         integers: bool = self.params.value_type == "int64"
         return integers
+
+    @property
+    def labels(self) -> bool:
+        """Whether values are labels: texts."""
+        labels: bool = self.params.value_type == "label"
+        return labels
 
     @property
     def takes_keys(self) -> bool:
@@ -174,7 +183,7 @@ class Raw:
     Attributes:
         rows: how many there were in the body.
         positions: which row of the body each is.
-        values: 0 where missing.
+        values: 0 where missing; of labels objects, an empty text where missing.
         keys: of those whose id is a key; their ``ids`` mean nothing.
         parts: where all ids are keys of the same kind, a column of each part, and no ``keys``.
     """
@@ -235,7 +244,7 @@ class _Checks:
     ) -> None:
         places = np.flatnonzero(at_fault & self.good).tolist()
         for place in places:
-            value = None if column is None else column[place].item()
+            value = None if column is None else column[place : place + 1].tolist()[0]
             row = int(self._positions[place])
             why = reason if isinstance(reason, str) else reason(value)
             self.refusals.append(Refusal(row, name, why, value, expected))
@@ -251,7 +260,9 @@ def check(raw: Raw, form: Form) -> Batch:
         low, high = form.values
         outside = (raw.values < low) | (raw.values > high)
         checks.refuse(outside, "value", raw.values, "out of bounds", f"{low} to {high}")
-    if form.integers:
+    if form.labels:
+        _check_labels(raw.values, checks)
+    elif form.integers:
         lowest = raw.values == -INT64_LIMIT
         checks.refuse(lowest, "value", raw.values, "stands for a missing value", "above -2^63")
     else:
@@ -295,6 +306,14 @@ def check(raw: Raw, form: Form) -> Batch:
         raw.positions[checks.good],
         sorted(checks.refusals),
     )
+
+
+def _check_labels(values: npt.NDArray[Any], checks: _Checks) -> None:
+    listed = values.tolist()
+    faults = {label: fault for label in set(listed) if (fault := fault_of_label(label))}
+    for reason in sorted({*faults.values()}) if faults else ():
+        at_fault = np.array([faults.get(label) == reason for label in listed], dtype=bool)
+        checks.refuse(at_fault, "value", None, reason, "a text")
 
 
 def _ids(parts: list[Any], rows: int, form: Form) -> npt.NDArray[Any]:
@@ -360,9 +379,10 @@ def check_takes_readings(recipe: Recipe) -> None:
 def to_columns(readings: Sequence[Reading], form: Form) -> Raw:
     """The columns of readings, which :func:`check` takes next; times are rounded down to the unit.
 
-    Refused are values and weights of another type, or beyond 64 bits. Where values are integers,
-    a float that is whole is one: there are writers of JSON that know floats alone. Refusals name
-    the reading by its place in the sequence. O(readings).
+    Refused are values and weights of another type, texts for numbers and the other way round among
+    them, or beyond 64 bits. Where values are integers, a float that is whole is one: there are
+    writers of JSON that know floats alone. Refusals name the reading by its place in the sequence.
+    O(readings).
     """
     keys, values, times_ns, weights = _transposed(readings)
     faults = _faults(values, times_ns, weights, form)
@@ -428,17 +448,26 @@ def _raw(
     missing = np.zeros(len(places), dtype=bool)
     if None in values:
         missing = np.array([value is None for value in values], dtype=bool)
-        values = [0 if value is None else value for value in values]
+        values = [("" if form.labels else 0) if value is None else value for value in values]
     return Raw(
         rows,
         np.array(places, dtype=np.int64),
-        np.array(values, dtype=np.int64 if form.integers else np.float64),
+        value_column(values, form),
         missing,
         np.array(weights, dtype=np.int64),
         np.array(times_ns, dtype=np.int64) // NANOSECONDS[form.params.time_unit],
         np.zeros(len(places), dtype=np.int64),
         refusals=[Refusal(place, *faults[place]) for place in sorted(faults)],
     )
+
+
+def value_column(values: Sequence[Any], form: Form) -> npt.NDArray[Any]:
+    """A column of values of the right type."""
+    if not form.labels:
+        return np.array(values, dtype=np.int64 if form.integers else np.float64)
+    column = np.empty(len(values), object)  # which NumPy would make texts of fixed length of
+    column[:] = values
+    return column
 
 
 def _transposed(readings: Sequence[Reading]) -> tuple[Sequence[Any], ...]:
@@ -455,15 +484,19 @@ def _faults(
             for place, number in enumerate(column):
                 if not -INT64_LIMIT <= number < INT64_LIMIT:
                     found.setdefault(place, (name, "beyond 64 bits", number))
-    if form.integers or not {float, type(None)}.issuperset(map(type, values)):
+    if form.labels or form.integers or not {float, type(None)}.issuperset(map(type, values)):
         for place, value in enumerate(values):
-            if value is not None and (reason := _fault_of_value(value, form.integers)):
+            if value is not None and (reason := _fault_of_value(value, form)):
                 found.setdefault(place, ("value", reason, value))
     return found
 
 
-def _fault_of_value(value: float | int, integers: bool) -> str | None:
-    if not integers:
+def _fault_of_value(value: float | int | str, form: Form) -> str | None:
+    if isinstance(value, str) or form.labels:
+        if isinstance(value, str) and form.labels:
+            return None
+        return f"is {shown(value)}; expected a {'text' if form.labels else 'number'}"
+    if not form.integers:
         inexact = type(value) is int and not -EXACT_IN_FLOAT <= value <= EXACT_IN_FLOAT
         return "not exact as float64" if inexact else None
     if type(value) is float and not value.is_integer():  # NaN and infinities among them

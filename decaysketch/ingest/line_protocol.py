@@ -19,8 +19,9 @@ Two ways
     together (:func:`_plain`). Whatever they do not fit is read by the grammar (:func:`_careful`),
     to the same readings.
 
-Nothing raises for what a stranger sends, time is linear, and a line of more than MAX_LINE_BYTES is
-refused.
+Time is linear, a line of more than MAX_LINE_BYTES is refused, and what is known of series is let go
+of where there are very many. Nothing raises for what a stranger sends but
+:class:`~decaysketch.ingest.readings.UnreadableError`, of a body of which nearly nothing is sound.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import isfinite
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from decaysketch.ingest.mapping import Texts, shown
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import RefusedError
+from decaysketch.ingest.readings import RefusedError, UnreadableError
 from decaysketch.ingest.series import Name, SeriesMap
 
 __all__ = ["MAX_LINE_BYTES", "PRECISIONS", "LineMap", "parse"]
@@ -50,6 +51,8 @@ PRECISIONS = {
 }  # fmt: skip
 
 _TOGETHER = 8 << 10  # bytes of lines that are split together
+_MOST_REFUSED = 100_000  # of one body
+_PLANS_KEPT = 20_000  # each of which takes some hundred bytes, where its line may be of ten
 
 
 class LineMap(SeriesMap):
@@ -103,6 +106,9 @@ def parse(
         precision_ns: of the unit that times are in.
         most: where there are more readings than this, some are left out and still more are given
             than this.
+
+    Raises:
+        UnreadableError: more is refused than any list is made of.
     """
     read = _Reader(maps, precision_ns)
     at, number = 0, 1
@@ -121,16 +127,35 @@ def parse(
         while at <= end and at < len(body):
             begin, at = at, _careful(read, body, at, number)
             number += body.count(b"\n", begin, at)
+        if read.points.told.refusals > _MOST_REFUSED:
+            raise UnreadableError(
+                f"more than {_MOST_REFUSED} lines are refused, the first for this: "
+                f"{': '.join(read.points.told.refused[0])}"
+            )
     return read.points
 
 
-class _Wanted(NamedTuple):
-    """A field of a series that a map reads."""
+@dataclass(slots=True)
+class _Wanted:
+    """A field of a series that a map reads.
+
+    Attributes:
+        map: of the stream.
+        series: text of the id.
+        period_ns: of which there is one reading.
+        code: among the readings; -1: it has none yet.
+    """
 
     map: LineMap
     series: str
-    code: int
     period_ns: int
+    code: int = -1
+
+    def coded(self, points: Points) -> int:
+        """Its code."""
+        if self.code < 0:
+            self.code = points.enter(self.series, self.map.value)
+        return self.code
 
 
 @dataclass
@@ -169,7 +194,10 @@ class _Reader:
         """
         found = self.plans.get(head)
         if found is None:
-            found = self.plans[head] = self._planned(head)
+            found = self._planned(head)
+            if len(self.plans) >= _PLANS_KEPT:
+                self.plans.clear()
+            self.plans[head] = found
         return found
 
     def _planned(self, head: bytes) -> _Plan:
@@ -196,7 +224,7 @@ class _Reader:
                 plan.elsewhere += 1
                 continue
             series = each.series(tags)
-            wanted = _Wanted(each, series, self.points.enter(series, each.value), each.period_ns)
+            wanted = _Wanted(each, series, each.period_ns)
             plan.wanted.setdefault(each.value.encode("utf-8"), []).append(wanted)
             plan.plain &= not (each.id_fields or each.weight)
         return plan
@@ -226,6 +254,7 @@ def _plain(read: _Reader, text: bytes, number: int) -> bool:
     stamps: list[bytes] = []
     places: list[int] = []
     lines: dict[bytes, int] = {}
+    plans: dict[bytes, _Plan] = {}
     absent = 0
     try:
         for place, line in enumerate(text.split(b"\n"), number):
@@ -234,6 +263,7 @@ def _plain(read: _Reader, text: bytes, number: int) -> bool:
             head, pairs, stamp = line.split(b" ")
             plan = read.plan(head)
             lines[head] = lines.get(head, 0) + 1
+            plans[head] = plan
             if not plan.wanted:
                 continue
             if not plan.plain:
@@ -269,7 +299,7 @@ def _plain(read: _Reader, text: bytes, number: int) -> bool:
     if read.precision_ns != 1:
         times = [time * read.precision_ns for time in times]
     points = read.points
-    points.codes += [each.code for each in rows]
+    points.codes += [each.coded(points) if each.code < 0 else each.code for each in rows]
     points.values += values
     points.times_ns += times
     if any(each.dedup is not None for each in maps):
@@ -279,7 +309,7 @@ def _plain(read: _Reader, text: bytes, number: int) -> bool:
     points.weights += repeat(1, len(rows))
     points.places += places
     for head, count in lines.items():
-        read.skip(read.plans[head], count)
+        read.skip(plans[head], count)
     if absent:
         points.told.skip("no value", absent)
     return True
@@ -425,11 +455,13 @@ def _add(
             reason = "there is none" if found is None else f"it is {shown(found)}"
             raise RefusedError(f"{each.weight} is the weight, and {reason}; expected an integer")
         weight = read_weight
-    code, period = wanted.code, time_ns // wanted.period_ns
+    period = time_ns // wanted.period_ns
     if each.id_fields:
         names = [_part(name, fields) for name in each.id_fields]
         code = points.enter(f"{wanted.series} {','.join(names)}", each.value)
         period = period if each.dedup is not None else 0
+    else:
+        code = wanted.coded(points)
     points.codes.append(code)
     points.values.append(value)
     points.times_ns.append(time_ns)

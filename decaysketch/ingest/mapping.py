@@ -1,15 +1,16 @@
 """What every map says, whatever the format: where readings go, and what their numbers mean.
 
 A value is a number, or one of the texts and numbers that ``missing`` lists, or null: the
-observation is there and has no value. Booleans are 0 and 1. It is multiplied by ``scale``.
+observation is there and has no value. Booleans are 0 and 1. It is multiplied by ``scale``. Of a
+stream of labels, whose maps say ``labels``, it is a text.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from decaysketch.ingest.readings import RefusedError
 
@@ -50,6 +51,10 @@ class Map(BaseModel):
         default=(), description="Values that say that there is none, such as -999 or an empty text."
     )
 
+    labels: bool = Field(
+        default=False, description="Values are texts: of a stream whose `value_type` is `label`."
+    )
+
     @field_validator("scale")
     @classmethod
     def _is_no_zero(cls, scale: float) -> float:
@@ -57,15 +62,25 @@ class Map(BaseModel):
             raise ValueError("scale is 0; expected a number that is not")
         return scale
 
-    def value_of(self, given: Any) -> float | int | None:
+    @model_validator(mode="after")
+    def _scales_no_labels(self) -> Self:
+        if self.labels and self.scale != 1.0:
+            raise ValueError(f"scale is {self.scale}, and values are labels; expected none")
+        return self
+
+    def value_of(self, given: Any) -> Any:
         """The value of what a body has for it; None: missing.
 
         Raises:
-            RefusedError: it is no number.
+            RefusedError: it is no number, or no text where values are labels.
         """
         kind = type(given)
         if given is None or (self.missing and kind in _PLAIN and given in self.missing):
             return None
+        if self.labels:
+            if kind is not str:
+                raise RefusedError(f"is {shown(given)}; expected a text")
+            return given
         if kind is bool:
             given = int(given)
         elif kind is not int and (kind is not float or not math.isfinite(given)):

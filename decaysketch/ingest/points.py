@@ -23,7 +23,7 @@ class Points:
         codes: of each reading; so are those that follow.
         numbers: the last part of the key, within 64 bits wherever the time is.
         times_ns: since 1970-01-01 UTC; any integer.
-        values: a number; None: the observation has no value.
+        values: a number, or a label; None: the observation has no value.
         weights: integers.
         places: where in the body, a number that begins at 1.
     """
@@ -34,7 +34,7 @@ class Points:
     codes: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     times_ns: list[int] = field(default_factory=list)
-    values: list[float | int | None] = field(default_factory=list)
+    values: list[float | int | str | None] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
 

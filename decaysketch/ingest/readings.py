@@ -20,14 +20,14 @@ class Reading(NamedTuple):
     Attributes:
         key: what names it, one to eight parts, texts that are not empty or integers of 64 bits:
             their hash is the id (``observation_ids(part, part, ...)``).
-        value: a number; None: the observation has no value.
+        value: a number, or a label; None: the observation has no value.
         time_ns: since 1970-01-01 UTC. Any integer: bounds are looked at with the columns.
         weight: an integer.
         where: of its body, for messages, such as "line 7".
     """
 
     key: tuple[str | int, ...]
-    value: float | int | None
+    value: float | int | str | None
     time_ns: int
     weight: int = 1
     where: str = ""

@@ -31,6 +31,7 @@ __all__ = ["RemoteWriteMap", "most_samples", "parse", "plain_length"]
 
 _NS = 1_000_000  # of a millisecond
 _MOST_LABELS = 1000  # of a series
+_PLANS_KEPT = 20_000  # of a body, each of which takes some hundred bytes
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _NAME = "__name__"
 _DOUBLE = struct.Struct("<d")
@@ -150,6 +151,8 @@ def _read(body: bytes, maps: Sequence[RemoteWriteMap], version: int, most: int |
         key = tuple(labels)
         plan = plans.get(key)
         if plan is None:
+            if len(plans) >= _PLANS_KEPT:
+                plans.clear()
             plan = plans[key] = read.plan(labels)
         _take(read.points, plan, samples, histograms, place)
         if most is not None and len(read.points) > most:
@@ -157,7 +160,7 @@ def _read(body: bytes, maps: Sequence[RemoteWriteMap], version: int, most: int |
     return read.points
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Plan:
     """What is read of a series.
 

@@ -144,7 +144,7 @@ class IntegralRows(Bag):
             return None
         if not (
             ids.dtype == times.dtype == weights.dtype == _INT64
-            and values.dtype == self.params.value_type
+            and values.dtype == self.params.value_dtype
         ):
             return None
         try:

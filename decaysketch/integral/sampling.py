@@ -187,6 +187,7 @@ class _Strata:
             step=step,
             thinning=thinning,
             collision_bias=observations / 2.0 ** (state.params.id_bits + 1),
+            labels=state.labels,
         )
 
 

@@ -30,7 +30,7 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -40,6 +40,7 @@ from decaysketch.answers import query
 from decaysketch.answers.questions import AskedOfItsDecay, SampleView, questions_of
 from decaysketch.answers.sample import Sample
 from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.core.labels import LabelBook, codes_of
 from decaysketch.core.observations import check_time, prepare
 from decaysketch.core.params import Differences, SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
@@ -65,11 +66,13 @@ class IntegralStats(Stats):
     Attributes:
         zero_weight: of the rows fed, those of weight 0, which contribute nothing.
         already_expired: of the rows fed, those that weighed nothing any more at the clock.
+        label_collisions: as those of :class:`~decaysketch.querytime.sketch.SketchStats`.
         warnings: as those of :class:`~decaysketch.querytime.sketch.SketchStats`.
     """
 
     zero_weight: int
     already_expired: int
+    label_collisions: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -94,7 +97,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         104.0
     """
 
-    questions = questions_of("values", "weights")
+    questions = questions_of("values", "numbers", "weights")
     snapshot_type = IntegralSnapshot
 
     _bags: tuple[IntegralRows]
@@ -122,6 +125,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         self._bags = (IntegralRows(params, decay),)
         self._zero_weight = 0
         self._pending = PendingRows(params)
+        # Of each its own, also where it is None: it is looked at for each row.
+        self._labels = LabelBook(params.id_key) if params.value_type == "label" else None
         self._changed()
 
     def _empty(self) -> Self:
@@ -159,7 +164,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         one, gives the same state.
 
         Args:
-            values: numbers of the stream's ``value_type``; None (or masked) where missing.
+            values: numbers of the stream's ``value_type``, or its labels, texts of at most 1,024
+                bytes; None (or masked) where missing.
             weights: integers 0..max_weight; one number may serve a whole batch. Weight 0 is a
                 no-op. :func:`~decaysketch.scale_weights` turns real weights into these.
             timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude. Later
@@ -179,6 +185,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         """
         if self.looks_at_times:
             self._look_at(timestamps)
+        if self._labels is not None:
+            values = self._codes(values)
         unit = self.params.time_unit
         told = None if now is None else check_time("now", in_units(now, unit))
         if not_after is None and (gathered := self._pending.take(values, weights, timestamps, ids)):
@@ -225,6 +233,8 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
 
         Complexity: that of merging a sketch of the batch.
         """
+        if self._labels is not None:
+            values = codes_of(values, self.params.id_key)
         batch = prepare(self.params, values, weights, timestamps, ids)
         self._flush()
         merged = IntegralRows(self.params, self.decay)
@@ -267,13 +277,17 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
         return self.snapshot().state
 
     def _freeze(self) -> IntegralSnapshot:
-        return IntegralSnapshot(self._rows.state(), type(self).from_state)
+        state = self._rows.state()
+        if self._labels is not None:
+            state = replace(state, labels=self._labels.held([state.value_keys]))
+        return IntegralSnapshot(state, type(self).from_state)
 
     @classmethod
     def from_state(cls, state: IntegralState) -> Self:
         """A sketch that holds ``state``, which must be one that :meth:`state` returned."""
         sketch = cls(state.params, state.decay)
         sketch._bags = (IntegralRows.from_state(state),)
+        sketch._know(state.labels)
         sketch._snapshot = IntegralSnapshot(state, cls.from_state)
         return sketch
 
@@ -315,6 +329,7 @@ class IntegralDecaySketch(AskedOfItsDecay, Sketch):
             **self._counted(),
             zero_weight=self._zero_weight,
             already_expired=self._rows.expired,
+            label_collisions=self._collisions,
             warnings=self._warnings(self.state()),
         )
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from decaysketch.answers.sample import Sample
 from decaysketch.contract.snapshot import Fed, OneState, marks_of
+from decaysketch.core.labels import Labels
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 from decaysketch.decay.integral import IntegralDecay
@@ -27,6 +28,10 @@ class IntegralSnapshot(OneState):
     def decay(self) -> IntegralDecay:
         """What an observation weighs at an age."""
         return self.state.decay
+
+    @property
+    def labels(self) -> Labels | None:
+        return self.state.labels
 
     @property
     def complete_since(self) -> tuple[int | None, ...]:

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.labels import Labels
 from decaysketch.core.params import SketchParams
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay.integral import IntegralDecay
@@ -68,6 +69,7 @@ class IntegralState:
         ids: int64[n], as given (not mixed).
         watermarks: int64[M + 1], non-increasing, none before the clock; ``NO_CLOCK`` where there
             is no clock and nothing was discarded.
+        labels: those of the rows, where values are labels.
 
     All arrays are read-only.
     """
@@ -80,6 +82,7 @@ class IntegralState:
     times: Int64Array
     ids: Int64Array
     watermarks: Int64Array
+    labels: Labels | None = None
 
     def __post_init__(self) -> None:
         for name in ("value_keys", "weights", "times", "ids", "watermarks"):

@@ -1,9 +1,9 @@
 """Family 2: the sketch of one integral decay, fixed when it is built.
 
 Behind the shared header stand the decay, the clock and the watermarks; then come the rows, packed
-as in family 1. Events and expiries are not stored but computed again. The decay is named by the
-digest of its step table and, where parameters are carried in full, by what it is in JSON: tables
-by their own digest there, so a reader needs them.
+as in family 1, and the labels, as there. Events and expiries are not stored but computed again. The
+decay is named by the digest of its step table and, where parameters are carried in full, by what it
+is in JSON: tables by their own digest there, so a reader needs them.
 
 What decoding promises
     As those of family 1: whatever the bytes, a state that an honest builder could have
@@ -35,6 +35,7 @@ import numpy as np
 from decaysketch.codec import fields
 from decaysketch.codec.fields import refuse
 from decaysketch.codec.header import CopyHeader, Header
+from decaysketch.codec.labels import codes_of_ranks, encode_labels, ranks_of, read_labels
 from decaysketch.codec.rows import Rows, encode_rows, read_rows
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import SketchParams
@@ -94,7 +95,11 @@ def encode(state: IntegralState, *, embed_params: bool = True) -> bytes:
     fields.put_clock(body, state.clock)
     fields.put_watermarks(body, state.watermarks[state.watermarks > state.clock].tolist())
     fields.put_rows(body, state.times)
-    return fields.seal(body, encode_rows(_rows_of(state), params.value_type))
+    rows = _rows_of(state)
+    if state.labels is None:
+        return fields.seal(body, encode_rows(rows, params.value_type))
+    rows = rows._replace(value_keys=ranks_of(state.labels, rows.value_keys))
+    return fields.seal(body, encode_rows(rows, params.value_type), encode_labels(state.labels))
 
 
 def _rows_of(state: IntegralState) -> Rows:
@@ -183,12 +188,16 @@ def decode(
     copy.check(params.capacity, params.levels + 1)
     decay = _decay_of(header, params, decay, known=ours)
     rows, end = read_rows(params, blob, header.columns_at, copy.rows, copy.newest)
+    value_keys, labels = rows.value_keys, None
+    if params.value_type == "label":
+        labels, end = read_labels(blob, end, [value_keys], params.id_key)
+        value_keys = codes_of_ranks(labels, value_keys)
     fields.skip_optional_sections(blob, header.optional_flags, end)
     clock = NO_CLOCK if header.clock is None else header.clock
     watermarks = np.full(params.levels + 1, clock, dtype=np.int64)
     watermarks[: len(copy.watermarks)] = copy.watermarks
     state = IntegralState(
-        params, decay, clock, rows.value_keys, rows.weights, rows.times, rows.ids, watermarks
+        params, decay, clock, value_keys, rows.weights, rows.times, rows.ids, watermarks, labels
     )
     _check_law(state, check_plausible=check_plausible and params.id_mix == "keyed")
     return state

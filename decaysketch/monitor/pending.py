@@ -77,12 +77,14 @@ class Pending:
         O(rows)."""
         self._fall(clock)
         ages = now - np.asarray(times, np.float64)
-        # Values keep their type: a predicate compares whole numbers exactly.
-        column = np.full(ages.shape, math.nan) if values is None else np.asarray(values)
         held = np.ones(ages.shape) if weights is None else np.asarray(weights, np.float64)
         wanted = np.ones(ages.shape, np.bool_)
-        numbers = column.astype(np.float64)
+        numbers = np.full(ages.shape, math.nan)
         if QUESTIONS[self._spec.question].valued or self._spec.where is not None:
+            # Values keep their type: a predicate compares whole numbers exactly. Where nobody asks
+            # for them they may be labels.
+            column = numbers if values is None else np.asarray(values)
+            numbers = column.astype(np.float64)
             wanted &= ~np.isnan(numbers)
         if self._spec.where is not None:
             wanted &= read_predicate(self._spec.where)(column, held)

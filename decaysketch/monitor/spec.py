@@ -325,6 +325,12 @@ class Threshold(Spec):
 
     def check_recipe(self, recipe: Recipe) -> None:
         family = recipe.kind
+        of_values = QUESTIONS[self.question].valued or self.where is not None
+        if recipe.params.value_type == "label" and of_values:
+            raise ParameterError(
+                f"question is {self.question!r}, where is {self.where!r}, and the values of the "
+                "stream are labels; expected count or sum, without where"
+            )
         _check_promises(family)
         for name in (*QUESTIONS[self.question].asks, *(("total",) if self.where else ())):
             if name not in family.questions:

@@ -96,7 +96,7 @@ def ladder_of(state: SketchState, *, bands: Bands | None = None) -> Ladder:
     bands = bands_of(state) if bands is None else bands
     values = bands.values
     if bands.reading is not None:  # they are in another order
-        values = Values(state.value_keys, params.value_type)
+        values = Values(state.value_keys, params.value_type, state.labels)
     return Ladder(bands, tuple(rungs), values)
 
 

@@ -26,7 +26,7 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -36,6 +36,7 @@ from decaysketch.answers import query
 from decaysketch.answers.questions import AskedOfValues, AskedOfWeights, View, questions_of
 from decaysketch.answers.sample import Sample
 from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.core.labels import LabelBook
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.pending import ENOUGH, PendingRows
@@ -59,12 +60,15 @@ class SketchStats(Stats):
         zero_weight: of the rows fed, those of weight 0, which contribute nothing.
         ids_with_several_weights: ids held with more than one weight. Identity is (id, weight), so
             each counts as several observations; in most streams a message has one weight.
+        label_collisions: labels that came, here or with what was merged, and had the code of
+            another: the two are one, by the smaller name.
         warnings: what makes answers less sure than they say, as far as it shows in what is held:
             ids that fill their space, weights too unequal for counts and totals of old times.
     """
 
     zero_weight: int
     ids_with_several_weights: int
+    label_collisions: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -82,7 +86,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         2
     """
 
-    questions = questions_of("values", "weights", "chosen decay")
+    questions = questions_of("values", "numbers", "weights", "chosen decay")
     snapshot_type = QueryTimeSnapshot
 
     _bags: Sequence[RetainedRows]
@@ -100,6 +104,8 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         self._zero_weight = 0
         self._before: QueryTimeSnapshot | None = None  # the last one that queries have read
         self._pending = PendingRows(params)
+        # Of each its own, also where it is None: it is looked at for each row.
+        self._labels = LabelBook(params.id_key) if params.value_type == "label" else None
 
     def _empty(self) -> Self:
         return type(self)(self.params)
@@ -121,7 +127,8 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         one, gives the same state.
 
         Args:
-            values: numbers of the stream's ``value_type``; None (or masked) where missing.
+            values: numbers of the stream's ``value_type``, or its labels, texts of at most 1,024
+                bytes; None (or masked) where missing.
             weights: integers 0..max_weight; one number may serve a whole batch. Weight 0 is a
                 no-op. :func:`~decaysketch.scale_weights` turns real weights into these.
             timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude.
@@ -141,6 +148,8 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         """
         if self.looks_at_times:
             self._look_at(timestamps)
+        if self._labels is not None:
+            values = self._codes(values)
         if not_after is None:
             if gathered := self._pending.take(values, weights, timestamps, ids):
                 if gathered == ENOUGH:
@@ -207,6 +216,9 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
 
     def _freeze(self) -> QueryTimeSnapshot:
         states = [bag.state() for bag in self._bags]
+        if self._labels is not None:
+            labels = self._labels.held(state.value_keys for state in states)
+            states = [replace(state, labels=labels) for state in states]
         before, self._before = self._before, None
         return QueryTimeSnapshot(states, type(self).from_state, before=before)
 
@@ -243,6 +255,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
         given = (states,) if isinstance(states, SketchState) else tuple(states)
         sketch = cls(params_of_copies(given))
         sketch._bags = tuple(map(RetainedRows.from_state, given))
+        sketch._know(given[0].labels)
         sketch._snapshot = QueryTimeSnapshot(given, cls.from_state)
         return sketch
 
@@ -287,6 +300,7 @@ class DecaySketch(AskedOfValues, AskedOfWeights, Sketch):
             **self._counted(),
             zero_weight=self._zero_weight,
             ids_with_several_weights=len(np.unique(ids[1:][ids[1:] == ids[:-1]])),
+            label_collisions=self._collisions,
             warnings=_warnings(snapshot),
         )
 

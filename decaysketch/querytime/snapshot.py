@@ -20,6 +20,7 @@ from decaysketch.answers.bands import Bands
 from decaysketch.answers.questions import SampleView
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.contract.snapshot import Fed, Sampled, marks_of
+from decaysketch.core.labels import Labels, codes_of
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.time_units import Instant
@@ -95,6 +96,10 @@ class QueryTimeSnapshot(Sampled):
         """Parameters, of which the capacity is the one in force."""
         return self._copies[0].state.params
 
+    @property
+    def labels(self) -> Labels | None:
+        return self.states[0].labels
+
     def __len__(self) -> int:
         """Observations held, each as often as there are copies that hold it."""
         return sum(len(copy.state) for copy in self._copies)
@@ -143,6 +148,8 @@ class QueryTimeSnapshot(Sampled):
         ids: npt.ArrayLike,
     ) -> npt.NDArray[np.int8]:
         """See :meth:`DecaySketch.verdicts`; nothing is copied."""
+        if self.params.value_type == "label":
+            values = codes_of(values, self.params.id_key)
         batch = prepare(self.params, values, weights, timestamps, ids)
         return verdicts_of(self.states, batch)
 

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.core.labels import Labels
 from decaysketch.core.params import SketchParams
 from decaysketch.errors import ParameterError
 
@@ -48,6 +49,7 @@ class SketchState:
         levels: int8[n], the top level of each row.
         watermarks: int64[M + 1], non-increasing; ``NO_WATERMARK`` where nothing was discarded.
         copy: the hash function that chose the levels, below ``params.copies``.
+        labels: those of the rows of all copies, where values are labels.
 
     All arrays are read-only.
     """
@@ -60,6 +62,7 @@ class SketchState:
     levels: npt.NDArray[np.int8]
     watermarks: Int64Array
     copy: int = 0
+    labels: Labels | None = None
 
     def __post_init__(self) -> None:
         for name in ("value_keys", "weights", "times", "ids", "levels", "watermarks"):

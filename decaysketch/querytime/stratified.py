@@ -82,7 +82,7 @@ def bands_of(state: SketchState, *, earlier: tuple[SketchState, Bands] | None = 
         oldest=marks[sampled],
         probabilities=probabilities[sampled],
         observations=observations,
-        values=Values(value_keys, params.value_type),
+        values=Values(value_keys, params.value_type, state.labels),
         reading=reading,
     )
 
@@ -208,4 +208,5 @@ def assemble(
         magnitude=fading.magnitude,
         redraw=Redraw(newest_valued, draw),
         complete_after=int(state.watermarks[0]),
+        labels=state.labels,
     )

@@ -1,7 +1,7 @@
 """Many keys of one stream together, as :mod:`decaysketch.contract.many` asks for it.
 
 The rows of all keys lie in one bag (``rows_by_key.py``); bytes and digests of all sketches are
-written and read at once (``many.py``). For sketches of one copy.
+written and read at once (``many.py``). For sketches of one copy whose values are numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Int64Array = npt.NDArray[np.int64]
 
 def many_keys(params: SketchParams) -> ManyKeys | None:
     """How sketches of these parameters are handled together; None where they are not."""
-    return _ManyKeys(params) if params.copies == 1 else None
+    return _ManyKeys(params) if params.copies == 1 and params.value_type != "label" else None
 
 
 class _Many(Many):

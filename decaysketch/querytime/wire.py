@@ -2,7 +2,8 @@
 
 For each copy (hash function) the bytes hold watermarks, the number of rows and the time of the
 first; then come the rows of each copy, bit-packed in canonical order, about the bits of an id plus
-two bytes each. The level of a row is not stored but recomputed.
+two bytes each. The level of a row is not stored but recomputed. Labels follow the rows of all
+copies (``codec/labels.py``).
 
 What decoding promises
     Bytes come from a network. Whatever they are, :func:`decode` returns states that an honest
@@ -38,6 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +48,7 @@ from decaysketch import minhit
 from decaysketch.codec import fields
 from decaysketch.codec.fields import MAGIC, VERSION, refuse
 from decaysketch.codec.header import CopyHeader, Header
+from decaysketch.codec.labels import codes_of_ranks, encode_labels, ranks_of, read_labels
 from decaysketch.codec.rows import Rows, check_canonical, check_rows, decode_rows, encode_rows
 from decaysketch.core.params import SketchParams
 from decaysketch.core.special import binomial_at_most
@@ -86,8 +89,12 @@ def encode(*states: SketchState, embed_params: bool = True) -> bytes:
     for state in states:
         fields.put_watermarks(body, state.watermarks[state.watermarks != NO_WATERMARK].tolist())
         fields.put_rows(body, state.times)
-    columns = (encode_rows(_rows_of(state), params.value_type) for state in states)
-    return fields.seal(body, *columns)
+    rows, labels = map(_rows_of, states), states[0].labels
+    if labels is None:
+        return fields.seal(body, *(encode_rows(each, params.value_type) for each in rows))
+    ranked = (each._replace(value_keys=ranks_of(labels, each.value_keys)) for each in rows)
+    columns = (encode_rows(each, params.value_type) for each in ranked)
+    return fields.seal(body, *columns, encode_labels(labels))
 
 
 def _rows_of(state: SketchState) -> Rows:
@@ -161,10 +168,16 @@ def decode(
             copy.check(params.capacity, params.levels + 1)
     plausible = check_plausible and params.id_mix == "keyed"
     states, at = _read_flawless(blob, header, params, plausible=plausible)
-    if len(states) == len(header.copies):
-        fields.skip_optional_sections(blob, header.optional_flags, at)
-    else:
-        states = _read_with_care(blob, header, params, plausible=plausible)
+    if len(states) != len(header.copies):
+        states, at = _read_with_care(blob, header, params, plausible=plausible)
+    if params.value_type == "label":
+        ranks = [state.value_keys for state in states]
+        labels, at = read_labels(blob, at, ranks, params.id_key)
+        states = [
+            replace(state, value_keys=codes_of_ranks(labels, each), labels=labels)
+            for state, each in zip(states, ranks, strict=True)
+        ]
+    fields.skip_optional_sections(blob, header.optional_flags, at)
     for other in states[1:]:
         _check_of_one_stream(states[0], other)
     return tuple(states)
@@ -205,7 +218,7 @@ def _read_flawless(
 
 def _read_with_care(
     blob: bytes, header: Header, params: SketchParams, *, plausible: bool
-) -> list[SketchState]:
+) -> tuple[list[SketchState], int]:
     """The same, one question after the other: the first that is answered wrongly is named."""
     at = header.columns_at
     states = []
@@ -217,11 +230,10 @@ def _read_with_care(
         levels = minhit.top_levels(params, rows.ids, rows.weights, copy=number)
         states.append(_state(params, number, copy, rows, levels))
         at = end
-    fields.skip_optional_sections(blob, header.optional_flags, at)
     for state in states:
         with _naming_copy(state.copy, params):
             _check_watermarks(state, check_plausible=plausible)
-    return states
+    return states, at
 
 
 @contextmanager

@@ -54,6 +54,9 @@ NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
 _NUMBER = re.compile(NUMBER)
 _UNLISTED = re.compile(r"[^0-9A-Za-z.+\-*/%(),<>=! ]")
+_QUOTED = re.compile(
+    r"'(?:[^'\\\x00-\x1f\x7f]|\\['\"\\])*'" + "|" + r'"(?:[^"\\\x00-\x1f\x7f]|\\[\'"\\])*"'
+)
 _WORD = re.compile(r"[A-Za-z][0-9A-Za-z]*")
 _SHORT = re.compile(r"[^eE]{1,400}(?:[eE][+-]?[0-9]{1,3})?")  # every float, and 10^308 in full
 
@@ -106,15 +109,17 @@ class Formula(Text):
         name, text: see :class:`Text`; of at most :data:`MAX_TEXT` characters.
         words: that it may have.
         max_operations: of all.
+        quoted: whether there may be texts in quotes, of any characters that are printed.
     """
 
     def __init__(
-        self, name: str, text: object, words: Sequence[str], max_operations: int = MAX_TEXT
-    ) -> None:
+        self, name: str, text: object, words: Sequence[str], max_operations: int = MAX_TEXT,
+        *, quoted: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(name, text, MAX_TEXT, max_operations)
         self._indent = len(self.text) - len(self.text.lstrip(" "))
         self.text = self.text.strip(" ")
-        self._check_words(words)
+        self._check_words(words, quoted)
 
     def tree(self) -> ast.expr:
         """The whole, not one node of which was looked at.
@@ -141,7 +146,7 @@ class Formula(Text):
         """
         if depth < 0:
             raise self.refusal(
-                node.col_offset, f"more than {MAX_DEPTH} operations within each other", "fewer"
+                self._at(node), f"more than {MAX_DEPTH} operations within each other", "fewer"
             )
         if not isinstance(node, (ast.Constant, ast.Name)):
             self.count()
@@ -162,25 +167,32 @@ class Formula(Text):
 
     def unexpected(self, node: ast.expr, expected: str) -> ParameterError:
         """A node that is not read."""
-        return self.refusal(node.col_offset, repr(self._source(node)), expected)
+        return self.refusal(self._at(node), repr(self._source(node)), expected)
 
     def refusal(self, at: int, found: str, expected: str) -> ParameterError:
         return super().refusal(self._indent + at, found, expected)
 
+    def _at(self, node: ast.expr) -> int:
+        """The character where a node begins; Python counts bytes."""
+        return len(self.text.encode()[: node.col_offset].decode())
+
     def _source(self, node: ast.expr) -> str:
         return ast.get_source_segment(self.text, node) or ""
 
-    def _check_words(self, words: Sequence[str]) -> None:
+    def _check_words(self, words: Sequence[str], quoted: bool) -> None:
         """Characters and words, before Python's own reader sees them.
 
         It warns of numbers that run into words, and reads 0x10, 1_0 and 1j as numbers.
         """
         text, at = self.text, 0
+        if quoted:  # what is in quotes says nothing here
+            text = _QUOTED.sub(lambda found: " " * len(found.group()), text)
         if bad := _UNLISTED.search(text):
             raise self.refusal(
                 bad.start(),
                 repr(bad.group()),
-                "letters, digits, spaces and + - * / % ( ) , . < > = !",
+                "letters, digits, spaces and + - * / % ( ) , . < > = !"
+                + (" ' \"" if quoted else ""),
             )
         while at < len(text):
             start = at

@@ -1,4 +1,4 @@
-"""Predicates over value and weight, from a text: ``v > 3 and w >= 2``.
+"""Predicates over value and weight, from a text: ``v > 3 and w >= 2``, ``v in ('E42', 'E43')``.
 
 Texts arrive over networks, and are read by :mod:`decaysketch.text.grammar`: never executed. Of the
 tree that it gives only the nodes listed here are taken, each as an operation on NumPy columns. The
@@ -11,10 +11,15 @@ number of operations and exponents are limited beside length and depth, so time 
 ``abs  min  max``                        of one number; of one or more
 ``<  <=  >  >=  ==  !=``                 also in chains, ``2 <= v < 5``
 ``and  or  not``                         of truth values
+``v == 'a'``  ``v != 'a'``               of labels, texts in single or double quotes, in which a
+                                         backslash stands before a quote or a backslash
+``v in ('a', 'b')``  ``v not in (..)``   one of them, or none
+``startswith(v, 'a')``                   the label begins so
 =======================================  =========================================================
 
 Numbers and truth values are kept apart: ``v and w``, ``1 + (v > 2)`` and ``v + 1`` as a whole are
-refused.
+refused. Values of a stream are numbers or labels; what is said of the others is refused when it is
+asked.
 
 Every text has an answer for every observation. Arithmetic is that of float64, in which what is too
 large is infinite. Division by zero (``/``, ``//``, ``%``, and 0 to a negative power) gives no
@@ -29,11 +34,12 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.errors import ParameterError
 from decaysketch.text.grammar import MAX_DEPTH, MAX_TEXT, Formula
 
 __all__ = ["MAX_DEPTH", "MAX_EXPONENT", "MAX_OPERATIONS", "MAX_TEXT", "Predicate"]
@@ -44,7 +50,7 @@ MAX_OPERATIONS = 64
 MAX_EXPONENT = 64
 """Magnitude of an exponent."""
 
-_WORDS = ("v", "w", "and", "or", "not", "abs", "min", "max")
+_WORDS = ("v", "w", "and", "or", "not", "abs", "min", "max", "in", "startswith")
 
 Float64Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -52,11 +58,37 @@ Number = Any  # a float, or float64 for each row
 Truth = Any  # a bool, or bool for each row
 
 
-class _Columns(NamedTuple):
-    """Columns as they were given, and in float64."""
+class _Columns:
+    """Columns as they were given, and in float64; or labels in place of values."""
 
-    exact: dict[str, npt.NDArray[Any]]
-    floats: dict[str, Float64Array]
+    def __init__(self, values: npt.ArrayLike, weights: npt.ArrayLike) -> None:
+        self._exact = {"v": np.asarray(values), "w": np.asarray(weights)}
+        self._floats = {
+            name: column.astype(np.float64, copy=False)
+            for name, column in self._exact.items()
+            if column.dtype.kind not in "OUT"
+        }
+
+    def exact(self, name: str) -> npt.NDArray[Any]:
+        self.floats(name)
+        return self._exact[name]
+
+    def floats(self, name: str) -> Float64Array:
+        if name not in self._floats:
+            raise ParameterError(
+                "the predicate takes v for a number, and the values of this stream are labels; "
+                "expected v == 'a', v in ('a', 'b') or startswith(v, 'a')"
+            )
+        return self._floats[name]
+
+    def labels(self, label: str) -> npt.NDArray[Any]:
+        """The values; ``label``: what they are compared with."""
+        if "v" in self._floats:
+            raise ParameterError(
+                f"the predicate compares v with {label!r}, and the values of this stream are "
+                "numbers"
+            )
+        return self._exact["v"]
 
 
 _Arithmetic = Callable[[_Columns], Number]
@@ -89,13 +121,15 @@ class Predicate:
         """Where it holds. O(operations * n).
 
         Args:
-            values, weights: integers or real numbers, of one shape.
+            values, weights: integers or real numbers, of one shape; or labels.
+
+        Raises:
+            ParameterError: it is about numbers and the values are labels, or the other way round.
         """
-        exact = {"v": np.asarray(values), "w": np.asarray(weights)}
-        floats = {name: column.astype(np.float64, copy=False) for name, column in exact.items()}
+        columns = _Columns(values, weights)
         with np.errstate(all="ignore"):
-            held = self._holds(_Columns(exact, floats))
-        return np.array(np.broadcast_to(held, exact["v"].shape), dtype=np.bool_)
+            held = self._holds(columns)
+        return np.array(np.broadcast_to(held, np.shape(values)), dtype=np.bool_)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Predicate) and self.text == other.text
@@ -148,7 +182,7 @@ class _Reader(Formula):
     """Python's tree, node by node, as functions of columns."""
 
     def __init__(self, text: str) -> None:
-        super().__init__("the predicate", text, _WORDS, MAX_OPERATIONS)
+        super().__init__("the predicate", text, _WORDS, MAX_OPERATIONS, quoted=True)
 
     def whole(self) -> _Condition:
         return self._condition(self.tree(), MAX_DEPTH)
@@ -165,9 +199,46 @@ class _Reader(Formula):
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 negated = self._condition(operand, depth - 1)
                 return lambda columns: np.logical_not(negated(columns))
+            case ast.Compare(left=left, ops=[operator], comparators=[right]) if (
+                isinstance(operator, (ast.In, ast.NotIn)) or _is_label(left) or _is_label(right)
+            ):
+                return self._of_labels(node, left, operator, right)
             case ast.Compare():
                 return self._comparison(node, depth - 1)
+            case ast.Call(
+                func=ast.Name(id="startswith"), args=[ast.Name(id="v"), start], keywords=[]
+            ) if _is_label(start):
+                beginning = self._label(start)
+                return lambda columns: _each(
+                    columns.labels(beginning), lambda label: label.startswith(beginning)
+                )
         raise self.unexpected(node, "a truth value, such as a comparison")
+
+    def _of_labels(
+        self, node: ast.Compare, left: ast.expr, operator: ast.cmpop, right: ast.expr
+    ) -> _Condition:
+        """``v``, or in a comparison by == also what it is compared with, to the left."""
+        if isinstance(operator, (ast.Eq, ast.NotEq)) and isinstance(right, ast.Name):
+            left, right = right, left
+        listed = [right]
+        if isinstance(operator, (ast.In, ast.NotIn)) and isinstance(right, ast.Tuple):
+            listed = right.elts
+        wanted = isinstance(operator, (ast.Eq, ast.NotEq, ast.In, ast.NotIn))
+        if not (wanted and isinstance(left, ast.Name) and left.id == "v" and listed):
+            raise self.unexpected(
+                node, "v == 'a', v != 'a', v in ('a', 'b') or v not in ('a', 'b')"
+            )
+        self.count(len(listed) - 1)
+        labels = frozenset(self._label(each) for each in listed)
+        some, without = next(iter(labels)), isinstance(operator, (ast.NotEq, ast.NotIn))
+        return lambda columns: _each(
+            columns.labels(some), lambda label: (label in labels) is not without
+        )
+
+    def _label(self, node: ast.expr) -> str:
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            raise self.unexpected(node, "a label in quotes")
+        return node.value
 
     def _comparison(self, node: ast.Compare, depth: int) -> _Condition:
         self.count(len(node.ops) - 1)
@@ -189,7 +260,7 @@ class _Reader(Formula):
         """One side of a comparison: columns and whole numbers as they are, which is exact."""
         match node:
             case ast.Name(id=("v" | "w") as name):
-                return lambda columns: columns.exact[name]
+                return lambda columns: columns.exact(name)
             case ast.Constant(value=int() as whole) if not isinstance(whole, bool):
                 self.number(node)
                 return lambda _columns: whole
@@ -208,7 +279,7 @@ class _Reader(Formula):
                 number = float(self.number(node))
                 return lambda _columns: number
             case ast.Name(id=("v" | "w") as name):
-                return lambda columns: columns.floats[name]
+                return lambda columns: columns.floats(name)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 negated = self._number(operand, depth - 1)
                 return lambda columns: np.negative(negated(columns))
@@ -243,6 +314,14 @@ class _Reader(Formula):
                 node, f"an exponent that is a number from -{MAX_EXPONENT} to {MAX_EXPONENT}"
             )
         return sign * number
+
+
+def _is_label(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _each(labels: npt.NDArray[Any], holds: Callable[[str], bool]) -> BoolArray:
+    return np.fromiter(map(holds, labels.tolist()), np.bool_, len(labels))
 
 
 def _folded(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:

@@ -307,6 +307,29 @@ def test_a_key_creates_no_more_streams_than_it_may(
     assert client.put("/v1/streams/few-3", json=params, headers=few).status_code == 201
 
 
+def test_maps_of_a_stream_that_is_there_are_replaced_by_its_admin_alone(
+    client: TestClient, tokens: dict[str, str]
+) -> None:
+    path, params = "/v1/streams/own-maps", {**PARAMS.to_dict(), "time_unit": "ms"}
+
+    def put(role: str, value: str | None) -> Response:
+        maps = {"map": [{"format": "json", "value": value, "id": ["i"], "time": "t"}]}
+        body = {"params": params} | ({} if value is None else {"ingest": maps})
+        answer: Response = client.put(path, json=body, headers=bearer(tokens[f"{role} own-*"]))
+        return answer
+
+    def values() -> list[str]:
+        state = client.get(path, headers=bearer(tokens["read own-*"])).json()
+        return [each["value"] for each in state["ingest"]["map"]]
+
+    assert put("write", "a").status_code == 201
+    assert put("write", "a").status_code == put("write", None).status_code == 200
+    assert "own-maps" in problem(put("write", "b"), 403, "maps-kept")["detail"]
+    assert values() == ["a"]
+    assert put("admin", "b").status_code == 200
+    assert values() == ["b"]
+
+
 @pytest.mark.parametrize("way", ["POST", "GET", "live", "group"])
 @pytest.mark.parametrize("other", [FOREIGN, UNKNOWN, OWN])
 def test_a_stream_is_compared_with_those_in_the_scope_alone(

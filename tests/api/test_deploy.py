@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
+import runpy
 import subprocess
 import tomllib
 from ipaddress import ip_address, ip_network
@@ -28,6 +30,13 @@ def dockerfile() -> list[list[str]]:
     text = re.sub(r"(?m)^#.*\n", "", (DEPLOY / "Dockerfile").read_text())
     joined = text.replace("\\\n", " ")
     return [line.split() for line in joined.splitlines() if line.strip()]
+
+
+def test_the_dashboard_is_what_its_program_writes() -> None:
+    pytest.importorskip("grafana_foundation_sdk")
+    folder = DEPLOY / "grafana"
+    build = runpy.run_path(str(folder / "dashboard.py"))["build"]
+    assert json.loads((folder / "answers.json").read_text(encoding="utf-8")) == build()
 
 
 def test_what_the_image_copies_exists_and_is_sent_to_the_builder() -> None:

@@ -183,7 +183,7 @@ def test_families_read_frames_by_what_their_input_is() -> None:
         ([1, 2], COLUMNS, "frame is a list; expected something with __arrow_c_stream__"),
         (BASE, COLUMNS | {"time": "when"}, "no column 'when'; there are t, dev, n, v"),
         (BASE, COLUMNS | {"id": ()}, "expected the columns that identify an observation"),
-        (BASE, COLUMNS | {"value": "dev"}, "dev is of type"),
+        (BASE, COLUMNS | {"value": "dev", "params": PARAMS}, "dev is of type"),
         (BASE, COLUMNS | {"weight": 7}, "is 7; expected 0 to 1"),
         (BASE, COLUMNS | {"params": PARAMS, "accuracy": 0.1}, "accuracy is 0.1 beside params"),
         (BASE, COLUMNS | {"params": PARAMS, "time_unit": "s"}, "time_unit is 's' and that of"),
@@ -195,3 +195,43 @@ def test_what_is_no_frame_of_observations_is_refused(frame: Any, given: Any, nam
     with pytest.raises(ds.DecaySketchError) as fault:
         ds.DecaySketch.from_frame(frame, **given)
     assert named in str(fault.value)
+
+
+class TestLabels:
+    """A column of text is one of labels, however the frame has it."""
+
+    BASE = pd.DataFrame(
+        {"t": BASE.t, "dev": BASE.dev, "n": BASE.n, "v": ["E42", None, "E7", "E42"]}
+    )
+    LIBRARIES: dict[str, Callable[[pd.DataFrame], Any]] = {  # noqa: RUF012 - not changed
+        "pandas": lambda base: base,
+        "pandas, categories": lambda base: base.assign(v=base.v.astype("category")),
+        "pandas, texts": lambda base: base.assign(v=base.v.astype("string")),
+        "polars": pl.DataFrame,
+        "polars, categories": lambda base: pl.DataFrame(base).with_columns(
+            pl.col("v").cast(pl.Categorical)
+        ),
+        "polars, an enumeration": lambda base: pl.DataFrame(base).with_columns(
+            pl.col("v").cast(pl.Enum(["unused", "E7", "E42"]))
+        ),
+        "Arrow": lambda base: pa.Table.from_pandas(base),
+        "DuckDB": _in_duckdb,
+    }  # fmt: skip
+
+    @pytest.mark.parametrize("library", LIBRARIES)
+    def test_the_same_labels_give_the_same_sketch(self, library: str) -> None:
+        frame = self.LIBRARIES[library](self.BASE)
+        found = ds.DecaySketch.from_frame(frame, time_unit="ms", **COLUMNS)
+        assert found.params.value_type == "label"
+        expected = ds.DecaySketch(found.params)
+        ids = ds.observation_ids(["a", "a", "b"], [1, 2, 1], params=found.params)
+        times = np.array([STARTS, STARTS + 60, STARTS + 60]) * 1000
+        expected.update(["E42", None, "E7"], 1, times, ids)
+        assert found.to_bytes() == expected.to_bytes()
+
+    def test_parameters_say_which_they_are(self) -> None:
+        params = ds.SketchParams(time_unit="ms", value_type="label")
+        with pytest.raises(ds.ObservationError, match="v is of type double; expected text"):
+            ds.DecaySketch.from_frame(BASE, params=params, **COLUMNS)
+        with pytest.raises(ds.ObservationError, match="expected numbers"):
+            ds.DecaySketch.from_frame(self.BASE, params=PARAMS, **COLUMNS)

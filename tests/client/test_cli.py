@@ -300,6 +300,8 @@ def test_other_families(tmp_path: Path) -> None:
     [expected] = sketches_by_key(log(), recipe, MAPPING, now=4800).values()
     assert out.read_bytes() == expected.to_bytes()
     assert run_json("query", out, "sum")["answers"][0]["decay"] == "its own"
+    assert "not asked about a range" in failure("query", out, "sum", "--from", 1, "--to", 5)
+    assert "decay is chosen by the query" in failure("query", out, "sum", "--versus-ago", 5)
     elements = ColumnMapping(time="time", source="source", sequence="sequence", value="value")
     run(
         "build", path, "--out", out, "--family", "median", "--max-count", 10**6,
@@ -448,6 +450,66 @@ def test_query_as_a_table_marks_what_is_exact(built: Path) -> None:
     ],
 )
 def test_query_refuses_in_one_line(built: Path, arguments: list[str], message: str) -> None:
+    assert message in failure("query", built, *arguments)
+
+
+def test_a_range_is_asked_about_as_the_library_does(built: Path) -> None:
+    sketch = ds.DecaySketch.from_bytes(built.read_bytes())
+    of = sketch.between(1_000, 2_500)
+    ends = ("--from", "1000", "--to", "1970-01-01T00:41:40Z")
+    found = run_json("query", built, "rate", "mean", "quantile:0.5", *ends)
+    want = [of.rate(), of.mean(), of.quantile(0.5)]
+    assert [each["upper"] for each in found["answers"]] == [each.upper for each in want]
+    assert (found["from"], found["to"], found["now"]) == (1_000, 2_500, 2_499)
+    table = run("query", built, "count", *ends).stdout
+    assert "from 1000 s, before 2500 s" in table
+
+
+def test_two_moments_are_compared_as_the_library_does(built: Path) -> None:
+    sketch = ds.DecaySketch.from_bytes(built.read_bytes())
+    asked = ("query", built, "mean", "rank:20", "--decay", "window(10min)", "--now", 4_800)
+    found = run_json(*asked, "--versus-ago", "20min")
+    moments = {"now": ("window(600)", 4_800), "then": ("window(600)", 3_600)}
+    want = [sketch.compare("mean", **moments), sketch.compare("rank", value=20, **moments)]
+    assert [(each["value"], each["upper"], each["changed"]) for each in found["answers"]] == [
+        (each.value, each.upper, each.changed) for each in want
+    ]
+    assert found["versus"] == {"now": 3_600, "now_date": None}
+    assert found["how"] == "difference"
+    other = ("--versus-now", 3_600, "--versus-decay", "window(20min)", "--how", "ratio")
+    [ratio] = run_json(*asked[:2], "count", *asked[4:], *other)["answers"]
+    then = ("window(1200)", 3_600)
+    assert (
+        ratio["value"] == sketch.compare("count", now=moments["now"], then=then, how="ratio").value
+    )
+    table = " ".join(run(*asked[:2], "count", *asked[4:], *other).stdout.split())
+    assert "changed" in table
+    assert "4800 s over that of 3600 s under window(20min)" in table
+    assert "│ yes" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["median", "--versus-ago", "1h"], "Compare the rank of a fixed value"),
+        (["mean", "--versus-ago", "5", "--how", "ratio"], "means are compared by 'difference'"),
+        (["sum", "--versus-ago", "5", "--how", "times"], "how is 'times'; expected one of"),
+        (["sum", "--versus-ago", "-5"], "--versus-ago is '-5'; expected a length of time"),
+        (["sum", "--versus-ago", "1ms"], "--versus-ago is '1ms'; expected a length of time"),
+        (["sum", "--versus-ago", "soon"], "--versus-ago is 'soon'; expected a length of time"),
+        (["sum", "--versus-now", "soon"], "--versus-now is 'soon'; expected an integer"),
+        (["sum", "--versus-ago", "5", "--versus-now", "5"], "give one of --versus-now and"),
+        (["sum", "--versus-decay", "none"], "give one of --versus-now and --versus-ago"),
+        (["sum", "--how", "ratio"], "give one of --versus-now and --versus-ago"),
+        (["sum", "--from", "5"], "give --to as well"),
+        (["sum", "--to", "5"], "give --from as well"),
+        (["sum", "--from", "6", "--to", "6"], "range is [6, 6); expected an end after"),
+        (["sum", "--from", "1", "--to", "6", "--now", "7"], "give no decay, no time"),
+        (["sum", "--from", "1", "--to", "6", "--decay", "none"], "give no decay, no time"),
+        (["sum", "--from", "1", "--to", "6", "--versus-ago", "1"], "give no decay, no time"),
+    ],
+)
+def test_moments_are_refused_in_one_line(built: Path, arguments: list[str], message: str) -> None:
     assert message in failure("query", built, *arguments)
 
 
@@ -682,3 +744,38 @@ def test_a_build_says_that_the_log_is_as_small(tmp_path: Path) -> None:
         assert said in failure(*built, "--overwrite", *given)
     of_sums = ("build", source, "--out", out, "--overwrite", "--family", "sum", "--accuracy", "2%")
     assert "--accuracy has no use for the family sum" in failure(*of_sums)
+
+
+class TestLabels:
+    """A column of text is one of labels."""
+
+    TABLE = pa.table(
+        {
+            "time": [100, 101, 102, 103], "id": [1, 2, 3, 4], "value": ["E42", "E7", None, "E42"],
+            "site": ["a", "b", "a", "a"],
+        }
+    )  # fmt: skip
+
+    @pytest.mark.parametrize("name", ["log.parquet", "log.csv", "log.ndjson"])
+    def test_of_every_format(self, tmp_path: Path, name: str) -> None:
+        out = tmp_path / "all.sketch"
+        run("build", write(self.TABLE, tmp_path / name), "--out", out)
+        found = decode(out.read_bytes())
+        assert found.params.value_type == "label"
+        expected = ds.DecaySketch(found.params)
+        ids = ds.observation_ids([1, 2, 3, 4], params=found.params)
+        expected.update(["E42", "E7", None, "E42"], 1, [100, 101, 102, 103], ids)
+        assert found == expected
+
+    def test_by_key_and_asked(self, tmp_path: Path) -> None:
+        path, out = write(self.TABLE, tmp_path / "log.parquet"), tmp_path / "sites"
+        run("build", path, "--by", "site", "--out", out)
+        asked = ("query", out / "a.sketch", "heavy_hitters:0.1", "last", "--decay", "none")
+        first, last = run_json(*asked)["answers"]
+        assert (first["aggregate"], first["value_of"], first["value"]) == ("share of E42", "E42", 1)
+        assert (last["value"], last["time"]) == ("E42", 103)
+        assert "E42 at 103" in run(*asked).stdout
+        refused = failure("query", out / "a.sketch", "mean", "--decay", "none")
+        assert "mean is of numbers, and the values of this stream are labels" in refused
+        said = failure("build", path, "--value-type", "float64", "--out", tmp_path / "x.sketch")
+        assert "value is of type string; expected numbers" in said

@@ -383,3 +383,21 @@ def test_no_client_is_made_where_the_spool_is_in_use(
         with pytest.raises(ZeroDivisionError):
             sensor(tmp_path, usual)
     sensor(tmp_path, usual).close()  # and the spool was let go
+
+
+def test_labels_are_sent_as_any_values(tmp_path: Path) -> None:
+    params = PARAMS.__class__(id_bits=40, capacity=50, value_type="label")
+    bodies: list[bytes] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET":
+            return answered(200, {**LOOK, "params": params.to_dict()})
+        bodies.append(request.read())
+        return answered(200, {**TAKEN, "sketches": [{"rows": 3}]})
+
+    with sensor(tmp_path, answer) as one:
+        assert one.update(["E42", None, "E7"], 1, [1, 2, 3], [1, 2, 3]) == 3
+        one.flush()
+    expected = DecaySketch(params)
+    expected.update(["E42", None, "E7"], 1, [1, 2, 3], [1, 2, 3])
+    assert [DecaySketch.from_bytes(body, params=params) for body in bodies] == [expected]

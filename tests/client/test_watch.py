@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
@@ -295,6 +296,24 @@ def test_events_that_are_none_change_nothing(
     assert "an event of the server is not usable" in told[0]
     assert len(told[0]) < 500
     assert one.status().monitors == ()
+
+
+def test_an_event_that_is_none_is_noted_under_the_lock(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = site(tmp_path / "a", clock)
+    taken: list[bool] = []
+
+    def doubt(what: str) -> None:
+        other = threading.Thread(
+            target=lambda: taken.append(one.store.files.acquire(blocking=False))
+        )
+        other.start()
+        other.join()
+
+    monkeypatch.setattr(one, "_doubt", doubt)
+    one.heard("define", "[")
+    assert taken == [False]
 
 
 def test_grants_that_are_none_cost_posts_alone(tmp_path: Path, clock: Clock) -> None:

@@ -137,6 +137,9 @@ def test_deferred_decays_are_refused_where_they_are_made() -> None:
         decay.piecewise([("1h", 1), ("1min", 0.5)])
     with pytest.raises(ds.ParameterError, match=r"steps\[1\] age is"):
         decay.piecewise([("1h", 1), ("soon", 0.5)])
+    with pytest.raises(ds.ParameterError) as told:
+        decay.piecewise([("2h", 1), ("1h", 0.5)])
+    assert str(told.value).startswith("piecewise(steps=[(2h, 1), (1h, 0.5)]")  # as was written
 
 
 def _families() -> list[Any]:

@@ -100,7 +100,9 @@ def _done(options: Options) -> str:
     printed = io.StringIO()
     status = run(options, Report(Console(file=printed, highlight=False)))
     assert status == 0, printed.getvalue()
-    assert (options.out / "report.txt").read_text(encoding="utf-8").endswith("promise kept\n")
+    text = (options.out / "report.txt").read_text(encoding="utf-8")
+    assert text.startswith("\nThe question\n")
+    assert "\nevery promise kept\nthe answer as a picture: " in text
     return printed.getvalue()
 
 

@@ -65,7 +65,7 @@ def calls(case: Case, other: bytes) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for called in NAMES:
         form = FUNCTIONS[called.removesuffix("_value")]
-        if form.question.name not in case.family.questions:
+        if form.question.name not in case.family.questions or form.labels:
             continue
         if form.argument is None:
             found[called] = []

@@ -613,3 +613,53 @@ class TestInfo:
         assert found[1] is None
         assert [found[k]["clock"] for k in (0, 2)] == [NOW, NOW]
         assert found[2]["family"] == "sum"
+
+
+class TestLabels:
+    """Values that are texts: built from a column of text, asked by functions that name them."""
+
+    LABELS = ds.SketchParams(id_bits=40, capacity=100, value_type="label")
+    ROWS_OF_TEXT = (
+        pa.array(["E42", "E7", None, "E42"]),
+        pa.nulls(4),
+        pa.array([1, 2, 3, 4]),
+        pa.array([1, 2, 3, 4]),
+    )
+
+    def test_a_column_of_text_is_built_from(self) -> None:
+        found = build(self.ROWS_OF_TEXT, stream=self.LABELS)
+        values = self.ROWS_OF_TEXT[0].dictionary_encode()
+        assert found == build((values, *self.ROWS_OF_TEXT[1:]), stream=self.LABELS)
+        sketch = families.decode(found or b"")
+        assert ask("heavy_hitters_of_labels", sketch, 0.1, "none", 9)[0]["item"] == "E42"
+        assert ask("heavy_hitters_of_labels_value", sketch, 0.5, "none", 9) == [
+            {"item": "E42", "share": pytest.approx(2 / 3)}
+        ]
+        groups = ask("decayed_group_by_of_labels", sketch, "none", 9)
+        assert [each["item"] for each in groups["groups"]] == ["E42", "E7"]
+        assert ask("decayed_last_of_labels", sketch, "none", 9) == {"value": "E42", "time": 4}
+        assert ask("selectivity_value", sketch, "startswith(v, 'E7')", "none", 9) == (
+            pytest.approx(1 / 3)
+        )
+
+    def test_which_function_is_meant_is_said(self, sketch: ds.DecaySketch) -> None:
+        labelled = families.decode(build(self.ROWS_OF_TEXT, stream=self.LABELS) or b"")
+        with pytest.raises(FunctionError, match="are labels; expected heavy_hitters_of_labels"):
+            ask("heavy_hitters", labelled, 0.1, "none", 9)
+        with pytest.raises(FunctionError, match="are numbers; expected heavy_hitters"):
+            ask("heavy_hitters_of_labels", sketch, 0.1, "none", 9)
+        with pytest.raises(FunctionError, match=r"decayed_mean: .* mean is of numbers"):
+            ask("decayed_mean", labelled, "none", 9)
+
+    def test_what_is_no_text_is_refused(self) -> None:
+        numbers = (pa.array([1, 2, 3, 4]), *self.ROWS_OF_TEXT[1:])
+        with pytest.raises(FunctionError, match="value is of type int64; expected text"):
+            build(numbers, stream=self.LABELS)
+        long = (pa.array(["a", "é" * 513, "b", "c"]), *self.ROWS_OF_TEXT[1:])
+        with pytest.raises(FunctionError, match=r"value\[1\] has 1026 bytes"):
+            build(long, stream=self.LABELS)
+        rest = aggregates.build_counted(
+            "sketch_build_counted", recipe_of(self.LABELS), None, iter([long])
+        )
+        assert rest is not None
+        assert (rest["rows"], rest["refused"]) == (3, 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -154,7 +154,31 @@ def of_decay() -> Iterator[Case]:
     readings = [round(20 + _below(1000, 4, i) / 100, 2) for i in range(150)]
     overflowed = _states(three, readings, span=100)
     yield _case("three_copies", "three copies of capacity 12 after 150 observations", overflowed)
+    yield from _of_labels()
     yield _case("three_copies_by_fingerprint", "the same three copies", overflowed, False)
+
+
+def _labels(rows: int) -> list[str | None]:
+    """Few and many, of several alphabets, and gaps."""
+    some = ["E42", "", "überhitzt", "溫度", "A1"]
+    found = [_below(9, 4, i, of=2028) for i in range(rows)]
+    return [some[k] if k < 5 else None if k == 5 else f"E{_below(40, 5, i, of=2028)}"
+            for i, k in enumerate(found)]  # fmt: skip
+
+
+def _of_labels() -> Iterator[Case]:
+    for name, about, more in (
+        ("labels", "labels, capacity 40 after 300 observations", {}),
+        ("labels_secret_key", "the same under a secret key", {"id_key": bytes(range(32))}),
+        ("labels_three_copies", "the same, three copies", {"copies": 3}),
+    ):
+        params = SketchParams(
+            max_weight=20, id_bits=16, capacity=40, seed=7, value_type="label", **more
+        )
+        sketch = DecaySketch(params)
+        sketch.update(_labels(300), *_observations(params, 300, span=500))
+        yield Case("decay", name, about, sketch)
+    yield Case("decay", "labels_by_fingerprint", "as of three copies", sketch, False)
 
 
 def _sketch(
@@ -176,6 +200,10 @@ def _sketch(
 def of_integral() -> Iterator[Case]:
     exponential = integral.exponential(rate=0.02)
     yield Case("integral", "empty", "nothing seen, no clock", _sketch(integral.window(60), 0, None))
+    labelled = replace(SMALL, value_type="label")
+    sketch = IntegralDecaySketch(labelled, integral.halving(60))
+    sketch.update(_labels(300), *_observations(labelled, 300, span=200), now=1_700_000_100)
+    yield Case("integral", "labels", "labels after 300 observations", sketch)
     yield Case("integral", "clock", "a clock alone", _sketch(integral.window(60), 0, -5))
     yield Case(
         "integral", "exponential", "500 observations", _sketch(exponential, 500, 1_700_000_150)

@@ -18,7 +18,8 @@ from golden import sites
 from golden.cases import TABLE, Case, cases
 from support.examples import states_of
 
-from decaysketch.core.observations import decode_values, encode_values
+from decaysketch.core.labels import Labels, code_of, values_of
+from decaysketch.core.observations import encode_values
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.ecm.state import CollectionState
 from decaysketch.families import Recipe, recipe_from_dict
@@ -55,6 +56,8 @@ def description(case: Case) -> dict[str, Any]:
     said |= {"embed_params": case.embed_params, "fingerprint": params.fingerprint.hex()}
     floor = getattr(states[0], "clock", NO_WATERMARK)
     said |= {"clock": None if floor == NO_WATERMARK else floor, "digest": case.sketch.digest()}
+    if getattr(states[0], "labels", None) is not None:
+        said["labels"] = list(states[0].labels.texts)
     for copy, state in enumerate(states):
         of_copy = f" of copy {copy}" if len(states) > 1 else ""
         marks = state.watermarks.tolist()
@@ -73,7 +76,9 @@ def _written(state: Any, name: str) -> list[Any]:
     if name != "value":
         column: list[Any] = getattr(state, _COLUMNS[name]).tolist()
         return column
-    values, missing = decode_values(state.value_keys, state.params.value_type)
+    values, missing = values_of(
+        state.value_keys, state.params.value_type, getattr(state, "labels", None)
+    )
     return [None if m else v for v, m in zip(values.tolist(), missing.tolist(), strict=True)]
 
 
@@ -106,15 +111,23 @@ def _state_said(recipe: Recipe, said: Mapping[str, Any], empty: Any) -> Any:
     if values := held.pop("value", None):
         kind = recipe.params.value_type
         held["value_keys"] = [
-            NO_WATERMARK if v is None else int(encode_values([v], kind)[0]) for v in values
+            NO_WATERMARK
+            if v is None
+            else code_of(v, recipe.params.id_key)
+            if kind == "label"
+            else int(encode_values([v], kind)[0])
+            for v in values
         ]
-    changes = {n: np.array(c, getattr(empty, n).dtype) for n, c in held.items()}
+    changes: dict[str, Any] = {n: np.array(c, getattr(empty, n).dtype) for n, c in held.items()}
     clock = said.get("clock")
     floor = NO_WATERMARK if clock is None else clock
     marks = np.full_like(empty.watermarks, floor)
     for level, mark in enumerate(said[f"watermarks{of_copy}"]):
         marks[level] = NO_WATERMARK if mark is None else mark
     changes["watermarks"] = marks
+    if "labels" in said:
+        names = {code_of(each, recipe.params.id_key): each for each in said["labels"]}
+        changes["labels"] = Labels.of(names, np.array(sorted(names), np.int64))
     if hasattr(empty, "clock"):
         changes["clock"] = floor
     return replace(empty, **changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from decaysketch.ingest.columns import Form, check, points_to_columns
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.line_protocol import MAX_LINE_BYTES, parse
 from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import UnreadableError
 from quality.messages import changed
 
 PARAMS = SketchParams(max_weight=10, id_bits=40, time_unit="ms", value_type="float64")
@@ -202,3 +204,36 @@ def test_numbers_are_what_the_protocol_writes() -> None:
     )
     assert parse(body, WEATHER).values == [1.0, -1500.0, 1, 7, 1, 0, 0.5]
     assert np.isfinite(parse(body, WEATHER).values[0])
+
+
+def test_what_is_known_of_series_is_let_go_of_where_there_are_very_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(line_protocol, "_PLANS_KEPT", 10)
+    lines = [b"weather,t=%d temp=%d %d" % (n % 30, n, n) for n in range(1000)]
+    few = parse(b"\n".join(lines), WEATHER)
+    monkeypatch.undo()
+    all_known = parse(b"\n".join(lines), WEATHER)
+    assert [few.key(row) for row in range(1000)] == [all_known.key(row) for row in range(1000)]
+    assert (few.values, len(all_known.series)) == (all_known.values, 30)
+
+
+@pytest.mark.parametrize(
+    "line", [b"weather,t=%d g=1 1", b"other,t=%d f=1 1", b"weather,t=\\ %d g=1 1"]
+)
+def test_series_without_a_reading_take_no_memory(
+    line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_protocol, "_PLANS_KEPT", 500)
+    body = b"\n".join(line % n for n in range(6000))
+    tracemalloc.start()
+    found = parse(body, WEATHER)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(found.series), sum(found.told.skipped.values())) == (0, 6000)
+    assert peak < 2**20  # 6000 plans take several times as much
+
+
+def test_a_body_of_which_nearly_nothing_is_sound_is_refused_as_a_whole() -> None:
+    with pytest.raises(UnreadableError, match="more than 100000 lines are refused, the first"):
+        parse(b"weather temp=1 1\n" + b"weather\n" * 100_100, WEATHER)

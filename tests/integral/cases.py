@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from integral import definition
 
 import decaysketch as ds
-from decaysketch.core import hashing, observations
+from decaysketch.core import hashing, labels, observations
 from decaysketch.decay import integral
 from decaysketch.families import IntegralRecipe
 from decaysketch.minhit import reference
@@ -33,8 +33,10 @@ def expected(
     of: ds.SketchParams, decay: integral.IntegralDecay, rows: Rows, told: Sequence[int]
 ) -> definition.State:
     """The state by definition."""
-    given, _ = columns(EXAMPLES["integral"], IntegralRecipe(of, decay), rows)
-    batch = observations.prepare(of, *given)
+    (values, *others), _ = columns(EXAMPLES["integral"], IntegralRecipe(of, decay), rows)
+    if of.value_type == "label":
+        values = labels.codes_of(values, of.id_key)
+    batch = observations.prepare(of, values, *others)
     steps = decay.steps(of.max_weight)
     mixed = dict(zip(batch.ids.tolist(), hashing.mix_ids(of, batch.ids).tolist(), strict=True))
     prime, a, b = of.prime, of.multipliers[0], of.offsets[0]

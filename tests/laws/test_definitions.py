@@ -20,14 +20,17 @@ from integral import cases as integral_cases
 from support.examples import BATCHES, SHUFFLES, Case, law, states_of
 
 from decaysketch import minhit
-from decaysketch.core import observations
+from decaysketch.core import labels, observations
 from decaysketch.core.watermarks import NO_WATERMARK
 
 Described = list[tuple[list[tuple[int, ...]], list[int]]]  # (rows, watermarks) of each state
 
 
 def of_a_query_time_sketch(case: Case) -> Described:
-    batch = observations.prepare(case.params, *case.columns(case.rows)[0])
+    values, *others = case.columns(case.rows)[0]
+    if case.params.value_type == "label":
+        values = labels.codes_of(values, case.params.id_key)
+    batch = observations.prepare(case.params, values, *others)
     copies = list(zip(*(column.tolist() for column in batch), strict=True))
     real = [(id_, weight) for _, weight, _, id_ in copies if weight]
     ids, weights = np.array(real, np.int64).reshape(-1, 2).T.copy()

@@ -21,6 +21,7 @@ from decaysketch.monitor import (
     Threshold,
     spec_from_dict,
 )
+from decaysketch.monitor.pending import Pending
 
 DECAY = ds.decay.exponential(half_life=60)
 SPECS = [
@@ -197,3 +198,24 @@ def test_a_decay_that_looks_back_further_than_is_kept_is_refused() -> None:
         Threshold("sum", above=5, decay=DECAY).check_recipe(recipe)
     with pytest.raises(ParameterError, match="reaches back 61; max_window of the stream is 60"):
         Threshold("sum", above=5, decay=ds.decay.window(61)).check_recipe(recipe)
+
+
+def test_of_labels_only_all_observations_are_watched() -> None:
+    recipe = recipe_of(ds.SketchParams(value_type="label"))
+    for question in ("count", "sum"):
+        Threshold(question, above=5, decay=DECAY).check_recipe(recipe)  # type: ignore[arg-type]
+    for asked in (
+        Threshold("share", above=0.5, predicate="v == 'E42'", decay=DECAY),
+        Threshold("mean", above=5, range=(0, 9), decay=DECAY),
+        Threshold("count", above=5, where="v == 'E42'", decay=DECAY),
+    ):
+        with pytest.raises(ParameterError, match="values of the stream are labels"):
+            asked.check_recipe(recipe)
+
+
+def test_what_is_held_back_of_labels_is_weighed() -> None:
+    recipe = recipe_of(ds.SketchParams(value_type="label"))
+    spec = Threshold("count", above=5, decay=DECAY)
+    held = Pending(spec, recipe, 0.0, known=True)
+    held.observe([100, 100], ["E42", None], [1, 1], 100.0, 0.0)
+    assert held.weight(0.0) == pytest.approx(2.0)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import decaysketch as ds
 from decaysketch.asyncwindow import SumSampler
 
-from .conftest import NEWEST, OUT, PARAMS, Site, mint, serving, sync_api
+from .conftest import NEWEST, OCTETS, OUT, PARAMS, Site, mint, serving, sync_api
 
 axe_playwright = pytest.importorskip(
     "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
@@ -160,6 +162,38 @@ def test_now_moves_into_the_past_and_the_interval_with_the_confidence(
     page.wait_for_selector(f"[data-figure=count][data-upper^='{str(expected.upper)[:8]}']")
     assert agrees(shown(page, {"kind": "none"}), expected)
     assert page.inner_text("#now-error") == ""
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_labels_are_bars_by_their_text(
+    open_page: Callable[..., sync_api.Page], site: Site, size: tuple[int, int]
+) -> None:
+    params = replace(PARAMS, value_type="label")
+    sketch = ds.DecaySketch(params)
+    texts = ["E42", "<b>bold</b>", "a label that is far too long for a line of a telephone", ""]
+    draw = np.random.default_rng(4)
+    values = [texts[n] for n in draw.choice(4, 500, p=[0.5, 0.25, 0.15, 0.1])]
+    sketch.update(values, 1, NEWEST - draw.integers(0, 3_000, 500), np.arange(500))
+    stream = "/v1/streams/errors"
+    site.http.put(stream, json={"params": params.to_dict()}).raise_for_status()
+    try:
+        site.http.post(
+            f"{stream}/sketches?source=a", content=sketch.to_bytes(), headers=OCTETS
+        ).raise_for_status()
+        page = open_page("#stream=errors", size=size)
+        choose(page, "none")
+        shown(page, {"kind": "none"})
+        page.wait_for_selector("#hitters[data-count='4']")
+        found = page.eval_on_selector_all(
+            "#hitters tbody tr", "rows => rows.map(row => row.dataset.value)"
+        )
+        expected = sketch.heavy_hitters(0.02, ds.decay.none(), now=NEWEST)
+        assert found == [each.value for each in expected]
+        assert page.inner_text("#hitters-title") == "Most frequent labels"
+        assert page.is_hidden("#quantile-panel")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        site.http.delete(stream).raise_for_status()
 
 
 def test_heavy_hitters_are_those_of_the_library(

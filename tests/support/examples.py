@@ -39,7 +39,7 @@ DOMAINS: Mapping[str, list[Any] | Callable[[Any], st.SearchStrategy[Any]]] = {
     "capacity": [1, 2, 3, 10, 40],
     "copies": [1, 1, 2, 3],
     "max_window": [None, 0, 3, 100, 1 << 40],
-    "value_type": ["int64", "float64"],
+    "value_type": ["int64", "float64", "label"],
     "id_mix": ["keyed", "keyed", "none"],
     "id_key": [None, None, None, bytes(range(16))],
     "seed": lambda _: st.integers(0, (1 << 64) - 1),
@@ -137,6 +137,8 @@ def rows(draw: Any, example: Example, recipe: Recipe, max_size: int = 120) -> li
             known = st.sampled_from([0, 0.0, -0.0, 1.5, -3]) | st.floats(
                 allow_nan=False, allow_infinity=False
             )
+        elif params.value_type == "label":
+            known = st.sampled_from(["E1", "E2", "", "é"]) | st.text(max_size=9)
         value = known if example.value == "required" else st.none() | known
     weight: st.SearchStrategy[Any] = st.none()
     if example.weight is not None:
@@ -286,7 +288,7 @@ _QUESTIONS: Mapping[str, tuple[Any, ...]] = {
     "variance": (),
     "quantile": ([0, 0.1, 0.5, 1],),
     "rank": (0.0,),
-    "selectivity": (lambda v, w: v > 0,),
+    "selectivity": (lambda v, w: v == v[:1],),
     "heavy_hitters": (0.1,),
     "group_by": (),
     "key_count": ([0, 1, 7],),

@@ -224,6 +224,8 @@ class Blob:
     first_time: int | None = None
     columns: bytes | None = None
     sections: Sequence[bytes] = field(default=())
+    labels: Sequence[bytes] | None = None  # behind the rows, in the order of their codes
+    listed: int | None = None  # how many these are, where it is not to be the right number
 
     def to_bytes(self) -> bytes:
         first = Copy(self.watermarks, self.rows, self.count, self.first_time, self.columns)
@@ -239,6 +241,9 @@ class Blob:
             out += bytes((len(copies) if self.copies is None else self.copies,))
         out += b"".join(copy.head() for copy in copies)
         out += b"".join(copy.packed(self.floats) for copy in copies)
+        if self.labels is not None:
+            out += varint(len(self.labels) if self.listed is None else self.listed)
+            out += b"".join(varint(len(text)) + text for text in self.labels)
         for section in self.sections:
             out += varint(len(section)) + section
         return out + struct.pack("<I", zlib.crc32(out))
@@ -254,6 +259,7 @@ def params_to_bytes(fields: dict[str, Any], check: bytes = b"") -> bytes:
         int(fields["value_type"] == "float64")
         + 2 * int(fields["id_mix"] == "none")
         + 4 * int(fields["keyed_by"] == "secret")
+        + 8 * int(fields["value_type"] == "label")
     )
     unit = fields["time_unit"].encode()
     return (
@@ -270,7 +276,16 @@ def blob_of(*states: Any, embed_params: bool = True) -> Blob:
     """What the format makes of the states of a sketch, as fields that can still be changed."""
     params = states[0].params
     check = params.key_check if params.id_key is not None else b""
-    first, *others = map(_copy_of, states)
+    copies, texts = list(map(_copy_of, states)), None
+    if params.value_type == "label":
+        known = {code_of(text, params.id_key or b""): text for text in states[0].labels.texts}
+        held = {key for copy in copies for *_, key in copy.rows} - {MISSING}
+        ranks = {code: rank for rank, code in enumerate(sorted(held))} | {MISSING: MISSING}
+        texts = [known[code].encode() for code in sorted(held)]
+        copies = [
+            replace(copy, rows=[(*row[:3], ranks[row[3]]) for row in copy.rows]) for copy in copies
+        ]
+    first, *others = copies
     return Blob(
         fingerprint=params.fingerprint,
         params=params_to_bytes(params.to_dict(), check) if embed_params else None,
@@ -279,6 +294,7 @@ def blob_of(*states: Any, embed_params: bool = True) -> Blob:
         rows=first.rows,
         floats=params.value_type == "float64",
         others=others,
+        labels=texts,
     )
 
 
@@ -290,6 +306,11 @@ def _copy_of(state: Any) -> Copy:
         watermarks=[t for t in state.watermarks.tolist() if t != NO_WATERMARK],
         rows=list(zip(*columns, strict=True)),
     )
+
+
+def code_of(label: str, secret: bytes = b"") -> int:
+    """Section 3.6: the code of a label."""
+    return int.from_bytes(personal_hash(label.encode(), b"dsk-label", secret), "big") // 2
 
 
 def with_checksum(body: bytes) -> bytes:

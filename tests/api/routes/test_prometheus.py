@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from service import OCTETS, PARAMS, posted, problem
 
+from api.queries import configured
 from api.queries.configured import exposition
 from decaysketch import DecaySketch, SketchParams
 
@@ -94,6 +95,13 @@ def test_every_estimate_is_a_sample_of_five_gauges(stream: TestClient) -> None:
         "query=groups", "query=latest",
     }  # fmt: skip
     problem(stream.get("/v1/streams/s/prometheus?set=none"), 404, "unknown-question")
+
+
+def test_no_two_keys_have_the_same_label() -> None:
+    keys = [1, "1", '"1"', "1e3", 1000.0, "nan", "pump", '"', ("a", 1), ("a", "1")]
+    labels = [configured._label(key) for key in keys]
+    assert len(set(labels)) == len(keys)
+    assert (labels[0], labels[1], labels[6]) == ("1", '"1"', "pump")
 
 
 def test_a_question_that_cannot_be_answered_blinds_nobody(client: TestClient) -> None:

@@ -1,0 +1,197 @@
+"""Which times ``decaysketch query`` is about: one, under each of several decays; a range of times;
+or two moments that are compared.
+
+A moment is said as ``--now`` says it, and a length of time as decays say theirs, so that a range
+or a comparison reads like the question that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from decaysketch import families
+from decaysketch.answers.comparing import RangeView, range_moment
+from decaysketch.cli.output import CommandError
+from decaysketch.cli.recipes import parse_decay
+from decaysketch.core.plausible_times import dated, told
+from decaysketch.core.time_units import duration, instant
+from decaysketch.decay import Decay, none, window
+from decaysketch.families import Sketch
+
+__all__ = [
+    "Chosen",
+    "How",
+    "Moments",
+    "Start",
+    "Stop",
+    "VersusAgo",
+    "VersusDecay",
+    "VersusNow",
+    "is_integer",
+]
+
+Chosen = tuple[str, Decay | None]  # a decay as it was given; None: that of the sketch
+
+Start = Annotated[
+    str | None,
+    typer.Option(
+        "--from", help="With --to, in place of decay and time: all from this time on, before --to."
+    ),
+]
+Stop = Annotated[str | None, typer.Option("--to", help="See --from.")]
+VersusAgo = Annotated[
+    str | None,
+    typer.Option(help="Compare with so long before the time of the question, such as 1h."),
+]
+VersusNow = Annotated[str | None, typer.Option(help="Compare with another time, said as --now is.")]
+VersusDecay = Annotated[
+    str | None, typer.Option(help="Of what is compared with; if not given, the same decay.")
+]
+How = Annotated[
+    str | None,
+    typer.Option(help="Of a comparison: difference (this less that), or ratio (this over that)."),
+]
+
+
+@dataclass(frozen=True)
+class _Versus:
+    then: int
+    decay: Decay | None
+    named: str | None
+    how: Any  # checked where it is asked
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What times questions to a sketch are about.
+
+    Attributes:
+        now: as of which they are asked.
+        decays: under each of which, by what it is called.
+        length: of the range that is asked about, if it is one.
+        versus: what is compared with, if anything is.
+    """
+
+    now: int
+    decays: Sequence[Chosen]
+    length: int | None = None
+    versus: _Versus | None = None
+
+    @classmethod
+    def of(cls, sketch: Sketch, now: str, decays: Sequence[Chosen]) -> Moments:
+        """One time, under each of some decays, or under none.
+
+        Raises:
+            CommandError: a decay, where that of the sketch is fixed.
+        """
+        if families.recipe_of(sketch).decay is not None:
+            if decays:
+                raise CommandError("the decay of this sketch is fixed; give none")
+            decays = [("its own", None)]
+        return cls(_time(sketch, "--now", now), decays or [("none", none())])
+
+    @classmethod
+    def of_range(cls, sketch: Sketch, start: str | None, stop: str | None) -> Moments:
+        """All from one time on, before another.
+
+        Raises:
+            CommandError: an end is missing, or the decay of the sketch is fixed.
+            ParameterError: no times, or a range of no time.
+        """
+        if start is None or stop is None:
+            raise CommandError(f"give {'--from' if start is None else '--to'} as well")
+        if families.recipe_of(sketch).decay is not None:
+            raise CommandError("the decay of this sketch is fixed; it is not asked about a range")
+        first, end = _time(sketch, "--from", start), _time(sketch, "--to", stop)
+        width, now = range_moment(first, end)
+        return cls(now, [(f"[{start}, {stop})", window(width))], end - first)
+
+    def against(
+        self, sketch: Sketch, now: str | None, ago: str | None, decay: str | None, how: str | None
+    ) -> Moments:
+        """The same, compared with another moment.
+
+        Raises:
+            CommandError: not one of a time and a length.
+            ParameterError: these, or the decay, are none.
+        """
+        if (now is None) == (ago is None):
+            raise CommandError("give one of --versus-now and --versus-ago")
+        unit = sketch.params.time_unit
+        then = (
+            self.now - _length(unit, ago)
+            if ago is not None
+            else _time(sketch, "--versus-now", now or "")
+        )
+        chosen = None if decay is None else parse_decay(decay, unit)
+        versus = _Versus(then, chosen, decay, how or "difference")
+        return Moments(self.now, self.decays, versus=versus)
+
+    @property
+    def all(self) -> list[int]:
+        """The times that it names."""
+        if self.versus is not None:
+            return [self.now, self.versus.then]
+        return [self.now] if self.length is None else [self.now + 1 - self.length, self.now]
+
+    def asks(self, sketch: Sketch) -> Iterator[tuple[str, Callable[..., Any]]]:
+        """What answers a question under each decay, called as ``ask`` of a view is."""
+        for name, decay in self.decays:
+            if self.versus is not None:
+                given: Any = decay
+                then = given if self.versus.decay is None else self.versus.decay
+                pair = sketch.against((given, self.now), (then, self.versus.then))
+                yield name, partial(pair.ask, how=self.versus.how)
+            elif self.length is not None:
+                yield name, RangeView(sketch.at(decay, self.now), self.length).ask
+            else:
+                yield name, sketch.at(decay, self.now).ask
+
+    def told(self, unit: str) -> str:
+        """For people to read."""
+        if self.length is not None:
+            return f"from {told(unit, self.all[0])}, before {told(unit, self.now + 1)}"
+        if self.versus is None:
+            return f"now {told(unit, self.now)}"
+        word = "over" if self.versus.how == "ratio" else "less"
+        under = f" under {self.versus.named}" if self.versus.named else ""
+        return f"now {told(unit, self.now)} {word} that of {told(unit, self.versus.then)}{under}"
+
+    def to_dict(self, unit: str) -> dict[str, Any]:
+        """JSON-ready form."""
+        form: dict[str, Any] = {"now": self.now, "now_date": dated(unit, self.now)}
+        if self.length is not None:
+            form |= {"from": self.now + 1 - self.length, "to": self.now + 1}
+        if self.versus is not None:
+            then = self.versus.then
+            form["versus"] = {"now": then, "now_date": dated(unit, then)}
+            if self.versus.named is not None:
+                form["versus"]["decay"] = self.versus.named
+            form["how"] = self.versus.how
+        return form
+
+
+def is_integer(text: str) -> bool:
+    return text.strip().lstrip("+-").isdecimal()
+
+
+def _time(sketch: Sketch, option: str, text: str) -> int:
+    if is_integer(text):
+        return int(text)
+    if text != "latest":
+        return instant(text, sketch.params.time_unit, name=option)
+    return sketch.snapshot().latest
+
+
+def _length(unit: str, text: str) -> int:
+    found = int(text) if is_integer(text) else duration(text, unit, name="--versus-ago")
+    if not isinstance(found, int) or found < 0:
+        raise CommandError(
+            f"--versus-ago is {text!r}; expected a length of time of whole {unit}, >= 0"
+        )
+    return found

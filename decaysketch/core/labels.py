@@ -1,0 +1,329 @@
+"""Labels: values that are texts, such as the code of an error or the name of a road.
+
+A label is kept as a *code*, a number of 63 bits that follows from the text alone: BLAKE2b of its
+UTF-8, 8 bytes, personalised by ``dsk-label`` and keyed by the stream's secret where it has one, as
+a big-endian number without its last bit. No seed is in it: sketches of any stream agree, and so can
+other languages. Rows, kernels and laws know codes as they know integers; of two copies that
+disagree at one time the larger code represents the observation.
+
+Beside the rows stands a *dictionary*, the texts of the codes that are held and of no others: so it
+is a function of the rows, whatever the path that led to them. Two labels of one code are one, named
+by the smaller text, and counted; of n labels that happens with a chance of about ``n^2 / 2^64``,
+5e-8 for a million.
+
+Limits: a label has at most 1,024 bytes, a sketch at most 2^20 labels. What is held costs its
+texts: a stream of messages that are all different costs as much as its messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.observations import MISSING_KEY, decode_values
+from decaysketch.errors import ObservationError, ParameterError
+
+__all__ = [
+    "MAX_LABELS",
+    "MAX_LABEL_BYTES",
+    "EncodedLabels",
+    "LabelBook",
+    "Labels",
+    "code_of",
+    "codes_of",
+    "fault_of_label",
+    "values_of",
+]
+
+MAX_LABEL_BYTES = 1_024
+MAX_LABELS = 1 << 20
+
+_PERSON = b"dsk-label"
+_SLACK = 1_000  # labels that are no longer held, before they are looked for
+_LABEL_BYTES = 200  # of memory, besides the characters of a label
+
+BoolArray = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+
+
+def code_of(label: str, id_key: bytes | None = None) -> int:
+    """The code of a label, ``0 <= code < 2^63``.
+
+    Args:
+        label: a text of at most :data:`MAX_LABEL_BYTES` bytes.
+        id_key: the stream's secret, where it has one.
+
+    Raises:
+        ValueError: it is none; the message says what it is, and what was expected.
+    """
+    if (fault := fault_of_label(label)) is not None:
+        raise ValueError(fault)
+    return _code(label.encode(), id_key or b"")
+
+
+def _code(text: bytes, key: bytes) -> int:
+    digest = hashlib.blake2b(text, digest_size=8, person=_PERSON, key=key).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def fault_of_label(label: object) -> str | None:
+    """Why something is no label, or None."""
+    if not isinstance(label, str):
+        return f"is {label!r}; expected a text"
+    try:
+        length = len(label.encode())
+    except UnicodeEncodeError:
+        return f"is {label[:40]!r}, which is no text of Unicode"
+    if length > MAX_LABEL_BYTES:
+        return f"has {length} bytes; a label has at most {MAX_LABEL_BYTES}"
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedLabels:
+    """A column of labels of which each is written once.
+
+    Attributes:
+        texts: labels, which may repeat.
+        numbers: int64[n], for each row the place of its label in them; negative where it has none.
+    """
+
+    texts: Sequence[str]
+    numbers: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, rows: Any) -> EncodedLabels:
+        return EncodedLabels(self.texts, self.numbers[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """The labels of codes; immutable.
+
+    Attributes:
+        codes: int64[m], rising.
+        texts: of these codes.
+    """
+
+    codes: Int64Array
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: dict[int, str], codes: Int64Array) -> Labels:
+        """Those of some codes, rising."""
+        codes.setflags(write=False)
+        return cls(codes, tuple(map(names.__getitem__, codes.tolist())))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def places(self, codes: Int64Array) -> npt.NDArray[np.intp]:
+        """Where codes stand that all have a label."""
+        return np.searchsorted(self.codes, codes)
+
+    def decoded(self, codes: Int64Array) -> npt.NDArray[Any]:
+        """The texts of codes that all have one, as objects."""
+        texts = np.empty(len(self.texts), object)
+        texts[:] = self.texts
+        return texts[self.places(codes)]
+
+
+def _held_codes(columns: Iterable[Int64Array]) -> Int64Array:
+    """The codes in columns of value keys, each once, rising."""
+    found = [np.unique(column) for column in columns]
+    codes = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    return codes[1:] if len(codes) and codes[0] == MISSING_KEY else codes
+
+
+class LabelBook:
+    """What a sketch knows of labels: those of its rows, and of rows that it has let go.
+
+    Args:
+        id_key: the stream's secret.
+    """
+
+    def __init__(self, id_key: bytes | None = None) -> None:
+        self._key = id_key or b""
+        self._names: dict[int, str] = {}
+        self._let_go_at, self._characters = _SLACK, 0
+        self.collisions = 0  # labels that came and had the code of another
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @property
+    def nbytes(self) -> int:
+        """About so many bytes of memory."""
+        return len(self._names) * _LABEL_BYTES + self._characters
+
+    def read(self, labels: Any) -> Any:
+        """Codes of labels, which are known from now on; see :func:`codes_of`.
+
+        Raises:
+            ObservationError: what is no label; or more than :data:`MAX_LABELS`. None is known then.
+        """
+        codes, found = _read(labels, self._key)
+        more = sum(code not in self._names for code in found.values())
+        if len(self._names) + more > MAX_LABELS:
+            raise ObservationError(
+                f"values have {more} labels more, and the sketch holds {len(self._names)}; "
+                f"expected at most 2^20 = {MAX_LABELS}: take a smaller capacity, or fewer labels",
+                column="values",
+            )
+        for text, code in found.items():
+            self._enter(code, text)
+        return codes
+
+    def join(self, others: Sequence[LabelBook | Labels]) -> None:
+        """Know what others know.
+
+        Raises:
+            ParameterError: more than :data:`MAX_LABELS`; nothing was changed.
+        """
+        known = [
+            zip(other.codes.tolist(), other.texts, strict=True)
+            if isinstance(other, Labels)
+            else other._names.items()
+            for other in others
+        ]
+        pairs = [list(each) for each in known]
+        together = len(self._names.keys() | {code for each in pairs for code, _ in each})
+        if together > MAX_LABELS:
+            raise ParameterError(
+                f"merging takes {together} labels at once; expected at most 2^20 = {MAX_LABELS}: "
+                "take a smaller capacity, or fewer labels"
+            )
+        for each in pairs:
+            for code, text in each:
+                self._enter(code, text)
+
+    def _enter(self, code: int, text: str) -> None:
+        before = len(self._names)
+        known = self._names.setdefault(code, text)
+        if len(self._names) > before:
+            self._characters += len(text)
+        elif known != text:
+            self.collisions += 1
+            self._names[code] = min(known, text)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many labels are known that some may have been let go."""
+        return len(self._names) > self._let_go_at
+
+    def held(self, columns: Iterable[Int64Array]) -> Labels:
+        """The labels of columns of value keys."""
+        return Labels.of(self._names, _held_codes(columns))
+
+    def keep(self, labels: Labels, rows: int) -> None:
+        """Forget all others; ``rows``: of the sketch, so many labels more may come before that is
+        done again."""
+        self._names = dict(zip(labels.codes.tolist(), labels.texts, strict=True))
+        self._characters = sum(map(len, labels.texts))
+        room = max(_SLACK, (MAX_LABELS - len(labels)) // 2)
+        self._let_go_at = len(labels) + min(max(rows, _SLACK), room)
+
+
+def codes_of(labels: Any, id_key: bytes | None = None) -> Any:
+    """Codes of labels as a sketch takes values: of one label one number, None where it is missing;
+    of a column int64[n], masked where it has gaps.
+
+    Args:
+        labels: a text or None; a column of texts and None, or a masked one; None for a column
+            without any; or :class:`EncodedLabels`.
+
+    Raises:
+        ObservationError: what is no label, with its row.
+    """
+    return _read(labels, id_key or b"")[0]
+
+
+def _read(labels: Any, key: bytes) -> tuple[Any, dict[str, int]]:
+    """Codes, and the codes by label. Each label is hashed once."""
+    if labels is None:
+        return None, {}
+    if isinstance(labels, str):
+        found = _coded([labels], [labels], key)
+        return found[labels], found
+    if isinstance(labels, EncodedLabels):
+        numbers = np.maximum(labels.numbers, -1)  # the last place is that of gaps
+        here = np.zeros(len(labels.texts) + 1, np.bool_)
+        here[numbers] = True
+        used = np.flatnonzero(here[:-1])
+        texts = [labels.texts[place] for place in used.tolist()]
+        found = _coded(dict.fromkeys(texts), texts, key)
+        by_place = np.full(len(here), MISSING_KEY, np.int64)
+        by_place[used] = np.fromiter(map(found.__getitem__, texts), np.int64, len(texts))
+        return (_masked(by_place[numbers]) if here[-1] else by_place[numbers]), found
+    masked = np.ma.getmaskarray(labels) if np.ma.isMaskedArray(labels) else None
+    items = np.ma.getdata(labels).tolist() if hasattr(labels, "dtype") else labels
+    if isinstance(items, str):  # a single text of NumPy
+        return _read(items, key)
+    if isinstance(items, bytes) or not isinstance(items, Iterable):
+        _refuse_first([items])
+    items = items if isinstance(items, list) else list(items)
+    if masked is not None:
+        items = [None if gap else item for item, gap in zip(items, masked.tolist(), strict=True)]
+    try:
+        distinct = dict.fromkeys(items)
+    except TypeError:  # what cannot be hashed is no text
+        distinct = dict.fromkeys(item for item in items if isinstance(item, str))
+        _refuse_first(items)
+    gaps = distinct.pop(None, False) is None
+    found = _coded(distinct, items, key)
+    codes: dict[str | None, int] = {}
+    codes.update(found.items())
+    if gaps:
+        codes[None] = MISSING_KEY
+    keys = np.fromiter(map(codes.__getitem__, items), np.int64, len(items))
+    return (_masked(keys) if gaps else keys), found
+
+
+def _coded(distinct: Collection[Any], items: Sequence[Any], key: bytes) -> dict[str, int]:
+    """The code of each label; ``items``: where the first fault is found."""
+    found = {}
+    for label in distinct:
+        try:
+            text = label.encode()
+        except (AttributeError, UnicodeEncodeError):
+            text = bytes(MAX_LABEL_BYTES + 1)
+        if len(text) > MAX_LABEL_BYTES or not isinstance(label, str):
+            _refuse_first(items)
+        found[label] = _code(text, key)
+    return found
+
+
+def _refuse_first(items: Sequence[Any]) -> None:
+    for row, item in enumerate(items):
+        if item is not None and (fault := fault_of_label(item)) is not None:
+            value = item[:40] if isinstance(item, str) else item
+            raise ObservationError(
+                f"values[{row}] {fault} (the stream's value_type is 'label')",
+                column="values", row=row, value=value,
+            )  # fmt: skip
+
+
+def _masked(keys: Int64Array) -> Any:
+    gaps = keys == MISSING_KEY
+    return np.ma.MaskedArray(keys, mask=gaps) if gaps.any() else keys
+
+
+def values_of(
+    keys: Int64Array, value_type: str, labels: Labels | None
+) -> tuple[npt.NDArray[Any], BoolArray]:
+    """Values of value keys, and where they are missing; as
+    :func:`~decaysketch.core.observations.decode_values`, and of labels their texts as objects,
+    empty where missing."""
+    if labels is None:
+        return decode_values(keys, value_type)
+    missing = keys == MISSING_KEY
+    texts = np.full(len(keys), "", object)
+    texts[~missing] = labels.decoded(keys[~missing])
+    return texts, missing
