@@ -98,11 +98,12 @@ class UnknownStreamError(ServiceError):
 
 
 class MapsKeptError(ServiceError):
-    """A stream has other maps, and who asks may not replace them."""
+    """A stream is there with other maps or none, and who asks may not give it others."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"stream {name!r} has other maps than `ingest`; a key of role admin may replace them"
+            f"stream {name!r} is there, with other maps than `ingest` or none; a key of role admin "
+            "may give it others"
         )
 
 

@@ -63,7 +63,7 @@ def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]
         reason = f"the stream has no map of format {format!r}"
         raise InvalidRequestError(
             f"{reason}; give it one: PUT /v1/streams/{stream.name} with "
-            f'"ingest": {{"map": [{{"format": "{format}", {example}}}]}}',
+            f'"ingest": {{"map": [{{"format": "{format}", {example}}}]}}, and a key of role admin',
             [Fault(field="format", reason=reason, value=format)],
         )
     return maps
