@@ -41,7 +41,7 @@ _JSON_GROWTH = 30
 
 def _answer(request: Request, answer: ProblemResponse) -> Response:
     problem, status, headers = translated(answer, BAD | BUSY)
-    if request.headers.get("content-type", "").startswith(_PROTOBUF):
+    if request.headers.get("content-type", "").lower().startswith(_PROTOBUF):
         text = problem["detail"].encode("utf-8", "backslashreplace")
         return Response(_field(2, text), status, headers, media_type=_PROTOBUF)
     return as_understood(answer, BAD | BUSY, message=problem["detail"])

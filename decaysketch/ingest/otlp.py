@@ -21,8 +21,8 @@ So what an exporter sends again is the same reading. A gauge is exported again a
 with a new time, which makes it another one.
 
 Nothing raises for what a stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`,
-of a body as a whole. Rows that a body gives are bounded by its counts of points and buckets, and by
-``most``.
+of a body as a whole. A count may be of any size, so rows that a data point gives are counted, and
+bounded by ``most``, before there is one; it is taken as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -207,6 +207,8 @@ class _Reader:
                 if missing := len(maps) - len(plan):
                     told.skip("where", missing)
                 for wanted in plan:
+                    if self.full:
+                        return
                     try:
                         if wanted.fault:
                             raise RefusedError(wanted.fault)
@@ -236,36 +238,37 @@ class _Reader:
             return _Wanted(each, "", {}, str(fault))
 
     def _number(self, wanted: _Wanted, point: Any) -> None:
-        value = point.as_double if point.WhichOneof("value") == "as_double" else point.as_int
-        self._add(wanted, (0, 0), value, point.time_unix_nano, 1)
+        kind = point.WhichOneof("value")
+        if kind is None:
+            raise RefusedError("there is no value")
+        value = point.as_double if kind == "as_double" else point.as_int
+        self._add(wanted, (0, 0), wanted.map.value_of(value), point.time_unix_nano, 1)
 
     def _histogram(self, wanted: _Wanted, point: Any) -> None:
-        for bucket, (value, count) in enumerate(_buckets(point)):
-            if not count:
-                continue
-            if count > self.max_weight:
-                self._parts(wanted, bucket, value, count, point.time_unix_nano)
-            else:
-                self._add(wanted, (bucket, 0), value, point.time_unix_nano, count)
-
-    def _parts(self, wanted: _Wanted, bucket: int, value: float, count: int, time_ns: int) -> None:
-        """Rows of the largest weight, and one of what is left."""
-        parts = -(-count // self.max_weight)
+        """All of its buckets, or none."""
+        largest = self.max_weight
+        buckets = [
+            (bucket, wanted.map.value_of(value), count)
+            for bucket, (value, count) in enumerate(_buckets(point))
+            if count
+        ]
+        parts = sum(-(-count // largest) for *_, count in buckets)
         if self.most is not None and parts > self.most:
             raise RefusedError(
-                f"bucket {bucket} has a count of {count}, which is {parts} readings of max_weight "
-                f"{self.max_weight}; at most {self.most} are taken at a time"
+                f"there is a count of {point.count}, which is {parts} readings of max_weight "
+                f"{largest}; at most {self.most} are taken at a time"
             )
-        for part in range(parts):
-            weight = min(self.max_weight, count - part * self.max_weight)
-            self._add(wanted, (bucket, part), value, time_ns, weight)
+        for bucket, value, count in buckets:
+            # Rows of the largest weight, and one of what is left.
+            for part in range(-(-count // largest)):
+                weight = min(largest, count - part * largest)
+                self._add(wanted, (bucket, part), value, point.time_unix_nano, weight)
 
     def _add(
         self, wanted: _Wanted, which: tuple[int, int], value: Any, time_ns: int, weight: int
     ) -> None:
         points = self.points
         code = wanted.codes.get(which)
-        value = wanted.map.value_of(value)
         if code is None:
             bucket, part = which
             name = wanted.map.metric
@@ -287,22 +290,25 @@ def _buckets(point: Any) -> Iterable[tuple[float, int]]:
         RefusedError: it is no histogram.
     """
     bounds, counts = list(point.explicit_bounds), list(point.bucket_counts)
-    if not counts or not bounds:
-        if bounds or len(counts) > 1:
-            raise RefusedError(f"there are {len(bounds)} bounds and {len(counts)} bucket counts")
-        if not point.count:
-            return ()
+    if bounds or counts:
+        if len(counts) != len(bounds) + 1:
+            raise RefusedError(
+                f"there are {len(bounds)} bounds and {len(counts)} bucket counts; expected one more"
+            )
+        if sum(counts) != point.count:
+            raise RefusedError(
+                f"count is {point.count}; those of the buckets are {sum(counts)} together"
+            )
+    if not point.count:
+        return ()
+    if not bounds:
         if not point.HasField("sum"):
-            raise RefusedError("there are no buckets, and no sum")
+            raise RefusedError("there are no bounds, and no sum")
         return [(point.sum / point.count, point.count)]
-    if len(counts) != len(bounds) + 1:
-        raise RefusedError(
-            f"there are {len(bounds)} bounds and {len(counts)} bucket counts; expected one more"
-        )
-    if sum(counts) != point.count:
-        raise RefusedError(
-            f"count is {point.count}; those of the buckets are {sum(counts)} together"
-        )
+    if not (math.isfinite(point.min) and math.isfinite(point.max)) or (
+        point.HasField("min") and point.HasField("max") and point.min > point.max
+    ):
+        raise RefusedError(f"min is {point.min}, max is {point.max}; expected min <= max")
     if not all(map(math.isfinite, bounds)) or any(low >= high for low, high in pairwise(bounds)):
         raise RefusedError("the bounds do not rise")
     lowest = point.min if point.HasField("min") else min(0.0, bounds[0])
