@@ -190,15 +190,23 @@ class Aggregator:
         return str(self._client.base_url)
 
     def post(self, source: str, blob: bytes) -> bool:
-        """Post a sketch; whether the journal did not hold it yet."""
-        response = self._client.post(
+        """Post a sketch; whether the journal did not hold it yet. Where the connection was closed
+        since the last one, as by a server that had nothing to do, it is posted by another: a sketch
+        that comes twice changes nothing."""
+        try:
+            response = self._post(source, blob)
+        except httpx2.RemoteProtocolError:
+            response = self._post(source, blob)
+        (posted,) = _checked(response).json()["sketches"]
+        return not posted["duplicate"]
+
+    def _post(self, source: str, blob: bytes) -> httpx2.Response:
+        return self._client.post(
             f"/v1/streams/{STREAM}/sketches",
             params={"source": source},
             content=blob,
             headers={"Content-Type": "application/octet-stream"},
         )
-        (posted,) = _checked(response).json()["sketches"]
-        return not posted["duplicate"]
 
     def counted(self, name: str) -> int:
         """A counter of it, of all streams."""

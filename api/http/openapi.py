@@ -29,6 +29,8 @@ _WITH_BODY = {
 _OF_FASTAPI = ("HTTPValidationError", "ValidationError")  # which nothing here answers with
 _ALWAYS = {"429": "Too many requests; `Retry-After` says when to ask again."}
 _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_PROTOBUF = "application/x-protobuf"
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
 _UNCOUNTED = {"/healthz", "/readyz"}
 
 
@@ -74,4 +76,9 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
         operation["responses"].pop("422", None)
     for status, text in refusals.items():
         operation["responses"].setdefault(status, {"description": text, "content": _PROBLEM})
+    if _PROTOBUF in operation["responses"].get("200", {}).get("content", {}):
+        # Answered in the encoding of the request, refusals as ``google.rpc.Status``.
+        for status, response in operation["responses"].items():
+            if status >= "400":
+                response["content"] = response["content"] | {_PROTOBUF: _BINARY}
     operation["responses"] = dict(sorted(operation["responses"].items()))

@@ -40,7 +40,9 @@ EXCLUDED = [positive_data_acceptance]
 
 
 @schemathesis.serializer(
-    "application/vnd.apache.arrow.stream", "application/vnd.decaysketch.sketches"
+    "application/vnd.apache.arrow.stream",
+    "application/vnd.decaysketch.sketches",
+    "application/x-protobuf",
 )
 def as_bytes(context: schemathesis.SerializationContext, value: Any) -> bytes:
     return bytes(value) if isinstance(value, bytes) else str(value).encode()

@@ -62,7 +62,7 @@ def test_commands(ward: Aggregator) -> None:
     Path("log.csv").write_text("\n".join(["time,source,msg,value,weight,path", *rows]))
     [block] = blocks("console", ward.url)
     lines = block.splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 10
     for line in lines:
         program, *arguments = shlex.split(line)
         assert program == "decaysketch"

@@ -14,6 +14,7 @@ from support.examples import EXAMPLES, Case, cases, law, states_of
 
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams, SumSampler, element_keys
+from decaysketch.core.labels import codes_of
 from decaysketch.core.observations import encode_values, prepare
 from decaysketch.core.verdicts import Identified, Verdict, VerdictCounts, count_replacing
 from decaysketch.querytime.verdicts import count_verdicts
@@ -55,6 +56,9 @@ def held(state: Any) -> Held:
 
 
 def rows_of(params: ds.SketchParams, columns: Iterable[Any]) -> list[tuple[tuple[int, int], Copy]]:
+    if params.value_type == "label":
+        values, *others = columns
+        columns = (codes_of(values, params.id_key), *others)
     keys, weights, times, ids = (column.tolist() for column in prepare(params, *columns))
     return [((i, w), (t, v)) for v, w, t, i in zip(keys, weights, times, ids, strict=True)]
 
@@ -80,9 +84,10 @@ def cut(case: Case, data: Any) -> tuple[list[Row], list[Row]]:
     batch = case.rows[at:]
     for row in data.draw(st.lists(st.sampled_from(case.rows), max_size=20)) if case.rows else []:
         moved = row.time + data.draw(st.sampled_from([-1, 0, 0, 1]))
-        value = (
-            row.value if case.example.value is None else data.draw(st.sampled_from([row.value, 2]))
-        )
+        value = row.value
+        if case.example.value is not None:
+            other = "E2" if getattr(case.params, "value_type", "") == "label" else 2
+            value = data.draw(st.sampled_from([row.value, other]))
         batch.append(row._replace(time=min(max(moved, -(1 << 62)), 1 << 62), value=value))
     return case.rows[:at], data.draw(st.permutations(batch))
 

@@ -46,6 +46,8 @@ class ToyParams(SketchParams):
         super().__post_init__()
         if self.copies != 1:
             raise ParameterError(f"copies is {self.copies}; expected 1")
+        if self.value_type == "label":
+            raise ParameterError("value_type is 'label'; a toy keeps no texts")
 
     @classmethod
     def like(cls, params: SketchParams) -> Self:
@@ -195,7 +197,7 @@ class ToySnapshot(OneState):
 class ToySketch(AskedOfValues, AskedOfWeights, Sketch):
     """The newest observations, exactly."""
 
-    questions = questions_of("values", "weights", "chosen decay")
+    questions = questions_of("values", "numbers", "weights", "chosen decay")
     snapshot_type = ToySnapshot
 
     def __init__(self, params: ToyParams) -> None:
