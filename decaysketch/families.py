@@ -11,6 +11,7 @@ integral  2     ``IntegralRecipe``  ``IntegralDecaySketch``        ``SketchParam
 sum       3     ``SumRecipe``       ``asyncwindow.SumSampler``     ``SumParams``
 median    4     ``MedianRecipe``    ``asyncwindow.MedianSampler``  ``MedianParams``
 ecm       5     ``ECMRecipe``       ``ecm.ECMCollection``          ``ECMParams``
+extremes  6     ``ExtremesRecipe``  ``extremes.ExtremesSketch``    ``ExtremesParams``
 ========  ====  ==================  =============================  ============================
 
 A new family is a new folder, and its line in :data:`FAMILIES`.
@@ -31,6 +32,8 @@ from decaysketch.decay.integral import IntegralDecay
 from decaysketch.ecm import family as ecm
 from decaysketch.ecm.family import ECMRecipe
 from decaysketch.errors import IncompatibleSketchError, ParameterError
+from decaysketch.extremes import family as extremes
+from decaysketch.extremes.family import ExtremesRecipe
 from decaysketch.integral import family as integral
 from decaysketch.integral.family import IntegralRecipe
 from decaysketch.querytime import family as querytime
@@ -42,6 +45,7 @@ __all__ = [
     "BuiltWith",
     "DecayRecipe",
     "ECMRecipe",
+    "ExtremesRecipe",
     "Family",
     "Head",
     "IntegralRecipe",
@@ -74,6 +78,7 @@ for _family in (
     asyncwindow.SUM,
     asyncwindow.MEDIAN,
     ecm.FAMILY,
+    extremes.FAMILY,
 ):
     FAMILIES[_family.name] = _family
 
@@ -102,7 +107,8 @@ def recipe_of(built_with: object, decay: IntegralDecay | None = None) -> Recipe:
             return recipe
     raise ParameterError(
         f"no sketch is built with {built_with!r} and decay {decay!r}; expected SketchParams, "
-        "SketchParams and an integral decay, SumParams, MedianParams or ECMParams"
+        "SketchParams and an integral decay, SumParams, MedianParams, ECMParams or "
+        "ExtremesParams"
     )
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from api.service.observer import Observer
 from api.service.streams import Stream, Streams
 from api.service.threads import Compute
-from decaysketch.contract.snapshot import Sampled
+from decaysketch.contract.snapshot import Rowed
 from decaysketch.core.verdicts import Identified, count_replacing
 
 __all__ = ["MOST_ROWS", "Replacements"]
@@ -82,7 +82,7 @@ def _replacing(stream: Stream) -> Mapping[str, int] | None:
         if source is None:  # dropped since
             continue
         merged = source[0].merged()
-        assert isinstance(merged, Sampled), "rows that something names are held"
+        assert isinstance(merged, Rowed), "rows that something names are held"
         held[name] = merged.identified
         rows += len(held[name].times)
         if rows > MOST_ROWS:

@@ -1,7 +1,8 @@
 """How a question is asked: of a view, which is a sketch under one decay and at one time.
 
 What a view reads is its own: samples of rows (:class:`~decaysketch.answers.questions.SampleView`),
-or counters of keys (:class:`~decaysketch.answers.keys.KeyView`). Whoever hands questions on knows
+counters of keys (:class:`~decaysketch.answers.keys.KeyView`), or the rows that no later one rules
+out (:class:`~decaysketch.answers.extremes.ExtremeView`). Whoever hands questions on knows
 :class:`View` alone, and :data:`QUESTIONS`.
 """
 
@@ -15,9 +16,10 @@ from typing import Any, ClassVar, Literal, TypeVar, overload
 
 import numpy as np
 
+from decaysketch.answers import ensemble
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.query import Predicate
-from decaysketch.answers.shapes import Question
+from decaysketch.answers.shapes import Held, Question, held_of
 from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
@@ -25,6 +27,7 @@ from decaysketch.text.predicate import Predicate as ReadPredicate
 
 __all__ = [
     "QUESTIONS",
+    "OwnView",
     "View",
     "Views",
     "asked_by",
@@ -45,14 +48,14 @@ def questions_of(*provided: str) -> frozenset[str]:
 
     Args:
         provided: of "values", "numbers" (which values may be), "weights" (apart from values) and
-            "chosen decay"; or "keys", of which
-            a sketch has counters and no sample: then the questions about keys, and no others.
+            "chosen decay"; or, in place of values and weights, "keys", of which a sketch has
+            counters, or "extremes", and no sample: then the questions about these, and no others.
     """
-    keyed = "keys" in provided
+    held = held_of(frozenset(provided))
     return frozenset(
         name
         for name, each in QUESTIONS.items()
-        if each.needs <= {*provided} and each.of_keys == keyed
+        if each.needs <= {*provided} and each.asked_of == held
     )
 
 
@@ -116,25 +119,57 @@ class View(ABC):
         """About so long the processor needs to answer, in seconds."""
 
 
+class OwnView(View):
+    """A view that answers by itself, and not from samples: there is nothing to combine, so
+    ``combine`` is checked and says nothing."""
+
+    asked_of: ClassVar[Held]
+
+    def ask(
+        self,
+        question: Question[Any] | str,
+        *,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+        **arguments: Any,
+    ) -> Any:
+        question, given = given_to(question, arguments, of=self.asked_of)
+        ensemble.check_combine(combine)
+        return question.answer(self, confidence=confidence, **given)
+
+    def cost_s(
+        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
+    ) -> float:
+        question, given = given_to(question, arguments, of=self.asked_of)
+        ensemble.check_combine(combine)
+        return question.cost_s(self, given)
+
+
+_HELD: Mapping[Held, str] = {
+    "rows": "a sample of rows",
+    "keys": "counters of keys",
+    "extremes": "the rows that no later one rules out, as a sketch of the family 'extremes' has",
+}
+
+
 def given_to(
-    question: Question[Any] | str, arguments: Mapping[str, Any], *, of_keys: bool = False
+    question: Question[Any] | str, arguments: Mapping[str, Any], *, of: Held = "rows"
 ) -> tuple[Question[Any], dict[str, Any]]:
     """A question, and all of its arguments, predicates read.
 
     Args:
         question: an entry of :data:`QUESTIONS`, or its name.
         arguments: some of them.
-        of_keys: whether it is asked of counters of keys.
+        of: what it is asked of.
 
     Raises:
         ParameterError: see :meth:`View.ask`.
     """
     if not isinstance(question, Question):
         question = _named(question)
-    if question.of_keys is not of_keys:
-        held = ("a sample of rows", "counters of keys")
+    if question.asked_of != of:
         raise ParameterError(
-            f"{question.name} is asked of {held[question.of_keys]}; this sketch has {held[of_keys]}"
+            f"{question.name} is asked of {_HELD[question.asked_of]}; this sketch has {_HELD[of]}"
         )
     known = {argument.name: argument for argument in question.arguments}
     if unknown := [name for name in arguments if name not in known]:

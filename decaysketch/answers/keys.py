@@ -12,13 +12,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers import ensemble
-from decaysketch.answers.asking import View, Views, asked_by, given_to
+from decaysketch.answers.asking import OwnView, Views, asked_by
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate, as_of
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
@@ -126,11 +125,10 @@ class HeavyKeys:
 # --------------------------------------------------------------------------------------- the view
 
 
-class KeyView(View):
-    """What can be asked of counters of keys. Immutable; to be read from any thread.
+class KeyView(OwnView):
+    """What can be asked of counters of keys. Immutable; to be read from any thread."""
 
-    There is one set of counters, so ``combine`` is checked and says nothing.
-    """
+    asked_of: ClassVar = "keys"
 
     @property
     @abstractmethod
@@ -175,25 +173,6 @@ class KeyView(View):
     @abstractmethod
     def quantile(self, q: float, *, confidence: float) -> Estimate:
         """The least integer key of relative rank ``q`` or more, about."""
-
-    def ask(
-        self,
-        question: Question[Any] | str,
-        *,
-        confidence: float = 0.95,
-        combine: Combine = "average",
-        **arguments: Any,
-    ) -> Any:
-        question, given = given_to(question, arguments, of_keys=True)
-        ensemble.check_combine(combine)
-        return question.answer(self, confidence=confidence, **given)
-
-    def cost_s(
-        self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
-    ) -> float:
-        question, given = given_to(question, arguments, of_keys=True)
-        ensemble.check_combine(combine)
-        return question.cost_s(self, given)
 
 
 # ------------------------------------------------------------------------------------------ entries

@@ -1,4 +1,4 @@
-"""Every question about observations, each written down once; with those of keys, all there are.
+"""Every question about observations, each written down once; with those of neighbours, all there are.
 
 An entry of :data:`QUESTIONS` says what an aggregate is asked with, what its answer looks like, what
 that costs, and which function of :mod:`~decaysketch.answers.query` or
@@ -6,7 +6,7 @@ that costs, and which function of :mod:`~decaysketch.answers.query` or
 command ``query``, the fields of the page and the tables of documents are derived from it.
 
 A :class:`View` is what can be asked: here the samples of one decay and time; of counters of keys
-see :mod:`~decaysketch.answers.keys`. :class:`Asked` and its neighbours give sketches a method for
+see :mod:`~decaysketch.answers.keys`, of extremes :mod:`~decaysketch.answers.extremes`. :class:`Asked` and its neighbours give sketches a method for
 each question, so that help and type checkers know them.
 
 To add a question: its function in ``query.py``; here its entry, and a method beside those of its
@@ -36,6 +36,7 @@ from decaysketch.answers.comparing import PairView, RangeView, range_moment
 from decaysketch.answers.contrasts import Comparison
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate, as_of
+from decaysketch.answers.extremes import EXTREME_QUESTIONS
 from decaysketch.answers.keys import KEY_QUESTIONS
 from decaysketch.answers.query import Function, HeavyHitter, Histogram, Last, Predicate
 from decaysketch.answers.sample import Sample, pool
@@ -613,8 +614,8 @@ _LAST = _enter(
     )
 )
 
-for _of_keys in KEY_QUESTIONS:
-    _enter(_of_keys)
+for _of_others in (*KEY_QUESTIONS, *EXTREME_QUESTIONS):
+    _enter(_of_others)
 
 
 # ----------------------------------------------------------------------------------------- methods

@@ -13,11 +13,24 @@ from typing import Any, Generic, Literal, TypeVar
 
 from decaysketch.errors import ParameterError
 
-__all__ = ["REQUIRED", "SCALAR", "Argument", "Column", "Question", "Rows", "Shape"]
+__all__ = [
+    "REQUIRED",
+    "SCALAR",
+    "Argument",
+    "Column",
+    "Held",
+    "Question",
+    "Rows",
+    "Shape",
+    "held_of",
+]
 
 A = TypeVar("A")
 
 Arguments = Mapping[str, Any]
+
+Held = Literal["rows", "keys", "extremes"]
+"""What a question is asked of: a sample of rows, or what a sketch has in place of one."""
 
 #: Default of an argument that must be given.
 REQUIRED: Any = object()
@@ -164,15 +177,15 @@ class Question(Generic[A]):
         doc: what it is, a sentence; in the words of Markdown.
         answer: the answer, from the samples of one decay and time, one for each hash function or
             their pool; keyword arguments are ``confidence``, ``combine`` and those of the question.
-            Of keys: from the view, without ``combine``.
-        cost_s: about so long the processor needs to read it from one sample, or a view of keys,
-            with its arguments, ``combine`` among them.
+            Of keys and extremes: from the view, without ``combine``.
+        cost_s: about so long the processor needs to read it from one sample, or such a view, with
+            its arguments, ``combine`` among them.
         shape: of the answer.
         parts: the parts of an answer as its shape names them: estimates, numbers and lists of rows.
         arguments: what it is asked with; one of them at most is leading.
         needs: what a family must provide to be asked: "values" of observations, apart from their
             "weights", and whether these must be "numbers", as those of a stream of labels are not;
-            a "chosen decay"; counters of "keys".
+            a "chosen decay"; counters of "keys"; "extremes".
         check: why arguments that are each in their domain are none together, or None.
         most: so many estimates may the answer hold.
         sql: its name in SQL.
@@ -222,11 +235,22 @@ class Question(Generic[A]):
                 )
 
     @property
+    def asked_of(self) -> Held:
+        """What it is asked of."""
+        return held_of(self.needs)
+
+    @property
     def of_keys(self) -> bool:
         """Whether it is asked of counters of keys, not of samples of rows."""
-        return "keys" in self.needs
+        return self.asked_of == "keys"
 
     @property
     def travelling(self) -> Sequence[Argument]:
         """Arguments that can be given from outside of the process."""
         return [each for each in self.arguments if each.travels]
+
+
+def held_of(needs: frozenset[str]) -> Held:
+    """What is asked by questions that need something: where it is neither keys nor extremes, a
+    sample of rows."""
+    return "keys" if "keys" in needs else "extremes" if "extremes" in needs else "rows"

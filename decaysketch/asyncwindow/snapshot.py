@@ -10,14 +10,14 @@ from decaysketch.answers.sample import Sample
 from decaysketch.asyncwindow import estimators, wire
 from decaysketch.asyncwindow.rows import RetainedElements
 from decaysketch.asyncwindow.state import WindowState
-from decaysketch.contract.snapshot import Fed, OneState, marks_of
+from decaysketch.contract.snapshot import Fed, OneState, Sampled, marks_of
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
 
 __all__ = ["WindowSnapshot"]
 
 
-class WindowSnapshot(OneState):
+class WindowSnapshot(OneState, Sampled):
     """An immutable :class:`~decaysketch.asyncwindow.SumSampler` or ``MedianSampler``."""
 
     bag_type = RetainedElements

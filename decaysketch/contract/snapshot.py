@@ -30,7 +30,7 @@ from decaysketch.errors import ParameterError, UnanswerableQueryError
 if TYPE_CHECKING:
     from decaysketch.contract.sketch import Sketch
 
-__all__ = ["Fed", "OneState", "Sampled", "Snapshot", "State", "Tally", "marks_of"]
+__all__ = ["Fed", "OneState", "Rowed", "Sampled", "Snapshot", "State", "Tally", "marks_of"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -228,13 +228,17 @@ class Snapshot(ABC):
         return ()
 
 
-class Sampled(Snapshot):
-    """Of a sketch that holds rows, from which samples are drawn."""
+class Rowed(Snapshot):
+    """Of a sketch that holds rows."""
 
     @property
     @abstractmethod
     def identified(self) -> Identified:
         """Its rows by identity, each at most once; of several hash functions those of one."""
+
+
+class Sampled(Rowed):
+    """Of a sketch that holds rows from which samples are drawn."""
 
     @abstractmethod
     def samples(self, decay: Decay | None, now: int) -> list[Sample]:
@@ -285,7 +289,7 @@ class Sampled(Snapshot):
         return Fed(estimate.value, estimate.exact)
 
 
-class OneState(Sampled):
+class OneState(Rowed):
     """Of a sketch of one state, with a clock.
 
     Args:

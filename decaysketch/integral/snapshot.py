@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from decaysketch.answers.sample import Sample
-from decaysketch.contract.snapshot import Fed, OneState, marks_of
+from decaysketch.contract.snapshot import Fed, OneState, Sampled, marks_of
 from decaysketch.core.labels import Labels
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
@@ -17,7 +17,7 @@ from decaysketch.integral.state import IntegralState
 __all__ = ["IntegralSnapshot"]
 
 
-class IntegralSnapshot(OneState):
+class IntegralSnapshot(OneState, Sampled):
     """An immutable :class:`~decaysketch.IntegralDecaySketch`."""
 
     bag_type = IntegralRows

@@ -25,7 +25,7 @@ from decaysketch.codec.rows import Rows, check_canonical, check_rows, decode_row
 from decaysketch.contract.family import Family, Head, Input, Promises
 from decaysketch.contract.recipe import Recipe, refuse_decay, take_fields
 from decaysketch.contract.sketch import Sketch, Stats
-from decaysketch.contract.snapshot import Fed, OneState, Snapshot, marks_of
+from decaysketch.contract.snapshot import Fed, OneState, Sampled, Snapshot, marks_of
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import OPTIONS, SketchParams
 from decaysketch.core.verdicts import Identified, compare
@@ -148,7 +148,7 @@ def decode(kind: type[ToyParams], blob: Any, params: Any, id_key: bytes | None) 
     return State(found, *rows, mark)
 
 
-class ToySnapshot(OneState):
+class ToySnapshot(OneState, Sampled):
     """A toy as it was at one moment."""
 
     state: State

@@ -1,0 +1,69 @@
+"""The family ``extremes``: the least and the largest value of any window that ends now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from decaysketch.contract.family import Blob, Family, Head, Input, Promises
+from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
+from decaysketch.decay.integral import IntegralDecay
+from decaysketch.errors import ParameterError
+from decaysketch.extremes import rows, wire
+from decaysketch.extremes.params import OPTIONS, ExtremesParams
+from decaysketch.extremes.sketch import ExtremesSketch
+
+__all__ = ["FAMILY", "ExtremesRecipe"]
+
+
+@dataclass(frozen=True)
+class ExtremesRecipe(Recipe):
+    """Sketches of extremes."""
+
+    family = "extremes"
+    sketch_type = ExtremesSketch
+    params_type = ExtremesParams
+
+    params: ExtremesParams
+
+    def empty(self, now: int | None = None) -> ExtremesSketch:
+        if now is not None:
+            raise ParameterError(f"now is {now!r}; expected None: an ExtremesSketch has no clock")
+        sketch = ExtremesSketch(self.params)
+        sketch.looks_at_times = False
+        return sketch
+
+    @classmethod
+    def read(
+        cls, blob: Blob, *, params: Own | None, decay: IntegralDecay | None, id_key: bytes | None
+    ) -> ExtremesSketch:
+        refuse_decay(decay)
+        return ExtremesSketch.from_bytes(blob, params=params, id_key=id_key)
+
+    @classmethod
+    def parse(
+        cls, form: Mapping[str, Any], *, id_key: bytes | None, table: IntegralDecay | None
+    ) -> Self:
+        take_fields(form, "params")
+        return cls(ExtremesParams.from_dict(form["params"], id_key=id_key))
+
+
+FAMILY = Family(
+    name=ExtremesRecipe.family,
+    doc="the least and the largest value of any window that ends now.",
+    number=wire.FAMILY,
+    sketch=ExtremesSketch,
+    params=ExtremesParams,
+    recipe=ExtremesRecipe,
+    peek=lambda blob: Head.of(ExtremesRecipe.family, wire.peek(blob)),
+    input=Input(
+        named_by="ids", value="required", weight_bound="max_weight", clock=False, decay="query"
+    ),
+    options=OPTIONS,
+    questions=ExtremesSketch.questions,
+    promises=Promises(idempotent=True, canonical=True, lossless=True),
+    make_example=lambda: ExtremesRecipe(ExtremesParams(max_weight=9, id_bits=16, capacity=4)),
+    documented={"params": {"capacity": 512, "time_unit": "s"}},
+    release_scratch=rows.release_scratch,
+)

@@ -1,0 +1,89 @@
+"""What the builders of one stream of extremes share: what those of a ``DecaySketch`` share.
+
+So one reading feeds both, by the same columns, on every road; ids are read and not kept, and
+weights say no more than that a row counts. What the capacity is here: spans of time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from decaysketch.core.params import OPTIONS as SHARED
+from decaysketch.core.params import SketchParams
+from decaysketch.errors import ParameterError
+
+__all__ = ["DEFAULT_CAPACITY", "OPTIONS", "ExtremesParams"]
+
+DEFAULT_CAPACITY = 512
+
+
+@dataclass(frozen=True)
+class ExtremesParams(SketchParams):
+    """Build parameters of an :class:`~decaysketch.extremes.ExtremesSketch`.
+
+    Args:
+        capacity: spans of time that are told apart at each of their lengths, at most 2^20: the
+            beginning of a window is known to within ``1 / (capacity - 1)`` of the window, and
+            exactly while no span is longer than a unit of time. 512 unless given.
+        max_weight, id_bits, seed, time_unit, id_mix, id_key: as those of
+            :class:`~decaysketch.SketchParams`; they are checked, and change no answer.
+        value_type: "float64" (default) or "int64"; labels have no order.
+        copies: 1.
+
+    Raises:
+        ParameterError: a field is outside its domain; the message names it and the value.
+    """
+
+    capacity: int = DEFAULT_CAPACITY
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.copies != 1:
+            raise ParameterError(f"copies is {self.copies}; expected 1: extremes hash nothing")
+        if self.value_type == "label":
+            raise ParameterError(
+                "value_type is 'label', and labels have no order; expected 'float64' or 'int64'"
+            )
+
+    @classmethod
+    def for_window(cls, epsilon: float, **fields: Any) -> Self:
+        """Parameters of the smallest sketch that knows where a window begins to within a share of
+        its width.
+
+        Args:
+            epsilon: the share, between 0 and 1.
+            fields: others.
+
+        Raises:
+            ParameterError: an argument outside its domain.
+
+        Example:
+            >>> ExtremesParams.for_window(0.01).capacity
+            101
+        """
+        if not isinstance(epsilon, (int, float)) or not 0.0 < epsilon < 1.0:
+            raise ParameterError(f"epsilon is {epsilon!r}; expected a number between 0 and 1")
+        return cls(capacity=math.ceil(1.0 / epsilon) + 1, **fields)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any], *, id_key: bytes | None = None) -> Self:
+        if fields.get("accuracy") is not None:
+            raise ParameterError(
+                f"accuracy is {fields['accuracy']!r}, which is one of sums; expected a capacity"
+            )
+        return super().from_dict(fields, id_key=id_key)
+
+
+#: The parameters of :class:`ExtremesParams`, but for the secret.
+OPTIONS = tuple(
+    replace(each, default=DEFAULT_CAPACITY, doc="Spans of time kept for each of their lengths.")
+    if each.name == "capacity"
+    else replace(each, choices=("int64", "float64"), doc="What values are kept as.")
+    if each.name == "value_type"
+    else each
+    for each in SHARED
+    if each.name != "copies"
+)

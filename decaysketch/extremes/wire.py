@@ -1,0 +1,148 @@
+"""Family 6: extremes. Behind the shared header stand the rows, and nothing else.
+
+Rows are packed as those of family 1 (``codec/rows.py``), the key of the value in place of the id:
+no two rows of a state have one value, since of equal ones the latest rules out the others. About 10
+bytes a row.
+
+What decoding promises
+    Whatever the bytes are, :func:`decode` returns a state that an honest builder could have reached
+    or raises :class:`~decaysketch.errors.CorruptSketchError`, in time and memory proportional to
+    their length: the state is built again from its rows, and no row may be missing then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields as fields_of
+
+import numpy as np
+
+from decaysketch.codec import fields
+from decaysketch.codec.fields import refuse
+from decaysketch.codec.header import CopyHeader, Header
+from decaysketch.codec.rows import (
+    Rows,
+    check_canonical,
+    decode_rows,
+    encode_rows,
+    first_out_of_order,
+)
+from decaysketch.core.observations import MISSING_KEY
+from decaysketch.core.params import SketchParams
+from decaysketch.errors import CorruptSketchError, ParameterError
+from decaysketch.extremes.params import ExtremesParams
+from decaysketch.extremes.rows import Staircases
+from decaysketch.extremes.state import MOST_SPANS, ExtremesState
+
+__all__ = ["FAMILY", "decode", "encode", "peek"]
+
+FAMILY = 6
+
+_PACKED = "int64"  # as which the columns are packed; values stand where ids do
+_LARGEST_FLOAT_KEY = int(np.float64(np.finfo(np.float64).max).view(np.int64))
+_NEGATIVE_ZERO_KEY = -1
+
+
+def encode(state: ExtremesState, *, embed_params: bool = True) -> bytes:
+    """Bytes of a state; equal states have equal bytes.
+
+    Args:
+        state: any state.
+        embed_params: False names the parameters by their fingerprint alone.
+
+    Returns:
+        Version 1 bytes. O(rows).
+    """
+    body = fields.begin(FAMILY, state.params, embed_params=embed_params)
+    fields.put_rows(body, state.times)
+    return fields.seal(body, encode_rows(_rows_of(state), _PACKED))
+
+
+def _rows_of(state: ExtremesState) -> Rows:
+    ones, nothing = np.ones(len(state), np.int64), np.full(len(state), MISSING_KEY, np.int64)
+    return Rows(state.times, state.value_keys, ones, nothing)
+
+
+def peek(blob: bytes | bytearray | memoryview) -> Header:
+    """Read the header and verify the checksum, without decoding rows.
+
+    Raises:
+        CorruptSketchError: see :func:`decode`.
+        TypeError: not bytes at all.
+    """
+    blob = fields.as_bytes(blob)
+    header = _read_header(fields.open_blob(blob, FAMILY))
+    _check_rows_fit(header, blob)
+    return header
+
+
+def _read_header(opening: fields.Opening) -> Header:
+    if opening.copies != 1:
+        refuse(f"number of copies is {opening.copies}; expected 1, of extremes")
+    return Header.behind(opening, [CopyHeader((), *opening.reader.rows())])
+
+
+def _check_rows_fit(header: Header, blob: bytes) -> None:
+    fields.check_row_count(header.rows, header.capacity, 2 * MOST_SPANS, blob)
+
+
+def decode(
+    blob: bytes | bytearray | memoryview,
+    *,
+    params: ExtremesParams | None = None,
+    id_key: bytes | None = None,
+) -> ExtremesState:
+    """State that :func:`encode` wrote.
+
+    Args:
+        blob: the bytes. Nothing in them is trusted.
+        params: what they are expected to carry; needed where they carry a fingerprint only. The
+            capacity is taken from the bytes.
+        id_key: the secret of a stream that has one, where ``params`` is None.
+
+    Raises:
+        CorruptSketchError: the bytes are not ones that an honest builder could have written.
+        IncompatibleSketchError: they are of a stream with other parameters than ``params``, or
+            under another ``id_key``, or need one of them and it was not given.
+        ParameterError: both ``params`` and ``id_key`` given.
+    """
+    blob = fields.as_bytes(blob)
+    opening = fields.open_blob(blob, FAMILY)
+    header = _read_header(opening)
+    found = _of_extremes(fields.params_of(opening, params, id_key))
+    _check_rows_fit(header, blob)
+    (copy,) = header.copies
+    rows, end = decode_rows(blob, header.columns_at, copy.rows, copy.newest, _PACKED)
+    _check(found, rows)
+    check_canonical(blob, header.columns_at, end, rows, _PACKED)
+    fields.skip_optional_sections(blob, header.optional_flags, end)
+    state = ExtremesState(found, rows.times, rows.ids)
+    again = len(Staircases.from_state(state))
+    if again != len(state):
+        refuse(f"{len(state)} rows, of which {again} are a high or a low; expected all of them")
+    return state
+
+
+def _of_extremes(params: SketchParams) -> ExtremesParams:
+    if isinstance(params, ExtremesParams):
+        return params
+    try:
+        return ExtremesParams(**{each.name: getattr(params, each.name) for each in fields_of(params)})
+    except ParameterError as fault:
+        raise CorruptSketchError(f"parameters: {fault}") from None
+
+
+def _check(params: ExtremesParams, rows: Rows) -> None:
+    """Ranges, and strict order."""
+    row = first_out_of_order(rows)
+    if row >= 0:
+        refuse(f"row {row} is not after row {row - 1} in the order of (time, value)")
+    if len(rows.times):
+        fields.check_time(int(rows.times[-1]), f"time of row {len(rows.times) - 1}")
+    keys = rows.ids
+    bad = (rows.weights != 1) | (rows.value_keys != MISSING_KEY) | (keys == MISSING_KEY)
+    if params.value_type == "float64":
+        bad |= (keys > _LARGEST_FLOAT_KEY) | (keys < ~_LARGEST_FLOAT_KEY)
+        bad |= keys == _NEGATIVE_ZERO_KEY
+    if bad.any():
+        row = int(bad.argmax())
+        refuse(f"row {row} has value key {int(keys[row])}; expected that of a finite value")
