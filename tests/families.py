@@ -18,12 +18,14 @@ from decaysketch.answers.questions import QUESTIONS, View
 from decaysketch.answers.shapes import Question
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.ecm import ECMCollection, ECMParams
+from decaysketch.extremes import ExtremesParams, ExtremesSketch
 from decaysketch.families import FAMILIES, Family, recipe_from_dict
 
 WINDOW = decay.window(3_000)
 FIXED = decay.integral.exponential(half_life=900)
 SUM = SumParams(max_sum=10**6, capacity=60, max_window=5_000, seed=5)
 ECM = ECMParams(width=40, depth=3, slots=4, horizon=5_000, key_bits=16, fanout_bits=4, seed=8)
+EXTREMES = ExtremesParams(max_weight=99, capacity=60, seed=9)
 MEDIAN = MedianParams(max_count=10**6, capacity=60, max_window=5_000, seed=6)
 
 
@@ -157,6 +159,13 @@ def _ecm(seed: int, first: int) -> ECMCollection:
     return collection
 
 
+def _extremes(seed: int, first: int) -> ExtremesSketch:
+    values, weights, times = _columns(seed)
+    sketch = ExtremesSketch(EXTREMES)
+    sketch.update(values, weights, times, first + np.arange(200))
+    return sketch
+
+
 def same(given: Any, expected: Any) -> bool:
     """Whether answers are equal, up to the order in which a sum of floats was taken."""
     if isinstance(given, dict):
@@ -178,5 +187,6 @@ CASES = {
         Case({"family": "sum", "params": SUM.to_dict()}, _sum),
         Case({"family": "median", "params": MEDIAN.to_dict()}, _median),
         Case({"family": "ecm", "params": ECM.to_dict()}, _ecm),
+        Case({"family": "extremes", "params": EXTREMES.to_dict()}, _extremes),
     )
 }

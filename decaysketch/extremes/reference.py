@@ -32,22 +32,16 @@ def state(rows: Iterable[Row], capacity: int) -> list[Row]:
 
     def rivals(row: Row) -> list[int]:
         return [
-            value
-            for time, value in given - {row}
-            if time >= row[0] or spans[time] == spans[row[0]]
+            value for time, value in given - {row} if time >= row[0] or spans[time] == spans[row[0]]
         ]
 
     def is_high(row: Row) -> bool:
         later = [value for time, value in given - {row} if time >= row[0]]
-        return all(row[1] > value for value in later) and row[1] >= max(
-            rivals(row), default=row[1]
-        )
+        return all(row[1] > value for value in later) and row[1] >= max(rivals(row), default=row[1])
 
     def is_low(row: Row) -> bool:
         later = [value for time, value in given - {row} if time >= row[0]]
-        return all(row[1] < value for value in later) and row[1] <= min(
-            rivals(row), default=row[1]
-        )
+        return all(row[1] < value for value in later) and row[1] <= min(rivals(row), default=row[1])
 
     return sorted((row for row in given if is_high(row) or is_low(row)), reverse=True)
 

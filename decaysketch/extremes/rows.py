@@ -26,7 +26,7 @@ __all__ = ["Staircase", "Staircases", "release_scratch"]
 Int64Array = npt.NDArray[np.int64]
 
 _SMALLEST_LIMIT = 4_096  # steps; of fewer no more is dropped than later rows rule out
-_BLOCK = 1 << 16  # rows that are taken at once
+_BLOCK = 1 << 13  # rows that are taken at once
 _FEWEST = 64  # steps that there is room for at first
 
 _INT64 = np.dtype(np.int64)

@@ -53,7 +53,9 @@ class ExtremesSnapshot(OneState):
     def at(self, decay: Decay | str | None, now: Instant | None = None) -> StairView:
         given, at = self.asked(decay, now)
         if not isinstance(given, Decay):
-            raise ParameterError(f"decay is {given!r}; expected a Decay, such as decay.window(3600)")
+            raise ParameterError(
+                f"decay is {given!r}; expected a Decay, such as decay.window(3600)"
+            )
         at = check_time("now", at)
         if self.newest is not None and at < self.newest:
             raise UnanswerableQueryError(

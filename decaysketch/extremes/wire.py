@@ -126,7 +126,9 @@ def _of_extremes(params: SketchParams) -> ExtremesParams:
     if isinstance(params, ExtremesParams):
         return params
     try:
-        return ExtremesParams(**{each.name: getattr(params, each.name) for each in fields_of(params)})
+        return ExtremesParams(
+            **{each.name: getattr(params, each.name) for each in fields_of(params)}
+        )
     except ParameterError as fault:
         raise CorruptSketchError(f"parameters: {fault}") from None
 

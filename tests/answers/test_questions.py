@@ -48,7 +48,7 @@ def test_an_entry_is_complete(name: str) -> None:
     question = QUESTIONS[name]
     assert question.name == name
     assert question.doc.endswith(".")
-    assert question.needs <= {"values", "numbers", "weights", "chosen decay", "keys"}
+    assert question.needs <= {"values", "numbers", "weights", "chosen decay", "keys", "extremes"}
     assert sum(each.leading for each in question.arguments) <= 1
     for each in question.arguments:
         assert each.doc.endswith(".")
@@ -58,16 +58,21 @@ def test_an_entry_is_complete(name: str) -> None:
 
 
 def test_families_answer_what_they_provide_for() -> None:
-    keyed = {name for name, each in QUESTIONS.items() if each.of_keys}
     everything = set(QUESTIONS)
+    keyed, extremes = (
+        {name for name, each in QUESTIONS.items() if each.asked_of == held}
+        for held in ("keys", "extremes")
+    )
+    others = keyed | extremes
     assert {
         name: everything - type(case.build(0, 0)).questions for name, case in CASES.items()
     } == {
-        "decay": keyed,
-        "integral": {"rate"} | keyed,
-        "median": {"sum"} | keyed,
+        "decay": others,
+        "integral": {"rate"} | others,
+        "median": {"sum"} | others,
         "sum": everything - {"sum", "count", "rate", "selectivity", "last"},
         "ecm": everything - keyed,
+        "extremes": everything - extremes,
     }
     assert questions_of() == {"count", "selectivity", "last"}
 
@@ -256,8 +261,8 @@ def test_the_command_answers_as_the_library_does(
     expected += [
         parts[each.name].to_dict() for each in question.shape.beside if each.kind == "estimate"
     ]
-    if name == "last":
-        expected = parts["last"]
+    if rows is not None and rows.single:
+        expected = parts[rows.name]
     assert [
         {key: each[key] for key in given} for each, given in zip(answers, expected, strict=True)
     ] == expected
@@ -298,6 +303,7 @@ def test_what_cannot_be_asked_is_refused_by_name(sketches: dict[str, Any]) -> No
     for asked_of, message, name in (
         (view, "key_total is asked of counters of keys; this sketch has a sample", "key_total"),
         (keyed, "mean is asked of a sample of rows; this sketch has counters", "mean"),
+        (view, "max is asked of the rows that no later one rules out", "max"),
     ):
         with pytest.raises(ParameterError, match=message):
             asked_of.ask(name)

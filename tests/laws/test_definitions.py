@@ -22,6 +22,7 @@ from support.examples import BATCHES, SHUFFLES, Case, law, states_of
 from decaysketch import minhit
 from decaysketch.core import labels, observations
 from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.extremes import reference as extremes
 
 Described = list[tuple[list[tuple[int, ...]], list[int]]]  # (rows, watermarks) of each state
 
@@ -126,6 +127,16 @@ def held_by_a_collection(sketch: Any) -> list[Any]:
     return found
 
 
+def of_extremes(case: Case) -> Described:
+    values, weights, times, _ = case.columns(case.rows)[0]
+    keys = observations.encode_values(values, case.params.value_type).tolist()
+    rows = [
+        row for *row, weight in zip(times.tolist(), keys, weights.tolist(), strict=True) if weight
+    ]
+    found = extremes.state(map(tuple, rows), case.params.capacity)
+    return [(found, [NO_WATERMARK])]
+
+
 def columns(*names: str) -> Callable[[Any], Described]:
     """Of the states of a sketch: these columns, row by row, and the watermarks."""
 
@@ -149,6 +160,7 @@ DEFINITIONS: dict[str, tuple[Callable[[Case], Any], Callable[[Any], Any]]] = {
     "sum": (of_a_sampler, columns("times", "keys", "value_keys", "levels")),
     "median": (of_a_sampler, columns("times", "keys", "value_keys", "levels")),
     "ecm": (of_an_ecm_collection, held_by_a_collection),
+    "extremes": (of_extremes, columns("times", "value_keys")),
 }
 
 

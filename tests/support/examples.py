@@ -297,6 +297,10 @@ _QUESTIONS: Mapping[str, tuple[Any, ...]] = {
     "heavy_keys": (0.1,),
     "key_range": (0, 9),
     "key_quantile": ([0, 0.5],),
+    "max": (),
+    "min": (),
+    "highest": (),
+    "lowest": (),
 }
 
 
