@@ -51,8 +51,9 @@ def test_the_snippets_about_counts_print_what_they_say(
             assert line == expected
 
 
-def test_the_snippet_about_labels_prints_what_it_says() -> None:
-    result = doctest.testfile(str(ROOT / "docs" / "labels.md"), module_relative=False)
+@pytest.mark.parametrize("page", ["labels.md", "extremes.md"])
+def test_the_snippet_of_a_page_prints_what_it_says(page: str) -> None:
+    result = doctest.testfile(str(ROOT / "docs" / page), module_relative=False)
     assert result.failed == 0
     assert result.attempted >= 6
 

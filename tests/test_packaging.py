@@ -35,6 +35,7 @@ LAYERS = [
         "decaysketch.integral",
         "decaysketch.asyncwindow",
         "decaysketch.ecm",
+        "decaysketch.extremes",
     ],
     ["decaysketch.families"],
     ["decaysketch.batch", "decaysketch.client", "decaysketch.ingest"],

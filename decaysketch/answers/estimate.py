@@ -56,8 +56,8 @@ CAVEATS: Mapping[str, str] = MappingProxyType(
         "faded": "weights have faded beyond what a 64-bit float holds, or beside what may be newer",
         "few-rows": "a few retained observations decide the answer: it may be off by more than the "
         "interval says, more often than stated",
-        "span-cut": "the window begins inside of a span of time of which only the extreme value is kept: "
-        "both ends of the interval are sure, and neither is known to be reached",
+        "span-cut": "the window begins inside of a span of time of which only the extreme value is "
+        "kept: both ends of the interval are sure, and neither is known to be reached",
         "unequal-weights": "weights differ so much that light observations are hardly ever seen: "
         "the interval allows for as many as could have been missed",
     }

@@ -1,4 +1,4 @@
-"""Every question about observations, each written down once; with those of neighbours, all there are.
+"""Every question about observations, each written down once; with its neighbours, all there are.
 
 An entry of :data:`QUESTIONS` says what an aggregate is asked with, what its answer looks like, what
 that costs, and which function of :mod:`~decaysketch.answers.query` or
@@ -6,8 +6,9 @@ that costs, and which function of :mod:`~decaysketch.answers.query` or
 command ``query``, the fields of the page and the tables of documents are derived from it.
 
 A :class:`View` is what can be asked: here the samples of one decay and time; of counters of keys
-see :mod:`~decaysketch.answers.keys`, of extremes :mod:`~decaysketch.answers.extremes`. :class:`Asked` and its neighbours give sketches a method for
-each question, so that help and type checkers know them.
+see :mod:`~decaysketch.answers.keys`, of extremes :mod:`~decaysketch.answers.extremes`.
+:class:`Asked` and its neighbours give sketches a method for each question, so that help and type
+checkers know them.
 
 To add a question: its function in ``query.py``; here its entry, and a method beside those of its
 kind. Which families answer it follows from what it needs.

@@ -303,7 +303,7 @@ class OneState(Rowed):
         super().__init__(state, thaw)
         self.state = state
 
-    def bags(self) -> Sequence[Bag]:
+    def bags(self) -> Sequence[Any]:
         return [self.bag_type.frozen(self.state)]
 
     @property

@@ -17,6 +17,7 @@ from decaysketch.asyncwindow import SumParams, SumSampler, element_keys
 from decaysketch.core.labels import codes_of
 from decaysketch.core.observations import encode_values, prepare
 from decaysketch.core.verdicts import Identified, Verdict, VerdictCounts, count_replacing
+from decaysketch.extremes import ExtremesState
 from decaysketch.querytime.verdicts import count_verdicts
 from quality.examples import Row
 
@@ -50,6 +51,8 @@ def held(state: Any) -> Held:
     if hasattr(state, "keys"):
         second = state.value_keys if state.params.weighted else np.zeros_like(state.value_keys)
         columns = (state.keys, second, state.times, state.value_keys)
+    elif isinstance(state, ExtremesState):
+        columns = (state.times, state.value_keys, state.times, state.value_keys)
     else:
         columns = (state.ids, state.weights, state.times, state.value_keys)
     return {(i, w): (t, v) for i, w, t, v in zip(*(c.tolist() for c in columns), strict=True)}
@@ -66,6 +69,8 @@ def rows_of(params: ds.SketchParams, columns: Iterable[Any]) -> list[tuple[tuple
 def offered(case: Case, batch: Sequence[Row]) -> list[tuple[tuple[int, int], Copy]]:
     """Identity and order of every row."""
     given_, named = case.columns(batch)
+    if case.recipe.family == "extremes":  # whose rows are what they say
+        return [((copy[0], copy[1]), copy) for _, copy in rows_of(case.params, given_)]
     if case.example.named_by == "id":
         return rows_of(case.params, given_)
     values, times, numbers = given_

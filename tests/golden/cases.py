@@ -20,6 +20,7 @@ from decaysketch.core.observations import encode_values
 from decaysketch.core.params import SketchParams
 from decaysketch.decay import integral
 from decaysketch.ecm import ECMCollection, ECMParams
+from decaysketch.extremes import ExtremesParams, ExtremesSketch
 from decaysketch.querytime.state import SketchState
 from quality.examples import EXAMPLES, feed, stream
 
@@ -49,6 +50,7 @@ def cases() -> Iterator[Case]:
     yield from of_integral()
     yield from of_samplers()
     yield from of_sites()
+    yield from of_extremes()
     for family, example in EXAMPLES.items():
         sketch = example.recipe.empty()
         rows = stream(example, example.recipe, 60)
@@ -305,3 +307,27 @@ def of_sites() -> Iterator[Case]:
     last = ECMCollection(ECMParams(width=5, depth=2, slots=2, clock="arrivals", seed=2**64 - 1))
     last.update([b"a", b"b", b"a", b"c"] * 9, source="tap", epoch=0)
     yield Case("ecm", "arrivals", "windows of the last arrivals", last)
+
+
+def of_extremes() -> Iterator[Case]:
+    params = ExtremesParams(seed=42, time_unit="us")
+    yield Case("extremes", "empty", "no observation", ExtremesSketch(params))
+    one = ExtremesSketch(params)
+    one.update(21.5, 1, 1_700_000_000_000_000)
+    yield Case("extremes", "one_row", "one observation, both a high and a low", one)
+    some = ExtremesSketch(params)
+    for i in range(600):
+        time = 1_700_000_000_000_000 + 1_000 * _below(10**7, 2, i, of=2029)
+        some.update((_below(4_000, 4, i, of=2029) - 2_000) / 100, 1, time)
+    yield Case("extremes", "readings", "600 readings of two decimals", some)
+    yield Case("extremes", "readings_by_fingerprint", "the same readings", some, False)
+    falls = ExtremesSketch(
+        ExtremesParams(capacity=3, value_type="int64", time_unit="ms", id_key=bytes(range(32)))
+    )
+    for i in range(900):
+        falls.update(-i * i, 1, -40_000 + 100 * i + _below(50, 2, i, of=2029))
+    yield Case("extremes", "falls", "values that fall, capacity 3, under a secret key", falls)
+    ends = ExtremesSketch(ExtremesParams(capacity=1, value_type="int64"))
+    for value, time in ((2**63 - 1, -(2**62)), (1 - 2**63, 2**62), (0, 0), (7, -1), (-7, 1)):
+        ends.update(value, 1, time)
+    yield Case("extremes", "ends", "extreme values and times, capacity 1", ends)

@@ -130,7 +130,8 @@ def _state_said(recipe: Recipe, said: Mapping[str, Any], empty: Any) -> Any:
         changes["labels"] = Labels.of(names, np.array(sorted(names), np.int64))
     if hasattr(empty, "clock"):
         changes["clock"] = floor
-    return replace(empty, **changes)
+    own = type(empty).__dataclass_fields__  # extremes are told no time, and discard nothing by one
+    return replace(empty, **{name: each for name, each in changes.items() if name in own})
 
 
 def to_json(described: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from asyncwindow import wire_reference
 from ecm import wire_reference as ecm_reference
+from extremes import wire_reference as extremes_reference
 from golden import make
 from golden.cases import TABLE, cases
 from support.examples import states_of
@@ -120,6 +121,13 @@ def test_the_specification_gives_the_golden_bytes(golden: Golden) -> None:
 @goldens("sum", "median")
 def test_the_specification_of_the_samplers_gives_the_golden_bytes(golden: Golden) -> None:
     assert wire_reference.blob_of(golden.written.state()).to_bytes() == golden.blob
+
+
+@goldens("extremes")
+def test_the_specification_of_extremes_gives_the_golden_bytes(golden: Golden) -> None:
+    written = golden.written
+    empty = type(written)(written.params).to_bytes(embed_params=golden.embedded)
+    assert extremes_reference.blob_of(written.state(), empty).to_bytes() == golden.blob
 
 
 @goldens("ecm")

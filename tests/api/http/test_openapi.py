@@ -127,8 +127,9 @@ def test_the_examples_work(client: TestClient, description: dict[str, Any]) -> N
     schemas = description["components"]["schemas"]
     creations = schemas["StreamCreation"]["examples"]
     (query,) = schemas["QueryRequest"]["examples"]
-    assert [each.get("family") for each in creations] == [None, "integral", "sum", "median", "ecm"]
-    for name, creation in zip(("ward-7", "i", "s", "m", "k"), creations, strict=True):
+    families = [None, "integral", "sum", "median", "ecm", "extremes"]
+    assert [each.get("family") for each in creations] == families
+    for name, creation in zip(("ward-7", "i", "s", "m", "k", "e"), creations, strict=True):
         assert client.put(f"/v1/streams/{name}", json=creation).status_code == 201
     answers = client.post("/v1/streams/ward-7/query", json=query).json()["answers"]
     assert [each["aggregate"] for each in answers] == [

@@ -60,8 +60,13 @@ def taken(client: TestClient, answer: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "family", [name for name, case in CASES.items() if case.family.input.named_by != "key"]
-)  # of which nothing names a row that another could stand for
+    "family",
+    [
+        name
+        for name, case in CASES.items()
+        if name != "extremes" and case.family.input.named_by != "key"
+    ],
+)  # of which no row is one that another could stand for
 def test_who_replaces_what_another_has_posted_is_seen(client: TestClient, family: str) -> None:
     """Ten observations by two paths; of three the second source stamps a later time."""
     assert client.put("/v1/streams/s", json=CASES[family].creation).status_code == 201
