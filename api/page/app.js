@@ -14,7 +14,7 @@ import { Lists } from "./lists.js";
 import { element } from "./nodes.js";
 import { estimateParts, keyText, showFigures, showHitters, showKeys, showSkew, showTable, tableOf } from "./panels.js";
 import {
-  askFigures, askKey, askSeries, familyOf, findsKeys, hasFixedDecay, hasLabels, keyOf, learnFamilies, oldestAge, seriesLabel, seriesOf,
+  askFigures, askKey, askSeries, familyOf, findsKeys, hasFixedDecay, hasLabels, hasPast, keyOf, learnFamilies, oldestAge, seriesLabel, seriesOf,
 } from "./questions.js";
 import { Service } from "./service.js";
 import { Sources } from "./sources.js";
@@ -274,6 +274,10 @@ function askOverTime(debounceMs = 0) {
   if (fixedDecay()) {
     const since = stream.clock === null ? "" : ` from ${state.unit.time(state.unit.fromStream(stream.clock))} on`;
     note("count-panel", `A stream with a fixed decay forgets what has expired: it answers${since}, and has no past to draw.`);
+    return;
+  }
+  if (!hasPast(stream)) {
+    note("count-panel", "The largest and least values are known as of the newest observation alone: there is no past to draw.");
     return;
   }
   series.put([stream, { decay: serviceDecay(), times: timesAsked(), confidence }], debounceMs);

@@ -4,7 +4,7 @@ import { sparkline } from "./charts.js";
 import { toService } from "./decay.js";
 import { request, streamPath } from "./http.js";
 import { element } from "./nodes.js";
-import { askCounts, dataSpan, hasFixedDecay, mayBeBounded, oldestAge } from "./questions.js";
+import { askCounts, dataSpan, hasFixedDecay, hasPast, mayBeBounded, oldestAge } from "./questions.js";
 import { $, newestData, state, timesOf, WINDOW_KINDS } from "./state.js";
 import { headings, Order } from "./tables.js";
 import { number, Unit } from "./units.js";
@@ -112,8 +112,9 @@ async function drawSparks(round) {
     const cell = document.querySelector(`tr[data-stream="${CSS.escape(summary.name)}"] .spark-cell`);
     const unit = summary.time_unit ? new Unit(summary.time_unit) : null;
     const newest = newestData(summary);
-    if (!cell || hasFixedDecay(summary) || !unit || newest === null) {
-      cell?.replaceChildren(element("span", { class: "hint" }, hasFixedDecay(summary) ? "fixed decay" : "–"));
+    if (!cell || !hasPast(summary) || !unit || newest === null) {
+      const why = hasFixedDecay(summary) ? "fixed decay" : hasPast(summary) ? "–" : "the present alone";
+      cell?.replaceChildren(element("span", { class: "hint" }, why));
       continue;
     }
     const decay = toService(state.decay, unit, state.unit);

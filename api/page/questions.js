@@ -6,9 +6,10 @@ const QUANTILES = [0.1, 0.5, 0.9];
 const NAMES = { 0.1: "p10", 0.5: "p50", 0.9: "p90" };
 
 // The numbers that a family mainly tells of: the first two of these that it has.
-const MAIN = ["count", "mean", "sum", "key_total", "self_join"];
+const MAIN = ["count", "mean", "sum", "key_total", "self_join", "max", "min"];
 const LABELS = {
   count: "Decayed count", mean: "Decayed mean", sum: "Decayed sum", key_total: "Decayed count", self_join: "Self-join",
+  max: "Largest value", min: "Least value",
 };
 const KEYS_ASKED = 100;
 
@@ -32,6 +33,9 @@ export const hasLabels = (stream) => stream.params?.value_type === "label";
 const inputOf = (stream) => families?.[stream.family]?.input ?? {};
 
 export const hasFixedDecay = (stream) => inputOf(stream).decay === "fixed";
+
+// Whether it can be asked as of the past: of extremes only the present is kept.
+export const hasPast = (stream) => !hasFixedDecay(stream) && !("max" in questionsOf(stream));
 
 // Whether its streams may be built for ages up to some bound.
 export const mayBeBounded = (stream) => Boolean(inputOf(stream).age_bound);
@@ -122,6 +126,7 @@ export async function askCounts(stream, { decay, times, confidence }) {
 // The least of some lengths that holds nearly every observation at a time, or null. Lengths that the
 // sketch does not answer for are left out.
 export async function dataSpan(stream, lengths, now, signal) {
+  if (!(counted(stream) in questionsOf(stream))) return null;
   const ask = (widths) => {
     const at = now === null ? {} : { now };
     const queries = widths.map((width) => ({ aggregate: counted(stream), decay: { kind: "window", width }, ...at }));

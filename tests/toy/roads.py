@@ -343,4 +343,13 @@ class TestWithoutThePromise:
 
 def test_no_other_family_is_registered() -> None:
     """Which would say nothing of a family that is new."""
-    assert set(FAMILIES) <= {"decay", "integral", "sum", "median", "ecm", "toy", "counts"}
+    assert set(FAMILIES) <= {
+        "decay",
+        "integral",
+        "sum",
+        "median",
+        "ecm",
+        "extremes",
+        "toy",
+        "counts",
+    }
