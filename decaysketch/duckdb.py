@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from decaysketch.batch import RESULT_FIELDS, ColumnMapping, KeyedBuilder, key_fields
 from decaysketch.batch.frames import Columns, names_of, table_of
-from decaysketch.engines import questions
+from decaysketch.engines import moments, questions
 from decaysketch.engines.asking import NAMES, recipes_of
 from decaysketch.engines.questions import FUNCTIONS, FunctionError
 from decaysketch.errors import ObservationError, ParameterError
@@ -39,8 +39,9 @@ Function = Callable[..., pa.Array]
 def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) -> None:
     """Make the functions known to a database: to this connection and its cursors.
 
-    They are ``sketch_merge``, ``sketch_union``, ``sketch_info`` and, in both forms, those of the
-    questions. Registered again by the same connection they are replaced.
+    They are ``sketch_merge``, ``sketch_union``, ``sketch_info``, ``decayed_between``,
+    ``decayed_compare`` and, in both forms, those of the questions. Registered again by the same
+    connection they are replaced.
 
     Args:
         connection: of DuckDB.
@@ -57,6 +58,8 @@ def register(connection: DuckDBPyConnection, streams: Sequence[BuiltWith] = ()) 
         "sketch_info": (_describing(recipes), questions.INFO),
     }
     functions |= {name: (_asking(name, recipes), questions.answer_type(name)) for name in NAMES}
+    of_moments = {moments.BETWEEN: _between(recipes), moments.COMPARE: _compare(recipes)}
+    functions |= {name: (each, moments.answer_type(name)) for name, each in of_moments.items()}
     answers = [pa.array([], kind) for _, kind in functions.values()]
     # By DuckDB's own reading of Arrow's types; by a cursor, as the connection may have a result
     # that is still read.
@@ -82,6 +85,23 @@ def _asking(called: str, recipes: Sequence[Recipe]) -> Function:
         return questions.answer(called, recipes, (sketch, argument, decay, *now), {})
 
     return without if FUNCTIONS[called.removesuffix("_value")].argument is None else with_argument
+
+
+def _between(recipes: Sequence[Recipe]) -> Function:
+    def between(sketch: Any, aggregate: Any, start: Any, *stop: Any) -> pa.Array:
+        return moments.answer(moments.BETWEEN, recipes, (sketch, aggregate, start, *stop), {})
+
+    return between
+
+
+def _compare(recipes: Sequence[Recipe]) -> Function:
+    def compare(
+        sketch: Any, aggregate: Any, decay: Any, now: Any, then_decay: Any, *then_now: Any
+    ) -> pa.Array:
+        given = (sketch, aggregate, decay, now, then_decay, *then_now)
+        return moments.answer(moments.COMPARE, recipes, given, {})
+
+    return compare
 
 
 def _merging(recipes: Sequence[Recipe]) -> Function:

@@ -10,6 +10,7 @@
 ``union``                                   the merge of the sketches of one row
 ``info``                                    what a sketch holds
 ``decayed_mean``, and so on                 the questions of :mod:`decaysketch.answers.questions`
+``decayed_between``, ``decayed_compare``    one of them of a range of times, or of two moments
 ==========================================  ======================================================
 
 Names, arguments and answers are those of :mod:`decaysketch.spark.functions`, from the same table of
@@ -29,7 +30,7 @@ import polars as pl
 import pyarrow as pa
 
 from decaysketch.core.time_units import instant
-from decaysketch.engines import aggregates, questions
+from decaysketch.engines import aggregates, moments, questions
 from decaysketch.engines.asking import NAMES, Asked, asking, recipes_of
 from decaysketch.engines.questions import FunctionError
 from decaysketch.engines.texts import text_of
@@ -99,6 +100,53 @@ class SketchExpr:
 
         return _elementwise([self._sketches], described, questions.INFO)
 
+    def decayed_between(
+        self,
+        aggregate: pl.Expr | str,
+        start: Any,
+        stop: Any,
+        *,
+        confidence: Any = None,
+        streams: Iterable[BuiltWith] = (),
+    ) -> pl.Expr:
+        """A question of the observations of ``[start, stop)``; see
+        :func:`decaysketch.spark.functions.decayed_between`."""
+        given = [_literal(aggregate), _time(start), _time(stop)]
+        return self._of_moments(moments.BETWEEN, given, [confidence], streams)
+
+    def decayed_compare(
+        self,
+        aggregate: pl.Expr | str,
+        decay: Any,
+        now: Any,
+        then_decay: Any,
+        then_now: Any,
+        *,
+        how: Any = None,
+        confidence: Any = None,
+        streams: Iterable[BuiltWith] = (),
+    ) -> pl.Expr:
+        """A question at one moment against the same at another; see
+        :func:`decaysketch.spark.functions.decayed_compare`."""
+        sides = ((decay, now), (then_decay, then_now))
+        given = [_literal(aggregate)]
+        for of, at in sides:
+            given += [_literal(text_of(of)), _time(at)]
+        said = ["difference" if how is None else how, confidence]
+        return self._of_moments(moments.COMPARE, given, said, streams)
+
+    def _of_moments(
+        self, called: str, given: list[pl.Expr], said: list[Any], streams: Iterable[BuiltWith]
+    ) -> pl.Expr:
+        recipes = recipes_of(streams)
+
+        def answer(columns: Sequence[pa.Array]) -> pa.Array:
+            return moments.answer(called, recipes, columns, {})
+
+        optional = [_literal(each) for each in said if each is not None]
+        returns = moments.answer_type(called)
+        return _elementwise([self._sketches, *given, *optional], answer, returns)
+
 
 @pl.api.register_series_namespace("sketch")
 class SketchSeries:
@@ -124,6 +172,14 @@ class SketchSeries:
     def info(self, *, streams: Iterable[BuiltWith] = ()) -> pl.Series:
         """What a sketch holds; see :meth:`SketchExpr.info`."""
         return self._select(SketchExpr(pl.first()).info(streams=streams))
+
+    def decayed_between(self, *given: Any, **named: Any) -> pl.Series:
+        """See :meth:`SketchExpr.decayed_between`."""
+        return self._select(SketchExpr(pl.first()).decayed_between(*given, **named))
+
+    def decayed_compare(self, *given: Any, **named: Any) -> pl.Series:
+        """See :meth:`SketchExpr.decayed_compare`."""
+        return self._select(SketchExpr(pl.first()).decayed_compare(*given, **named))
 
     def _select(self, expression: pl.Expr) -> pl.Series:
         return self._sketches.to_frame().select(expression).to_series()

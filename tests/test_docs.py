@@ -17,6 +17,7 @@ from packaging.specifiers import SpecifierSet
 import decaysketch
 from api.queries.document import questions_table
 from decaysketch.core.sizing import capacity_for
+from decaysketch.engines.moments import moments_table
 from decaysketch.engines.questions import functions_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -141,16 +142,19 @@ def test_links_of_the_readme_lead_somewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "command", "table"),
+    ("page", "name", "command", "table"),
     [
-        ("http-api.md", "python -m api questions", questions_table()),
-        ("spark.md", "python -m decaysketch.spark", functions_table()),
+        ("http-api.md", "questions", "python -m api questions", questions_table()),
+        ("spark.md", "questions", "python -m decaysketch.spark", functions_table()),
+        ("spark.md", "moments", "python -m decaysketch.spark moments", moments_table()),
     ],
 )
-def test_the_tables_of_questions_are_those_of_the_code(page: str, command: str, table: str) -> None:
+def test_the_tables_of_questions_are_those_of_the_code(
+    page: str, name: str, command: str, table: str
+) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     (written,) = re.findall(
-        rf"<!-- questions: written by `{command}` -->\n\n(.*)\n<!-- end of questions -->",
+        rf"<!-- {name}: written by `{command}` -->\n\n(.*)\n<!-- end of {name} -->",
         text,
         flags=re.DOTALL,
     )

@@ -65,6 +65,10 @@ class QuestionModel(BaseModel):
     numbers: bool = Field(
         default=False, description="It is refused where values are labels, which are no numbers."
     )
+    compared: bool = Field(
+        default=False,
+        description="Two moments can be compared by it: `versus` of a query of it says which.",
+    )
 
 
 class InputModel(BaseModel):
@@ -171,7 +175,9 @@ def _family(family: Family) -> FamilyModel:
         options={each.name: _option(each) for each in family.options},
         promises=PromisesModel(**asdict(family.promises)),
         questions={
-            name: _question(each) for name, each in QUESTIONS.items() if name in family.questions
+            name: _question(each, family.input.decay)
+            for name, each in QUESTIONS.items()
+            if name in family.questions
         },
     )
 
@@ -189,7 +195,7 @@ def _option(option: Option) -> OptionModel:
     )
 
 
-def _question(question: Question[Any]) -> QuestionModel:
+def _question(question: Question[Any], decay: Literal["query", "fixed"]) -> QuestionModel:
     rows = question.shape.rows
     return QuestionModel(
         description=question.doc,
@@ -198,6 +204,7 @@ def _question(question: Question[Any]) -> QuestionModel:
         columns=[] if rows is None else _columns(rows.columns),
         beside=_columns(question.shape.beside),
         numbers="numbers" in question.needs,
+        compared=question.compared and decay == "query",
     )
 
 

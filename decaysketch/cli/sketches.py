@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -15,8 +14,9 @@ from rich.table import Table
 from decaysketch import decay as decays
 from decaysketch import families
 from decaysketch.answers.estimate import CAVEATS, Estimate
-from decaysketch.answers.questions import QUESTIONS, read_predicate
+from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Question
+from decaysketch.answers.spelled import argument_of
 from decaysketch.batch import merge_blobs
 from decaysketch.cli.moments import (
     Chosen,
@@ -27,7 +27,6 @@ from decaysketch.cli.moments import (
     VersusAgo,
     VersusDecay,
     VersusNow,
-    is_integer,
 )
 from decaysketch.cli.output import (
     AsJson,
@@ -320,34 +319,9 @@ _ESTIMATED = {field.name for field in fields(Estimate)}
 def _argument(question: Question[Any], text: str, id_key: bytes | None) -> dict[str, Any]:
     """What stands after the colon."""
     leading = question.leading
-    if leading is None or not leading.travels:
-        if text:
-            raise ValueError(f"it takes no argument, not {text!r}")
-        return {}
-    if leading.kind == "sketch":
+    if leading is not None and leading.kind == "sketch":
         return {leading.name: _open(Path(text), id_key)}
-    if leading.kind == "predicate":
-        return {leading.name: read_predicate(text)}
-    if leading.kind == "keys":
-        return {leading.name: _keys(text)}
-    read = float if leading.kind == "share" else _number
-    if leading.many == "no":
-        return {leading.name: read(text)}
-    return {leading.name: [read(part) for part in text.split(",")]}
-
-
-def _keys(text: str) -> list[Any]:
-    """Keys with commas between them, each an integer where it is one, else a text; or JSON, in
-    which lists are tuples: ``["12", ["JFK", "LAX"]]``."""
-    if text.startswith("["):
-        given = json.loads(text)
-        return [tuple(each) if isinstance(each, list) else each for each in given]
-    return [int(part) if is_integer(part) else part for part in text.split(",")]
-
-
-def _number(text: str) -> float | int:
-    """An integer where it is one, which may have more digits than a float64 holds."""
-    return int(text) if is_integer(text) else float(text)
+    return argument_of(question, text)
 
 
 def _shown(asked: Asked) -> int | None:

@@ -30,21 +30,31 @@ from decaysketch.errors import DecaySketchError, ParameterError
 from decaysketch.families import FAMILIES, Recipe, Sketch
 
 __all__ = [
+    "ESTIMATE",
     "FUNCTIONS",
     "INFO",
     "Form",
     "FunctionError",
+    "Recipes",
+    "Times",
     "answer",
     "answer_type",
+    "bound",
+    "check_has",
+    "check_type",
     "describe",
+    "estimate_of",
     "functions_table",
+    "is_blob",
+    "number_of",
+    "refusal",
     "unite",
 ]
 
 Recipes = Sequence[Recipe]
 
 _CONFIDENCE = 0.95
-_ESTIMATE = (
+ESTIMATE = (
     ("value", pa.float64()),
     ("lower", pa.float64()),
     ("upper", pa.float64()),
@@ -79,7 +89,7 @@ class Form(NamedTuple):
     @property
     def estimate(self) -> tuple[tuple[str, pa.DataType], ...]:
         """Fields of one of its estimates; of keys also the end that is sure, where there is one."""
-        return (*_ESTIMATE, _SURE) if self.question.of_keys else _ESTIMATE
+        return (*ESTIMATE, _SURE) if self.question.of_keys else ESTIMATE
 
 
 def _forms() -> Iterator[tuple[str, Form]]:
@@ -95,6 +105,8 @@ def _forms() -> Iterator[tuple[str, Form]]:
 
 def _shows_values(question: Question[Any]) -> bool:
     """Whether rows of its answer have a value of the stream, which may be a label."""
+    if question.asked_of != "rows":
+        return False
     rows = question.shape.rows
     shown = rows is not None and any(each.kind == "number" for each in rows.keys)
     return shown and "numbers" not in question.needs
@@ -156,12 +168,12 @@ def answer(
         FunctionError: a column of a wrong type, or a row that cannot be answered.
     """
     form, plain = _form(function)
-    arguments = _bound(function, _names(form), columns, named)
+    arguments = bound(function, _names(form), ("confidence",), columns, named)
     sketches, texts = arguments["sketch"], arguments["decay"]
-    _check_type(function, "sketch", sketches, _is_blob(sketches.type), "the bytes of sketches")
+    check_type(function, "sketch", sketches, is_blob(sketches.type), "the bytes of sketches")
     known = is_text(texts.type) or pa.types.is_null(texts.type)
-    _check_type(function, "decay", texts, known, "texts")
-    times = _Times(function, arguments["now"])
+    check_type(function, "decay", texts, known, "texts")
+    times = Times(function, arguments["now"])
     ones = [1] * len(sketches)
     given = arguments[form.argument].to_pylist() if form.argument is not None else ones
     confidences = [_CONFIDENCE] * len(ones)
@@ -182,21 +194,25 @@ def answer(
             _check_asked(sketch, form, text)
             decay = None if text is None else decay_of(text, sketch.time_unit)
             view = sketch.at(decay, now)
-            confidence = _number("confidence", confidence)
+            confidence = number_of("confidence", confidence)
             asked = _arguments(form, argument, recipes)
             found = view.ask(form.question, confidence=confidence, **asked)
         except DecaySketchError as fault:
-            raise _refusal(function, row, fault) from None
+            raise refusal(function, row, fault) from None
         answers.append(_written(form, plain, form.question.parts(found, asked)))
     return pa.array(answers, answer_type(function))
 
 
-def _bound(
-    function: str, names: Sequence[str], columns: Sequence[pa.Array], named: Mapping[str, pa.Array]
+def bound(
+    function: str,
+    names: Sequence[str],
+    optional: Sequence[str],
+    columns: Sequence[pa.Array],
+    named: Mapping[str, pa.Array],
 ) -> dict[str, pa.Array]:
-    """Arguments by name; the confidence may be left out."""
-    known = [*names, "confidence"]
-    call = f"{function}({', '.join(names)}[, confidence])"
+    """Arguments by name; some may be left out."""
+    known = [*names, *optional]
+    call = f"{function}({', '.join(names)}{''.join(f'[, {name}]' for name in optional)})"
     if len(columns) > len(known):
         raise FunctionError(f"{call} is given {len(columns)} arguments; it takes {len(known)}")
     arguments = dict(zip(known, columns, strict=False))
@@ -212,10 +228,7 @@ def _bound(
 
 def _check_asked(sketch: OpenedSketch, form: Form, decay: str | None) -> None:
     question = form.question
-    if question.name not in sketch.sketch.questions:
-        recipe = families.FAMILIES
-        family = next(n for n, r in recipe.items() if isinstance(sketch.sketch, r.sketch))
-        raise ParameterError(f"a sketch of the family {family!r} has no {question.name}")
+    check_has(sketch, question)
     labels = sketch.sketch.params.value_type == "label"
     if labels is not form.labels and _shows_values(question):
         kind, name = (
@@ -228,14 +241,23 @@ def _check_asked(sketch: OpenedSketch, form: Form, decay: str | None) -> None:
         )
 
 
+def check_has(sketch: OpenedSketch, question: Question[Any]) -> None:
+    """Refuse a question that the family of a sketch does not answer."""
+    if question.name not in sketch.sketch.questions:
+        recipe = families.FAMILIES
+        family = next(n for n, r in recipe.items() if isinstance(sketch.sketch, r.sketch))
+        raise ParameterError(f"a sketch of the family {family!r} has no {question.name}")
+
+
 # --------------------------------------------------------------------------------------- arguments
 
 
-class _Times:
+class Times:
     """A column of times, in whatever unit a row's sketch has."""
 
-    def __init__(self, function: str, column: pa.Array) -> None:
+    def __init__(self, function: str, column: pa.Array, name: str = "now") -> None:
         kind = column.type
+        self._name = name
         self._unit: str | None = None  # of the numbers; None: that of the sketch
         if pa.types.is_date(kind):
             column = column.cast(pa.timestamp("ms"))
@@ -244,7 +266,7 @@ class _Times:
             column = column.cast(pa.int64())
         known = pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind)
         known = known or pa.types.is_null(kind) or self._unit is not None
-        _check_type(function, "now", column, known, "integers, timestamps or dates")
+        check_type(function, name, column, known, "integers, timestamps or dates")
         self._numbers = column.to_pylist()
 
     def at(self, row: int, unit: str) -> int | None:
@@ -253,18 +275,18 @@ class _Times:
         if number is None:
             return None
         if number != number or number in (math.inf, -math.inf) or int(number) != number:
-            raise ParameterError(f"now is {number}; expected an integer time")
+            raise ParameterError(f"{self._name} is {number}; expected an integer time")
         if self._unit is None or self._unit == unit:
             return int(number)
         if unit not in NANOSECONDS:
             raise ParameterError(
-                f"now is a timestamp and cannot be converted to the stream's unit {unit!r}; known "
-                f"are {', '.join(NANOSECONDS)}"
+                f"{self._name} is a timestamp and cannot be converted to the stream's unit "
+                f"{unit!r}; known are {', '.join(NANOSECONDS)}"
             )
         return int(number) * NANOSECONDS[self._unit] // NANOSECONDS[unit]
 
 
-def _number(name: str, given: Any) -> int | float:
+def number_of(name: str, given: Any) -> int | float:
     """A number of SQL: an integer, a double, or a decimal, as literals are."""
     if isinstance(given, Decimal):
         return int(given) if given == given.to_integral_value() else float(given)
@@ -278,7 +300,7 @@ def _arguments(form: Form, given: Any, recipes: Recipes) -> dict[str, Any]:
     argument = form.question.leading
     if form.argument is None or argument is None:
         return {}
-    read: Callable[[str, Any], Any] = _number
+    read: Callable[[str, Any], Any] = number_of
     if argument.kind == "predicate":
         return {argument.name: given}
     if argument.kind == "sketch":
@@ -308,16 +330,16 @@ def _one_key(name: str, given: Any) -> Any:
     return given
 
 
-def _is_blob(kind: pa.DataType) -> bool:
+def is_blob(kind: pa.DataType) -> bool:
     return is_binary(kind) or pa.types.is_null(kind) is True
 
 
-def _check_type(function: str, name: str, column: pa.Array, known: bool, expected: str) -> None:
+def check_type(function: str, name: str, column: pa.Array, known: bool, expected: str) -> None:
     if not known:
         raise FunctionError(f"{function}: {name} is of type {column.type}; expected {expected}")
 
 
-def _refusal(
+def refusal(
     function: str, row: int, fault: DecaySketchError, place: int | None = None
 ) -> FunctionError:
     where = f"row {row} of its batch" + (f", sketch {place}" if place is not None else "")
@@ -332,14 +354,14 @@ def _finite(number: float) -> float | None:
     return None if math.isnan(number) else number
 
 
-def _estimate(estimate: Estimate) -> tuple[float | bool | None, ...]:
+def estimate_of(estimate: Estimate) -> tuple[float | bool | None, ...]:
     ends = (estimate.value, estimate.lower, estimate.upper)
     return (*map(_finite, ends), estimate.exact)
 
 
 def _estimate_of_keys(estimate: Estimate) -> tuple[float | bool | None, ...]:
     sure = estimate.sure_upper
-    return (*_estimate(estimate), None if sure is None else _finite(sure))
+    return (*estimate_of(estimate), None if sure is None else _finite(sure))
 
 
 _KINDS = {
@@ -383,7 +405,7 @@ def _written(form: Form, plain: bool, parts: Mapping[str, Any]) -> Any:
     shape, rows = form.question.shape, form.question.shape.rows
     write: Callable[[Estimate], Any] = _plain
     if not plain:
-        write = _estimate_of_keys if form.question.of_keys else _estimate
+        write = _estimate_of_keys if form.question.of_keys else estimate_of
     if rows is None:
         return write(parts[shape.beside[0].name])
     listed = parts[rows.name]
@@ -443,13 +465,13 @@ INFO = pa.struct(
 
 def describe(function: str, recipes: Recipes, sketches: pa.Array) -> pa.Array:
     """What the sketches hold, a struct of type :data:`INFO` a row."""
-    _check_type(function, "sketch", sketches, _is_blob(sketches.type), "the bytes of sketches")
+    check_type(function, "sketch", sketches, is_blob(sketches.type), "the bytes of sketches")
     answers: list[dict[str, Any] | None] = []
     for row, blob in enumerate(sketches.to_pylist()):
         try:
             answers.append(None if blob is None else _described(blob, opened(blob, recipes)))
         except DecaySketchError as fault:
-            raise _refusal(function, row, fault) from None
+            raise refusal(function, row, fault) from None
     return pa.array(answers, INFO)
 
 
@@ -482,8 +504,8 @@ def unite(function: str, recipes: Recipes, columns: Sequence[pa.Array]) -> pa.Ar
     for column in columns:
         kind = column.type
         listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        _check_type(
-            function, "sketch", column, _is_blob(kind.value_type if listed else kind),
+        check_type(
+            function, "sketch", column, is_blob(kind.value_type if listed else kind),
             "the bytes of sketches, or arrays of them",
         )  # fmt: skip
     answers: list[bytes | None] = []
@@ -495,11 +517,11 @@ def unite(function: str, recipes: Recipes, columns: Sequence[pa.Array]) -> pa.Ar
                     FAMILIES[families.family_of(blob)].check_deliverable(function)
                 found.append(decoded(blob, recipes))
             except DecaySketchError as fault:
-                raise _refusal(function, row, fault, place) from None
+                raise refusal(function, row, fault, place) from None
         try:
             answers.append(families.merge(found).to_bytes() if found else None)
         except DecaySketchError as fault:
-            raise _refusal(function, row, fault) from None
+            raise refusal(function, row, fault) from None
     return pa.array(answers, pa.binary())
 
 

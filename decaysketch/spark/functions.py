@@ -13,6 +13,7 @@ functions: an aggregate makes the bytes, scalar functions read them.
 ``sketch_union``                            the merge of the sketches of one row
 ``sketch_info``                             what a sketch holds
 ``decayed_mean``, and so on                 the questions of :mod:`decaysketch.answers.questions`
+``decayed_between``, ``decayed_compare``    one of them of a range of times, or of two moments
 ==========================================  ======================================================
 
 Each question has two forms: ``decayed_mean`` gives ``struct<value, lower, upper, exact>`` and
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from decaysketch.core.time_units import instant
-from decaysketch.engines import aggregates, questions
+from decaysketch.engines import aggregates, moments, questions
 from decaysketch.engines.asking import NAMES, Asked, asking, recipes_of
 from decaysketch.engines.texts import text_of
 from decaysketch.errors import ParameterError
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 __all__ = [
+    "decayed_between",
+    "decayed_compare",
     "register",
     "sketch_build",
     "sketch_build_counted",
@@ -100,6 +103,71 @@ __all__.sort()
 if TYPE_CHECKING:
 
     def __getattr__(name: str) -> Asking: ...
+
+
+def decayed_between(
+    sketch: Column | str,
+    aggregate: Column | str,
+    start: Any,
+    stop: Any,
+    *,
+    confidence: float | None = None,
+    streams: Iterable[BuiltWith] = (),
+) -> Column:
+    """A question of the observations of ``[start, stop)``: ``struct<value, lower, upper, exact>``.
+
+    Args:
+        sketch: column of the bytes of sketches whose decay is chosen when they are asked.
+        aggregate: a text, or a column of them, such as ``"mean"``, ``"quantile:0.9"``,
+            ``"rank:20"``; of the questions whose answer is one estimate.
+        start, stop: times, as ``now`` of the other functions.
+        confidence, streams: as of the other functions.
+    """
+    given = [_literal(aggregate), _time(start), _time(stop)]
+    return _of_moments(moments.BETWEEN, sketch, given, {"confidence": confidence}, streams)
+
+
+def decayed_compare(
+    sketch: Column | str,
+    aggregate: Column | str,
+    decay: Any,
+    now: Any,
+    then_decay: Any,
+    then_now: Any,
+    *,
+    how: Column | str | None = None,
+    confidence: float | None = None,
+    streams: Iterable[BuiltWith] = (),
+) -> Column:
+    """A question at one moment against the same at another, from one sample of both:
+    ``struct<value, lower, upper, exact, changed>``.
+
+    Args:
+        sketch: column of the bytes of sketches.
+        aggregate: a text, or a column of them: "count", "rate", "sum", "total", "mean", or
+            ``"rank:20"``.
+        decay, now: what is compared, as of the other functions.
+        then_decay, then_now: with what.
+        how: "difference" (the first less the second), or "ratio" (the first over the second).
+        confidence, streams: as of the other functions.
+    """
+    given = [
+        _literal(aggregate), _literal(text_of(decay)), _time(now), _literal(text_of(then_decay)),
+        _time(then_now),
+    ]  # fmt: skip
+    optional = {"how": how or "difference", "confidence": confidence}
+    return _of_moments(moments.COMPARE, sketch, given, optional, streams)
+
+
+def _of_moments(
+    called: str,
+    sketch: Any,
+    given: list[Column],
+    optional: Mapping[str, Any],
+    streams: Iterable[BuiltWith],
+) -> Column:
+    said = [_literal(each) for each in optional.values() if each is not None]
+    return _moments_udf(called, recipes_of(streams))(_column(sketch), *given, *said)
 
 
 # -------------------------------------------------------------------------------------- aggregates
@@ -214,6 +282,7 @@ def register(spark: SparkSession, streams: Mapping[str, BuiltWith] | None = None
         "sketch_info": _info_udf(recipes),
     }
     functions |= {called: _question_udf(called, recipes) for called in _ASKING}
+    functions |= {called: _moments_udf(called, recipes) for called in moments.MOMENTS}
     for name, function in functions.items():
         spark.udf.register(name, function)
 
@@ -229,6 +298,13 @@ def _question_udf(called: str, recipes: Sequence[Recipe]) -> Function:
         return questions.answer(called, recipes, columns, named)
 
     return _udf(ask, called, questions.answer_type(called))
+
+
+def _moments_udf(called: str, recipes: Sequence[Recipe]) -> Function:
+    def ask(*columns: pa.Array, **named: pa.Array) -> pa.Array:
+        return moments.answer(called, recipes, columns, named)
+
+    return _udf(ask, called, moments.answer_type(called))
 
 
 def _build_udf(recipe: Recipe, now: int | None, refused: Literal["raise", "count"]) -> Function:

@@ -176,6 +176,28 @@ class TestDataFrames:
         assert row.null is None
         assert row["sum"] == 85
 
+    def test_ranges_and_comparisons(self, sql: SparkSession) -> None:
+        rows = sql.sql("""
+            SELECT sketch, decayed_between(sketch, 'mean', 1010, timestamp_seconds(1060)) AS part,
+                   decayed_compare(sketch, 'count', 'window(20)', 1090, 'window(20)', 1040,
+                                   how => 'ratio') AS changed
+            FROM sketches
+        """).collect()
+        columns = sql.table("sketches").select(
+            F.decayed_between("sketch", "mean", 1_010, 1_060).alias("part"),
+            F.decayed_compare(
+                "sketch", "count", ds.decay.window(20), 1_090, "window(20)", 1_040, how="ratio"
+            ).alias("changed"),
+        )
+        assert [row[1:] for row in rows] == [tuple(row) for row in columns.collect()]
+        for row in rows:
+            sketch = ds.DecaySketch.from_bytes(bytes(row.sketch))
+            mean = sketch.between(1_010, 1_060).mean()
+            moments = {"now": ("window(20)", 1_090), "then": ("window(20)", 1_040)}
+            ratio = sketch.compare("count", **moments, how="ratio")
+            assert (row.part.value, row.part.exact) == (mean.value, mean.exact)
+            assert (row.changed.value, row.changed.changed) == (ratio.value, ratio.changed)
+
     def test_every_function_answers_in_sql(self, sql: SparkSession) -> None:
         """All of such a sketch in one SELECT, from the examples of the table; those of keys are
         asked in ``test_sites.py``."""
