@@ -22,6 +22,7 @@ import {
   $, askedNow, check, fixedDecay, kindsOf, latest, newestData, radio, serviceDecay, shownNow, state, timesOf,
 } from "./state.js";
 import { takings } from "./taking.js";
+import { askVersus, isCompared, showVersus } from "./versus.js";
 import { number, told, Unit } from "./units.js";
 
 const LIVE_MS = 1000; // a moving clock is asked this often
@@ -99,6 +100,22 @@ const series = new Newest(
     for (const id of ["count-panel", "quantile-panel"]) undrawn(id, error);
   },
   () => { for (const id of ["count-panel", "quantile-panel"]) showOld(id, "asking"); },
+);
+
+let compared = null; // the table of what is compared, once there is one
+
+const versus = new Newest(
+  (signal, stream, question) => askVersus(stream, question, signal),
+  (answer, _ms, stream) => {
+    note("versus-panel", "");
+    compared = showVersus($("versus"), answer, stream);
+    Object.assign($("versus-panel").dataset, { of: stream.name, at: state.unit.time(state.unit.fromStream(answer.now)) });
+  },
+  (error) => {
+    if (error.status === 401) { askForKey(); return; }
+    undrawn("versus-panel", error);
+  },
+  () => showOld("versus-panel", "asking"),
 );
 
 const overTime = new Newest(
@@ -230,7 +247,7 @@ function ask(debounceMs = 0) {
   if (!state.stream) return;
   remember();
   if (state.decay.kind === "expression" && !fixedDecay()) {
-    for (const each of [figures, series, overTime, found]) each.cancel();
+    for (const each of [figures, versus, series, overTime, found]) each.cancel();
     if (state.decay.text.trim() === "") {
       curve.cancel();
       state.textFault = "write a formula of the age x";
@@ -258,8 +275,17 @@ function askNow(debounceMs = 0) {
   const { stream, confidence, phi } = state;
   if (state.view !== "answers") return;
   figures.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, phi }], debounceMs);
+  askVersusNow(debounceMs);
   askAny(debounceMs);
 }
+
+function askVersusNow(debounceMs = 0) {
+  const { stream, unit, confidence } = state;
+  if (!isCompared(stream, unit)) { versus.cancel(); return; }
+  const length = unit.toStream(Number($("versus-ago").value));
+  versus.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, ago: length }], debounceMs);
+}
+$("versus-ago").addEventListener("change", () => askVersusNow());
 
 function askAny(debounceMs) {
   const [decay, now] = [serviceDecay(), askedNow()];
@@ -538,6 +564,7 @@ function present() {
   $("past").hidden = Boolean(fixed);
   $("now-zone").hidden = !unit.hasClock;
   for (const each of document.querySelectorAll('input[name="kind"]')) each.disabled = !kindsOf(stream).includes(each.value);
+  $("versus-panel").hidden = !isCompared(stream, unit);
   $("hitters-panel").hidden = !familyOf(stream).hitters;
   $("hitters-title").textContent = hasLabels(stream) ? "Most frequent labels" : "Heavy hitters";
   $("key-panel").hidden = !familyOf(stream).keys;
@@ -760,6 +787,9 @@ for (const [id, asks] of [["count", series], ["quantile", series], ["key", overT
 for (const id of ["hitters", "keys"]) {
   takings($(`${id}-panel`), $(`${id}-title`).textContent, { asked: () => figures.asked, table: listedIn(id) });
 }
+takings($("versus-panel"), "the comparison", {
+  asked: () => versus.asked, table: () => (compared ? { name: `${state.stream.name}-versus`, ...compared.csv() } : null),
+});
 takings($("any-panel"), "any question", { asked: () => found.asked, table: () => any.csv() });
 showTheme();
 look();

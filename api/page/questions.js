@@ -7,7 +7,7 @@ const NAMES = { 0.1: "p10", 0.5: "p50", 0.9: "p90" };
 
 // The numbers that a family mainly tells of: the first two of these that it has.
 const MAIN = ["count", "mean", "sum", "key_total", "self_join", "max", "min"];
-const LABELS = {
+export const LABELS = {
   count: "Decayed count", mean: "Decayed mean", sum: "Decayed sum", key_total: "Decayed count", self_join: "Self-join",
   max: "Largest value", min: "Least value",
 };

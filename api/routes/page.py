@@ -44,6 +44,7 @@ _FILES = {
     "nodes.js": _JAVASCRIPT,
     "panels.js": _JAVASCRIPT,
     "questions.js": _JAVASCRIPT,
+    "versus.js": _JAVASCRIPT,
     "service.js": _JAVASCRIPT,
     "sources.js": _JAVASCRIPT,
     "state.js": _JAVASCRIPT,

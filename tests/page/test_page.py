@@ -261,6 +261,35 @@ def test_any_question_is_asked_and_answered_as_by_the_library(
     assert (float(value), time) == (last.value, "2025-06-15 15:06:40")
 
 
+def test_now_is_compared_with_a_while_ago(
+    open_page: Callable[..., sync_api.Page], site: Site
+) -> None:
+    """Differences and ratios with their intervals, and whether that can be chance."""
+    page = open_page()
+    choose(page, "window")
+    page.fill("#age-text", "10 min")
+    shown(page, {"kind": "window", "width": 600})
+    decay = ds.decay.window(600)
+    for ago in (3_600, 600):
+        page.select_option("#versus-ago", str(ago))
+        moments = {"now": (decay, NEWEST), "then": (decay, NEWEST - ago)}
+        rows = {}
+        for name in ("count", "mean"):
+            found = site.sketch.compare(name, **moments)
+            rows[name] = "true" if found.changed else "false"
+        page.wait_for_function(
+            """rows => Object.entries(rows).every(([name, changed]) =>
+                document.querySelector(`#versus tr[data-compared=${name}]`)?.dataset.changed === changed)""",
+            arg=rows,
+        )
+        ratio = site.sketch.compare("count", **moments, how="ratio")
+        cell = page.locator("#versus tr[data-compared=count] td").nth(2)
+        sync_api.expect(cell).to_contain_text(f"× {ratio.value:.2f}"[:5])
+    page.select_option("#versus-ago", "604800")  # when there was nothing yet
+    sync_api.expect(page.locator("#versus tr[data-compared=mean]")).to_contain_text("–")
+    sync_api.expect(page.locator("#versus tr[data-compared=count]")).to_contain_text("changed")
+
+
 def test_a_post_shows_without_reloading(
     open_page: Callable[..., sync_api.Page], site: Site
 ) -> None:

@@ -1,0 +1,59 @@
+// The answers now against those of a while ago: differences, of counts and sums also ratios, each from
+// one sample of the two moments, and whether the interval leaves no room for that nothing changed.
+
+import { request, streamPath } from "./http.js";
+import { element } from "./nodes.js";
+import { bounds, estimateParts, tableOf } from "./panels.js";
+import { hasLabels, LABELS, questionsOf } from "./questions.js";
+import { told } from "./units.js";
+
+const COMPARED = ["count", "mean", "sum"]; // those of them that a stream can be compared by
+const DIVIDED = ["count", "sum"]; // a ratio of means says little, and has no interval
+
+// Where all weights are 1, the sum is the count.
+const comparedOf = (stream) => COMPARED.filter((name) => questionsOf(stream)[name]?.compared)
+  .filter((name) => name !== "sum" || stream.params?.max_weight !== 1);
+
+// Whether two moments of it can be compared, a wall clock's while apart.
+export const isCompared = (stream, unit) => unit.hasClock && comparedOf(stream).length > 0;
+
+// Rows of what is compared: {rows: [{name, difference, ratio}], then}.
+export async function askVersus(stream, { decay, now, confidence, ago }, signal) {
+  const names = comparedOf(stream);
+  const common = { decay, confidence, versus: { ago }, ...(now !== null && { now }) };
+  const queries = names.flatMap((aggregate) => ["difference", "ratio"]
+    .filter((how) => how === "difference" || DIVIDED.includes(aggregate))
+    .map((how) => ({ aggregate, how, ...common })));
+  const { answers } = await request(streamPath(stream.name, "/query"), { queries }, signal);
+  const found = new Map(answers.map((each, i) => [`${queries[i].aggregate} ${queries[i].how}`, each.estimate]));
+  return {
+    rows: names.map((name) => ({ name, difference: found.get(`${name} difference`), ratio: found.get(`${name} ratio`) ?? null })),
+    now: answers[0].now,
+  };
+}
+
+const signed = (estimate, value = estimate.value) => (value > 0 ? "+" : "") + told(estimate, value);
+const times = (estimate, value = estimate.value) => `× ${told(estimate, value)}`;
+
+// Of what was not there before, or is not now, there is nothing to say.
+function verdict({ value, changed }) {
+  if (value === null) return "–";
+  return changed ? "changed" : "may be chance";
+}
+
+const shown = (estimate, write) => (estimate === null || estimate.value === null
+  ? ["–"]
+  : [element("div", {}, write(estimate)), element("div", { class: "hint" }, bounds(estimate, (end) => write(estimate, end).replace("× ", "")))]);
+
+export function showVersus(host, { rows }, stream) {
+  const label = ({ name }) => (name === "count" && hasLabels(stream) ? "Decayed count" : LABELS[name]);
+  const table = tableOf(host, { caption: "Compared", cls: "versus", data: ({ name, difference }) => ({ compared: name, changed: difference.changed }) });
+  table.show([
+    { name: "What", value: label },
+    { name: "Difference", cls: "number", value: ({ difference }) => difference.value, show: ({ difference }) => shown(difference, signed), csv: estimateParts("difference", ({ difference }) => difference) },
+    { name: "Changed", value: ({ difference }) => verdict(difference),
+      show: ({ difference }) => [element("span", { class: difference.changed ? "changed" : "hint" }, verdict(difference))] },
+    { name: "Ratio", cls: "number", value: ({ ratio }) => ratio?.value, show: ({ ratio }) => shown(ratio, times), csv: estimateParts("ratio", ({ ratio }) => ratio ?? {}) },
+  ], rows);
+  return table;
+}
