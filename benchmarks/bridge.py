@@ -84,7 +84,7 @@ def main() -> None:
                 ],
             }
         )  # fmt: skip
-        translator = Translator(config.map, config.mqtt.max_message_bytes)
+        translator = Translator(config.map, config.max_message_bytes)
 
         def translate(_: int) -> None:
             for batch in batches:

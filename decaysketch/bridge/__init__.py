@@ -17,4 +17,5 @@ the broker is told to forget a message (PUBREC) before anybody here has seen it.
 - ``running``      the loop
 - ``metrics``      counts, for Prometheus
 - ``replay``       recorded messages and dead letters through the same maps
+- ``tail``         a file that grows, by lines; which of them were taken is kept
 """

@@ -76,7 +76,7 @@ class Connection:
         self._client = self._make(MQTTProtocolVersion.MQTTv5)
 
     def _make(self, version: MQTTProtocolVersion) -> mqtt.Client:
-        config = self._config.mqtt
+        config = self._config.broker
         client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
             client_id=f"{config.client_id}-look" if self._passing else config.client_id,
@@ -110,10 +110,10 @@ class Connection:
             self._begin(timeout_s)
         if self._fault is not None:
             self.close()
-            raise ClientError(f"the broker {self._config.mqtt.broker} {self._fault}")
+            raise ClientError(f"the broker {self._config.broker.broker} {self._fault}")
 
     def _begin(self, timeout_s: float) -> None:
-        config = self._config.mqtt
+        config = self._config.broker
         self._told.clear()
         self._fault, self._reason = None, 0
         given: dict[str, Any] = {}
@@ -152,14 +152,14 @@ class Connection:
             options = SubscribeOptions(
                 qos=_QOS, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
             )
-            client.subscribe([(each, options) for each in self._config.mqtt.filters])
+            client.subscribe([(each, options) for each in self._config.broker.filters])
         else:
-            client.subscribe([(each, _QOS) for each in self._config.mqtt.filters])
+            client.subscribe([(each, _QOS) for each in self._config.broker.filters])
 
     def _on_subscribe(
         self, _client: mqtt.Client, _user: object, _mid: int, reasons: Any, _properties: object
     ) -> None:
-        for asked, reason in zip(self._config.mqtt.filters, reasons, strict=False):
+        for asked, reason in zip(self._config.broker.filters, reasons, strict=False):
             if reason.is_failure:
                 self._fault = f"refuses the subscription to {asked!r}: {reason}"
                 _log.error("the broker refuses the subscription to %r: %s", asked, reason)
@@ -192,7 +192,7 @@ class Connection:
         arrived = Arrived(
             Message(bytes(message.payload), topic, time.time_ns()), message.retain, tag
         )
-        if message.qos == 0 and self._messages.qsize() >= 2 * self._config.mqtt.batch:
+        if message.qos == 0 and self._messages.qsize() >= 2 * self._config.broker.batch:
             self._metrics.lost.inc()
             return
         self._metrics.unacked.inc()
@@ -201,7 +201,7 @@ class Connection:
     def gather(self, stopped: Callable[[], bool]) -> list[Arrived]:
         """Up to a batch of messages, in the order of arrival, that came within the wait of the
         first; none where none comes for a moment."""
-        config = self._config.mqtt
+        config = self._config.broker
         try:
             got = [self._messages.get(timeout=0.2)]
         except queue.Empty:

@@ -38,6 +38,8 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
         if abs(ahead_s) > _CLOCK_OFF_S:
             fault = f"this machine is {ahead_s:.0f} s ahead of the aggregator"
         yield "clock", fault
+    if config.mqtt is None:
+        return
     fault = None
     try:
         connection = Connection(config, Metrics(), passing=True)

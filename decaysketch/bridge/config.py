@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -18,6 +18,7 @@ from decaysketch.ingest.formats import AnyMap
 __all__ = ["Broker", "Config", "Server", "read"]
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
+_BATCH, _MESSAGE_BYTES = 1000, 256 << 10
 _Topics = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...],
     Field(strict=False, min_length=1, max_length=100),
@@ -52,9 +53,10 @@ class Broker(_Section):
     password_file: _File | None = None
     ca_file: _File | None = None
     share: str = Field(default="", pattern=r"^[^/+#]*$")
-    batch: int = Field(default=1000, ge=1, le=30_000)
+    batch: int = Field(default=_BATCH, ge=1, le=30_000)
     wait_ms: int = Field(default=50, ge=0, le=10_000)
-    max_message_bytes: int = Field(default=256 << 10, ge=1)
+    max_message_bytes: int = Field(default=_MESSAGE_BYTES, ge=1)
+    ack: Literal["disk", "server"] = "disk"
 
     @field_validator("broker")
     @classmethod
@@ -90,6 +92,7 @@ class Config(_Section):
     """A bridge.
 
     Attributes:
+        mqtt: of a broker; None: messages are lines of files.
         spool: folder of what is not delivered yet; one in it for each stream, and ``dead``.
         metrics: ``host:port`` to be scraped by Prometheus at; None: nowhere.
         max_ahead_s: a reading that is dated further ahead of this machine's clock is refused.
@@ -97,7 +100,7 @@ class Config(_Section):
     """
 
     server: Server
-    mqtt: Broker
+    mqtt: Broker | None = None
     map: Annotated[tuple[AnyMap, ...], Field(strict=False, min_length=1, max_length=200)]
     spool: _File = Path("spool")
     metrics: str | None = Field(default=None, pattern=r"^(127\.0\.0\.1|\[::1\]|localhost):\d{1,5}$")
@@ -111,12 +114,35 @@ class Config(_Section):
                 raise ValueError(f"map[{place}].stream is missing; expected the name of a stream")
             if not isinstance(each, DocumentMap):
                 raise ValueError(f"map[{place}].format is {each.format!r}, which no broker sends")
+        if self.mqtt is None and self.server.source is None:
+            raise ValueError("server.source is missing; expected a name, where there is no [mqtt]")
         return self
+
+    @property
+    def broker(self) -> Broker:
+        """What is said of the broker.
+
+        Raises:
+            ParameterError: nothing is.
+        """
+        if self.mqtt is None:
+            raise ParameterError("mqtt is missing; expected a section that names a broker")
+        return self.mqtt
 
     @property
     def source(self) -> str:
         """Who posts."""
-        return self.server.source or self.mqtt.client_id
+        return self.server.source or self.broker.client_id
+
+    @property
+    def batch(self) -> int:
+        """Messages that are taken together."""
+        return _BATCH if self.mqtt is None else self.mqtt.batch
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Longer messages are dead letters, unread."""
+        return _MESSAGE_BYTES if self.mqtt is None else self.mqtt.max_message_bytes
 
     @property
     def streams(self) -> list[str]:
@@ -126,7 +152,7 @@ class Config(_Section):
         return _secret(self.server.key_file)
 
     def password(self) -> str | None:
-        return _secret(self.mqtt.password_file)
+        return _secret(self.broker.password_file)
 
 
 def _secret(path: Path | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The loop: gather, parse, update, sync, and only then acknowledge.
+"""The loop: gather, parse, update, sync, and only then acknowledge; or, of a file, keep the place.
 
 Where the spool is full or the disk fails nothing is acknowledged and nothing more is read; the same
 messages are tried again until there is room. What was taken of them meanwhile is taken again, which
@@ -10,23 +10,27 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Literal
 
 from decaysketch.bridge.broker import Connection, Tag
 from decaysketch.bridge.config import Config
 from decaysketch.bridge.dead import DeadLetters
 from decaysketch.bridge.metrics import Metrics
+from decaysketch.bridge.tail import Tail
 from decaysketch.bridge.translating import Arrived, Translated, Translator
 from decaysketch.client import Sensor, SpoolFullError
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError
 from decaysketch.ingest.columns import Form, check, check_takes_readings, to_columns
 
-__all__ = ["Bridge", "Taker", "open_sensors"]
+__all__ = ["Bridge", "FileLoop", "Loop", "Taker", "open_sensors"]
 
 _log = logging.getLogger(__name__)
 
 _AGAIN_S = 1.0
+_LOOK_S = 0.2
 _CLOCK_OFF_S = 3600.0
 _NS = 1_000_000_000
 
@@ -80,8 +84,18 @@ class Taker:
         self._sensors = sensors
         self._metrics = metrics
         self._letters = letters
-        self._translator = Translator(config.map, config.mqtt.max_message_bytes)
+        self._translator = Translator(config.map, config.max_message_bytes)
         self._off: set[str] = set()
+
+    def undelivered(self) -> str:
+        """Names of the streams of which the aggregator has not acknowledged all that was taken,
+        after it was waited for; none: an empty text.
+
+        Raises:
+            ClientError: a sensor does not run.
+        """
+        late = [name for name, sensor in self._sensors.items() if not sensor.flush(_AGAIN_S).done]
+        return ", ".join(late)
 
     def take(self, arrived: list[Arrived]) -> Translated:
         """Take messages.
@@ -154,46 +168,122 @@ class Taker:
             )  # fmt: skip
 
 
-class Bridge:
+class Loop(ABC):
+    """Takes what comes, batch by batch, until it is stopped.
+
+    Args:
+        taker: of the messages.
+        metrics: to count in.
+    """
+
+    def __init__(self, taker: Taker, metrics: Metrics) -> None:
+        self._taker = taker
+        self._metrics = metrics
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Have ``run`` end once the batch at hand is taken."""
+        self._stopped.set()
+
+    @abstractmethod
+    def run(self) -> None:
+        """Until it is stopped."""
+
+    def _taken(self, arrived: list[Arrived]) -> bool:
+        """Whether they are on disk, at last; not where the bridge is stopped before."""
+        since, told = time.monotonic(), False
+        while True:
+            try:
+                self._taker.take(arrived)
+                self._metrics.oldest.set(0.0)
+                return True
+            except (SpoolFullError, OSError) as fault:
+                if not told:
+                    _log.error("nothing is taken, and what comes waits where it is: %s", fault)
+                    told = True
+            if not self._wait(arrived, since):
+                return False
+
+    def _wait(self, arrived: list[Arrived], since: float) -> bool:
+        """A while, in which messages get older; False: the bridge was stopped."""
+        tag = arrived[0].tag
+        begun = tag.at if isinstance(tag, Tag) else since
+        self._metrics.oldest.set(time.monotonic() - begun)
+        return not self._stopped.wait(_AGAIN_S)
+
+
+class Bridge(Loop):
     """From the broker to the sensors.
 
     Args:
         connection: open.
         taker: of the messages.
         metrics: to count in.
+        ack: acknowledge what is on "disk" here, or what the "server" has acknowledged.
     """
 
-    def __init__(self, connection: Connection, taker: Taker, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        taker: Taker,
+        metrics: Metrics,
+        ack: Literal["disk", "server"] = "disk",
+    ) -> None:
+        super().__init__(taker, metrics)
         self._connection = connection
-        self._taker = taker
-        self._metrics = metrics
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        """Have ``run`` end once the batch at hand is acknowledged."""
-        self._stopped.set()
+        self._ack = ack
 
     def run(self) -> None:
-        """Until it is stopped."""
         while not self._stopped.is_set():
             arrived = self._connection.gather(self._stopped.is_set)
-            if arrived and self._taken(arrived):
+            if arrived and self._taken(arrived) and self._delivered(arrived):
                 self._connection.acknowledge(arrived)
-                self._metrics.oldest.set(0.0)
 
-    def _taken(self, arrived: list[Arrived]) -> bool:
-        """Whether they are on disk, at last; not where the bridge is stopped before."""
-        told = False
-        while True:
-            try:
-                self._taker.take(arrived)
-                return True
-            except (SpoolFullError, OSError) as fault:
-                if not told:
-                    _log.error("nothing is taken, the broker keeps what comes: %s", fault)
-                    told = True
-            tag = arrived[0].tag
-            assert isinstance(tag, Tag)
-            self._metrics.oldest.set(time.monotonic() - tag.at)
-            if self._stopped.wait(_AGAIN_S):
+    def _delivered(self, arrived: list[Arrived]) -> bool:
+        """Whether the aggregator has them, where that is waited for; not where the bridge is
+        stopped before."""
+        if self._ack == "disk":
+            return True
+        since, told = time.monotonic(), False
+        while undelivered := self._taker.undelivered():
+            if not told:
+                _log.warning("nothing is acknowledged until the aggregator has it: %s", undelivered)
+                told = True
+            if not self._wait(arrived, since):
                 return False
+        self._metrics.oldest.set(0.0)
+        return True
+
+
+class FileLoop(Loop):
+    """From a file to the sensors.
+
+    Args:
+        tail: of the file.
+        taker: of its lines.
+        metrics: to count in.
+        batch: lines that are taken together.
+        once: end where the file ends.
+    """
+
+    def __init__(
+        self, tail: Tail, taker: Taker, metrics: Metrics, *, batch: int, once: bool
+    ) -> None:
+        super().__init__(taker, metrics)
+        self._tail = tail
+        self._batch = batch
+        self._once = once
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            arrived = self._tail.read(self._batch)
+            if arrived and self._taken(arrived):
+                self._kept()
+            elif not arrived and (self._once or self._stopped.wait(_LOOK_S)):
+                return
+
+    def _kept(self) -> None:
+        try:
+            self._tail.keep_place()
+        except OSError as fault:  # read again after a restart, which changes nothing
+            _log.error("the place in the file is not kept: %s", fault)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import logging
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -17,6 +19,9 @@ from decaysketch.cli.output import CommandError, number, report, reporting_error
 
 if TYPE_CHECKING:
     from decaysketch.bridge.config import Config
+    from decaysketch.bridge.metrics import Metrics
+    from decaysketch.bridge.running import Loop, Taker
+    from decaysketch.bridge.tail import Tail
     from decaysketch.bridge.translating import Translated
 
 __all__ = ["bridge"]
@@ -24,6 +29,9 @@ __all__ = ["bridge"]
 bridge = typer.Typer(no_args_is_help=True, help="Messages of a broker to an aggregator.")
 
 ConfigFile = Annotated[Path, typer.Option("--config", help="The file of the bridge, TOML.")]
+Check = Annotated[
+    bool, typer.Option("--check", help="See whether all is there that is needed; send nothing.")
+]
 _TIMEOUT_S = 30.0
 
 
@@ -46,48 +54,130 @@ def mqtt(
         int,
         typer.Option("--print", min=0, help="Print the rows of so many messages; send nothing."),
     ] = 0,
-    check: Annotated[
-        bool, typer.Option("--check", help="See whether all is there that is needed; send nothing.")
-    ] = False,
+    check: Check = False,
+    ack: Annotated[
+        str | None,
+        typer.Option(
+            help="Acknowledge to the broker what is on disk here (disk), or what the server has "
+            "acknowledged (server), so that the spool may be lost with this machine. Unless given, "
+            "as the file says; disk."
+        ),
+    ] = None,
 ) -> None:
     """Bring the messages of a broker to the streams that the maps of a file name."""
     with reporting_errors():
-        config = _config(config_file)
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        logging.getLogger("httpx2").setLevel(logging.WARNING)
+        config = _prepared(config_file)
+        broker = config.broker
+        if ack not in (None, "disk", "server"):
+            raise CommandError(f"--ack is {ack!r}; expected disk or server")
         if check:
             _check(config)
-        elif look:
+            return
+        from decaysketch.bridge.broker import Connection
+
+        if look:
             _look(config, look)
-        else:
-            _run(config)
+            return
+        from decaysketch.bridge.running import Bridge
+
+        how: Any = ack or broker.ack
+        with _taking(config) as (taker, metrics):
+            connection = Connection(config, metrics)
+            running = Bridge(connection, taker, metrics, how)
+            _end_by_signals(running)
+            connection.open(_TIMEOUT_S)
+            try:
+                running.run()
+            finally:
+                connection.close()
 
 
-def _run(config: Config) -> None:
-    from decaysketch.bridge.broker import Connection
+@bridge.command("tail")
+def tail(
+    path: Annotated[Path, typer.Argument(help="The file: each line is a message.")],
+    config_file: ConfigFile,
+    topic: Annotated[str, typer.Option(help="Under which its messages come.")] = "",
+    once: Annotated[
+        bool, typer.Option("--once", help="End where the file ends, once all is delivered.")
+    ] = False,
+    look: Annotated[
+        int,
+        typer.Option("--print", min=0, help="Print the rows of so many lines; send nothing."),
+    ] = 0,
+    check: Check = False,
+) -> None:
+    """Follow a file that grows, through its rotations, and bring its lines to the streams that the
+    maps of a file name. Which lines were taken is kept in the spool."""
+    with reporting_errors():
+        config = _prepared(config_file)
+        if check:
+            _check(config)
+            return
+        from decaysketch.bridge.tail import Tail, place_of
+
+        if look:
+            nowhere = config.spool / "none"
+            _look_into(Tail(path, nowhere, topic, config.max_message_bytes), config, look)
+            return
+        from decaysketch.bridge.running import FileLoop
+
+        with _taking(config, part="tail", deliver=once) as (taker, metrics):
+            place = place_of(config.spool, path)
+            tail = Tail(path, place, topic, config.max_message_bytes)
+            running = FileLoop(tail, taker, metrics, batch=config.batch, once=once)
+            _end_by_signals(running)
+            try:
+                running.run()
+            finally:
+                tail.close()
+
+
+def _prepared(path: Path) -> Config:
+    config = _config(path)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    return config
+
+
+@contextmanager
+def _taking(
+    config: Config, *, part: str = "", deliver: bool = False
+) -> Iterator[tuple[Taker, Metrics]]:
+    """What takes messages, until the end.
+
+    Args:
+        config: of the bridge.
+        part: of the spool, for what may run beside a bridge.
+        deliver: refuse to end well where the aggregator does not have all of it.
+    """
     from decaysketch.bridge.dead import DeadLetters
     from decaysketch.bridge.metrics import Metrics
-    from decaysketch.bridge.running import Bridge, Taker, open_sensors
+    from decaysketch.bridge.running import Taker, open_sensors
 
     metrics = Metrics()
     stop_serving = None if config.metrics is None else metrics.serve(config.metrics)
-    sensors = open_sensors(config, timeout_s=_TIMEOUT_S)
     try:
-        letters = DeadLetters(config.spool / "dead", config.max_spool_bytes)
-        connection = Connection(config, metrics)
-        running = Bridge(connection, Taker(config, sensors, metrics, letters), metrics)
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, lambda *_: running.stop())
-        connection.open(_TIMEOUT_S)
+        sensors = open_sensors(config, part=part, timeout_s=_TIMEOUT_S)
         try:
-            running.run()
+            letters = DeadLetters(config.spool / "dead", config.max_spool_bytes)
+            yield Taker(config, sensors, metrics, letters), metrics
         finally:
-            connection.close()
+            undone = [name for name, each in sensors.items() if not each.close().done]
     finally:
-        for sensor in sensors.values():
-            sensor.close()
         if stop_serving is not None:
             stop_serving()
+    if deliver:
+        _refuse_undone(undone)
+
+
+def _refuse_undone(streams: list[str]) -> None:
+    if streams:
+        raise CommandError(f"not all is delivered of {', '.join(streams)}; it waits in the spool")
+
+
+def _end_by_signals(running: Loop) -> None:
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: running.stop())
 
 
 def _check(config: Config) -> None:
@@ -107,7 +197,7 @@ def _look(config: Config, most: int) -> None:
     from decaysketch.bridge.translating import Translator
 
     connection = Connection(config, Metrics(), passing=True)
-    translator = Translator(config.map, config.mqtt.max_message_bytes)
+    translator = Translator(config.map, config.max_message_bytes)
     connection.open(_TIMEOUT_S)
     try:
         while most > 0:
@@ -119,6 +209,15 @@ def _look(config: Config, most: int) -> None:
         pass
     finally:
         connection.close()
+
+
+def _look_into(tail: Tail, config: Config, most: int) -> None:
+    from decaysketch.bridge.translating import Translator
+
+    arrived = tail.read(most)
+    tail.close()
+    found = Translator(config.map, config.max_message_bytes).translate(arrived)
+    _print(found, [f"line {place + 1}" for place in range(len(arrived))])
 
 
 def _print(found: Translated, topics: list[str]) -> None:
@@ -170,7 +269,7 @@ def replay(
         try:
             taker = Taker(config, sensors, Metrics(), None)
             for file in files:
-                for arrived in batches(file, topic, config.mqtt.batch):
+                for arrived in batches(file, topic, config.batch):
                     found = taker.take(arrived)
                     messages += len(arrived)
                     dead += len(found.dead)
@@ -183,7 +282,4 @@ def replay(
             for sensor in sensors.values():
                 sensor.close(0.0)
         report.print(Text(f"{messages} messages, {rows} readings, {dead} dead"))
-        if undone:
-            raise CommandError(
-                f"not all is delivered of {', '.join(undone)}; it waits in the spool"
-            )
+        _refuse_undone(undone)

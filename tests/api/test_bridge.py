@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -45,17 +46,21 @@ def broker(folder: Path, port: int) -> Iterator[None]:
         process.wait()
 
 
-def config_of(folder: Path, port: int, url: str) -> Path:
+def config_of(folder: Path, port: int | None, url: str) -> Path:
+    """The file of a bridge; without a port that of one without a broker."""
     maps = "".join(
         f'[[map]]\nformat = "chirpstack"\nstream = "{name}"\nvalue = "object.{path}"\n'
         for name, path in zip(STREAMS, ("temperature", "humidity", "gps.alt"), strict=True)
     )
+    of_broker = (
+        ""
+        if port is None
+        else f'[mqtt]\nbroker = "mqtt://127.0.0.1:{port}"\nclient_id = "bridge-1"\n'
+        'topics = ["application/+/device/+/event/+"]\nbatch = 100\n'
+    )
     path = folder / "bridge.toml"
     path.write_text(
-        f'spool = "{folder}/spool"\n'
-        f'[server]\nurl = "{url}"\n'
-        f'[mqtt]\nbroker = "mqtt://127.0.0.1:{port}"\nclient_id = "bridge-1"\n'
-        f'topics = ["application/+/device/+/event/+"]\nbatch = 100\n{maps}'
+        f'spool = "{folder}/spool"\n[server]\nurl = "{url}"\nsource = "bridge-1"\n{of_broker}{maps}'
     )
     return path
 
@@ -63,15 +68,14 @@ def config_of(folder: Path, port: int, url: str) -> Path:
 class Bridges:
     """Bridges of one file, one after the other."""
 
-    def __init__(self, config: Path) -> None:
-        self._config = config
-        self.running = self._start()
+    def __init__(self, config: Path, *options: Any, road: str = "mqtt") -> None:
+        self._log = config.with_suffix(".log")
+        self._command = [PROGRAM, "bridge", road, *options, "--config", config]
+        self.start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._config.with_suffix(".log").open("ab") as log:
-            return subprocess.Popen(
-                [PROGRAM, "bridge", "mqtt", "--config", self._config], stdout=log, stderr=log
-            )
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self.running = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def kill(self) -> None:
         self.running.kill()
@@ -79,7 +83,7 @@ class Bridges:
 
     def kill_and_start(self) -> None:
         self.kill()
-        self.running = self._start()
+        self.start()
 
     def __enter__(self) -> Bridges:
         return self
@@ -186,3 +190,145 @@ def test_every_frame_is_counted_once_whenever_the_bridge_is_killed(
             bridges.running.terminate()
             assert bridges.running.wait(60) == 0
         assert held(client) == expected
+
+
+# ---------------------------------------------------------------- sync, and then acknowledge
+
+# The program, whose disk is about to take a batch when its machine dies; and one that acknowledges
+# before, as it must not: which shows that the test would see it.
+DYING = """
+import os, signal, sys, time
+from decaysketch.bridge import running
+from decaysketch.cli import app
+from decaysketch.client import Sensor
+
+def die(_sensor):
+    time.sleep(0.5)  # so that what was acknowledged has left
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def run_the_wrong_way_round(bridge):
+    while True:
+        arrived = bridge._connection.gather(lambda: False)
+        if arrived:
+            bridge._connection.acknowledge(arrived)
+            bridge._taken(arrived)
+
+Sensor.sync = die
+if sys.argv.pop(1) == "acknowledge first":
+    running.Bridge.run = run_the_wrong_way_round
+app()
+"""
+
+
+@pytest.mark.parametrize("order", ["sync first", "acknowledge first"])
+def test_a_bridge_that_is_killed_before_its_disk_has_a_message_loses_none(
+    order: str,
+    tmp_path: Path,
+    free_port: int,
+    server: Callable[..., AbstractContextManager[Any]],
+) -> None:
+    frames = [each for each, _ in zip(uplinks(time.time() - 3600), range(60), strict=False)]
+    with server(tmp_path / "aggregator.sqlite3") as (_, client), broker(tmp_path, free_port):
+        for name in STREAMS:
+            client.put(f"/v1/streams/{name}", json={"params": PARAMS}).raise_for_status()
+        config = config_of(tmp_path, free_port, str(client.base_url))
+        sender = publisher(free_port)
+
+        def send(some: list[tuple[str, bytes]]) -> None:
+            for each in [sender.publish(topic, body, qos=1) for topic, body in some]:
+                each.wait_for_publish(60)
+
+        arguments = [sys.executable, "-c", DYING, order, "bridge", "mqtt", "--config", config]
+        with (tmp_path / "dying.log").open("wb") as log:
+            dying = subprocess.Popen(arguments, stdout=log, stderr=log)
+        wait_for(lambda: b"subscribed" in (tmp_path / "dying.log").read_bytes(), True)
+        send(frames[:-1])
+        assert dying.wait(600) == -9, (tmp_path / "dying.log").read_text()
+        with Bridges(config):
+            send(frames[-1:])  # behind all that the broker sends again
+            wait_for(lambda: held(client)[0][0] >= 1, True)
+            count = len(frames)
+            if order == "sync first":
+                wait_for(lambda: held(client)[0][0], count)
+            else:
+                last = json.loads(frames[-1][1])["object"]["temperature"]
+                wait_for(lambda: held(client)[0][1] >= last, True)
+                assert held(client)[0][0] < count
+        sender.disconnect()
+        sender.loop_stop()
+
+
+def test_what_only_the_server_has_acknowledged_may_be_lost_with_the_machine(
+    tmp_path: Path, free_port: int, server: Callable[..., AbstractContextManager[Any]]
+) -> None:
+    """With ``--ack server`` the spool is no disk: it is lost with every death of the bridge, and
+    the aggregator is away for a while."""
+    frames = [each for each, _ in zip(uplinks(time.time() - 3600), range(300), strict=False)]
+    data = tmp_path / "aggregator.sqlite3"
+    with broker(tmp_path, free_port):
+        with server(data) as (_, client):
+            for name in STREAMS:
+                client.put(f"/v1/streams/{name}", json={"params": PARAMS}).raise_for_status()
+            url = str(client.base_url)
+            port = client.base_url.port
+            config = config_of(tmp_path, free_port, url)
+            sender = publisher(free_port)
+            log = tmp_path / "bridge.log"
+            with Bridges(config, "--ack", "server") as bridges:
+                wait_for(lambda: log.exists() and "subscribed" in log.read_text(), True)
+                for topic, body in frames[:150]:
+                    sender.publish(topic, body, qos=1)
+                wait_for(lambda: held(client)[0][0] > 0, True)
+                bridges.kill()
+        # The aggregator is gone as well, and with the machine what the bridge had not delivered.
+        shutil.rmtree(tmp_path / "spool")
+        sent = [sender.publish(topic, body, qos=1) for topic, body in frames[150:]]
+        for each in sent:
+            each.wait_for_publish(60)
+        with server(data, port=port) as (_, client), Bridges(config, "--ack", "server"):
+            wait_for(lambda: held(client)[0][0], len(frames))
+            temperatures = sum(json.loads(body)["object"]["temperature"] for _, body in frames)
+            assert held(client)[0] == (len(frames), temperatures)
+        sender.disconnect()
+        sender.loop_stop()
+
+
+# --------------------------------------------------------------------------------------- a file
+
+
+def test_a_file_is_followed_whenever_who_follows_it_is_killed(
+    tmp_path: Path, server: Callable[..., AbstractContextManager[Any]]
+) -> None:
+    draw = random.Random(21)
+    lines = [body for _, body in uplinks(time.time() - 3600)]
+    with server(tmp_path / "aggregator.sqlite3") as (_, client):
+        for name in STREAMS:
+            client.put(f"/v1/streams/{name}", json={"params": PARAMS}).raise_for_status()
+        config = config_of(tmp_path, None, str(client.base_url))
+        path = tmp_path / "events.ndjson"
+        topic = ["--topic", "application/app/device/x/event/up"]
+        with Bridges(config, path, *topic, road="tail") as bridges:
+            for number in range(0, len(lines), 100):
+                with path.open("ab") as file:
+                    file.write(b"".join(line + b"\n" for line in lines[number : number + 100]))
+                if number % 500 == 200:
+                    wait_for(lambda: held(client)[0][0] > 0, True)
+                    time.sleep(draw.random() / 5)
+                    bridges.kill()
+                    path.rename(tmp_path / f"events.ndjson.{number}")
+                    bridges.start()
+            expected = (DEVICES * FRAMES, DEVICES * sum(20 + number for number in range(FRAMES)))
+            wait_for(lambda: held(client)[0], expected)
+            bridges.running.terminate()
+            assert bridges.running.wait(60) == 0
+        with path.open("ab") as file:
+            file.write(b"no JSON\n")
+        command = [PROGRAM, "bridge", "tail", path, "--config", config, *topic]
+        looked = subprocess.run([*command, "--print", "2"], capture_output=True, text=True)
+shown = [line.split() for line in looked.stdout.splitlines() if "70b3d" in line]
+        assert [row[1] for row in shown].count("temperature") == 2
+        done = subprocess.run([*command, "--once"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert held(client)[0] == expected
+        letters = (tmp_path / "spool" / "dead" / "dead.ndjson").read_text().splitlines()
+        assert json.loads(letters[-1])["payload"] == "no JSON"

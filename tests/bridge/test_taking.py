@@ -283,8 +283,8 @@ value = "object.temperature"
 def test_a_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text(GOOD.replace("topics", 'share = "g"\ntopics'))
     config = read(tmp_path / "b.toml")
-    assert (config.mqtt.host, config.mqtt.port, config.mqtt.secured) == ("host", 8883, True)
-    assert config.mqtt.filters == ["$share/g/application/+/device/+/event/up"]
+    assert (config.broker.host, config.broker.port, config.broker.secured) == ("host", 8883, True)
+    assert config.broker.filters == ["$share/g/application/+/device/+/event/up"]
     assert (config.source, config.streams) == ("b", ["temperature"])
 
 

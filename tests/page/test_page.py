@@ -278,8 +278,8 @@ def test_now_is_compared_with_a_while_ago(
             found = site.sketch.compare(name, **moments)
             rows[name] = "true" if found.changed else "false"
         page.wait_for_function(
-            """rows => Object.entries(rows).every(([name, changed]) =>
-                document.querySelector(`#versus tr[data-compared=${name}]`)?.dataset.changed === changed)""",
+            """rows => Object.entries(rows).every(([name, changed]) => changed ===
+                document.querySelector(`#versus tr[data-compared=${name}]`)?.dataset.changed)""",
             arg=rows,
         )
         ratio = site.sketch.compare("count", **moments, how="ratio")
