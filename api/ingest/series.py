@@ -55,6 +55,11 @@ class SeriesReader:
             refuse_other_unit(self.unit, np.array(sound, dtype=np.int64), cure)
         return points_to_columns(self.points, form)
 
+    def count(self, refusals: list[Refusal]) -> int:
+        """Of so many points, lines or samples there are rows that the stream refused."""
+        points = self.points
+        return len({(points.places[each.row], points.times_ns[each.row]) for each in refusals})
+
     def told(self, refusals: list[Refusal], most: int) -> list[str]:
         """What was refused, by the parser and by the stream: the first ``most`` of each."""
         points = self.points

@@ -108,7 +108,7 @@ async def bring_series(
     """The same of a body of time series, with counts of what was refused and what was skipped.
 
     Returns:
-        How much was refused, and the first ``most_told`` of it, each with its place and the reason.
+        How many points, lines or samples were refused, and the first ``most_told`` of it, each with its place and the reason.
     """
     aggregator: Aggregator = request.app.state.aggregator
     outcome = await bring(request, stream, reader, body, form)
@@ -120,7 +120,7 @@ async def bring_series(
     for refusal in outcome.refusals:
         aggregator.refused(stream, form.source, f"observation-{refusal.field}")
     listed = reader.told(outcome.refusals, most_told)[:most_told]
-    return told.refusals + len(outcome.refusals), listed
+    return told.refusals + reader.count(outcome.refusals), listed
 
 
 async def _post(

@@ -11,6 +11,9 @@ sum, histogram, cumulative       refused: without state, and with copies and dis
 exponential histogram, summary   refused
 ================================ ===================================================================
 
+With ``value = "attr:..."`` the value is an attribute, a label; a gauge then has the weight 1, a sum
+its increment and a histogram its count.
+
 A reading is known by
 
     some attributes of the resource (``resource_keys``) and those of the data point, as one text;
@@ -33,7 +36,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -46,6 +49,7 @@ __all__ = ["OtlpMap", "parse"]
 
 _DELTA = 1
 _NO_RECORDED_VALUE = 1
+_MOST_COUNTED = 1 << 63
 _CURE = "set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta where it is exported"
 
 
@@ -61,6 +65,17 @@ class OtlpMap(SeriesMap):
     drop_attributes: Texts = Field(
         default=(), description="Attributes of data points that are no part of an id."
     )
+    value: Annotated[str, Field(pattern=r"^attr:.{1,1000}$")] | None = Field(
+        default=None,
+        description="`attr:error.code`: the attribute of this name (of the resource with "
+        "`resource.` before it) is the value, a label; sums and histograms say how many of it "
+        "there are. None: the number that was measured.",
+    )
+
+    @property
+    def attribute(self) -> str | None:
+        """Name of the attribute that is the value."""
+        return None if self.value is None else self.value.removeprefix("attr:")
 
     def series(self, attributes: dict[str, Any], resource: str) -> tuple[str, ...]:
         """Parts of the text of the id, of which that of the resource is one: no two series have
@@ -116,7 +131,7 @@ def parse(
                     continue
                 if resource is None:
                     resource = _Resource(_attributes(group.resource.attributes))
-                read.metric(chosen, resource, points, buckets=kind == "histogram")
+                read.metric(chosen, resource, points, kind)
                 if read.full:
                     return read.points
     return read.points
@@ -156,6 +171,7 @@ class _Wanted(NamedTuple):
     map: OtlpMap
     series: str
     codes: dict[tuple[int, int], int]  # by bucket and part; (0, 0) where there are none
+    label: str | None = None  # in place of the number
     fault: str = ""
 
 
@@ -178,13 +194,12 @@ class _Reader:
         maps: Sequence[OtlpMap],
         resource: _Resource,
         data: Iterable[Any],
-        *,
-        buckets: bool,
+        kind: str,
     ) -> None:
-        """Read the data points of a metric."""
+        """Read the data points of a metric that is a gauge, a sum or a histogram."""
         told = self.points.told
         plans: dict[tuple[tuple[str, str | bytes], ...], list[_Wanted] | str] = {}
-        take = self._histogram if buckets else self._number
+        take = self._histogram if kind == "histogram" else self._number
         for point in data:
             if self.full:
                 return
@@ -212,7 +227,10 @@ class _Reader:
                     try:
                         if wanted.fault:
                             raise RefusedError(wanted.fault)
-                        take(wanted, point)
+                        if wanted.label is None:
+                            take(wanted, point)
+                        else:
+                            self._counted(wanted, point, kind)
                     except RefusedError as fault:
                         told.refuse(self._where(wanted.map), str(fault))
 
@@ -228,14 +246,21 @@ class _Reader:
             return "an attribute is there twice"
         labels = {key: _text(value) for key, value in attributes.items()}
         both = ChainMap(resource.labels, labels)
-        return [self._named(each, attributes, resource) for each in maps if each.wants(both)]
+        return [
+            self._named(each, attributes, resource, both)
+            for each in maps
+            if each.wants(both) and (each.attribute is None or each.attribute in both)
+        ]
 
-    def _named(self, each: OtlpMap, attributes: dict[str, Any], resource: _Resource) -> _Wanted:
+    def _named(
+        self, each: OtlpMap, attributes: dict[str, Any], resource: _Resource, both: Any
+    ) -> _Wanted:
         parts = each.series(attributes, resource.text(each.resource_keys))
+        label = None if each.attribute is None else both[each.attribute]
         try:
-            return _Wanted(each, self._texts.checked(*parts), {})
+            return _Wanted(each, self._texts.checked(*parts), {}, label)
         except RefusedError as fault:
-            return _Wanted(each, "", {}, str(fault))
+            return _Wanted(each, "", {}, label, str(fault))
 
     def _number(self, wanted: _Wanted, point: Any) -> None:
         kind = point.WhichOneof("value")
@@ -253,16 +278,36 @@ class _Reader:
             if count
         ]
         parts = sum(-(-count // largest) for *_, count in buckets)
-        if self.most is not None and parts > self.most:
-            raise RefusedError(
-                f"there is a count of {point.count}, which is {parts} readings of max_weight "
-                f"{largest}; at most {self.most} are taken at a time"
-            )
+        self._bound(point.count, parts)
         for bucket, value, count in buckets:
             # Rows of the largest weight, and one of what is left.
             for part in range(-(-count // largest)):
                 weight = min(largest, count - part * largest)
                 self._add(wanted, (bucket, part), value, point.time_unix_nano, weight)
+
+    def _counted(self, wanted: _Wanted, point: Any, kind: str) -> None:
+        """A label, so many times as the data point says; all of them, or none."""
+        count = 1
+        if kind == "histogram":
+            count = point.count
+        elif kind == "sum":
+            given = point.WhichOneof("value")
+            value = 0 if given is None else getattr(point, given)
+            if given is None or not 0 <= value < _MOST_COUNTED or value != int(value):
+                raise RefusedError(f"is {value} more of a label; expected a count")
+            count = int(value)
+        parts = -(-count // self.max_weight)
+        self._bound(count, parts)
+        for part in range(parts):
+            weight = min(self.max_weight, count - part * self.max_weight)
+            self._add(wanted, (0, part), wanted.label, point.time_unix_nano, weight)
+
+    def _bound(self, count: int, parts: int) -> None:
+        if self.most is not None and parts > self.most:
+            raise RefusedError(
+                f"there is a count of {count}, which is {parts} readings of max_weight "
+                f"{self.max_weight}; at most {self.most} are taken at a time"
+            )
 
     def _add(
         self, wanted: _Wanted, which: tuple[int, int], value: Any, time_ns: int, weight: int

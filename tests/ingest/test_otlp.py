@@ -267,3 +267,43 @@ def test_empty_parts_take_time_in_proportion(kind: str) -> None:
     found = parse(body, maps({"metric": "temp"}), most=1000)
     assert time.process_time() - begin < 30  # for what hangs
     assert len(found) == 0
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"stringValue": value}
+
+
+def counter(*points: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "errors", "sum": {"aggregationTemporality": 1, "dataPoints": list(points)}}
+
+
+def test_an_attribute_may_be_the_value_as_often_as_is_counted() -> None:
+    (of_code,) = maps({"metric": "errors", "value": "attr:code"})
+    (of_service,) = maps({"metric": "errors", "value": "attr:resource.service.name"})
+    document = json.dumps(
+        request(
+            counter(
+                point(25, code=text("E42")), point(1, T + 1, code={"intValue": "7"}),
+                point(3, T + 2), point(0, T + 3, code=text("E1")),
+                point(1.5, T + 4, code=text("E2")), point(-1, T + 5, code=text("E3")),
+                point(float(1 << 63), T + 6, code=text("E4")),
+            )
+        )
+    ).encode()  # fmt: skip
+    found = parse(document, [of_code], as_json=True, max_weight=10)
+    rows = list(zip(found.values, found.weights, strict=True))
+    assert rows == [("E42", 10), ("E42", 10), ("E42", 5), ("7", 1)]
+    assert len({found.key(row) for row in range(4)}) == 4
+    assert found.told.refusals == 3
+    assert "is 1.5 more of a label; expected a count" in found.told.refused[0][1]
+    assert dict(found.told.skipped) == {"where": 1}
+    of_all = parse(document, [of_service], as_json=True, max_weight=100)
+    assert of_all.values == ["ward"] * 3
+    assert of_all.weights == [25, 1, 3]
+    for metric, weights in ((gauge(point(3, code=text("a")), name="errors"), [1]),
+                            (histogram() | {"name": "errors"}, [])):  # fmt: skip
+        body = json.dumps(request(metric)).encode()
+        assert parse(body, [of_code], as_json=True, max_weight=10).weights == weights
+    many = json.dumps(request(counter(point(10**12, code=text("E"))))).encode()
+    found = parse(many, [of_code], as_json=True, max_weight=10, most=1000)
+    assert (len(found), found.told.refusals) == (0, 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -216,3 +218,67 @@ def test_json_of_the_specification_is_read(ward: TestClient) -> None:
     document["resourceMetrics"][0]["schemaUrl"] = "https://example.org"
     assert ward.post(URL, json=document).status_code == 200
     assert values(ward)[0] == 1
+
+
+def test_an_exporter_posts_through_the_death_of_the_server(
+    tmp_path: Path, one_server: Callable[..., AbstractContextManager[tuple[Any, Any]]]
+) -> None:
+    """Killed without warning at moments of any kind, and started again: nothing is lost, and what
+    the exporter sends again counts once."""
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+    http = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+    data, lives, each = tmp_path / "aggregator.sqlite3", 3, 40
+    with one_server(data) as (_process, client):
+        put(client, TEMP)
+        port = client.base_url.port
+    exporter = http.OTLPMetricExporter(
+        f"http://127.0.0.1:{port}{URL}", preferred_temporality=_delta(), timeout=120
+    )
+    reader = export.PeriodicExportingMetricReader(exporter, export_interval_millis=10**8)
+    provider, meter = _meter(reader)
+    temp = meter.create_histogram("temp")
+    flushed = []
+
+    def record() -> None:
+        for n in range(lives * each):
+            temp.record(n % 50, {"room": f"r{n % 3}"})
+            flushed.append(reader.force_flush(120_000))
+
+    recording = threading.Thread(target=record)
+    recording.start()
+    for life in range(lives):
+        with one_server(data, port=port) as (_process, client):
+            enough = lives * each if life + 1 == lives else (life + 1) * each // 2
+            while len(flushed) < enough and recording.is_alive():
+                time.sleep(0.01)
+            if life + 1 == lives:
+                recording.join()
+                assert values(client)[1] == lives * each
+    assert all(flushed)
+    provider.shutdown(60_000)
+
+
+def test_labels_are_attributes(client: TestClient) -> None:
+    form = {
+        "params": PARAMS | {"value_type": "label"},
+        "ingest": {"map": [{"format": "otlp", "metric": "errors", "value": "attr:code"}]},
+    }
+    assert client.put("/v1/streams/ward", json=form).status_code == 201
+    points = [point(n, T + n, code={"stringValue": f"E{n}"}) for n in (30, 10, 60)]
+    errors = {"name": "errors", "sum": {"aggregationTemporality": 1, "dataPoints": points}}
+    for _ in range(2):
+        assert client.post(URL, json=request(errors)).json() == {}
+    query = {"aggregate": "heavy_hitters", "phi": 0.2, "decay": "none"}
+    (answer,) = client.post("/v1/streams/ward/query", json={"queries": [query]}).json()["answers"]
+    found = {each["value"]: each["frequency"]["value"] for each in answer["heavy_hitters"]}
+    assert found == {"E60": 0.6, "E30": 0.3}
+
+
+def test_data_points_are_counted_and_not_their_buckets(ward: TestClient) -> None:
+    """Of two, whose buckets are seven rows, each dated far ahead."""
+    ahead = [
+        histogram()["histogram"]["dataPoints"][0] | {"timeUnixNano": str(T * 2 + n)} for n in (0, 1)
+    ]
+    metric = {"name": "temp", "histogram": {"aggregationTemporality": 1, "dataPoints": ahead}}
+    answer = ward.post(f"{URL}?check_units=false", json=request(metric)).json()
+    assert answer["partialSuccess"]["rejectedDataPoints"] == "2"
