@@ -108,7 +108,8 @@ async def bring_series(
     """The same of a body of time series, with counts of what was refused and what was skipped.
 
     Returns:
-        How many points, lines or samples were refused, and the first ``most_told`` of it, each with its place and the reason.
+        How many points, lines or samples were refused, and the first ``most_told`` of it, each with
+        its place and the reason.
     """
     aggregator: Aggregator = request.app.state.aggregator
     outcome = await bring(request, stream, reader, body, form)
