@@ -35,6 +35,7 @@ from decaysketch.families import decode, merge
 from decaysketch.integral.sketch import IntegralDecaySketch, IntegralStats
 from decaysketch.integral.state import IntegralState as IntegralState
 from decaysketch.querytime import wire as wire
+from decaysketch.querytime.devices import Device, Devices
 from decaysketch.querytime.sketch import DecaySketch, SketchStats
 from decaysketch.querytime.state import SketchState as SketchState
 
@@ -43,6 +44,8 @@ __all__ = [
     "Decay",
     "DecaySketch",
     "DecaySketchError",
+    "Device",
+    "Devices",
     "Estimate",
     "IncompatibleSketchError",
     "IntegralDecaySketch",

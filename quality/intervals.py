@@ -1,17 +1,18 @@
 """Do the intervals hold the truth as often as they say, and are they as narrow as they can be?
 
     python -m quality.intervals [--pairs N] [--jobs N] [--capacity N]
-                                [--part ids|aggregates|hard|contrasts]
+                                [--part ids|aggregates|hard|contrasts|devices]
 
-Prints four studies. Each *pair* is a hash seed of its own and a stream of its own, both fixed by
+Prints studies. Each *pair* is a hash seed of its own and a stream of its own, both fixed by
 the number of the pair, so that a figure can be run again and was not chosen.
 
 ``ids``: the 95 % interval of ``sum`` for structured and random ids, with ids mixed and, to show why
 they are, not mixed; by weights and capacity, under four decays. ``aggregates``: every aggregate
 under several decays. ``hard``: streams that a small sample cannot know, and how often an answer
 says so (``caveats`` of an estimate). ``contrasts``: ranges, rates, two moments compared, and the
-joint intervals of histograms and distribution functions. Of each cell: coverage, how often the
-truth was below and above, worst ``|z|`` (error over standard error), and the mean width of the
+joint intervals of histograms and distribution functions. ``devices``: distinct ones that were
+active, those that were silent, the mean of what each said last. Of each cell: coverage, how often
+the truth was below and above, worst ``|z|`` (error over standard error), and the mean width of the
 intervals over 2 x 1.96 x RMSE, which is 1 for a normal interval of known standard error.
 
 By default 2,000 pairs of a cell, so that the standard error of a coverage is half a point: about an
@@ -561,15 +562,78 @@ def contrasts_cells() -> Iterator[Cell]:
         yield weights, str(capacity)
 
 
-def print_contrasts(tallies: Tallies) -> None:
-    cells = list(contrasts_cells())
-    names = list(dict.fromkeys(cell[-1] for cell in tallies))
-    print("\ncoverage of the 95 % interval, % (answers without a caveat, %; coverage of these)")
-    print(f"{'':>32}" + "".join(f"{f'{weights}, {c}':>20}" for weights, c in cells))
-    for name in names:
-        found = [tallies[(*cell, name)] for cell in cells]
-        print(f"{name:>32}" + "".join(f"{_covered(tally):>20}" for tally in found))
-    print_far(tallies)
+def print_of(cells: Callable[[], Iterator[Cell]]) -> Callable[[Tallies], None]:
+    """A row for each answer, a column for each cell of a study."""
+
+    def shown(tallies: Tallies) -> None:
+        columns = list(cells())
+        names = list(dict.fromkeys(cell[-1] for cell in tallies))
+        print("\ncoverage of the 95 % interval, % (answers without a caveat, %; coverage of these)")
+        print(f"{'':>32}" + "".join(f"{f'{kind}, {c}':>20}" for kind, c in columns))
+        for name in names:
+            found = [tallies[(*cell, name)] for cell in columns]
+            print(f"{name:>32}" + "".join(f"{_covered(tally):>20}" for tally in found))
+        print_far(tallies)
+
+    return shown
+
+
+# ----------------------------------------------------------------------------------- study: devices
+
+DEVICE_STREAMS = {
+    "equal": "every device speaks as often",
+    "skewed": "as 1 / rank",
+    "bursts": "each for a while, and then never again",
+}
+_DEVICES, _SPAN = 8_000, 86_400
+_LOOKED_BACK = (600, _HOUR, 6 * _HOUR)
+
+
+def device_readings(rng: np.random.Generator, law: str) -> tuple[Any, Any]:
+    """Devices and times of 30,000 readings of a day."""
+    rows = 30_000
+    times = np.sort(rng.integers(0, _SPAN, rows))
+    if law == "equal":
+        return rng.integers(0, _DEVICES, rows), times
+    if law == "skewed":
+        shares = 1.0 / np.arange(1, _DEVICES + 1)
+        return rng.choice(_DEVICES, rows, p=shares / shares.sum()), times
+    ends = np.sort(rng.integers(0, _SPAN, _DEVICES))
+    near = np.searchsorted(ends, times).clip(0, _DEVICES - 1)
+    return (near + rng.integers(0, 40, rows)).clip(0, _DEVICES - 1), times
+
+
+def devices_pair(cell: Cell, pair: int, tallies: Tallies) -> None:
+    """One pair of the study of devices: a sketch whose ids are the devices."""
+    law, capacity = cell[0], int(cell[1])
+    rng = np.random.default_rng([5, list(DEVICE_STREAMS).index(law), capacity, pair])
+    device, times = device_readings(rng, law)
+    params = ds.SketchParams(capacity=capacity, seed=int(rng.integers(1 << 63)))
+    sketch = ds.DecaySketch(params)
+    values = rng.normal(20.0, 3.0, len(times)) + device % 7
+    sketch.update(values, 1, times, ds.observation_ids(device, params=params))
+    devices = ds.Devices(sketch)
+    last = np.full(_DEVICES, -1)
+    order = np.lexsort((values, times))
+    last[device[order]] = order  # the latest reading, by time and then by value, is written last
+    last = last[last >= 0]
+    heard, said = times[last], values[last]
+    now = int(times.max())
+    for width in _LOOKED_BACK:
+        spoke = heard >= now - width
+        found = {
+            "active": (devices.active(width), spoke.sum()),
+            "silent": (devices.silent_count(width), (~spoke).sum()),
+            "mean of": (devices.mean(width), said[spoke].mean()),
+        }
+        for name, (estimate, truth) in found.items():
+            key = (*cell, f"{name}, {width} s")
+            tallies.setdefault(key, Tally()).note(estimate, float(truth))
+
+
+def devices_cells() -> Iterator[Cell]:
+    for law, capacity in product(DEVICE_STREAMS, CONTRAST_CAPACITIES):
+        yield law, str(capacity)
 
 
 # ------------------------------------------------------------------------------------------ running
@@ -578,7 +642,8 @@ STUDIES: dict[str, tuple[Study, Callable[[], Iterator[Cell]], Callable[[Tallies]
     "ids": (ids_pair, ids_cells, print_ids),
     "aggregates": (aggregates_pair, aggregates_cells, print_aggregates),
     "hard": (hard_pair, hard_cells, print_hard),
-    "contrasts": (contrasts_pair, contrasts_cells, print_contrasts),
+    "contrasts": (contrasts_pair, contrasts_cells, print_of(contrasts_cells)),
+    "devices": (devices_pair, devices_cells, print_of(devices_cells)),
 }
 
 

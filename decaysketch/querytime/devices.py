@@ -1,0 +1,293 @@
+"""The last reading of each device: who is silent, who is active, what each said last.
+
+A sample of observations cannot tell: one that was discarded leaves no trace of its device. What can
+is a sketch whose ids are the *devices* alone. There copies of an observation are represented by the
+latest (``querytime/state.py``), so that a row is the last reading of a device; duplicates, disorder
+and any tree of merges change nothing, as ever. While there are no more devices than the capacity it
+is a table of them all, exact; beyond, it is a sample of devices, of which counts and means are
+estimated, and the longest silent are discarded first.
+
+It knows the last readings as of its newest one, and nothing of the time before: who spoke yesterday
+and again today was not silent yesterday, and no row says so any more. So nothing is answered as of
+an earlier time.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.estimate import Estimate
+from decaysketch.contract.snapshot import Snapshot
+from decaysketch.core.labels import values_of
+from decaysketch.core.observations import observation_ids
+from decaysketch.core.params import SketchParams
+from decaysketch.core.time_units import Instant, duration, in_units
+from decaysketch.decay import Decay, none, window
+from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.querytime.sketch import DecaySketch
+from decaysketch.querytime.snapshot import QueryTimeSnapshot
+
+__all__ = ["Device", "Devices", "name_of"]
+
+Key = str | int | bytes | tuple[str | int | bytes, ...]
+
+
+class Device(NamedTuple):
+    """The last reading of a device.
+
+    Attributes:
+        name: of the device; None where names are not kept.
+        id: that its name is hashed to.
+        value: None where it was missing.
+        time: when it was.
+    """
+
+    name: str | None
+    id: int
+    value: float | int | str | None
+    time: int
+
+
+def name_of(device: Key) -> str:
+    """A device as a text: a text as it is, all else as JSON has it, bytes in hex."""
+    if isinstance(device, str):
+        return device
+    if isinstance(device, bytes):
+        return device.hex()
+    if isinstance(device, tuple):
+        return json.dumps([name_of(each) if isinstance(each, bytes) else each for each in device])
+    return str(device)
+
+
+class Devices:
+    """The last readings of devices, as of the newest of them.
+
+    Args:
+        readings: a :class:`~decaysketch.DecaySketch`, or a snapshot of one, of weights of 1, whose
+            ids are devices: ``observation_ids(device, params=)``.
+        names: the same of labels, whose values are names of the devices; None: they are not named.
+
+    Raises:
+        ParameterError: a sketch of another family, of other weights, or with several hash
+            functions.
+
+    Example:
+        >>> import decaysketch as ds
+        >>> params = ds.SketchParams(capacity=1000, time_unit="s")
+        >>> readings = ds.DecaySketch(params)
+        >>> keys = ["t-1", "t-2", "t-1"]  # t-1 spoke twice
+        >>> ids = ds.observation_ids(keys, params=params)
+        >>> readings.update([20.5, 19.0, 21.0], 1, [100, 160, 3700], ids)
+        >>> devices = ds.Devices(readings)
+        >>> devices.last("t-1")
+        Device(name='t-1', id=..., value=21.0, time=3700)
+        >>> devices.active("1h", now=3800).value
+        1.0
+        >>> [each.time for each in devices.silent("1h", now=3800)]
+        [160]
+    """
+
+    def __init__(
+        self, readings: DecaySketch | Snapshot, names: DecaySketch | Snapshot | None = None
+    ) -> None:
+        self._readings = _table(readings, "readings")
+        self._names = None if names is None else _table(names, "names")
+        if self._names is not None and self._names.params.value_type != "label":
+            raise ParameterError(
+                f"names are of value_type {self._names.params.value_type!r}; expected 'label'"
+            )
+
+    @property
+    def params(self) -> SketchParams:
+        """Parameters of the readings."""
+        return self._readings.params
+
+    def __len__(self) -> int:
+        """Devices held."""
+        return len(self._readings)
+
+    @property
+    def newest(self) -> int | None:
+        """Time of the newest reading, before which nothing is answered; None: there is none."""
+        return self._readings.newest
+
+    @property
+    def complete_since(self) -> int | None:
+        """Every device that spoke later than this is held; None: every device is."""
+        return self._readings.complete_since[0]
+
+    # ----------------------------------------------------------------------------------- one device
+
+    def last(self, device: Key) -> Device | None:
+        """The last reading of a device; None where it never spoke. O(log n), once O(n log n).
+
+        Raises:
+            UnanswerableQueryError: it is not held, and may have been discarded.
+        """
+        parts = device if isinstance(device, tuple) else (device,)
+        wanted = int(observation_ids(*([part] for part in parts), params=self.params)[0])
+        ids, rows = self._by_id
+        place = int(ids.searchsorted(wanted))
+        if place < len(ids) and ids[place] == wanted:
+            return self._device(int(rows[place]), name_of(device))
+        if self.complete_since is None:
+            return None
+        raise UnanswerableQueryError(
+            f"{name_of(device)!r} is not held: it never spoke, or not since time "
+            f"{self.complete_since} ({self.params.time_unit}), up to which devices were discarded; "
+            f"there are more than the capacity of {self.params.capacity}"
+        )
+
+    # ---------------------------------------------------------------------------------- all of them
+
+    def active(
+        self, width: Any, now: Instant | None = None, *, confidence: float = 0.95
+    ) -> Estimate:
+        """How many devices spoke within a time: distinct ones, exact while no device was discarded
+        that spoke since.
+
+        Args:
+            width: in the stream's unit, or as ``"1h"``.
+            now: the newest reading's time, or later.
+            confidence: of the interval.
+
+        Raises:
+            UnanswerableQueryError: ``now`` is earlier, or the window reaches back beyond what a
+                sample is held of.
+        """
+        decay = window(self._width(width))
+        found: Estimate = self._view(decay, now).ask("count", confidence=confidence)
+        return found
+
+    def silent_count(
+        self, width: Any, now: Instant | None = None, *, confidence: float = 0.95
+    ) -> Estimate:
+        """How many devices did not speak within a time, though they did before.
+
+        Raises:
+            UnanswerableQueryError: as :meth:`active`; or devices were discarded without a trace.
+        """
+        at, before = self._at(now), window(self._width(width))
+        pair = self._readings.against((none(), at), (before, at))
+        return pair.ask("count", confidence=confidence)
+
+    def mean(
+        self,
+        width: Any | None = None,
+        now: Instant | None = None,
+        *,
+        confidence: float = 0.95,
+    ) -> Estimate:
+        """Mean over devices of what each said last, of those that spoke within a time, or of all.
+
+        Raises:
+            UnanswerableQueryError: as :meth:`active`.
+            ParameterError: the values are labels.
+        """
+        decay = none() if width is None else window(self._width(width))
+        found: Estimate = self._view(decay, now).ask("mean", confidence=confidence)
+        return found
+
+    def silent(
+        self, width: Any, now: Instant | None = None, *, limit: int | None = None
+    ) -> list[Device]:
+        """The devices that did not speak within a time, the longest silent first.
+
+        Args:
+            width: in the stream's unit, or as ``"1h"``.
+            now: the newest reading's time, or later.
+            limit: so many of them at most.
+
+        Raises:
+            UnanswerableQueryError: ``now`` is earlier; or devices were discarded, which are those
+                that are silent for longest: then :meth:`silent_count` says how many there are.
+
+        Complexity: O(n + limit).
+        """
+        since = self._at(now) - int(self._width(width))
+        if self.complete_since is not None:
+            raise UnanswerableQueryError(
+                f"devices that were last heard of at time {self.complete_since} "
+                f"({self.params.time_unit}) or before were discarded, and these are silent for "
+                f"longest: there are more devices than the capacity, {self.params.capacity}; "
+                "silent_count estimates how many are silent"
+            )
+        times = self._readings.states[0].times  # latest first
+        first = len(times) - int(times[::-1].searchsorted(since, side="left"))
+        rows = range(len(times) - 1, first - 1, -1)
+        return [self._device(row) for row in (rows if limit is None else rows[:limit])]
+
+    def listed(self, limit: int | None = None) -> list[Device]:
+        """The devices that are held, the latest heard of first."""
+        rows = range(len(self))
+        return [self._device(row) for row in (rows if limit is None else rows[:limit])]
+
+    # -------------------------------------------------------------------------------------- reading
+
+    def _width(self, width: Any) -> float:
+        return float(duration(width, self.params.time_unit, name="width"))
+
+    def _at(self, now: Instant | None) -> int:
+        """A time that can be asked about."""
+        at = self._readings.latest if now is None else in_units(now, self.params.time_unit)
+        if self.newest is not None and at < self.newest:
+            raise UnanswerableQueryError(
+                f"now is {at}, and the newest reading is of time {self.newest} "
+                f"({self.params.time_unit}); expected that or a later one: a device that spoke "
+                "again since has left no row of the time before"
+            )
+        return int(at)
+
+    def _view(self, decay: Decay, now: Instant | None) -> Any:
+        return self._readings.at(decay, self._at(now))
+
+    @cached_property
+    def _by_id(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.intp]]:
+        order = self._readings.states[0].ids.argsort()
+        return self._readings.states[0].ids[order], order
+
+    @cached_property
+    def _name_by_id(self) -> dict[int, str]:
+        if self._names is None:
+            return {}
+        ids = self._names.states[0].ids.tolist()
+        return {
+            id_: name
+            for id_, name in zip(ids, _values(self._names), strict=True)
+            if name is not None
+        }
+
+    @cached_property
+    def _values(self) -> list[Any]:
+        return _values(self._readings)
+
+    def _device(self, row: int, name: str | None = None) -> Device:
+        state = self._readings.states[0]
+        id_ = int(state.ids[row])
+        known = self._name_by_id.get(id_) if name is None else name
+        return Device(known, id_, self._values[row], int(state.times[row]))
+
+
+def _values(table: QueryTimeSnapshot) -> list[Any]:
+    """Of its rows, None where they are missing."""
+    keys = table.states[0].value_keys
+    values, missing = values_of(keys, table.params.value_type, table.labels)
+    return [None if none else value for value, none in zip(values.tolist(), missing, strict=True)]
+
+
+def _table(held: DecaySketch | Snapshot, what: str) -> QueryTimeSnapshot:
+    snapshot = held.snapshot() if isinstance(held, DecaySketch) else held
+    if not isinstance(snapshot, QueryTimeSnapshot):
+        raise ParameterError(f"{what} are a {type(held).__name__}; expected a DecaySketch")
+    params = snapshot.params
+    if params.max_weight != 1 or params.copies != 1:
+        raise ParameterError(
+            f"{what} have max_weight {params.max_weight} and copies {params.copies}; expected 1 "
+            "and 1: a device is one observation"
+        )
+    return snapshot
