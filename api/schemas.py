@@ -32,7 +32,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from decaysketch.core.params import Option, SketchParams
-from decaysketch.core.sizing import capacity_for
+from decaysketch.core.sizing import DEFAULT_CAPACITY, MAX_CAPACITY, capacity_for
 from decaysketch.families import DEFAULT, FAMILIES, Family
 from decaysketch.ingest.formats import Mappings
 
@@ -226,7 +226,38 @@ class Stream(RequestModel):
 
     def form(self) -> dict[str, Any]:
         """What the sketches of the stream share, as ``recipe_from_dict`` reads it."""
-        return self.model_dump(exclude={"max_clock_skew_s", "secret_ids", "bind_keys", "ingest"})
+        return self.model_dump(
+            exclude={"max_clock_skew_s", "secret_ids", "bind_keys", "ingest", "views"}
+        )
+
+
+_Part = Annotated[int, Field(ge=0, le=7)]
+
+
+class DevicesView(RequestModel):
+    """The last reading of each device: `GET /v1/streams/{name}/devices`."""
+
+    id: _Part | Annotated[list[_Part], Field(min_length=1, max_length=4)] = Field(
+        description="Which part of an observation's id names its device, from 0; or which parts "
+        "together do."
+    )
+    capacity: int = Field(
+        default=DEFAULT_CAPACITY,
+        ge=1,
+        le=MAX_CAPACITY,
+        description="Devices that are kept: give it more than there are, and all is exact.",
+    )
+
+    @property
+    def parts(self) -> list[int]:
+        """The parts, in order as given."""
+        return self.id if isinstance(self.id, list) else [self.id]
+
+
+class Views(RequestModel):
+    """Views of a stream."""
+
+    devices: DevicesView
 
 
 class HashedStream(Stream):
@@ -247,6 +278,12 @@ class HashedStream(Stream):
         default=None,
         description="What of the messages of other systems is a reading of this stream, for the "
         "routes that take these. Of a stream that exists it takes the place of what was there.",
+    )
+
+    views: Views | None = Field(
+        default=None,
+        description="Views of the stream, which its raw observations feed, whichever road they "
+        "come by; they are made with it, or once they are named.",
     )
 
     @model_validator(mode="after")
@@ -411,6 +448,12 @@ class StreamState(BaseModel):
     ingest: Mappings | None = Field(
         default=None,
         description="What of the messages of other systems is a reading of this stream, if any is.",
+    )
+    views: list[str] = Field(
+        default=[], description="Names of the views that its observations feed; left out: none."
+    )
+    view_of: str | None = Field(
+        default=None, description="Of a view, the stream that feeds it; left out: it is none."
     )
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")

@@ -46,11 +46,13 @@ class Taken:
         batch: its rows.
         verdicts: of each row of the body, a ``Verdict`` or REFUSED.
         incoming: the sketch of the rows that are taken, to be posted; None where there are none.
+        raw: what was read.
     """
 
     batch: Batch
     verdicts: npt.NDArray[np.int8]
     incoming: Incoming | None
+    raw: Raw | None = None
 
 
 def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Taken:
@@ -66,14 +68,15 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Taken:
         InvalidRequestError: the body as a whole cannot be read.
         TooManyRowsError: more rows than one post may have.
     """
-    batch = check(reader(body, form), form)
+    raw = reader(body, form)
+    batch = check(raw, form)
     verdicts = np.full(batch.rows, REFUSED, dtype=np.int8)
     if not len(batch.positions):
         return Taken(batch, verdicts, None)
     before = _before(stream, form.source)
     verdicts[batch.positions] = _feed(before.verdicts, stream, form.source, batch.columns)
     sketch = build(stream, form.source, batch.columns)
-    return Taken(batch, verdicts, Incoming(sketch.to_bytes(), sketch.snapshot()))
+    return Taken(batch, verdicts, Incoming(sketch.to_bytes(), sketch.snapshot()), raw)
 
 
 def count(

@@ -88,6 +88,7 @@ class StreamRow:
         bind_keys: whether the source is part of the keys of raw observations.
         ingest: what of other formats' bodies is a reading of it, as JSON has it; None: nothing. It
             may become another while the stream is there.
+        view: of a view, the stream whose observations feed it and how, as JSON has it.
     """
 
     id: int
@@ -99,6 +100,7 @@ class StreamRow:
     id_key: bytes | None = field(default=None, repr=False)
     bind_keys: bool = False
     ingest: Mapping[str, Any] | None = None
+    view: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ _KEYS_ASKED = 256  # in one statement
 _SIZES_READ = 1024  # in one statement
 # Beside the recipe of a stream, as JSON, and only where it is so: a release that does not know it
 # refuses the stream, instead of taking observations under other ids.
-_BIND_KEYS, _INGEST = "bind_keys", "ingest"  # beside a recipe, in its column
+_BIND_KEYS, _INGEST, _VIEW = "bind_keys", "ingest", "view"  # beside a recipe, in its column
 
 _SNAPSHOT_BYTES = 8 * 1024 * 1024  # read at once, unless one source has more
 
@@ -666,6 +666,7 @@ def _portions(sizes: Sequence[Any]) -> Iterator[tuple[SourceKey, SourceKey]]:
 def _stream(row: Any) -> StreamRow:
     recipe = json.loads(row.recipe)
     bind_keys, ingest = recipe.pop(_BIND_KEYS, False), recipe.pop(_INGEST, None)
+    view = recipe.pop(_VIEW, None)
     return StreamRow(
         row.id,
         row.name,
@@ -676,6 +677,7 @@ def _stream(row: Any) -> StreamRow:
         row.id_key,
         bind_keys,
         ingest,
+        view,
     )
 
 
@@ -683,6 +685,8 @@ def _recipe(stream: StreamRow) -> str:
     beside: dict[str, Any] = {_BIND_KEYS: True} if stream.bind_keys else {}
     if stream.ingest is not None:
         beside[_INGEST] = stream.ingest
+    if stream.view is not None:
+        beside[_VIEW] = stream.view
     return json.dumps(dict(stream.recipe) | beside, sort_keys=True)
 
 

@@ -9,6 +9,7 @@ from api.queries import GroupRequest, QueryRequest
 from api.queries.configured import QuestionDefinition
 from api.routes import (
     decays,
+    devices,
     families,
     influx,
     keys,
@@ -51,6 +52,7 @@ ROUTERS: list[APIRouter] = [  # the busiest first: they are tried in order
         sketches,
         streams,
         sources,
+        devices,
         observations,
         lorawan,
         influx,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -16,7 +17,7 @@ from api.errors import Fault, InvalidRequestError, NothingTakenError
 from api.http.guard import writes
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
-from api.ingest.building import READERS, Reader, Taken, count, take
+from api.ingest.building import READERS, Reader, Taken, count
 from api.ingest.doubts import doubts_of_columns, refuse_other_unit
 from api.ingest.intervals import check_length, interval_of
 from api.ingest.skew import latest_time
@@ -30,6 +31,7 @@ from api.routes.common import (
     require_media_type,
     route_named,
 )
+from api.routes.taking import take_held
 from api.service.admission import Scoped
 from api.service.aggregator import Aggregator, Receipt
 from api.service.budget import Hold, Memory
@@ -186,9 +188,10 @@ async def post_observations(
     rows = copies * (most if reader is read_arrow else min(most, len(body) // _LEAST_BYTES + 1))
     memory, receipt = aggregator.memory, None
     with aggregator.hold(rows, beside=stream.held(source)[0]) as hold:
-        compute = aggregator.compute_of(rows if reader is read_arrow else _COST * rows)
+        cost = rows if reader is read_arrow else _COST * rows
         caller = request.scope["state"].get("caller")
         if interval is not None:
+            compute = aggregator.compute_of(cost)
             batch = await compute(_check_held, memory, hold, reader, body, form)
             if check_units and stream.is_new:
                 refuse_other_unit(recipe.params.time_unit, batch.columns.times)
@@ -198,9 +201,11 @@ async def post_observations(
                 aggregator, stream, source, batch, interval, sent, hold, caller
             )
         else:
-            taken = await compute(_take_held, memory, hold, stream, reader, body, form)
-            if check_units and stream.is_new:
-                refuse_other_unit(recipe.params.time_unit, taken.batch.columns.times)
+            refuse = partial(refuse_other_unit, recipe.params.time_unit)
+            check_times = refuse if check_units and stream.is_new else None
+            taken = await take_held(
+                aggregator, stream, reader, body, form, hold, cost, check_times=check_times
+            )
             if taken.incoming is not None:
                 draft = Draft.of(taken.incoming)
                 receipt = await aggregator.post(stream, source, draft, hold, caller)
@@ -345,14 +350,6 @@ def _nothing_taken(posted: PostedObservations) -> ProblemResponse:
         ),
         posted.model_dump(),
     )
-
-
-def _take_held(
-    memory: Memory, hold: Hold, stream: Stream, reader: Reader, body: bytes, form: Form
-) -> Taken:
-    """On a thread, which goes on if who asked is gone by then."""
-    with hold, memory.merging(hold.rows):
-        return take(stream, reader, body, form)
 
 
 def _counts(taken: Taken) -> dict[_Verdict, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from itertools import islice
@@ -22,6 +23,7 @@ from api.http.reading import asked_in_body, body_described
 from api.ingest.doubts import doubts_of_sketches
 from api.ingest.intervals import interval_of
 from api.ingest.skew import clock_lead_s
+from api.ingest.views import view_forms
 from api.queries import is_known
 from api.queries.caching import etag
 from api.routes.common import (
@@ -32,7 +34,7 @@ from api.routes.common import (
     TheStream,
     json_only,
 )
-from api.service.aggregator import recipe_of_form
+from api.service.aggregator import Aggregator, recipe_of_form
 from api.service.clock import utc
 from api.service.streams import SourceInfo, Stream
 from api.service.threads import Compute
@@ -113,13 +115,46 @@ async def put_stream(
             compute_recipe=compute_recipe,
             compute=questions.by(caller),
         )
-        body = await _state_of(stream, http, questions.by(caller))
+        if hashed is not None and hashed.views is not None:
+            await _make_views(aggregator, stream, hashed, questions.by(caller))
+        views = aggregator.views_of(stream)
+        body = await _state_of(stream, http, questions.by(caller), views=views)
     except LeftError:
         return Response(status_code=CLIENT_LEFT)
     if created:
         headers = {"Location": f"/v1/streams/{name}"}
         return Response(body, HTTPStatus.CREATED, headers, media_type="application/json")
     return Response(body, media_type="application/json")
+
+
+async def _make_views(
+    aggregator: Aggregator, stream: Stream, chosen: schemas.HashedStream, compute: Compute
+) -> None:
+    """Views of a stream, those that are not there yet.
+
+    Raises:
+        InvalidRequestError: a name that is too long, or a stream that is a view itself.
+        StreamConflictError: a view, or a stream of its name, is there and is another one.
+    """
+    assert chosen.views is not None
+    devices, params = chosen.views.devices, stream.recipe.params
+    forms = view_forms(stream.name, params, devices.parts, devices.capacity)
+    for name, form, said in forms:
+        if not re.fullmatch(schemas.STREAM, name) or stream.row.view is not None:
+            raise InvalidRequestError(
+                f"{stream.name!r} cannot have a view {name!r}: it is too long a name, or one of a "
+                "view already",
+                [Fault(field="views", reason="no name for a view", value=name)],
+            )
+        await aggregator.create(
+            name,
+            form,
+            max_clock_skew_s=stream.row.max_clock_skew_s,
+            secret_ids=stream.row.id_key is not None,
+            bind_keys=stream.row.bind_keys,
+            view=said,
+            compute=compute,
+        )
 
 
 @router.get(
@@ -175,6 +210,7 @@ async def get_stream(
     http: Request,
     name: schemas.StreamName,
     stream: TheStream,
+    aggregator: TheAggregator,
     questions: TheQuestions,
     sources: Annotated[
         int, Query(ge=0, le=1000, description="List so many sources at most.")
@@ -195,7 +231,10 @@ async def get_stream(
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     try:
         with questions() as compute:
-            body = await _state_of(stream, http, compute, after_source, sources, counts)
+            views = aggregator.views_of(stream)
+            body = await _state_of(
+                stream, http, compute, after_source, sources, counts, views=views
+            )
     except LeftError:
         return Response(status_code=CLIENT_LEFT)
     return Response(body, headers=headers, media_type="application/json")
@@ -348,11 +387,13 @@ async def _state_of(
     after_source: str = "",
     sources: int = _SOURCES_LISTED,
     replacing: Mapping[str, int] | None = None,
+    *,
+    views: Sequence[Stream] = (),
 ) -> bytes:
     """The state of a stream as JSON, found out in turns."""
     listed = map(partial(_source, replacing), stream.sources(after_source, sources))
     states = await in_turns(compute, listed, http.is_disconnected)
-    return await compute(_state, stream, states)
+    return await compute(_state, stream, states, [each.name for each in views])
 
 
 def _source(replacing: Mapping[str, int] | None, each: SourceInfo) -> schemas.SourceState:
@@ -368,7 +409,7 @@ def _source(replacing: Mapping[str, int] | None, each: SourceInfo) -> schemas.So
     )
 
 
-def _state(stream: Stream, sources: list[schemas.SourceState]) -> bytes:
+def _state(stream: Stream, sources: list[schemas.SourceState], views: list[str]) -> bytes:
     merged = stream.snapshot()
     summary = dict(_summary(stream))
     count = summary.pop("sources")  # a number there, a list here
@@ -383,6 +424,8 @@ def _state(stream: Stream, sources: list[schemas.SourceState]) -> bytes:
         secret_ids=stream.row.id_key is not None,
         bind_keys=stream.row.bind_keys,
         ingest=mappings_of(stream.row.ingest),
+        views=views,
+        view_of=None if stream.row.view is None else stream.row.view["of"],
         bytes=merged.size_bytes,
         watermarks=list(merged.complete_since),
         clock=merged.clock,
@@ -391,4 +434,5 @@ def _state(stream: Stream, sources: list[schemas.SourceState]) -> bytes:
         source_count=count,
         sources=sources,
     )
-    return state.model_dump_json(exclude={"ingest"} if state.ingest is None else None).encode()
+    silent = {name for name in ("ingest", "views", "view_of") if not getattr(state, name)}
+    return state.model_dump_json(exclude=silent).encode()

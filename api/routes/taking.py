@@ -3,15 +3,19 @@ of it is journaled."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from fastapi import Request
 
 from api.errors import BusyError, Fault, InvalidRequestError, RoadBusyError, RowsInFlightError
 from api.ingest.building import Reader, Taken, take
 from api.ingest.series import SeriesReader
 from api.ingest.skew import latest_time
+from api.ingest.views import Fed, feed
 from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
 from api.service.drafts import Draft
@@ -22,7 +26,7 @@ from decaysketch.ingest.columns import Form, Refusal
 from decaysketch.ingest.formats import mappings_of
 from decaysketch.ingest.mapping import Map
 
-__all__ = ["Outcome", "bring", "bring_series", "form_of", "maps_of"]
+__all__ = ["Outcome", "bring", "bring_series", "form_of", "maps_of", "take_held"]
 
 _COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
@@ -135,8 +139,7 @@ async def _post(
     """What became of the readings, and the token of their post."""
     rows = getattr(stream.recipe.params, "copies", 1) * form.max_rows
     with aggregator.hold(rows, beside=stream.held(form.source)[0]) as hold:
-        compute = aggregator.compute_of(_COST * rows)
-        taken = await compute(_take_held, aggregator.memory, hold, stream, reader, body, form)
+        taken = await take_held(aggregator, stream, reader, body, form, hold, _COST * rows)
         if taken.incoming is None:
             return taken, None
         caller: Any = request.scope["state"].get("caller")
@@ -145,9 +148,57 @@ async def _post(
     return taken, receipt.token
 
 
-def _take_held(
-    memory: Memory, hold: Hold, stream: Stream, reader: Reader, body: bytes, form: Form
+async def take_held(
+    aggregator: Aggregator,
+    stream: Stream,
+    reader: Reader,
+    body: bytes,
+    form: Form,
+    hold: Hold,
+    rows: int,
+    *,
+    check_times: Callable[[npt.NDArray[np.int64]], None] | None = None,
 ) -> Taken:
+    """Read a body on a thread, and have the views of the stream hold what is theirs of it.
+
+    Args:
+        aggregator: to post to.
+        stream: whose observations they are.
+        reader, body, form: as of :func:`api.ingest.building.take`.
+        hold: of the rows.
+        rows: that it may take as long as so many do.
+        check_times: raises what refuses the body for the times of its sound rows.
+
+    Raises:
+        ServiceError: what refuses the body, or a post to a view: then nothing was taken.
+    """
+    compute = aggregator.compute_of(rows)
+    views = aggregator.views_of(stream)
+    taken, fed = await compute(
+        _take_held, aggregator.memory, hold, stream, views, reader, body, form
+    )
+    if check_times is not None:
+        check_times(taken.batch.columns.times)
+    for each in fed:
+        if each.without:
+            aggregator.observer.skipped(each.view.name, "no-device", each.without)
+        if each.incoming is not None:
+            await aggregator.post(each.view, form.source, Draft.of(each.incoming))
+    return taken
+
+
+def _take_held(
+    memory: Memory,
+    hold: Hold,
+    stream: Stream,
+    views: Sequence[Stream],
+    reader: Reader,
+    body: bytes,
+    form: Form,
+) -> tuple[Taken, list[Fed]]:
     """On a thread, which goes on if who asked is gone by then."""
     with hold, memory.merging(hold.rows):
-        return take(stream, reader, body, form)
+        taken = take(stream, reader, body, form)
+        if taken.raw is None or not views:
+            return replace(taken, raw=None), []
+        return replace(taken, raw=None), feed(views, taken.raw, taken.batch, form)

@@ -275,6 +275,10 @@ class Aggregator:
         """The stream of this id, as far as this process knows."""
         return self._streams.by_id(stream_id)
 
+    def views_of(self, stream: Stream) -> Sequence[Stream]:
+        """The views that observations of a stream feed, as far as this process knows."""
+        return self._streams.views_of(stream.name)
+
     async def find(self, name: str) -> Stream:
         """The stream of this name, even if another process has only just created it.
 
@@ -295,6 +299,7 @@ class Aggregator:
         secret_ids: bool = False,
         bind_keys: bool = False,
         ingest: Mapping[str, Any] | None = None,
+        view: Mapping[str, Any] | None = None,
         may_remap: bool = True,
         compute_recipe: ComputeRecipe | None = None,
         compute: Compute | None = None,
@@ -310,6 +315,7 @@ class Aggregator:
             bind_keys: whether the source is part of the keys of raw observations.
             ingest: what of other formats is a reading of it; a stream that is there has it from now
                 on in place of what it had. None: as it is, or nothing.
+            view: of a view, what feeds it.
             may_remap: whether a stream that is there may have other ones from now on.
             compute_recipe: :func:`recipe_of_form`, where it holds up nobody else: it may take
                 seconds. Among the posts if not given. Not called for a stream that exists.
@@ -347,6 +353,7 @@ class Aggregator:
                 id_key=id_key,
                 bind_keys=bind_keys,
                 ingest=ingest,
+                view=view,
             )
             if ingest is not None:
                 check_takes_readings(recipe)
@@ -364,6 +371,8 @@ class Aggregator:
             different["max_clock_skew_s"] = stream.row.max_clock_skew_s, max_clock_skew_s
         if bind_keys != stream.row.bind_keys:
             different["bind_keys"] = stream.row.bind_keys, bind_keys
+        if view != stream.row.view:
+            different["view"] = stream.row.view, view
         if different:
             raise StreamConflictError(name, different)
         if ingest is not None and ingest != stream.row.ingest:
@@ -378,32 +387,38 @@ class Aggregator:
         return await self.compute(recipe_of_form, form, id_key)
 
     async def delete(self, name: str) -> None:
-        """Delete a stream and all that was posted to it.
+        """Delete a stream and all that was posted to it, and its views.
 
         Raises:
             UnknownStreamError: there is none.
         """
         stream = await self.find(name)
+        for each in self.views_of(stream):
+            await self._change(lambda tx, of=each.id: log.delete(tx, of))  # type: ignore[misc]
         if not await self._change(lambda tx: log.delete(tx, stream.id)):
             raise UnknownStreamError(name)
 
     async def revoke(self, name: str, source: str) -> None:
-        """Drop all that a source has posted, and refuse it from now on.
+        """Drop all that a source has posted, to views too, and refuse it from now on.
 
         Raises:
             UnknownStreamError: there is no such stream.
         """
         stream = await self.find(name)
+        for each in self.views_of(stream):
+            await self._change(lambda tx, of=each.id: log.revoke(tx, (of, source)))  # type: ignore[misc]
         if not await self._change(lambda tx: log.revoke(tx, (stream.id, source))):
             raise UnknownStreamError(name)
 
     async def reinstate(self, name: str, source: str) -> None:
-        """Admit a revoked source again, empty.
+        """Admit a revoked source again, empty, to views too.
 
         Raises:
             UnknownSourceError: it was not refused.
         """
         stream = await self.find(name)
+        for each in self.views_of(stream):
+            await self._change(lambda tx, of=each.id: log.reinstate(tx, (of, source)))  # type: ignore[misc]
         if not await self._change(lambda tx: log.reinstate(tx, (stream.id, source))):
             raise UnknownSourceError(name, [source])
 

@@ -452,6 +452,7 @@ class Streams:
         self._memory = memory or Memory()
         self._by_id: dict[int, Stream] = {}
         self._by_name: dict[str, Stream] = {}
+        self._views: dict[str, list[Stream]] = {}
 
     def open(self, rows: Iterable[StreamRow]) -> dict[int, Stream]:
         """These streams, empty, by id. May be called on any thread.
@@ -487,6 +488,10 @@ class Streams:
             self._by_id[gone].discard()
         self._by_id = streams
         self._by_name = {stream.name: stream for stream in streams.values()}
+        self._views = {}
+        for _, stream in sorted(self._by_name.items()):
+            if stream.row.view is not None:
+                self._views.setdefault(stream.row.view["of"], []).append(stream)
         return list(changed.values())
 
     def __iter__(self) -> Iterator[Stream]:
@@ -503,6 +508,10 @@ class Streams:
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
+
+    def views_of(self, name: str) -> Sequence[Stream]:
+        """The views that observations of a stream feed, in order of name."""
+        return self._views.get(name, ())
 
     def by_id(self, stream_id: int) -> Stream | None:
         """The stream of this id, if there is one."""

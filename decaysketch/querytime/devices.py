@@ -32,7 +32,7 @@ from decaysketch.errors import ParameterError, UnanswerableQueryError
 from decaysketch.querytime.sketch import DecaySketch
 from decaysketch.querytime.snapshot import QueryTimeSnapshot
 
-__all__ = ["Device", "Devices", "name_of"]
+__all__ = ["Device", "Devices"]
 
 Key = str | int | bytes | tuple[str | int | bytes, ...]
 
@@ -51,17 +51,6 @@ class Device(NamedTuple):
     id: int
     value: float | int | str | None
     time: int
-
-
-def name_of(device: Key) -> str:
-    """A device as a text: a text as it is, all else as JSON has it, bytes in hex."""
-    if isinstance(device, str):
-        return device
-    if isinstance(device, bytes):
-        return device.hex()
-    if isinstance(device, tuple):
-        return json.dumps([name_of(each) if isinstance(each, bytes) else each for each in device])
-    return str(device)
 
 
 class Devices:
@@ -102,6 +91,18 @@ class Devices:
                 f"names are of value_type {self._names.params.value_type!r}; expected 'label'"
             )
 
+    @staticmethod
+    def name_of(device: Key) -> str:
+        """A device as a text: a text as it is, all else as JSON has it, bytes in hex."""
+        if isinstance(device, str):
+            return device
+        if isinstance(device, bytes):
+            return device.hex()
+        if isinstance(device, tuple):
+            parts = [each.hex() if isinstance(each, bytes) else each for each in device]
+            return json.dumps(parts)
+        return str(device)
+
     @property
     def params(self) -> SketchParams:
         """Parameters of the readings."""
@@ -134,11 +135,11 @@ class Devices:
         ids, rows = self._by_id
         place = int(ids.searchsorted(wanted))
         if place < len(ids) and ids[place] == wanted:
-            return self._device(int(rows[place]), name_of(device))
+            return self._device(int(rows[place]), self.name_of(device))
         if self.complete_since is None:
             return None
         raise UnanswerableQueryError(
-            f"{name_of(device)!r} is not held: it never spoke, or not since time "
+            f"{self.name_of(device)!r} is not held: it never spoke, or not since time "
             f"{self.complete_since} ({self.params.time_unit}), up to which devices were discarded; "
             f"there are more than the capacity of {self.params.capacity}"
         )

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import decaysketch as ds
-from decaysketch.querytime.devices import Device, Devices, name_of
+from decaysketch import Device, Devices
 
 PARAMS = ds.SketchParams(capacity=50, seed=3)
 NAMES = ds.SketchParams(capacity=50, seed=3, value_type="label")
@@ -27,7 +27,7 @@ def fed(rows: list[tuple[Any, float | None, int]], params: ds.SketchParams = PAR
         parts = device if isinstance(device, tuple) else (device,)
         ids = ds.observation_ids(*([part] for part in parts), params=params)
         readings.update([value], 1, [time], ids)
-        names.update([name_of(device)], 1, [time], ids)
+        names.update([Devices.name_of(device)], 1, [time], ids)
     return Devices(readings, names)
 
 

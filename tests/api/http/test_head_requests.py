@@ -17,6 +17,7 @@ from api.app import create_app
 from api.settings import Settings
 
 QUERY = f'{{"queries":[{{"aggregate":"count","now":{NOW},"decay":{{"kind":"none"}}}}]}}'
+VIEWED = {"params": {"time_unit": "s"}, "views": {"devices": {"id": 0}}}
 OF_ITSELF = {"x-request-id"}  # of each request another one
 PATHS = {
     "/": "/",
@@ -37,6 +38,7 @@ PATHS = {
     "/v1/streams/{name}": "/v1/streams/s",
     "/v1/streams/{name}/influx/health": "/v1/streams/s/influx/health",
     "/v1/streams/{name}/influx/ping": "/v1/streams/s/influx/ping",
+    "/v1/streams/{name}/devices": "/v1/streams/ward/devices",
     "/v1/streams/{name}/events": "/v1/streams/s/events",
     "/v1/streams/{name}/monitors": "/v1/streams/s/monitors",
     "/v1/streams/{name}/monitors/{monitor}": "/v1/streams/s/monitors/m",
@@ -66,6 +68,9 @@ OF_THE_MOMENT = [
 def holding(stream: TestClient) -> TestClient:
     body = build(1).to_bytes()
     posted(stream.post("/v1/streams/s/sketches?source=a", content=body, headers=OCTETS))
+    stream.put("/v1/streams/ward", json=VIEWED).raise_for_status()
+    rows = {"observations": [{"id": ["t-1", 1], "time": NOW, "value": 1.0}]}
+    stream.post("/v1/streams/ward/observations?source=a", json=rows).raise_for_status()
     stream.get("/v1/streams/s/sketch").raise_for_status()
     return stream
 

@@ -82,6 +82,7 @@ def test_every_operation_is_described(description: dict[str, Any]) -> None:
         "health",
         "healthz",
         "list_all_monitors",
+        "list_devices",
         "list_keys",
         "list_monitors",
         "list_questions",
