@@ -8,6 +8,7 @@ import { LineChart } from "./charts.js";
 import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js";
 import { curveOfText, described, formula, LENGTH } from "./decay.js";
 import { AlertForm } from "./define.js";
+import { askDevices, hasDevices, showDevices } from "./devices.js";
 import { key, Newest, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
 import { Lists } from "./lists.js";
@@ -116,6 +117,22 @@ const versus = new Newest(
     undrawn("versus-panel", error);
   },
   () => showOld("versus-panel", "asking"),
+);
+
+let listed = null; // the table of devices, once there is one
+
+const devices = new Newest(
+  (signal, stream, question) => askDevices(stream, question, signal),
+  (answer, _ms, stream) => {
+    note("devices-panel", "");
+    listed = showDevices($("devices"), answer, state.unit);
+    Object.assign($("devices-panel").dataset, { of: stream.name, at: state.unit.time(state.unit.fromStream(answer.now)) });
+  },
+  (error) => {
+    if (error.status === 401) { askForKey(); return; }
+    undrawn("devices-panel", error);
+  },
+  () => showOld("devices-panel", "asking"),
 );
 
 const overTime = new Newest(
@@ -247,7 +264,7 @@ function ask(debounceMs = 0) {
   if (!state.stream) return;
   remember();
   if (state.decay.kind === "expression" && !fixedDecay()) {
-    for (const each of [figures, versus, series, overTime, found]) each.cancel();
+    for (const each of [figures, versus, devices, series, overTime, found]) each.cancel();
     if (state.decay.text.trim() === "") {
       curve.cancel();
       state.textFault = "write a formula of the age x";
@@ -276,6 +293,7 @@ function askNow(debounceMs = 0) {
   if (state.view !== "answers") return;
   figures.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, phi }], debounceMs);
   askVersusNow(debounceMs);
+  askDevicesNow(debounceMs);
   askAny(debounceMs);
 }
 
@@ -286,6 +304,14 @@ function askVersusNow(debounceMs = 0) {
   versus.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, ago: length }], debounceMs);
 }
 $("versus-ago").addEventListener("change", () => askVersusNow());
+
+function askDevicesNow(debounceMs = 0) {
+  const { stream, unit } = state;
+  if (!hasDevices(stream, unit)) { devices.cancel(); return; }
+  const now = askedNow() ?? unit.toStream(unit.clock());
+  devices.put([stream, { width: $("devices-width").value, now, listed: $("devices-listed").value }], debounceMs);
+}
+for (const id of ["devices-width", "devices-listed"]) $(id).addEventListener("change", () => askDevicesNow());
 
 function askAny(debounceMs) {
   const [decay, now] = [serviceDecay(), askedNow()];
@@ -489,7 +515,7 @@ async function chooseStream(name, moved) {
   choosing?.abort();
   choosing = new AbortController();
   const { signal } = choosing;
-  for (const each of [figures, series, overTime, found, curve]) each.cancel();
+  for (const each of [figures, versus, devices, series, overTime, found, curve]) each.cancel();
   try {
     const stream = await request(streamPath(name), undefined, signal);
     const unit = new Unit(stream.params.time_unit);
@@ -565,6 +591,7 @@ function present() {
   $("now-zone").hidden = !unit.hasClock;
   for (const each of document.querySelectorAll('input[name="kind"]')) each.disabled = !kindsOf(stream).includes(each.value);
   $("versus-panel").hidden = !isCompared(stream, unit);
+  $("devices-panel").hidden = !hasDevices(stream, unit);
   $("hitters-panel").hidden = !familyOf(stream).hitters;
   $("hitters-title").textContent = hasLabels(stream) ? "Most frequent labels" : "Heavy hitters";
   $("key-panel").hidden = !familyOf(stream).keys;
@@ -789,6 +816,9 @@ for (const id of ["hitters", "keys"]) {
 }
 takings($("versus-panel"), "the comparison", {
   asked: () => versus.asked, table: () => (compared ? { name: `${state.stream.name}-versus`, ...compared.csv() } : null),
+});
+takings($("devices-panel"), "the devices", {
+  asked: () => devices.asked, table: () => (listed ? { name: `${state.stream.name}-devices`, ...listed.csv() } : null),
 });
 takings($("any-panel"), "any question", { asked: () => found.asked, table: () => any.csv() });
 showTheme();

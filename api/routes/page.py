@@ -35,6 +35,7 @@ _FILES = {
     "curve.js": _JAVASCRIPT,
     "decay.js": _JAVASCRIPT,
     "define.js": _JAVASCRIPT,
+    "devices.js": _JAVASCRIPT,
     "dialogs.js": _JAVASCRIPT,
     "events.js": _JAVASCRIPT,
     "http.js": _JAVASCRIPT,
