@@ -305,7 +305,8 @@ def _as_small(builder: KeyedBuilder) -> str | None:
     smaller = capacity_for(DEFAULT_BY_KEY)
     if not (isinstance(params, SketchParams) and fed.exact and len(sketch)):
         return None
-    said = f"{fed.observations:,} observations, nothing discarded: the log is as small"
+    rows = "1 observation" if fed.observations == 1 else f"{fed.observations:,} observations"
+    said = f"{rows}, nothing discarded: the log is as small"
     if len(sketch) <= smaller or params.capacity <= smaller:
         return said
     shrunk = sketch.copy()

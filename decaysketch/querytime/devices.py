@@ -77,8 +77,8 @@ class Devices:
         Device(name='t-1', id=..., value=21.0, time=3700)
         >>> devices.active("1h", now=3800).value
         1.0
-        >>> [each.time for each in devices.silent("1h", now=3800)]
-        [160]
+        >>> devices.silent("1h", now=3800)[0].time
+        160
     """
 
     def __init__(
