@@ -12,6 +12,15 @@ their method or by :func:`merge`, and read from bytes by :func:`decode`. What is
 not in ``__all__`` (states, hashing, ``minhit``, ``wire``) is for those who study the state.
 """
 
+try:
+    from decaysketch.core import _native as _native
+except ImportError as missing:
+    raise ImportError(
+        f"the kernels of decaysketch are not in {__path__[0]} ({missing}). Python started in a "
+        "checkout takes that in place of what is installed: build them, pip install -e . (or make "
+        "setup)"
+    ) from missing
+
 from decaysketch import asyncwindow, decay, families
 from decaysketch import minhit as minhit
 from decaysketch.answers.estimate import Estimate

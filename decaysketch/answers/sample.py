@@ -29,6 +29,7 @@ from decaysketch.core.labels import Labels, values_of
 from decaysketch.core.observations import TIME_LIMIT, check_time
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay
+from decaysketch.decay.functions import check_decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 __all__ = [
@@ -129,8 +130,7 @@ def check_answerable(
         UnanswerableQueryError: observations that the decay gives weight to were discarded at every
             level.
     """
-    if not isinstance(decay, Decay):
-        raise ParameterError(f"decay is {decay!r}; expected a Decay, such as decay.window(3600)")
+    decay = check_decay(decay)
     now = check_time("now", now)
     fading = Fading.of(decay, now, _newest(state, now) if newest is None else newest)
     coarsest = int(state.watermarks[-1])

@@ -33,7 +33,7 @@ from decaysketch.answers.sample import Aged, Fading, Observed, Sample, Values, c
 from decaysketch.asyncwindow.state import WindowState
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay
-from decaysketch.decay.functions import NoDecay, Window
+from decaysketch.decay.functions import NoDecay, Window, check_decay
 from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 __all__ = [
@@ -94,8 +94,7 @@ def check_support(state: WindowState, decay: Decay | None) -> Decay:
     Raises:
         ParameterError: it does, or it is no decay.
     """
-    if not isinstance(decay, Decay):
-        raise ParameterError(f"decay is {decay!r}; expected a Decay, such as decay.window(3600)")
+    decay = check_decay(decay)
     params = state.params
     if params.max_window is not None and decay.support > params.max_window:
         raise ParameterError(

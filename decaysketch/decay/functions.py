@@ -24,6 +24,7 @@ __all__ = [
     "Piecewise",
     "Polynomial",
     "Window",
+    "check_decay",
     "exponential",
     "none",
     "piecewise",
@@ -37,6 +38,20 @@ Float64Array = npt.NDArray[np.float64]
 # floats far from their limits.
 _ORDINARY = 160
 _FURTHEST = 1 << 40  # binary logarithms below this are not told apart
+
+
+def check_decay(given: Any) -> Decay:
+    """A decay as it is.
+
+    Raises:
+        ParameterError: it is none.
+    """
+    if not isinstance(given, Decay):
+        raise ParameterError(
+            f"decay is {given!r:.100}; expected a Decay or its text, such as 'window(1h)'; in what "
+            "asks for more than a decay it comes last: quantile(0.95, 'window(1h)')"
+        )
+    return given
 
 
 class Decay(ABC):

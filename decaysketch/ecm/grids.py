@@ -35,6 +35,7 @@ from decaysketch.decay import (
     Polynomial,
     Window,
 )
+from decaysketch.decay.functions import check_decay
 from decaysketch.ecm import noise
 from decaysketch.ecm.cells import Cells, minimum
 from decaysketch.ecm.hashing import columns_of
@@ -384,10 +385,7 @@ class _Fading(NamedTuple):
 
     @classmethod
     def of(cls, decay: Decay, now: int) -> _Fading:
-        if not isinstance(decay, Decay):
-            raise ParameterError(
-                f"decay is {decay!r}; expected a Decay, such as decay.window(3600)"
-            )
+        decay = check_decay(decay)
         now = check_time("now", now)
         start = None
         if isinstance(decay, NoDecay):

@@ -10,7 +10,8 @@ from decaysketch.core.observations import check_time
 from decaysketch.core.time_units import Instant
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
-from decaysketch.errors import ParameterError, UnanswerableQueryError
+from decaysketch.decay.functions import check_decay
+from decaysketch.errors import UnanswerableQueryError
 from decaysketch.extremes import wire
 from decaysketch.extremes.rows import Staircases
 from decaysketch.extremes.state import ExtremesState
@@ -52,10 +53,7 @@ class ExtremesSnapshot(OneState):
 
     def at(self, decay: Decay | str | None, now: Instant | None = None) -> StairView:
         given, at = self.asked(decay, now)
-        if not isinstance(given, Decay):
-            raise ParameterError(
-                f"decay is {given!r}; expected a Decay, such as decay.window(3600)"
-            )
+        given = check_decay(given)
         at = check_time("now", at)
         if self.newest is not None and at < self.newest:
             raise UnanswerableQueryError(
