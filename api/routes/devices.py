@@ -15,6 +15,7 @@ from api.queries.answers import EstimateModel
 from api.routes.common import TheAggregator, TheQuestions, TheStream
 from api.service.streams import Stream
 from decaysketch import Device, Devices
+from decaysketch.answers.spelled import is_integer
 from decaysketch.core.time_units import in_units
 from decaysketch.errors import UnanswerableQueryError
 
@@ -166,4 +167,4 @@ def _device(each: Device) -> DeviceModel:
 
 def _number(text: str) -> int | str:
     """An integer where it is one, else what the text spells."""
-    return int(text) if text.strip().lstrip("+-").isdecimal() else text
+    return int(text) if is_integer(text) else text

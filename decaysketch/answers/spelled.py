@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from decaysketch.answers.asking import QUESTIONS, read_predicate
 from decaysketch.answers.shapes import Question
 from decaysketch.errors import ParameterError
 
-__all__ = ["argument_of", "question_of"]
+__all__ = ["argument_of", "is_integer", "question_of"]
+
+_INTEGER = re.compile(r"[+-]?\d+")
 
 
 def question_of(text: str) -> tuple[Question[Any], dict[str, Any]]:
@@ -56,13 +59,14 @@ def _keys(text: str) -> list[Any]:
     if text.startswith("["):
         given = json.loads(text)
         return [tuple(each) if isinstance(each, list) else each for each in given]
-    return [int(part) if _is_integer(part) else part for part in text.split(",")]
+    return [int(part) if is_integer(part) else part for part in text.split(",")]
 
 
 def _number(text: str) -> float | int:
     """An integer where it is one, which may have more digits than a float64 holds."""
-    return int(text) if _is_integer(text) else float(text)
+    return int(text) if is_integer(text) else float(text)
 
 
-def _is_integer(text: str) -> bool:
-    return text.strip().lstrip("+-").isdecimal()
+def is_integer(text: str) -> bool:
+    """Whether ``int`` reads it: digits behind one sign at the most."""
+    return _INTEGER.fullmatch(text.strip()) is not None

@@ -16,6 +16,7 @@ import typer
 
 from decaysketch import families
 from decaysketch.answers.comparing import RangeView, range_moment
+from decaysketch.answers.spelled import is_integer
 from decaysketch.cli.output import CommandError
 from decaysketch.cli.recipes import parse_decay
 from decaysketch.core.plausible_times import dated, told
@@ -32,7 +33,6 @@ __all__ = [
     "VersusAgo",
     "VersusDecay",
     "VersusNow",
-    "is_integer",
 ]
 
 Chosen = tuple[str, Decay | None]  # a decay as it was given; None: that of the sketch
@@ -174,10 +174,6 @@ class Moments:
                 form["versus"]["decay"] = self.versus.named
             form["how"] = self.versus.how
         return form
-
-
-def is_integer(text: str) -> bool:
-    return text.strip().lstrip("+-").isdecimal()
 
 
 def _time(sketch: Sketch, option: str, text: str) -> int:

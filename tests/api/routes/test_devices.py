@@ -80,6 +80,8 @@ def test_who_is_silent_active_and_what_each_said_last(ward: TestClient) -> None:
         ({"now": "yesterday"}, "now is 'yesterday'"),
         ({"width": "soon"}, "width is 'soon'"),
         ({"width": "-5"}, "-5"),
+        ({"width": "--5"}, "width is '--5'"),
+        ({"now": "+-5"}, "now is '+-5'"),
         ({"limit": 0}, "limit"),
         ({"listed": "all"}, "listed"),
     ],
