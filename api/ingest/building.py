@@ -46,16 +46,14 @@ class Taken:
         batch: its rows.
         verdicts: of each row of the body, a ``Verdict`` or REFUSED.
         incoming: the sketch of the rows that are taken, to be posted; None where there are none.
-        raw: what was read.
     """
 
     batch: Batch
     verdicts: npt.NDArray[np.int8]
     incoming: Incoming | None
-    raw: Raw | None = None
 
 
-def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Taken:
+def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> tuple[Taken, Raw]:
     """Read a body, judge its rows by what the source has posted before, and build their sketch.
 
     Args:
@@ -63,6 +61,9 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Taken:
         reader: one of READERS.
         body: plain bytes.
         form: what rows must look like.
+
+    Returns:
+        What becomes of it, and what was read.
 
     Raises:
         InvalidRequestError: the body as a whole cannot be read.
@@ -72,11 +73,11 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Taken:
     batch = check(raw, form)
     verdicts = np.full(batch.rows, REFUSED, dtype=np.int8)
     if not len(batch.positions):
-        return Taken(batch, verdicts, None)
+        return Taken(batch, verdicts, None), raw
     before = _before(stream, form.source)
     verdicts[batch.positions] = _feed(before.verdicts, stream, form.source, batch.columns)
     sketch = build(stream, form.source, batch.columns)
-    return Taken(batch, verdicts, Incoming(sketch.to_bytes(), sketch.snapshot()), raw)
+    return Taken(batch, verdicts, Incoming(sketch.to_bytes(), sketch.snapshot())), raw
 
 
 def count(

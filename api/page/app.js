@@ -103,37 +103,27 @@ const series = new Newest(
   () => { for (const id of ["count-panel", "quantile-panel"]) showOld(id, "asking"); },
 );
 
-let compared = null; // the table of what is compared, once there is one
+// What asks for a panel that shows one table of now. show(answer, stream) -> the table.
+function tableOfNow(id, ask, show) {
+  const asks = new Newest(
+    (signal, stream, question) => ask(stream, question, signal),
+    (answer, _ms, stream) => {
+      note(`${id}-panel`, "");
+      asks.table = show(answer, stream);
+      Object.assign($(`${id}-panel`).dataset, { of: stream.name, at: state.unit.time(state.unit.fromStream(answer.now)) });
+    },
+    (error) => {
+      if (error.status === 401) { askForKey(); return; }
+      undrawn(`${id}-panel`, error);
+    },
+    () => showOld(`${id}-panel`, "asking"),
+  );
+  asks.table = null; // until there is one
+  return asks;
+}
 
-const versus = new Newest(
-  (signal, stream, question) => askVersus(stream, question, signal),
-  (answer, _ms, stream) => {
-    note("versus-panel", "");
-    compared = showVersus($("versus"), answer, stream);
-    Object.assign($("versus-panel").dataset, { of: stream.name, at: state.unit.time(state.unit.fromStream(answer.now)) });
-  },
-  (error) => {
-    if (error.status === 401) { askForKey(); return; }
-    undrawn("versus-panel", error);
-  },
-  () => showOld("versus-panel", "asking"),
-);
-
-let listed = null; // the table of devices, once there is one
-
-const devices = new Newest(
-  (signal, stream, question) => askDevices(stream, question, signal),
-  (answer, _ms, stream) => {
-    note("devices-panel", "");
-    listed = showDevices($("devices"), answer, state.unit);
-    Object.assign($("devices-panel").dataset, { of: stream.name, at: state.unit.time(state.unit.fromStream(answer.now)) });
-  },
-  (error) => {
-    if (error.status === 401) { askForKey(); return; }
-    undrawn("devices-panel", error);
-  },
-  () => showOld("devices-panel", "asking"),
-);
+const versus = tableOfNow("versus", askVersus, (answer, stream) => showVersus($("versus"), answer, stream));
+const devices = tableOfNow("devices", askDevices, (answer) => showDevices($("devices"), answer, state.unit));
 
 const overTime = new Newest(
   (signal, stream, question) => askKey(stream, question, signal),
@@ -814,12 +804,11 @@ for (const [id, asks] of [["count", series], ["quantile", series], ["key", overT
 for (const id of ["hitters", "keys"]) {
   takings($(`${id}-panel`), $(`${id}-title`).textContent, { asked: () => figures.asked, table: listedIn(id) });
 }
-takings($("versus-panel"), "the comparison", {
-  asked: () => versus.asked, table: () => (compared ? { name: `${state.stream.name}-versus`, ...compared.csv() } : null),
-});
-takings($("devices-panel"), "the devices", {
-  asked: () => devices.asked, table: () => (listed ? { name: `${state.stream.name}-devices`, ...listed.csv() } : null),
-});
+for (const [id, what, asks] of [["versus", "the comparison", versus], ["devices", "the devices", devices]]) {
+  takings($(`${id}-panel`), what, {
+    asked: () => asks.asked, table: () => (asks.table ? { name: `${state.stream.name}-${id}`, ...asks.table.csv() } : null),
+  });
+}
 takings($("any-panel"), "any question", { asked: () => found.asked, table: () => any.csv() });
 showTheme();
 look();

@@ -4,7 +4,7 @@ of it is journaled."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -170,7 +170,8 @@ async def take_held(
         check_times: raises what refuses the body for the times of its sound rows.
 
     Raises:
-        ServiceError: what refuses the body, or a post to a view: then nothing was taken.
+        ServiceError: what refuses the body, or a post to a view; what the views before it took is
+            there a second time when the body is, and changes nothing.
     """
     compute = aggregator.compute_of(rows)
     views = aggregator.views_of(stream)
@@ -198,7 +199,5 @@ def _take_held(
 ) -> tuple[Taken, list[Fed]]:
     """On a thread, which goes on if who asked is gone by then."""
     with hold, memory.merging(hold.rows):
-        taken = take(stream, reader, body, form)
-        if taken.raw is None or not views:
-            return replace(taken, raw=None), []
-        return replace(taken, raw=None), feed(views, taken.raw, taken.batch, form)
+        taken, raw = take(stream, reader, body, form)
+        return taken, feed(views, raw, taken.batch, form) if taken.incoming is not None else []

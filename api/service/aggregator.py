@@ -393,9 +393,7 @@ class Aggregator:
             UnknownStreamError: there is none.
         """
         stream = await self.find(name)
-        for each in self.views_of(stream):
-            await self._change(lambda tx, of=each.id: log.delete(tx, of))  # type: ignore[misc]
-        if not await self._change(lambda tx: log.delete(tx, stream.id)):
+        if not await self._change_with_views(stream, log.delete):
             raise UnknownStreamError(name)
 
     async def revoke(self, name: str, source: str) -> None:
@@ -405,9 +403,7 @@ class Aggregator:
             UnknownStreamError: there is no such stream.
         """
         stream = await self.find(name)
-        for each in self.views_of(stream):
-            await self._change(lambda tx, of=each.id: log.revoke(tx, (of, source)))  # type: ignore[misc]
-        if not await self._change(lambda tx: log.revoke(tx, (stream.id, source))):
+        if not await self._change_with_views(stream, lambda tx, of: log.revoke(tx, (of, source))):
             raise UnknownStreamError(name)
 
     async def reinstate(self, name: str, source: str) -> None:
@@ -417,9 +413,9 @@ class Aggregator:
             UnknownSourceError: it was not refused.
         """
         stream = await self.find(name)
-        for each in self.views_of(stream):
-            await self._change(lambda tx, of=each.id: log.reinstate(tx, (of, source)))  # type: ignore[misc]
-        if not await self._change(lambda tx: log.reinstate(tx, (stream.id, source))):
+        if not await self._change_with_views(
+            stream, lambda tx, of: log.reinstate(tx, (of, source))
+        ):
             raise UnknownSourceError(name, [source])
 
     async def release(self, name: str, source: str, interval: Interval) -> None:
@@ -439,6 +435,19 @@ class Aggregator:
             "the numbers [%d, %d) of source %r of stream %r were released",
             interval.first, interval.next, source, name,
         )  # fmt: skip
+
+    async def _change_with_views(
+        self, stream: Stream, change: Callable[[Writer, int], Coroutine[Any, Any, bool]]
+    ) -> bool:
+        """Change a stream and its views, in one transaction; what the change says of the stream."""
+        views = [each.id for each in self.views_of(stream)]
+
+        async def change_all(tx: Writer) -> bool:
+            for view in views:
+                await change(tx, view)
+            return await change(tx, stream.id)
+
+        return await self._change(change_all)
 
     async def _change(self, transaction: Callable[[Writer], Coroutine[Any, Any, T]]) -> T:
         self._follower.check()

@@ -489,9 +489,9 @@ class Streams:
         self._by_id = streams
         self._by_name = {stream.name: stream for stream in streams.values()}
         self._views = {}
-        for _, stream in sorted(self._by_name.items()):
-            if stream.row.view is not None:
-                self._views.setdefault(stream.row.view["of"], []).append(stream)
+        for row in sorted((row for row in rows if row.view is not None), key=lambda row: row.name):
+            assert row.view is not None
+            self._views.setdefault(row.view["of"], []).append(streams[row.id])
         return list(changed.values())
 
     def __iter__(self) -> Iterator[Stream]:

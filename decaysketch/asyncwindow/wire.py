@@ -37,7 +37,7 @@ from decaysketch.codec.rows import (
     encode_rows,
     first_out_of_order,
 )
-from decaysketch.core.observations import MISSING_KEY
+from decaysketch.core.observations import MISSING_KEY, no_floats
 from decaysketch.core.special import binomial_at_most
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import CorruptSketchError, IncompatibleSketchError, ParameterError
@@ -48,8 +48,6 @@ FAMILIES = {"sum": 3, "median": 4}
 
 _VALUE_TYPES: tuple[ValueType, ...] = ("int64", "float64")
 _SIGN = np.uint64(1 << 63)  # keys are unsigned, columns are not: this keeps their order
-_LARGEST_FLOAT_KEY = int(np.float64(np.finfo(np.float64).max).view(np.int64))
-_NEGATIVE_ZERO_KEY = -1
 _IMPLAUSIBLE = 1e-9
 _MOST_AT_TOP = 64  # elements of one time at the coarsest level, which expects one of a whole window
 
@@ -236,8 +234,7 @@ def _state(
         values = rows.value_keys
         bad = (values == MISSING_KEY) | (rows.weights != 1)
         if params.value_type == "float64":
-            bad |= (values > _LARGEST_FLOAT_KEY) | (values < ~_LARGEST_FLOAT_KEY)
-            bad |= values == _NEGATIVE_ZERO_KEY
+            bad |= no_floats(values)
         identities = rows.ids[None]
     if bad.any():
         row = int(bad.argmax())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from decaysketch.client import SpoolFullError
+from decaysketch.client.files import sync_directory
 from decaysketch.ingest.documents import Message
 
 __all__ = ["DeadLetters", "letter_of"]
@@ -55,11 +56,7 @@ class DeadLetters:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_directory(self._folder)
 
 
 def _broken_off(path: Path) -> bytes:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from decaysketch.bridge.translating import Arrived
+from decaysketch.client.files import write_whole
 from decaysketch.errors import DecaySketchError
 from decaysketch.ingest.documents import Message
 
@@ -201,20 +202,8 @@ class Tail:
         if self._file is None:
             return
         place = Place(self._inode, self._offset, _head(self._file, self._offset))
-        part = self._place_file.with_suffix(".part")
-        part.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            os.write(descriptor, json.dumps(place._asdict()).encode("ascii"))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        part.replace(self._place_file)
-        folder = os.open(part.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        self._place_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(self._place_file, json.dumps(place._asdict()).encode("ascii"))
 
     def close(self) -> None:
         """Let go of the file."""

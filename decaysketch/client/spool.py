@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from decaysketch.client.card import card_bytes, parse_card, parse_form
+from decaysketch.client.files import OWNER_ALONE, TEMPORARY, sync_directory, write_whole
 from decaysketch.client.folder_lock import FolderLock, is_at
 from decaysketch.client.record import Gap, Interval, LogRecord, pack, scan
 
@@ -47,9 +48,8 @@ __all__ = [
 CARD, CARD_COPY = "sensor.json", "sensor.copy.json"
 _MONITORS = "monitors.json"
 _FOLDERS = ("deltas", "rejected", "damaged")
-_TEMPORARY = ".tmp"
 _NUMBERED = re.compile(r"(?:log-|sensor-|sensor\.copy-|monitors-)?([0-9]{1,18})(?![0-9])")
-_OWNER_ALONE, _OWNER_ALONE_FOLDER = 0o600, 0o700
+_OWNER_ALONE_FOLDER = 0o700
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Spool:
         self._make_folders()
         self.measure_set_aside()
         self._next_number = self._first_number()
-        for leftover in self.directory.rglob(f"*{_TEMPORARY}"):
+        for leftover in self.directory.rglob(f"*{TEMPORARY}"):
             leftover.unlink()  # never renamed, so never counted as taken
         for path in sorted((self.directory / "deltas").iterdir()):
             if (delta := parse_name(path)) is None:
@@ -122,7 +122,7 @@ class Spool:
         self._open_log()
         self.log_size = os.fstat(self._log).st_size
         self._keep_others_out()
-        _sync_directory(self.directory)
+        sync_directory(self.directory)
 
     def _first_number(self) -> int:
         """After all that are in a name: what was set aside keeps its own."""
@@ -139,11 +139,11 @@ class Spool:
             folder = self.directory / name
             if not folder.is_dir():
                 folder.mkdir(_OWNER_ALONE_FOLDER)
-                _sync_directory(self.directory)
+                sync_directory(self.directory)
 
     def _keep_others_out(self) -> None:
         """Earlier releases let them read. The folder itself is as it was made, or was given."""
-        modes = dict.fromkeys((CARD, CARD_COPY, "open.log"), _OWNER_ALONE)
+        modes = dict.fromkeys((CARD, CARD_COPY, "open.log"), OWNER_ALONE)
         for name, mode in {**modes, **dict.fromkeys(_FOLDERS, _OWNER_ALONE_FOLDER)}.items():
             path = self.directory / name
             try:
@@ -156,7 +156,7 @@ class Spool:
 
     def _open_log(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self._log = os.open(self.directory / "open.log", flags, _OWNER_ALONE)
+        self._log = os.open(self.directory / "open.log", flags, OWNER_ALONE)
 
     def close(self) -> None:
         """Let another sensor have it."""
@@ -210,7 +210,7 @@ class Spool:
         except (ValueError, RecursionError) as fault:
             kept = f"{path.stem}-{self._take_number()}"
             self._set_aside(path, kept, "damaged", {"reason": f"{name} is damaged: {fault}"})
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
             self._note(f"{name} was damaged ({fault}); it is in damaged/")
             return None
 
@@ -221,7 +221,7 @@ class Spool:
         """
         self.check()
         for name in (CARD_COPY, CARD):
-            _write(self.directory / name, card_bytes(card))
+            write_whole(self.directory / name, card_bytes(card))
 
     def read_monitors(self) -> dict[str, Any] | None:
         """What ``monitors.json`` says; None where it is not there, or cannot be read."""
@@ -230,7 +230,7 @@ class Spool:
     def write_monitors(self, form: Mapping[str, Any]) -> None:
         """Replace ``monitors.json``, durably."""
         self.check()
-        _write(self.directory / _MONITORS, card_bytes(form))
+        write_whole(self.directory / _MONITORS, card_bytes(form))
 
     # ------------------------------------------------------------------------------------- the log
 
@@ -251,7 +251,7 @@ class Spool:
         path = self.directory / "open.log"
         if is_at(self._log, path):
             return
-        _write(path, self._log_content())
+        write_whole(path, self._log_content())
         os.close(self._log)
         self._open_log()
         self._note(f"{path} was removed by somebody else; it is there again, with what it held")
@@ -292,7 +292,7 @@ class Spool:
         delta = SpooledDelta(self._take_number(), len(blob), interval)
         path = self._path(delta)
         try:
-            _write(path, blob)
+            write_whole(path, blob)
         except OSError:
             path.unlink(missing_ok=True)  # nobody would know of it, until the next start
             raise
@@ -341,7 +341,7 @@ class Spool:
     def _keep(self, name: str, blob: bytes, folder: str, note: Mapping[str, Any]) -> None:
         self.check()
         self._write_note(folder, name, note)
-        _write(self.directory / folder / name, blob)
+        write_whole(self.directory / folder / name, blob)
         self._count(folder, len(blob))
 
     def _set_delta_aside(self, delta: SpooledDelta, folder: str, note: Mapping[str, Any]) -> None:
@@ -349,13 +349,13 @@ class Spool:
         path = self._path(delta)
         self._set_aside(path, f"{delta.name}.sketch", folder, note)
         self._forget(delta)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
     def _set_aside(self, path: Path, name: str, folder: str, note: Mapping[str, Any]) -> None:
         self._write_note(folder, name, note)
         size = path.stat().st_size
         path.rename(self.directory / folder / name)
-        _sync_directory(self.directory / folder)
+        sync_directory(self.directory / folder)
         self._count(folder, size)
 
     def _forget(self, delta: SpooledDelta) -> None:
@@ -371,7 +371,7 @@ class Spool:
 
     def _write_note(self, folder: str, name: str, note: Mapping[str, Any]) -> None:
         content = json.dumps(note, indent=1).encode()
-        _write(self.directory / folder / f"{name}.json", content)
+        write_whole(self.directory / folder / f"{name}.json", content)
 
 
 def parse_name(path: Path) -> SpooledDelta | None:
@@ -393,28 +393,4 @@ def _make_folder(path: Path) -> None:
         made.append(folder)
     for folder in reversed(made):
         folder.mkdir(_OWNER_ALONE_FOLDER if folder == path else 0o777, exist_ok=True)
-        _sync_directory(folder.parent)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """A file that is there whole, or as it was before; nobody else may read it."""
-    temporary = path.with_name(path.name + _TEMPORARY)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    try:
-        with os.fdopen(os.open(temporary, flags, _OWNER_ALONE), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # a full disk needs its bytes
-        raise
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        sync_directory(folder.parent)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from decaysketch.codec import _native
 from decaysketch.codec.fields import CHECKSUM_BYTES, check_time, refuse
-from decaysketch.core.observations import MISSING_KEY
+from decaysketch.core.observations import MISSING_KEY, no_floats
 from decaysketch.core.params import SketchParams
 
 __all__ = [
@@ -33,8 +33,6 @@ __all__ = [
 Int64Array = npt.NDArray[np.int64]
 
 _COLUMNS = ("times", "ids", "weights", "values")
-_LARGEST_FLOAT_KEY = int(np.float64(np.finfo(np.float64).max).view(np.int64))
-_NEGATIVE_ZERO_KEY = -1
 
 
 class Rows(NamedTuple):
@@ -133,8 +131,7 @@ def check_rows(params: SketchParams, rows: Rows) -> None:
             row = int(((column < low) | (column > high)).argmax())
             refuse(f"{name} of row {row} is {int(column[row])}; expected {low} to {high}")
     if params.value_type == "float64":
-        no_number = (value_keys > _LARGEST_FLOAT_KEY) | (value_keys == _NEGATIVE_ZERO_KEY)
-        no_number |= (value_keys < ~_LARGEST_FLOAT_KEY) & (value_keys != MISSING_KEY)
+        no_number = no_floats(value_keys) & (value_keys != MISSING_KEY)
         if no_number.any():
             row = int(no_number.argmax())
             refuse(

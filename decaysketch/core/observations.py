@@ -45,6 +45,8 @@ MISSING_KEY = np.iinfo(np.int64).min
 TIME_LIMIT = 1 << 62  # |timestamp| <= TIME_LIMIT: ages fit an unsigned 64-bit integer
 
 _MAGNITUDE = np.int64(np.iinfo(np.int64).max)
+_LARGEST_FLOAT = int(np.float64(np.finfo(np.float64).max).view(np.int64))  # its key
+_NEGATIVE_ZERO = -1  # what its key would be: -0.0 is 0.0
 _EXACT_IN_FLOAT = 1 << 53
 
 
@@ -298,14 +300,20 @@ def _encode_floats(array: npt.NDArray[Any]) -> Int64Array:
     # x + 0.0 copies and turns -0.0 into 0.0. Finite numbers alone have keys within these bounds.
     bits = (array.astype(np.float64, copy=False) + 0.0).view(np.int64)
     keys = bits ^ ((bits >> np.int64(63)) & _MAGNITUDE)
-    largest = np.float64(np.finfo(np.float64).max).view(np.int64)
-    if keys.size and (int(keys.max()) > largest or int(keys.min()) < ~int(largest)):
+    if keys.size and (int(keys.max()) > _LARGEST_FLOAT or int(keys.min()) < ~_LARGEST_FLOAT):
         row = int((~np.isfinite(array)).argmax())
         raise ObservationError(
             f"values[{row}] is {float(array[row])}; expected a finite number (None where missing)",
             column="values", row=row, value=float(array[row]),
         )  # fmt: skip
     return keys
+
+
+def no_floats(keys: Int64Array) -> npt.NDArray[np.bool_]:
+    """Which keys are of no float64 that a row may have: finite, and not -0.0. O(keys)."""
+    found: npt.NDArray[np.bool_] = (keys > _LARGEST_FLOAT) | (keys < ~_LARGEST_FLOAT)
+    found |= keys == _NEGATIVE_ZERO
+    return found
 
 
 def decode_values(

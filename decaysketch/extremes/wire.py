@@ -26,7 +26,7 @@ from decaysketch.codec.rows import (
     encode_rows,
     first_out_of_order,
 )
-from decaysketch.core.observations import MISSING_KEY
+from decaysketch.core.observations import MISSING_KEY, no_floats
 from decaysketch.core.params import SketchParams
 from decaysketch.errors import CorruptSketchError, ParameterError
 from decaysketch.extremes.params import ExtremesParams
@@ -38,8 +38,6 @@ __all__ = ["FAMILY", "decode", "encode", "peek"]
 FAMILY = 6
 
 _PACKED = "int64"  # as which the columns are packed; values stand where ids do
-_LARGEST_FLOAT_KEY = int(np.float64(np.finfo(np.float64).max).view(np.int64))
-_NEGATIVE_ZERO_KEY = -1
 
 
 def encode(state: ExtremesState, *, embed_params: bool = True) -> bytes:
@@ -143,8 +141,7 @@ def _check(params: ExtremesParams, rows: Rows) -> None:
     keys = rows.ids
     bad = (rows.weights != 1) | (rows.value_keys != MISSING_KEY) | (keys == MISSING_KEY)
     if params.value_type == "float64":
-        bad |= (keys > _LARGEST_FLOAT_KEY) | (keys < ~_LARGEST_FLOAT_KEY)
-        bad |= keys == _NEGATIVE_ZERO_KEY
+        bad |= no_floats(keys)
     if bad.any():
         row = int(bad.argmax())
         refuse(f"row {row} has value key {int(keys[row])}; expected that of a finite value")

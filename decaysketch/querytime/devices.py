@@ -34,6 +34,7 @@ from decaysketch.querytime.snapshot import QueryTimeSnapshot
 
 __all__ = ["Device", "Devices"]
 
+Int64Array = npt.NDArray[np.int64]
 Key = str | int | bytes | tuple[str | int | bytes, ...]
 
 
@@ -135,7 +136,8 @@ class Devices:
         ids, rows = self._by_id
         place = int(ids.searchsorted(wanted))
         if place < len(ids) and ids[place] == wanted:
-            return self._device(int(rows[place]), self.name_of(device))
+            (found,) = self._devices(rows[place : place + 1])
+            return found._replace(name=self.name_of(device))
         if self.complete_since is None:
             return None
         raise UnanswerableQueryError(
@@ -220,13 +222,11 @@ class Devices:
             )
         times = self._readings.states[0].times  # latest first
         first = len(times) - int(times[::-1].searchsorted(since, side="left"))
-        rows = range(len(times) - 1, first - 1, -1)
-        return [self._device(row) for row in (rows if limit is None else rows[:limit])]
+        return self._devices(np.arange(len(times) - 1, first - 1, -1)[:limit])
 
     def listed(self, limit: int | None = None) -> list[Device]:
         """The devices that are held, the latest heard of first."""
-        rows = range(len(self))
-        return [self._device(row) for row in (rows if limit is None else rows[:limit])]
+        return self._devices(np.arange(len(self))[:limit])
 
     # -------------------------------------------------------------------------------------- reading
 
@@ -248,35 +248,44 @@ class Devices:
         return self._readings.at(decay, self._at(now))
 
     @cached_property
-    def _by_id(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.intp]]:
-        order = self._readings.states[0].ids.argsort()
-        return self._readings.states[0].ids[order], order
+    def _by_id(self) -> tuple[Int64Array, npt.NDArray[np.intp]]:
+        return _sorted_ids(self._readings)
 
     @cached_property
-    def _name_by_id(self) -> dict[int, str]:
-        if self._names is None:
-            return {}
-        ids = self._names.states[0].ids.tolist()
-        return {
-            id_: name
-            for id_, name in zip(ids, _values(self._names), strict=True)
-            if name is not None
-        }
+    def _names_by_id(self) -> tuple[Int64Array, npt.NDArray[np.intp]]:
+        assert self._names is not None
+        return _sorted_ids(self._names)
 
-    @cached_property
-    def _values(self) -> list[Any]:
-        return _values(self._readings)
-
-    def _device(self, row: int, name: str | None = None) -> Device:
+    def _devices(self, rows: npt.NDArray[np.intp]) -> list[Device]:
+        """Of some rows; those alone are decoded."""
         state = self._readings.states[0]
-        id_ = int(state.ids[row])
-        known = self._name_by_id.get(id_) if name is None else name
-        return Device(known, id_, self._values[row], int(state.times[row]))
+        ids = state.ids[rows]
+        values, times = _values(self._readings, rows), state.times[rows].tolist()
+        found = zip(self._names_of(ids), ids.tolist(), values, times, strict=True)
+        return [Device(*each) for each in found]
+
+    def _names_of(self, ids: Int64Array) -> list[str | None]:
+        names: list[str | None] = [None] * len(ids)
+        if self._names is None or not len(self._names):
+            return names
+        known, rows = self._names_by_id
+        places = known.searchsorted(ids)
+        held = np.flatnonzero(known[places.clip(max=len(known) - 1)] == ids)
+        for place, name in zip(held, _values(self._names, rows[places[held]]), strict=True):
+            names[place] = name
+        return names
 
 
-def _values(table: QueryTimeSnapshot) -> list[Any]:
-    """Of its rows, None where they are missing."""
-    keys = table.states[0].value_keys
+def _sorted_ids(table: QueryTimeSnapshot) -> tuple[Int64Array, npt.NDArray[np.intp]]:
+    """Ids in order, and the row of each."""
+    ids = table.states[0].ids
+    order = ids.argsort()
+    return ids[order], order
+
+
+def _values(table: QueryTimeSnapshot, rows: npt.NDArray[np.intp]) -> list[Any]:
+    """Of some rows, None where they are missing."""
+    keys = table.states[0].value_keys[rows]
     values, missing = values_of(keys, table.params.value_type, table.labels)
     return [None if none else value for value, none in zip(values.tolist(), missing, strict=True)]
 

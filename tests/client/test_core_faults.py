@@ -149,7 +149,7 @@ def test_full_disk_does_not_stop_delivery(spool: Path, monkeypatch: pytest.Monke
     feed(one, range(20, 30))
     clock.now += 5
     with monkeypatch.context() as patch:
-        patch.setattr(spool_module, "_write", full)
+        patch.setattr(spool_module, "write_whole", full)
         deliver(one, server)
         assert server.merged() == built(range(20))
         status = one.status()
@@ -166,7 +166,7 @@ def test_full_disk_does_not_stop_delivery(spool: Path, monkeypatch: pytest.Monke
 def test_disk_that_is_full_at_the_first_start(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = core(spool, recipe=None)
     with monkeypatch.context() as patch:
-        patch.setattr(spool_module, "_write", full)
+        patch.setattr(spool_module, "write_whole", full)
         found(one, Server())
         with pytest.raises(StreamUnknownError, match="no space left"):
             feed(one, [1])

@@ -291,7 +291,7 @@ def test_delta_that_could_not_be_kept_leaves_nothing(
         if call == "write":
             patch.setattr(os, "fsync", fail)
         else:
-            patch.setattr("decaysketch.client.spool._sync_directory", fail)
+            patch.setattr("decaysketch.client.files.sync_directory", fail)
         with pytest.raises(OSError, match="no space"):
             spool.add(b"one", Interval(0, 3))
     assert list((spool.directory / "deltas").iterdir()) == []

@@ -1,0 +1,45 @@
+"""Files that are on stable storage when the call returns, for their owner alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["OWNER_ALONE", "TEMPORARY", "sync_directory", "write_whole"]
+
+OWNER_ALONE = 0o600
+TEMPORARY = ".tmp"
+"""What the name of a file ends in until all of it is written."""
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that is there whole, or as it was before; nobody else may read it.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    temporary = path.with_name(path.name + TEMPORARY)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(temporary, flags, OWNER_ALONE), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # a full disk needs its bytes
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Put the names in a directory on stable storage.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
