@@ -305,12 +305,14 @@ def signed_sum(
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
     terms, variances, jumps = masses * far, far * far, columns.jumps[tail] * far
     variances *= columns.variances[tail]
+    weighted = function is not None
+    if weighted:
+        variances *= _as_shown(sample, columns)
     everything = float(variances.sum())
     thirds = _skew_lengths(columns, tail)
     thirds *= variances
     thirds *= far
     highest, lowest = float(jumps.max(initial=0.0)), float(jumps.min(initial=0.0))
-    weighted = function is not None
     caveats = _hinges(sample, columns, x, variances, jumps, everything, weighted=weighted)
     floor = 0.0
     if "unequal-weights" in caveats and function is not None:
@@ -382,12 +384,19 @@ def _hinges(
     if not weighted:
         return named
     unequal = ("unequal-weights",)
-    near, weights = x[: columns.whole], columns.weights[columns.exact :]
+    weights = columns.weights[columns.exact :]
+    of_near = _shown(sample, columns)
+    near = x[: columns.whole]
+    if len(of_near) > len(near):  # of later ones, with a value that is usual among all
+        function = np.abs(x * columns.weights)
+        counted = function > 0.0
+        usual = float(function[counted].mean()) if counted.any() else 0.0
+        near = np.concatenate([near, usual / of_near[len(near) :]])
     bound = _LIGHTER * max(float(jumps.max()), -float(jumps.min()))
     if len(near) >= _SOME and sample.step * max(near.max(), -near.min()) > bound:
         beyond = sample.step * np.abs(near) > bound
         if np.count_nonzero(beyond) > _MANY * len(near):
-            of_beyond = columns.weights[: columns.whole][beyond]
+            of_beyond = of_near[beyond]
             if few or (bound > 0.0 and _much_lighter(of_beyond, weights)):
                 return unequal
     if not few:
@@ -403,6 +412,29 @@ def _hinges(
     excess = float(np.log(largest / jumps[order[0]]).mean())
     heavy = excess * _HEAVY_TAIL > 1.0
     return unequal if heavy and _much_lighter(weights[order[1:]], weights) else named
+
+
+def _shown(sample: Sample, columns: Columns) -> npt.NDArray[np.int64]:
+    """Weights of rows that no hash has chosen: exact ones, and those later than the question."""
+    shown = columns.weights[: columns.whole]
+    later = sample.later
+    return shown if later is None or not len(later) else np.concatenate([shown, later])
+
+
+def _as_shown(sample: Sample, columns: Columns) -> float:
+    """By what the variance of a sum over weights is to be multiplied, 1 or more.
+
+    It is as the mean of 1 / weight, and mostly that of observations so light that the next hash may
+    have none of them. The sampled rows tell of it, and so do those that no hash has chosen: the
+    mean of both is taken, where it is larger than what the sampled ones tell alone.
+    """
+    shown, weights = _shown(sample, columns), columns.weights[columns.exact :]
+    counted = columns.masses[columns.exact :] / weights
+    seen = float((counted / weights).sum())
+    if len(shown) < _SOME or not seen > 0.0:
+        return 1.0
+    ratio = float((1.0 / shown).mean()) * float(counted.sum()) / seen
+    return max(1.0, 0.5 * (1.0 + ratio))
 
 
 def _much_lighter(some: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> bool:
@@ -876,15 +908,16 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         ranking.variance,
         by_value(columns.decayed * columns.weights),
     )
+    variances = columns.variances * x * x * _as_shown(sample, columns)
     counts = _Amount(
         by_value(columns.masses * x, slice(0, exact)),
         by_value(columns.masses * x),
-        by_value(columns.variances * x * x),
+        by_value(variances),
         by_value(columns.decayed),
-        by_value(columns.variances * x * x * _skew_lengths(columns, slice(None)) * x),
+        by_value(variances * _skew_lengths(columns, slice(None)) * x),
     )
     # As in signed_sum: the largest hit seen, or one of mean x in the band whose hits weigh most.
-    variances, jumps = (columns.variances * x * x)[tail], (columns.jumps * x)[tail]
+    variances, jumps = variances[tail], (columns.jumps * x)[tail]
     everything = float(np.sum(variances))
     hinges = _hinges(sample, columns, x, variances, jumps, everything, weighted=True)
     unequal = tuple(caveat for caveat in hinges if caveat == "unequal-weights")

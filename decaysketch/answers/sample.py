@@ -359,6 +359,8 @@ class Sample:
         origin: where the rows stand in their state, if they are runs of its rows.
         magnitude: binary logarithm of what decay weights were divided by; see :class:`Fading`.
         redraw: how to scale them otherwise, where an estimator offers that.
+        later: int64[m], weights of observations later than ``now`` that were all of their times:
+            like exact rows, they show what weights there are. None where that is not told.
         complete_after: everything later than this, as far as it counts, is among the exact entries;
             by default nothing is promised.
         labels: those of the values, where these are labels.
@@ -381,6 +383,7 @@ class Sample:
     origin: Origin | None = None
     magnitude: int = 0
     redraw: Redraw | None = None
+    later: Int64Array | None = None
     complete_after: int = TIME_LIMIT
     labels: Labels | None = None
 
@@ -629,6 +632,7 @@ def pool(samples: Sequence[Sample]) -> Sample:
         collision_bias=first.collision_bias,
         magnitude=magnitude,
         redraw=Redraw.of_all(redraws) if len(redraws) == k else None,
+        later=first.later,
         complete_after=min(sample.complete_after for sample in samples),
         labels=first.labels,
     )

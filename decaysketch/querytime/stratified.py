@@ -146,16 +146,22 @@ def draw(
     return assemble(
         state, bands, fading, rows, decayed, masses=decayed * read(bands.units, runs),
         variances=variances, jumps=decayed * read(bands.jumps, runs), weights=weights,
-        exact_rows=exact, known_rows=known, origin=Origin(bands.values, runs),
+        exact_rows=exact, known_rows=known, later=_later(state, bands, rows),
+        origin=Origin(bands.values, runs),
         order=None if reading is None else lambda: read(reading.rows, runs),
         draw=lambda newest: draw(state, decay, now, bands=bands, newest=newest),
     )  # fmt: skip
 
 
+def _later(state: SketchState, bands: Bands, rows: slice) -> Int64Array:
+    """Weights of the rows before these, as far as they are all that there were of their times."""
+    return state.weights[: min(rows.start, int(bands.levels.searchsorted(np.int8(1))))]
+
+
 def assemble(
     state: SketchState, bands: Bands, fading: Fading, rows: slice, decayed: Float64Array,
     *, masses: Float64Array, variances: Float64Array, jumps: Float64Array, weights: Int64Array,
-    exact_rows: int | None, known_rows: int = 0, origin: Origin,
+    exact_rows: int | None, known_rows: int = 0, later: Int64Array | None = None, origin: Origin,
     order: Callable[[], npt.NDArray[np.intp]] | None = None, draw: Callable[[int], Sample],
 ) -> Sample:  # fmt: skip
     """A sample of rows of a state.
@@ -166,6 +172,7 @@ def assemble(
         rows: those that have weight.
         decayed, masses, variances, jumps, weights: columns of the sample.
         exact_rows, known_rows: of the sample; None where all are exact or none is.
+        later: of the sample; None where that is not told.
         origin: where the values stand.
         order: gives the rows in the order of the columns, where that is another.
         draw: the same, scaled for another newest time.
@@ -208,5 +215,6 @@ def assemble(
         magnitude=fading.magnitude,
         redraw=Redraw(newest_valued, draw),
         complete_after=int(state.watermarks[0]),
+        later=later,
         labels=state.labels,
     )
