@@ -57,10 +57,7 @@ class Sites:
                     }
 
     def post(self, source: str, rows: int, age_s: int = 0) -> httpx2.Response:
-        sketch = ds.DecaySketch(PARAMS)
-        ids = self.ids + np.arange(rows)
-        self.ids += rows
-        sketch.update(np.zeros(rows) + ids % 7, 1, np.full(rows, int(time.time()) - age_s), ids)
+        sketch = self.sketch(rows, age_s)
         answer: httpx2.Response = self.http.post(
             f"{STREAM}/sketches",
             params={"source": source},
@@ -68,6 +65,13 @@ class Sites:
             headers=OCTETS | self.report(source),
         )
         return answer
+
+    def sketch(self, rows: int, age_s: int) -> ds.DecaySketch:
+        sketch = ds.DecaySketch(PARAMS)
+        ids = self.ids + np.arange(rows)
+        self.ids += rows
+        sketch.update(np.zeros(rows) + ids % 7, 1, np.full(rows, int(time.time()) - age_s), ids)
+        return sketch
 
     def report(self, source: str) -> dict[str, str]:
         """The headers of a post that is a report as well."""
@@ -78,7 +82,8 @@ class Sites:
 
 @dataclass(frozen=True)
 class Ward:
-    """An aggregator with two sites that report, and one that is only refused."""
+    """An aggregator with two sites that report, and one that is only refused; to another stream
+    two sources posted a few times and then never again."""
 
     url: str
     http: httpx2.Client
@@ -100,6 +105,14 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ward]:
                 headers=OCTETS,
             )
             assert refused.status_code == 422
+            http.put("/v1/streams/ward-8", json={"params": PARAMS.to_dict()}).raise_for_status()
+            for source, age_s in 4 * [("early", -130), ("late", 300)]:
+                http.post(
+                    "/v1/streams/ward-8/sketches",
+                    params={"source": source},
+                    content=sites.sketch(1, age_s).to_bytes(),
+                    headers=OCTETS,
+                ).raise_for_status()
             reporting = threading.Thread(target=sites.run)
             reporting.start()
             yield Ward(url, http, sites)
@@ -233,6 +246,21 @@ def test_sources_are_watched_put_in_order_revoked_and_reinstated(
     page.click("dialog button.danger")
     page.wait_for_selector("#sources button[aria-label='Revoke gateway-2']")
     assert ward.http.get(STREAM).json()["revoked"] == []
+
+
+def test_of_a_source_it_is_told_that_it_is_silent_and_whose_clock_is_off(
+    visit: Callable[..., sync_api.Page], ward: Ward
+) -> None:
+    page = visit(f"{ward.url}/#stream=ward-8&view=sources")
+    row = "#sources tr[data-source={}]".format
+    page.wait_for_selector(f"{row('early')}[data-state=silent]")
+    page.wait_for_function(
+        "() => document.querySelector('#sources-says').innerText.startsWith('Silent: early, late.')"
+    )
+    clock = "{} [data-label=Clock]".format
+    assert page.inner_text(clock(row("early"))).startswith("ahead, by 2.1")
+    assert page.inner_text(clock(row("late"))).startswith("behind by 5")
+    page.screenshot(path=OUT / "sources-silent.png", full_page=True)
 
 
 def test_a_list_is_shown_with_its_certificate(
@@ -388,10 +416,12 @@ def test_streams_are_put_in_order_by_a_heading(
     page = visit(f"{ward.url}/#stream=ward-7")
     page.wait_for_selector("tr[data-stream=ward-7]")
     names = "rows => rows.map(row => row.dataset.stream)"
-    assert page.eval_on_selector_all("#streams tbody tr", names) == ["empty", "ward-7"]
+    assert page.eval_on_selector_all("#streams tbody tr", names) == ["empty", "ward-7", "ward-8"]
     page.click("#streams thead button:text-is('Rows')")
     page.click("#streams thead button:text-is('Rows')")
-    assert page.eval_on_selector_all("#streams tbody tr", names) == ["ward-7", "empty"]
+    assert page.eval_on_selector_all("#streams tbody tr", names) == [
+        "ward-7", "ward-8", "empty"
+    ]  # fmt: skip
     ward.http.delete("/v1/streams/empty").raise_for_status()
 
 
