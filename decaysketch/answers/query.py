@@ -306,11 +306,11 @@ def signed_sum(
     terms, variances, jumps = masses * far, far * far, columns.jumps[tail] * far
     variances *= columns.variances[tail]
     weighted = function is not None
-    if weighted:
-        variances *= _as_shown(sample, columns)
+    larger = _as_shown(sample, columns) if weighted else 1.0
+    variances *= larger
     everything = float(variances.sum())
     thirds = _skew_lengths(columns, tail)
-    thirds *= variances
+    thirds *= larger * variances
     thirds *= far
     highest, lowest = float(jumps.max(initial=0.0)), float(jumps.min(initial=0.0))
     caveats = _hinges(sample, columns, x, variances, jumps, everything, weighted=weighted)
@@ -422,11 +422,11 @@ def _shown(sample: Sample, columns: Columns) -> npt.NDArray[np.int64]:
 
 
 def _as_shown(sample: Sample, columns: Columns) -> float:
-    """By what the variance of a sum over weights is to be multiplied, 1 or more.
+    """How many times as large as the sampled ones tell the hits of a sum over weights are, >= 1.
 
-    It is as the mean of 1 / weight, and mostly that of observations so light that the next hash may
-    have none of them. The sampled rows tell of it, and so do those that no hash has chosen: the
-    mean of both is taken, where it is larger than what the sampled ones tell alone.
+    Its variance is as the mean of 1 / weight, and mostly that of observations so light that the
+    next hash may have none of them. The sampled rows tell of it, and so do those that no hash has
+    chosen: the mean of both is taken, where it is larger than what the sampled ones tell alone.
     """
     shown, weights = _shown(sample, columns), columns.weights[columns.exact :]
     counted = columns.masses[columns.exact :] / weights
@@ -434,7 +434,7 @@ def _as_shown(sample: Sample, columns: Columns) -> float:
     if len(shown) < _SOME or not seen > 0.0:
         return 1.0
     ratio = float((1.0 / shown).mean()) * float(counted.sum()) / seen
-    return max(1.0, 0.5 * (1.0 + ratio))
+    return 0.5 * (1.0 + ratio) if ratio > 1.0 + 1e-9 else 1.0  # more than rounding
 
 
 def _much_lighter(some: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> bool:
@@ -908,13 +908,14 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         ranking.variance,
         by_value(columns.decayed * columns.weights),
     )
-    variances = columns.variances * x * x * _as_shown(sample, columns)
+    larger = _as_shown(sample, columns)
+    variances = columns.variances * x * x * larger
     counts = _Amount(
         by_value(columns.masses * x, slice(0, exact)),
         by_value(columns.masses * x),
         by_value(variances),
         by_value(columns.decayed),
-        by_value(variances * _skew_lengths(columns, slice(None)) * x),
+        by_value(variances * _skew_lengths(columns, slice(None)) * x * larger),
     )
     # As in signed_sum: the largest hit seen, or one of mean x in the band whose hits weigh most.
     variances, jumps = variances[tail], (columns.jumps * x)[tail]

@@ -148,6 +148,22 @@ def test_a_count_varies_as_the_rows_tell_that_no_hash_has_chosen(
     assert found.caveats == ()
 
 
+def test_what_no_hash_has_chosen_makes_no_interval_narrower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wider = 0
+    for pair in range(40):
+        built, rows = counts_of_unequal_weights(pair, 8, 60)
+        found = built.count(decay.none(), now=rows)
+        with monkeypatch.context() as patch:
+            patch.setattr(query, "_as_shown", lambda sample, columns: 1.0)
+            alone = built.count(decay.none(), now=rows)
+        assert found.lower <= alone.lower <= alone.value == found.value
+        assert found.upper >= alone.upper
+        wider += found.upper > alone.upper
+    assert 5 <= wider <= 35  # what was sampled shows enough light ones in some
+
+
 def test_weights_that_are_equal_are_not_called_unequal_where_values_are_not() -> None:
     for pair in range(20):
         rows = np.arange(2_000)
