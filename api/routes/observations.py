@@ -184,10 +184,9 @@ async def post_observations(
     form = Form(recipe, source, latest, most, row.bind_keys)
     interval = _interval(stream, first, one_past, settings.max_interval)
     body = await request.body()
-    # What the source has posted before is looked at as well.
     rows = copies * (most if reader is read_arrow else min(most, len(body) // _LEAST_BYTES + 1))
     memory, receipt = aggregator.memory, None
-    with aggregator.hold(rows, beside=stream.held(source)[0]) as hold:
+    with aggregator.hold_observations(stream, source, rows) as hold:
         cost = rows if reader is read_arrow else _COST * rows
         caller = request.scope["state"].get("caller")
         if interval is not None:

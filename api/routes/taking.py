@@ -138,7 +138,7 @@ async def _post(
 ) -> tuple[Taken, str | None]:
     """What became of the readings, and the token of their post."""
     rows = getattr(stream.recipe.params, "copies", 1) * form.max_rows
-    with aggregator.hold(rows, beside=stream.held(form.source)[0]) as hold:
+    with aggregator.hold_observations(stream, form.source, rows) as hold:
         taken = await take_held(aggregator, stream, reader, body, form, hold, _COST * rows)
         if taken.incoming is None:
             return taken, None

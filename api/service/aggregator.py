@@ -473,6 +473,12 @@ class Aggregator:
             raise TooManySketchRowsError(rows, self._limits.rows.max_post_rows)
         return self.memory.flight.hold(rows + beside)
 
+    def hold_observations(self, stream: Stream, source: str, rows: int) -> Hold:
+        """Room for a sketch of so many rows, beside what the source has posted before, which is
+        looked at as well, and as many for each view that they feed; see :meth:`hold`."""
+        views = len(self.views_of(stream))
+        return self.hold(rows, beside=stream.held(source)[0] + rows * views)
+
     async def post(
         self,
         stream: Stream,

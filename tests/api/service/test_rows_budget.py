@@ -159,6 +159,26 @@ def test_raw_observations_count_as_the_rows_that_they_become(start: Start) -> No
     assert post_rows(3).status_code == 200
 
 
+def test_the_views_that_observations_feed_take_as_much_room(start: Start) -> None:
+    client = start(max_inflight_rows=1_000)
+    recipe = {"params": replace(PARAMS, id_mix="keyed").to_dict()}
+    assert client.put("/v1/streams/plain", json=recipe).status_code == 201
+    views = {"views": {"devices": {"id": 0}}}
+    assert client.put("/v1/streams/viewed", json=recipe | views).status_code == 201
+    rows = [{"time": NOW, "id": [n, 1], "weight": 1, "value": 1.0} for n in range(4)]
+
+    def post_rows(name: str) -> Any:
+        return client.post(
+            f"/v1/streams/{name}/observations", params={"source": "a"}, json={"observations": rows}
+        )
+
+    with aggregator_of(client).hold(970):
+        assert post_rows("plain").status_code == 200
+        problem(post_rows("viewed"), 429, "rows-in-flight")
+    assert post_rows("viewed").status_code == 200
+    assert aggregator_of(client).memory.flight.rows == 0
+
+
 # ------------------------------------------------------------------------------------- in flight
 
 
