@@ -41,6 +41,10 @@ def argument_of(question: Question[Any], text: str) -> dict[str, Any]:
         if text:
             raise ValueError(f"it takes no argument, not {text!r}")
         return {}
+    if not text and leading.kind in ("share", "number"):
+        one = leading.example
+        shown = ",".join(map(str, one)) if isinstance(one, list) else one
+        raise ValueError(f"it takes {leading.name} after a colon, as in {question.name}:{shown}")
     if leading.kind == "sketch":
         raise ValueError("it takes another sketch, which is no text")
     if leading.kind == "predicate":

@@ -52,8 +52,14 @@ def reporting_errors() -> Iterator[None]:
     try:
         yield
     except (CommandError, DecaySketchError, OSError) as fault:
-        report.print(Text.assemble(("error: ", "bold red"), str(fault)), soft_wrap=True)
+        report.print(Text.assemble(("error: ", "bold red"), _said(fault)), soft_wrap=True)
         raise typer.Exit(1) from None
+
+
+def _said(fault: Exception) -> str:
+    if isinstance(fault, OSError) and fault.filename is not None and fault.strerror:
+        return f"{fault.filename}: {fault.strerror}"
+    return str(fault)
 
 
 def warn(text: str) -> None:
@@ -81,8 +87,10 @@ def write_whole(path: Path, content: bytes) -> None:
     try:
         temporary.write_bytes(content)
         temporary.replace(target)
-    except OSError:
+    except OSError as fault:
         temporary.unlink(missing_ok=True)
+        if fault.filename is not None:
+            fault.filename = str(path)  # which is the one that was asked for
         raise
 
 

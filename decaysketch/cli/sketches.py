@@ -42,6 +42,7 @@ from decaysketch.cli.output import (
 )
 from decaysketch.cli.recipes import IdKeyFile, parse_decay, read_id_key
 from decaysketch.core.plausible_times import doubt, doubts_of_query, told
+from decaysketch.errors import CorruptSketchError
 from decaysketch.families import Sketch
 
 __all__ = ["inspect", "merge", "query"]
@@ -91,7 +92,12 @@ def merge(
             raise CommandError(f"no sketch files in {', '.join(map(str, sketches))}")
         hidden = not report.is_terminal
         shown = track(paths, "merging", console=report, transient=True, disable=hidden)
-        blob = merge_blobs((path.read_bytes() for path in shown), id_key=id_key)
+        try:
+            blob = merge_blobs((path.read_bytes() for path in shown), id_key=id_key)
+        except CorruptSketchError:
+            for path in paths:
+                _open(path, id_key)  # says which
+            raise
         write_whole(out, blob)
         facts = {"file": str(out), "merged": len(paths), **_facts(out, id_key)}
         _warn_of(facts)

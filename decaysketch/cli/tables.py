@@ -26,6 +26,8 @@ _OF_SUFFIX = {
 }  # fmt: skip
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst)$")
 _ROWS = 1 << 17
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_NEARLY_ALL = 0.9  # of the texts of a column
 
 
 def format_of(path: Path) -> str:
@@ -73,7 +75,7 @@ def holds_texts(path: Path, format: str, column: str) -> bool:
     """Whether a column of a file is of text, as its first rows say; one that is not there is none.
 
     Raises:
-        CommandError: the file is not what its format says.
+        CommandError: the file is not what its format says; nearly all texts are numbers.
     """
     try:
         batch = next(_READERS[format](path, [column], lambda _share: None), None)
@@ -82,7 +84,26 @@ def holds_texts(path: Path, format: str, column: str) -> bool:
     if batch is None or column not in batch.schema.names:
         return False
     kind = batch.schema.field(column).type
-    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    if not is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+        return False
+    _refuse_numbers(path, column, batch.column(column).cast(pa.string()))
+    return True
+
+
+def _refuse_numbers(path: Path, column: str, texts: pa.Array) -> None:
+    """One word among numbers makes a column of text of them, and hardly one of labels."""
+    said = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
+    number = pc.match_substring_regex(said, _NUMBER)
+    share = pc.mean(number).as_py() or 0.0
+    if share < _NEARLY_ALL:
+        return
+    row = pc.index(number, pa.scalar(False)).as_py()
+    found = "numbers that are texts" if row < 0 else f"{said[row].as_py()!r} in row {row}"
+    among = "" if row < 0 else f", where {100 * share:.6g} % of the texts are numbers"
+    raise CommandError(
+        f"{path}: column {column!r} has {found}{among}; mend that, or keep all as labels with "
+        "--value-type label"
+    )
 
 
 def with_gaps(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:

@@ -436,6 +436,7 @@ def test_query_as_a_table_marks_what_is_exact(built: Path) -> None:
     [
         (["mode"], "aggregate is 'mode'; expected one of sum, count"),
         (["sum:3"], "it takes no argument, not '3'"),
+        (["quantile"], "it takes q after a colon, as in quantile:0.1,0.5,0.9"),
         (["rank:x"], "aggregate 'rank:x': could not convert string to float"),
         (["selectivity:__import__('os')"], "aggregate"),
         (
@@ -767,6 +768,26 @@ class TestLabels:
         expected.update(["E42", "E7", None, "E42"], 1, [100, 101, 102, 103], ids)
         assert found == expected
 
+    @pytest.mark.parametrize(
+        ("odd", "said"),
+        [
+            ("oops", "column 'value' has 'oops' in row 3, where 95 % of the texts are numbers"),
+            ("4", "column 'value' has numbers that are texts"),
+        ],
+    )
+    def test_numbers_with_a_word_among_them_are_hardly_labels(
+        self, tmp_path: Path, odd: str, said: str
+    ) -> None:
+        rows = 20
+        texts = [odd if row == 3 else str(row / 8) for row in range(rows)]
+        table = pa.table({"time": range(rows), "id": range(rows), "value": texts})
+        path, out = write(table, tmp_path / "log.parquet"), tmp_path / "all.sketch"
+        refused = failure("build", path, "--out", out, "--any-time")
+        assert said in refused
+        assert "--value-type label" in refused
+        run("build", path, "--out", out, "--any-time", "--value-type", "label")
+        assert decode(out.read_bytes()).params.value_type == "label"
+
     def test_by_key_and_asked(self, tmp_path: Path) -> None:
         path, out = write(self.TABLE, tmp_path / "log.parquet"), tmp_path / "sites"
         run("build", path, "--by", "site", "--out", out)
@@ -779,3 +800,18 @@ class TestLabels:
         assert "mean is of numbers, and the values of this stream are labels" in refused
         said = failure("build", path, "--value-type", "float64", "--out", tmp_path / "x.sketch")
         assert "value is of type string; expected numbers" in said
+
+
+def test_what_is_no_sketch_and_what_is_not_there_are_named(built: Path, tmp_path: Path) -> None:
+    log, out = tmp_path / "table.csv", tmp_path / "merged.sketch"
+    log.write_text("time,id\n1,2\n")
+    assert f"error: {log}: the first bytes are b'time'" in failure(
+        "merge", built, log, "--out", out
+    )
+    missing = tmp_path / "missing.csv"
+    for command in (("build", missing, "--out", out), ("query", missing, "sum")):
+        assert f"error: {missing}: No such file or directory" in failure(*command)
+    nowhere = tmp_path / "nowhere" / "all.sketch"
+    assert f"error: {nowhere}: No such file or directory" in failure(
+        "merge", built, "--out", nowhere
+    )
