@@ -116,7 +116,7 @@ def test_what_cannot_be_asked_is_refused_by_name(sketch: ds.DecaySketch) -> None
     fixed = FIXED.empty().to_bytes()
     between, compare = moments.BETWEEN, moments.COMPARE
     refused(between, blob, "mode", 1, 2, expected="aggregate is 'mode'; expected one of sum")
-    refused(between, blob, "rank", 1, 2, expected="aggregate 'rank': could not convert")
+    refused(between, blob, "rank", 1, 2, expected="aggregate 'rank': it takes value after a colon")
     refused(between, blob, "mean:3", 1, 2, expected="it takes no argument, not '3'")
     refused(between, blob, "mean", 2, 2, expected=r"range is \[2, 2\)")
     refused(between, blob, "heavy_hitters:0.1", 1_000, 1_100, expected="more than one estimate")
