@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeVar, overload
 
@@ -31,6 +31,7 @@ __all__ = [
     "View",
     "Views",
     "asked_by",
+    "check_how",
     "given_to",
     "questions_of",
     "read_predicate",
@@ -150,6 +151,26 @@ _HELD: Mapping[Held, str] = {
     "keys": "counters of keys",
     "extremes": "the rows that no later one rules out, as a sketch of the family 'extremes' has",
 }
+
+
+def check_how(question: Question[Any], how: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse what a method does not take: a misspelt ``now`` would be answered as of another time.
+
+    Args:
+        question: what is asked.
+        how: as it was given.
+        known: what may be.
+
+    Raises:
+        ParameterError: something else is there.
+    """
+    takes = list(known)
+    for name in how:
+        if name not in takes:
+            raise ParameterError(
+                f"{question.name} has no argument {name!r}; how it is answered is said by "
+                f"{', '.join(takes)}, and two moments are compared by compare"
+            )
 
 
 def given_to(

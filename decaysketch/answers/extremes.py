@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypedDict, TypeVar, Unpack
 
-from decaysketch.answers.asking import OwnView, Views, asked_by
+from decaysketch.answers.asking import OwnView, Views, asked_by, check_how
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate, as_of
 from decaysketch.answers.shapes import SCALAR, Column, Question, Rows, Shape
@@ -153,6 +153,7 @@ class AskedOfExtremes(Views):
     """Questions to every sketch that keeps the rows which no later one rules out."""
 
     def _ask(self, question: Question[Any], decay: Decay | str, how: HowOfExtremes) -> Any:
+        check_how(question, how, HowOfExtremes.__annotations__)
         view = self.at(decay, how.get("now"), estimator=how.get("estimator", "stairs"))
         confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
         found = view.ask(question, confidence=confidence, combine=combine)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, TypedDict, TypeVar, Unpack, overload
 import numpy as np
 import numpy.typing as npt
 
-from decaysketch.answers.asking import OwnView, Views, asked_by
+from decaysketch.answers.asking import OwnView, Views, asked_by, check_how
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate, as_of
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
@@ -496,6 +496,7 @@ class AskedOfKeys(Views):
     def _ask(
         self, question: Question[Any], decay: Decay | str, how: HowOfKeys, **arguments: Any
     ) -> Any:
+        check_how(question, how, HowOfKeys.__annotations__)
         view = self.at(
             decay, how.get("now"), sources=how.get("sources"),
             estimator=how.get("estimator", "debiased"),

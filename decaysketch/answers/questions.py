@@ -29,6 +29,7 @@ from decaysketch.answers.asking import (
     View,
     Views,
     asked_by,
+    check_how,
     given_to,
     questions_of,
     read_predicate,
@@ -656,6 +657,7 @@ class AskedOfSamples(Views):
         how: How,
         **arguments: Any,
     ) -> A:
+        check_how(question, how, How.__annotations__)
         estimator = how.get("estimator", "stratified")
         confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
         view = self.at(decay, now, estimator=estimator)

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, g
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.answers.asking import check_how
 from decaysketch.answers.estimate import check_confidence
 from decaysketch.answers.questions import (
     Asked,
@@ -600,6 +601,7 @@ class MedianSampler(AskedOfValues, Sampler[MedianParams]):
         selected from instead of sorted: O(rows)."""
         if how.get("estimator") != "single-level" or question.name not in ("median", "quantile"):
             return super()._ask(question, decay, now, how, **arguments)
+        check_how(question, how, How.__annotations__)
         wanted = np.atleast_1d(np.asarray(arguments.get("q", 0.5), dtype=np.float64))
         if wanted.ndim != 1 or not np.all((wanted >= 0.0) & (wanted <= 1.0)):
             raise ParameterError(f"q is {wanted.tolist()!r}; expected numbers from 0 to 1")

@@ -107,7 +107,7 @@ class Held(Views, Summarized):
         return self._snapshot
 
     def moment(self, at: Instant) -> int:
-        return check_time("time", in_units(at, self.params.time_unit))
+        return check_time("time", in_units(at, self.params.time_unit, name="time"))
 
     def against(
         self,

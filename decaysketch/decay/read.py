@@ -58,6 +58,7 @@ _PLACED = {
     "halving": ("period",),
 }
 _TIMES = {"width", "half_life", "scale", "period"}  # parameters that may have a unit
+_PLAIN = {"exponent", "rate", "beyond"}  # and those that have none; others are refused by name
 _FRACTION = re.compile(r"[0-9]+/[0-9]+")  # of a time unit, as fixed decays spell it
 _KIND = re.compile(r"\s*(?:integral\.)?([a-z]+)\s*(?:\(|$)")
 _TOKEN = re.compile(
@@ -252,7 +253,7 @@ class _Call(NamedTuple):
         if name := self.tokens.take("word"):
             self.tokens.want("= and a value", "sign", "=")
         elif not places:
-            raise self.tokens.unexpected("name=value")
+            raise self.tokens.unexpected("name=value, such as half_life=1h")
         parameter = name.text if name else places.pop(0)
         if parameter in fields:
             raise self.tokens.unexpected(f"{parameter} once")
@@ -261,7 +262,7 @@ class _Call(NamedTuple):
         elif parameter == "steps":
             fields[parameter] = self._steps()
         else:
-            fields[parameter] = self._number(has_unit=parameter in _TIMES)
+            fields[parameter] = self._number(has_unit=parameter not in _PLAIN)
 
     def _steps(self) -> list[list[Any]]:
         steps: list[list[Any]] = []
