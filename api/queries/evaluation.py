@@ -129,10 +129,11 @@ class Evaluation:
         """The answer to a query that compares two moments, the first of them that of a view."""
         query = self._plan.request.queries[position]
         decay, other = self._plan.decays[position], self._plan.versus[position]
-        assert query.versus is not None
         assert decay is not None
         assert other is not None
-        pair = self._plan.snapshot.against((decay, view.now), (other, query.versus.at(view.now)))
+        assert other.decay is not None
+        then = other.decay, other.at(view.now)
+        pair = self._plan.snapshot.against((decay, view.now), then)
         self._spend(pair.cost_s(query.how))
         return query.compare(pair, view)
 

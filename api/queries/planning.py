@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from api.errors import Fault, InvalidRequestError, UnsupportedAggregateError
 from api.queries.caching import etag
@@ -41,6 +42,18 @@ MAX_STEPS = 5000
 _NO_PART_OF_IT = {"name", "now", "times"}
 
 
+class Other(NamedTuple):
+    """What a query compares its answer with.
+
+    Attributes:
+        decay: at the other moment; None where the stream's is fixed.
+        at: gives that moment, of a query at a time.
+    """
+
+    decay: Decay | None
+    at: Callable[[int], int]
+
+
 @dataclass(frozen=True)
 class Plan:
     """A request that can be computed; :func:`plan` makes it.
@@ -51,7 +64,7 @@ class Plan:
         snapshot: what is asked.
         others: of streams that queries compare it with, by name.
         decays: of each query; None where the stream's is fixed.
-        versus: of each query that compares, the decay at the other moment; of others None.
+        versus: of each query that compares, the other moment; of others None.
         questions: of each query, what it asks but for decay and time: equal ones at one decay and
             time have equal answers.
         now: the time of queries that name none; None where all name one.
@@ -63,7 +76,7 @@ class Plan:
     snapshot: Snapshot
     others: Mapping[str, Snapshot]
     decays: tuple[Decay | None, ...]
-    versus: tuple[Decay | None, ...]
+    versus: tuple[Other | None, ...]
     questions: tuple[str, ...]
     now: int | None
     tag: str
@@ -261,22 +274,26 @@ def _decays(recipe: Recipe, texts: Texts) -> tuple[Decay | None, ...]:
 
 def _versus(
     recipe: Recipe, texts: Texts, chosen: Sequence[Decay | None]
-) -> tuple[Decay | None, ...]:
-    """Of each query that compares, the decay at the other moment."""
+) -> tuple[Other | None, ...]:
+    """Of each query that compares, the other moment."""
     faults: list[Fault] = []
-    found: list[Decay | None] = []
+    found: list[Other | None] = []
     for position, (each, decay) in enumerate(zip(texts.request.queries, chosen, strict=True)):
         found.append(None)
         if each.versus is None:
             continue
         field = f"queries[{position}].versus"
+        if recipe.decay is not None:
+            reason = "the decay of this stream is fixed: its moments are not compared"
+            faults.append(Fault(field=field, reason=reason))
+        at_fault = f"{field}.ago"
         try:
-            found[-1] = decay if each.versus.decay is None else texts.decay(each.versus.decay)
-            if recipe.decay is not None:
-                reason = "the decay of this stream is fixed: its moments are not compared"
-                faults.append(Fault(field=field, reason=reason))
+            at = each.versus.moment(recipe.params.time_unit)
+            at_fault = f"{field}.decay"
+            other = decay if each.versus.decay is None else texts.decay(each.versus.decay)
+            found[-1] = Other(other, at)
         except ParameterError as error:
-            faults.append(Fault(field=f"{field}.decay", reason=str(error)))
+            faults.append(Fault(field=at_fault, reason=str(error)))
     if faults:
         raise refusal(faults)
     return tuple(found)

@@ -7,7 +7,7 @@ answered: nothing of an aggregate is written down here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, Union
 
 from pydantic import (
@@ -32,6 +32,7 @@ from decaysketch.answers.questions import QUESTIONS, View
 from decaysketch.answers.shapes import REQUIRED, SCALAR, Argument, Question
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.time_units import duration
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -89,12 +90,24 @@ Times = Annotated[
 ]
 
 
+_INTEGER, _LENGTH = "integer", "length of time"
+
+Ago = Annotated[
+    Annotated[int, Field(ge=0, le=TIME_LIMIT), Tag(_INTEGER)]
+    | Annotated[str, Field(max_length=100, examples=["1h30m", "90s"]), Tag(_LENGTH)],
+    Discriminator(lambda ago: _LENGTH if isinstance(ago, str) else _INTEGER),
+]
+"""A length of time, which is read once the stream's unit is known."""
+
+
 class Versus(RequestModel):
     """What an answer is compared with: the same aggregate at another moment."""
 
     now: Time | None = Field(default=None, description="That moment, or else `ago`.")
-    ago: int | None = Field(
-        default=None, ge=0, le=TIME_LIMIT, description="So long before the time of the query."
+    ago: Ago | None = Field(
+        default=None,
+        description="So long before the time of the query: `1h`, or an integer of the stream's "
+        "`time_unit`.",
     )
     decay: AnyDecay | None = Field(
         default=None, description="Under another decay; left out: that of the query."
@@ -106,9 +119,25 @@ class Versus(RequestModel):
             raise PydanticCustomError("no_moment", "give one of now and ago")
         return self
 
-    def at(self, now: int) -> int:
-        """The moment, of a query at a time."""
-        return self.now if self.ago is None else max(now - self.ago, -TIME_LIMIT)  # type: ignore[return-value]
+    def moment(self, time_unit: str) -> Callable[[int], int]:
+        """What gives the moment, of a query at a time.
+
+        Args:
+            time_unit: of the stream.
+
+        Raises:
+            ParameterError: `ago` is no length of time, or not one of whole units.
+        """
+        if (then := self.now) is not None:
+            return lambda _: then
+        assert self.ago is not None
+        ago = duration(self.ago, time_unit, name="ago")
+        if not isinstance(ago, int) or ago > TIME_LIMIT:
+            raise ParameterError(
+                f"ago is {self.ago!r}, {ago} {time_unit}; expected a whole number of {time_unit}, "
+                "at most 2^62"
+            )
+        return lambda now: max(now - ago, -TIME_LIMIT)
 
 
 class Query(RequestModel):

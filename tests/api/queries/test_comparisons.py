@@ -56,6 +56,42 @@ def test_answers_are_those_of_the_library(holding: TestClient) -> None:
     assert answers[5]["quantiles"][0]["estimate"] == of.quantile(0.5).to_dict()
 
 
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_a_text_says_its_own_unit(client: TestClient, unit: str) -> None:
+    """An integer is in the stream's: of milliseconds 3600 are 3.6 s, which compares an hour with
+    itself, nearly."""
+    second = {"s": 1, "ms": 1000}[unit]
+    client.put("/v1/streams/t", json={"params": {"time_unit": unit}})
+    rows = [
+        {"value": value, "time": (NOW - age) * second, "id": value}
+        for value, age in ((10, 4000), (30, 100))
+    ]
+    taken = client.post("/v1/streams/t/observations?source=a", json={"observations": rows})
+    assert taken.json()["retained"] == 2, taken.text
+    query = {"aggregate": "mean", "decay": "window(30min)", "now": NOW * second}
+    queries = [query | {"versus": {"ago": ago}} for ago in ("1h", "60min", 3600 * second)]
+    answers = client.post("/v1/streams/t/query", json={"queries": queries}).json()["answers"]
+    assert [each["estimate"]["value"] for each in answers] == [20.0, 20.0, 20.0]
+
+
+@pytest.mark.parametrize(
+    ("ago", "said"),
+    [
+        ("an hour", "versus.ago: ago is 'an hour'; expected a length of time such as '90s'"),
+        ("1.5s", "versus.ago: ago is '1.5s', 1.5 s; expected a whole number of s"),
+        ("3600", "versus.ago: ago is '3600'; expected a length of time such as '90s'"),
+        ("999999999999999w", "expected a whole number of s, at most 2^62"),
+        (-1, "greater than or equal to 0"),
+        (1.5, "valid integer"),
+        (True, "valid integer"),
+    ],
+)
+def test_what_is_no_length_of_time_is_refused(holding: TestClient, ago: Any, said: str) -> None:
+    query = {"aggregate": "mean", "decay": QUARTER, "now": NOW, "versus": {"ago": ago}}
+    refused = asked(holding, query)
+    assert said in problem(refused, 422, "invalid-request")["detail"]
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -84,7 +120,9 @@ def test_a_range_has_two_ends(holding: TestClient, ends: dict[str, Any]) -> None
 
 
 def test_a_change_can_be_scraped(holding: TestClient) -> None:
-    query = {"aggregate": "mean", "decay": QUARTER, "versus": {"ago": 3600}}
+    query = {"aggregate": "mean", "decay": QUARTER, "versus": {"ago": "1h"}}
     url = "/v1/streams/s/questions/change_1h"
     assert holding.put(url, json={"query": query}).status_code == 201
+    nonsense = query | {"versus": {"ago": "an hour"}}
+    assert holding.put("/v1/streams/s/questions/x", json={"query": nonsense}).status_code == 422
     assert 'query="change_1h"' in holding.get("/v1/streams/s/prometheus").text
