@@ -1,4 +1,5 @@
-"""What is taken and hardly meant: times that are no dates in the unit of their stream.
+"""What is taken and hardly meant: times that are no dates in the unit of their stream, and maps
+that name anew what a stream holds.
 
 The first post to a stream is not taken then: what its times are of is settled once, by who set the
 stream up, and a stream that holds times of two units answers nothing.
@@ -14,8 +15,10 @@ import numpy.typing as npt
 from api.errors import Fault, InvalidRequestError
 from decaysketch import Snapshot
 from decaysketch.core.plausible_times import doubt
+from decaysketch.ingest.formats import Mappings
+from decaysketch.ingest.mapping import Map
 
-__all__ = ["doubts_of_columns", "doubts_of_sketches", "refuse_other_unit"]
+__all__ = ["doubts_of_columns", "doubts_of_maps", "doubts_of_sketches", "refuse_other_unit"]
 
 _FEW = 0.01  # of the observations at either end, whose clocks may be anything
 
@@ -33,6 +36,28 @@ def doubts_of_sketches(unit: str, sketches: Iterable[Snapshot]) -> list[str]:
     oldest = min((first for first, _ in spans if first is not None), default=None)
     newest = max((last for _, last in spans if last is not None), default=None)
     return _said(unit, oldest, newest)
+
+
+def doubts_of_maps(before: Mappings, now: Mappings) -> list[str]:
+    """Of maps that take the place of others, and give readings that were taken other ids."""
+    gone = [each for each in before.map if each not in now.map]
+    said = []
+    for place, each in enumerate(now.map):
+        if each in before.map:
+            continue
+        same = [other for other in gone if _same(each, other, ("format", *each.reads))]
+        if same and not any(_same(each, other, each.named_by) for other in same):
+            changed = [name for name in each.named_by if not _same(each, same[0], (name,))]
+            said.append(
+                f"map[{place}] has another {' and '.join(changed)}, of which ids are made: what "
+                "the stream holds is counted again if it is sent again; delete the stream and "
+                "post anew, or post what is new only"
+            )
+    return said
+
+
+def _same(one: Map, other: Map, names: Iterable[str]) -> bool:
+    return all(getattr(one, name, None) == getattr(other, name, None) for name in names)
 
 
 def refuse_other_unit(

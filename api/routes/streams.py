@@ -20,7 +20,7 @@ from api.http.guard import Creates, Reads, administers, creates, reads
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described
-from api.ingest.doubts import doubts_of_sketches
+from api.ingest.doubts import doubts_of_maps, doubts_of_sketches
 from api.ingest.intervals import interval_of
 from api.ingest.skew import clock_lead_s
 from api.ingest.views import view_forms
@@ -40,7 +40,7 @@ from api.service.streams import SourceInfo, Stream
 from api.service.threads import Compute
 from api.service.turns import LeftError, Pauses, Turns, in_turns
 from decaysketch.families import FAMILIES, Recipe
-from decaysketch.ingest.formats import ingest_of, mappings_of
+from decaysketch.ingest.formats import Mappings, ingest_of, mappings_of
 
 __all__ = ["router"]
 
@@ -88,7 +88,8 @@ async def put_stream(
     access: Creates,
 ) -> Response:
     """Idempotent: the same parameters again are answered with 200 and change nothing. Other maps
-    (`ingest`) replace those of a stream that exists, if the key is of role `admin`."""
+    (`ingest`) replace those of a stream that exists, if the key is of role `admin`; `warnings`
+    says so where they give other ids to what the stream holds."""
     chosen = creation.root
     given = "max_clock_skew_s" in chosen.model_fields_set
     decays: Turns = http.app.state.decays
@@ -104,6 +105,7 @@ async def put_stream(
 
     hashed = chosen if isinstance(chosen, schemas.HashedStream) else None
     try:
+        before = await aggregator.maps_of(name)
         stream, created = await aggregator.create(
             name,
             chosen.form(),
@@ -118,13 +120,23 @@ async def put_stream(
         if hashed is not None and hashed.views is not None:
             await _make_views(aggregator, stream, hashed, questions.by(caller))
         views = aggregator.views_of(stream)
-        body = await _state_of(stream, http, questions.by(caller), views=views)
+        doubts = _doubts_of_maps(stream, before, hashed)
+        body = await _state_of(stream, http, questions.by(caller), views=views, doubts=doubts)
     except LeftError:
         return Response(status_code=CLIENT_LEFT)
     if created:
         headers = {"Location": f"/v1/streams/{name}"}
         return Response(body, HTTPStatus.CREATED, headers, media_type="application/json")
     return Response(body, media_type="application/json")
+
+
+def _doubts_of_maps(
+    stream: Stream, before: Mappings | None, chosen: schemas.HashedStream | None
+) -> list[str]:
+    """Of the maps that a stream has now, where it holds what came by others."""
+    if before is None or chosen is None or chosen.ingest is None or not stream.source_count:
+        return []
+    return doubts_of_maps(before, chosen.ingest)
 
 
 async def _make_views(
@@ -389,11 +401,12 @@ async def _state_of(
     replacing: Mapping[str, int] | None = None,
     *,
     views: Sequence[Stream] = (),
+    doubts: Sequence[str] = (),
 ) -> bytes:
     """The state of a stream as JSON, found out in turns."""
     listed = map(partial(_source, replacing), stream.sources(after_source, sources))
     states = await in_turns(compute, listed, http.is_disconnected)
-    return await compute(_state, stream, states, [each.name for each in views])
+    return await compute(_state, stream, states, [each.name for each in views], doubts)
 
 
 def _source(replacing: Mapping[str, int] | None, each: SourceInfo) -> schemas.SourceState:
@@ -409,7 +422,12 @@ def _source(replacing: Mapping[str, int] | None, each: SourceInfo) -> schemas.So
     )
 
 
-def _state(stream: Stream, sources: list[schemas.SourceState], views: list[str]) -> bytes:
+def _state(
+    stream: Stream,
+    sources: list[schemas.SourceState],
+    views: list[str],
+    doubts: Sequence[str] = (),
+) -> bytes:
     merged = stream.snapshot()
     summary = dict(_summary(stream))
     count = summary.pop("sources")  # a number there, a list here
@@ -430,7 +448,7 @@ def _state(stream: Stream, sources: list[schemas.SourceState], views: list[str])
         watermarks=list(merged.complete_since),
         clock=merged.clock,
         revoked=stream.revoked,
-        warnings=doubts_of_sketches(stream.recipe.params.time_unit, [merged]),
+        warnings=[*doubts, *doubts_of_sketches(stream.recipe.params.time_unit, [merged])],
         source_count=count,
         sources=sources,
     )

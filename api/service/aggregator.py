@@ -56,6 +56,7 @@ from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay import integral
 from decaysketch.families import Recipe, normal_form, recipe_from_dict
 from decaysketch.ingest.columns import check_takes_readings
+from decaysketch.ingest.formats import Mappings, mappings_of
 
 __all__ = ["MOST_OPERATIONS", "Aggregator", "Limits", "Receipt", "recipe_of_form"]
 
@@ -278,6 +279,17 @@ class Aggregator:
     def views_of(self, stream: Stream) -> Sequence[Stream]:
         """The views that observations of a stream feed, as far as this process knows."""
         return self._streams.views_of(stream.name)
+
+    async def maps_of(self, name: str) -> Mappings | None:
+        """What of other formats is a reading of the stream of this name; None: nothing is, or there
+        is no such stream.
+
+        Raises:
+            StorageError: this process knows of none, and cannot look.
+        """
+        if name not in self._streams:
+            await self._follower.catch_up()
+        return mappings_of(self._streams[name].row.ingest) if name in self._streams else None
 
     async def find(self, name: str) -> Stream:
         """The stream of this name, even if another process has only just created it.

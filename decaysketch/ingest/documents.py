@@ -134,6 +134,8 @@ class DocumentMap(Map):
     value, id, time and weight in an element of that array.
     """
 
+    reads: ClassVar = ("value", "each")
+    named_by: ClassVar = ("id", "field", "reset")
     default_id: ClassVar[tuple[str, ...]] = ()
     has_frames: ClassVar[bool] = False
 

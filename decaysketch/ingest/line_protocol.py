@@ -31,7 +31,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import isfinite
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -57,6 +57,9 @@ _PLANS_KEPT = 20_000  # each of which takes some hundred bytes, where its line m
 
 class LineMap(SeriesMap):
     """A reading of line protocol."""
+
+    reads: ClassVar = ("measurement", "value")
+    named_by: ClassVar = ("drop_tags", "id_tags", "id_fields", "dedup")
 
     format: Literal["influx"] = Field(description="Influx line protocol.")
     measurement: Name = Field(description="Of the lines that are read.")

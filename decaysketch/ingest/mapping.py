@@ -8,7 +8,7 @@ stream of labels, whose maps say ``labels``, it is a text.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -36,7 +36,15 @@ def shown(given: object) -> str:
 
 
 class Map(BaseModel):
-    """Which readings of a message belong to one stream; a format adds its own fields."""
+    """Which readings of a message belong to one stream; a format adds its own fields.
+
+    Attributes:
+        reads: fields that say which readings these are, apart from whose.
+        named_by: fields that say what their ids are made of.
+    """
+
+    reads: ClassVar[tuple[str, ...]]
+    named_by: ClassVar[tuple[str, ...]]
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -36,7 +36,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -55,6 +55,9 @@ _CURE = "set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta where it is
 
 class OtlpMap(SeriesMap):
     """A reading of OpenTelemetry's metrics."""
+
+    reads: ClassVar = ("metric", "value")
+    named_by: ClassVar = ("resource_keys", "drop_attributes", "dedup")
 
     format: Literal["otlp"] = Field(description="Metrics of OpenTelemetry.")
     metric: Name = Field(description="Name of the metric whose values these are.")

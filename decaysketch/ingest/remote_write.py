@@ -18,7 +18,7 @@ import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -70,6 +70,9 @@ _LAYOUTS = {
 
 class RemoteWriteMap(SeriesMap):
     """A reading of Prometheus remote write."""
+
+    reads: ClassVar = ("metric",)
+    named_by: ClassVar = ("drop_labels", "dedup")
 
     format: Literal["prometheus"] = Field(description="Prometheus remote write.")
     metric: Name = Field(description="Name of the metric whose samples these are.")

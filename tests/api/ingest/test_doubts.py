@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from families import CASES
 from fastapi.testclient import TestClient
-from service import OCTETS, problem
+from service import OCTETS, PARAMS, problem
 
 import decaysketch as ds
 
@@ -109,3 +109,50 @@ def test_answers_that_are_hardly_what_was_asked_for_say_so(
 def test_the_oldest_time_of_every_family(family: str) -> None:
     sketch = CASES[family].build(3, 0)
     assert sketch.snapshot().oldest == sketch.stats().oldest
+
+
+INFLUX = {"format": "influx", "measurement": "cpu", "value": "usage"}
+JSON = {"format": "json", "value": "t", "id": ["id"], "time": "time", "time_unit": "s"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "named"),
+    [
+        ([INFLUX], [INFLUX | {"drop_tags": ["host"]}], ["map[0] has another drop_tags, of"]),
+        ([INFLUX], [INFLUX | {"id_tags": ["host"], "dedup": "10s"}],
+         ["map[0] has another id_tags and dedup, of"]),
+        ([INFLUX], [INFLUX | {"id_fields": ["seq"]}], ["map[0] has another id_fields, of"]),
+        ([JSON], [JSON | {"id": ["id", "port"]}], ["map[0] has another id, of"]),
+        ([INFLUX, JSON], [INFLUX, JSON | {"field": "u"}], ["map[1] has another field, of"]),
+        ([{"format": "otlp", "metric": "m"}],
+         [{"format": "otlp", "metric": "m", "resource_keys": ["host.name"]}],
+         ["map[0] has another resource_keys, of"]),
+        ([{"format": "prometheus", "metric": "m"}],
+         [{"format": "prometheus", "metric": "m", "drop_labels": ["replica"]}],
+         ["map[0] has another drop_labels, of"]),
+        ([INFLUX], [INFLUX], []),
+        ([INFLUX], [INFLUX | {"scale": 2.0, "where": {"site": "yard"}, "missing": [-1]}], []),
+        ([INFLUX], [INFLUX | {"value": "idle", "drop_tags": ["host"]}], []),  # other readings
+        ([INFLUX], [INFLUX, INFLUX | {"drop_tags": ["host"], "where": {"site": "yard"}}], []),
+        ([INFLUX, JSON], [JSON, INFLUX], []),
+    ],
+)  # fmt: skip
+def test_maps_that_name_anew_what_is_held_are_told(
+    stream: TestClient, before: list[Any], now: list[Any], named: list[str]
+) -> None:
+    def put(maps: list[Any]) -> list[str]:
+        form = {"params": PARAMS.to_dict(), "ingest": {"map": maps}}
+        answer = stream.put("/v1/streams/s", json=form)
+        assert answer.status_code == 200, answer.text
+        warnings: list[str] = answer.json()["warnings"]
+        return warnings
+
+    put(before)
+    assert put(now) == []  # where nothing is held there is nothing that could count twice
+    put(before)
+    body = {"observations": [{"value": 1, "time": 5, "id": 5}]}
+    assert stream.post("/v1/streams/s/observations?source=a", json=body).status_code == 200
+    said = put(now)
+    assert [each.split(" which ids are made")[0] for each in said] == named
+    assert all("counted again if it is sent again; delete the stream" in each for each in said)
+    assert put(now) == []  # they are these already
