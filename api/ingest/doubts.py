@@ -1,8 +1,10 @@
 """What is taken and hardly meant: times that are no dates in the unit of their stream, and maps
 that name anew what a stream holds.
 
-The first post to a stream is not taken then: what its times are of is settled once, by who set the
-stream up, and a stream that holds times of two units answers nothing.
+A post of such times is not taken: a stream that holds times of two units answers nothing. Where a
+stream begins, few of them are enough; to one that holds dates already, nearly all must be such, so
+that one device without a clock holds up nobody. A stream that counts from a beginning of its own
+takes all times: after a week of its milliseconds they would be dates in seconds.
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from api.errors import Fault, InvalidRequestError
+from api.service.streams import Stream
 from decaysketch import Snapshot
-from decaysketch.core.plausible_times import doubt
+from decaysketch.core.plausible_times import dated, doubt
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.mapping import Map
 
 __all__ = ["doubts_of_columns", "doubts_of_maps", "doubts_of_sketches", "refuse_other_unit"]
 
-_FEW = 0.01  # of the observations at either end, whose clocks may be anything
+_OF = 100  # observations of a post, at either end one may have a clock that says anything
 
 
 def doubts_of_columns(unit: str, times: npt.NDArray[np.int64]) -> list[str]:
@@ -61,13 +64,17 @@ def _same(one: Map, other: Map, names: Iterable[str]) -> bool:
 
 
 def refuse_other_unit(
+    stream: Stream,
     unit: str,
     times: npt.NDArray[np.int64],
+    *,
     cure: str = "check_units=false, which takes them as they are",
 ) -> None:
-    """Refuse observations, whose times are hardly of the unit, but for few of them.
+    """Refuse observations whose times are hardly of the unit, by the rule of the module. O(times),
+    and where there is a doubt what it takes to join what the stream holds.
 
     Args:
+        stream: that they are for.
         unit: that the times are said to be in.
         times: of the observations.
         cure: what else may have been meant.
@@ -75,11 +82,16 @@ def refuse_other_unit(
     Raises:
         InvalidRequestError: they are dates in another unit.
     """
-    if not len(times):
+    if not len(times) or all(dated(unit, int(each)) for each in (times.min(), times.max())):
         return
-    oldest, newest = np.quantile(times, [_FEW, 1.0 - _FEW], method="inverted_cdf")
-    if (found := doubt(unit, int(oldest), int(newest))) is None:
+    few = (len(times) - 1) // _OF, len(times) - 1 - len(times) // _OF
+    oldest, newest = np.partition(times, few)[[*few]].tolist()
+    if (found := doubt(unit, oldest, newest)) is None:
         return
+    if (held := stream.snapshot().newest) is not None:
+        nearly_all = doubt(unit, oldest, oldest) and doubt(unit, newest, newest)
+        if not nearly_all or not dated(stream.recipe.params.time_unit, held):
+            return
     expected = f"times in {unit}, or {cure}"
     raise InvalidRequestError(
         f"times are hardly in {unit}: {found}; expected {expected}",

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from api.errors import InvalidRequestError, TooManyRowsError
-from api.ingest.doubts import refuse_other_unit
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.columns import INT64_LIMIT, Form, Raw, Refusal, points_to_columns
 from decaysketch.ingest.points import Points
@@ -24,13 +24,13 @@ class SeriesReader:
     Attributes:
         parse: gives the readings of a body; where there are more than so many, it may stop.
         unit: of time, that the body has its times in.
-        check_units: refuse times that are hardly of this unit.
+        check_times: raises where those of a body, in this unit, are hardly of it; None: they are.
         place: what a place in the body is called, such as "line".
     """
 
     parse: Callable[[bytes, Form], Points]
     unit: str
-    check_units: bool
+    check_times: Callable[[npt.NDArray[np.int64]], None] | None
     place: str
     points: Points = field(default_factory=Points)
 
@@ -47,13 +47,19 @@ class SeriesReader:
             raise InvalidRequestError(str(error)) from None
         if len(self.points) > form.max_rows:
             raise TooManyRowsError(len(self.points), form.max_rows)
-        if self.check_units:
-            length_ns = NANOSECONDS[self.unit]
-            stamps = [time // length_ns for time in self.points.times_ns]
-            sound = [stamp for stamp in stamps if -INT64_LIMIT <= stamp < INT64_LIMIT]
-            cure = "another precision (ns, us, ms, s), or check_units=false"
-            refuse_other_unit(self.unit, np.array(sound, dtype=np.int64), cure)
+        if self.check_times is not None:
+            self.check_times(self._stamps())
         return points_to_columns(self.points, form)
+
+    def _stamps(self) -> npt.NDArray[np.int64]:
+        """Those of the times in the unit of the body that are of 64 bits."""
+        length_ns, times_ns = NANOSECONDS[self.unit], self.points.times_ns
+        try:
+            return np.array(times_ns, dtype=np.int64) // length_ns
+        except OverflowError:
+            stamps = [time // length_ns for time in times_ns]
+            sound = [stamp for stamp in stamps if -INT64_LIMIT <= stamp < INT64_LIMIT]
+            return np.array(sound, dtype=np.int64)
 
     def count(self, refusals: list[Refusal]) -> int:
         """Of so many points, lines or samples there are rows that the stream refused."""

@@ -26,7 +26,7 @@ from api.http.guard import writes, writes_buckets
 from api.http.problems import ProblemResponse, problems
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings
-from api.routes.taking import bring_series, form_of, maps_of
+from api.routes.taking import bring_series, form_of, maps_of, precision_check
 from api.routes.understood import BAD, as_understood, translated, understood_by
 from api.service.aggregator import Aggregator
 from api.settings import Settings
@@ -78,7 +78,10 @@ _Source = Annotated[
 ]
 _CheckUnits = Annotated[
     bool,
-    Query(description="Refuse the first post to a stream if its times are dates of another unit."),
+    Query(
+        description="Refuse a body if its times are dates of another unit: nearly all, or of the "
+        "first post to a stream some."
+    ),
 ]
 _WRITE: dict[str, Any] = {
     "tags": ["observations"],
@@ -202,9 +205,9 @@ async def _write(
     for stream, maps in read:
         most = 1 + len(maps) * (len(body) // _LEAST_BYTES)
         form = form_of(aggregator, stream, source, settings, most)
-        reader = SeriesReader(
-            _parser(maps, precision), _UNITS[precision], check_units and stream.is_new, "line"
-        )
+        unit = _UNITS[precision]
+        check_times = precision_check(stream, unit, check_units=check_units)
+        reader = SeriesReader(_parser(maps, precision), unit, check_times, "line")
         count, listed = await bring_series(request, stream, reader, body, form, _LINES_TOLD)
         refused += count
         told += listed

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
@@ -166,7 +168,8 @@ async def post_observations(
     check_units: Annotated[
         bool,
         Query(
-            description="Refuse the first post to a stream if its times are dates in another unit."
+            description="Refuse a post if its times are dates in another unit: nearly all, or of "
+            "the first one to a stream some."
         ),
     ] = True,
 ) -> PostedObservations | ProblemResponse:
@@ -186,22 +189,20 @@ async def post_observations(
     body = await request.body()
     rows = copies * (most if reader is read_arrow else min(most, len(body) // _LEAST_BYTES + 1))
     memory, receipt = aggregator.memory, None
+    refuse = partial(refuse_other_unit, stream, recipe.params.time_unit)
+    check_times = refuse if check_units else None
     with aggregator.hold_observations(stream, source, rows) as hold:
         cost = rows if reader is read_arrow else _COST * rows
         caller = request.scope["state"].get("caller")
         if interval is not None:
             compute = aggregator.compute_of(cost)
-            batch = await compute(_check_held, memory, hold, reader, body, form)
-            if check_units and stream.is_new:
-                refuse_other_unit(recipe.params.time_unit, batch.columns.times)
+            batch = await compute(_check_held, memory, hold, reader, body, form, check_times)
             _check_numbers(batch, interval)
             sent = hashlib.sha256(f"{interval.first} {interval.next} ".encode() + body).digest()
             taken, receipt = await _count(
                 aggregator, stream, source, batch, interval, sent, hold, caller
             )
         else:
-            refuse = partial(refuse_other_unit, recipe.params.time_unit)
-            check_times = refuse if check_units and stream.is_new else None
             taken = await take_held(
                 aggregator, stream, reader, body, form, hold, cost, check_times=check_times
             )
@@ -324,10 +325,20 @@ async def _count(
     return await aggregator.sites.count(stream, source, post)
 
 
-def _check_held(memory: Memory, hold: Hold, reader: Reader, body: bytes, form: Form) -> Batch:
+def _check_held(
+    memory: Memory,
+    hold: Hold,
+    reader: Reader,
+    body: bytes,
+    form: Form,
+    check_times: Callable[[npt.NDArray[np.int64]], None] | None,
+) -> Batch:
     """On a thread, which goes on if who asked is gone by then."""
     with hold, memory.merging(hold.rows):
-        return check(reader(body, form), form)
+        batch = check(reader(body, form), form)
+        if check_times is not None:
+            check_times(batch.columns.times)
+        return batch
 
 
 def _nothing_taken(posted: PostedObservations) -> ProblemResponse:

@@ -23,7 +23,7 @@ from api.http.refusals import BodyTooLargeError
 from api.ingest.json_weight import parts
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
-from api.routes.taking import bring_series, form_of, maps_of
+from api.routes.taking import bring_series, form_of, maps_of, precision_check
 from api.routes.understood import BAD, BUSY, as_understood, translated, understood_by
 from decaysketch.ingest.columns import Form
 from decaysketch.ingest.otlp import OtlpMap, parse
@@ -112,7 +112,10 @@ async def post_metrics(
     ] = "otlp",
     check_units: Annotated[
         bool,
-        Query(description="Refuse the first post to a stream if its times are no nanoseconds."),
+        Query(
+            description="Refuse a body if its times are no nanoseconds: nearly all, or of the "
+            "first post to a stream some."
+        ),
     ] = True,
 ) -> Response:
     """Give an exporter this URL as `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, the key in
@@ -128,7 +131,7 @@ async def post_metrics(
     reader = SeriesReader(
         lambda given, form: _parse(given, maps, form, as_json=as_json),
         "ns",
-        check_units and stream.is_new,
+        precision_check(stream, "ns", check_units=check_units),
         "data point",
     )
     refused, told = await bring_series(request, stream, reader, body, form, _POINTS_TOLD)

@@ -92,7 +92,7 @@ async def write_samples(
     reader = SeriesReader(
         lambda given, form: parse(given, maps, version=version, most=form.max_rows),
         "ms",
-        check_units=False,  # which it always is
+        check_times=None,  # which they always are
         place="series",
     )
     refused, told = await bring_series(request, stream, reader, body, form, _SAMPLES_TOLD)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from fastapi import Request
 
 from api.errors import BusyError, Fault, InvalidRequestError, RoadBusyError, RowsInFlightError
 from api.ingest.building import Reader, Taken, take
+from api.ingest.doubts import refuse_other_unit
 from api.ingest.series import SeriesReader
 from api.ingest.skew import latest_time
 from api.ingest.views import Fed, feed
@@ -26,7 +28,15 @@ from decaysketch.ingest.columns import Form, Refusal
 from decaysketch.ingest.formats import mappings_of
 from decaysketch.ingest.mapping import Map
 
-__all__ = ["Outcome", "bring", "bring_series", "form_of", "maps_of", "take_held"]
+__all__ = [
+    "Outcome",
+    "bring",
+    "bring_series",
+    "form_of",
+    "maps_of",
+    "precision_check",
+    "take_held",
+]
 
 _COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
@@ -83,6 +93,16 @@ def form_of(
     copies = getattr(stream.recipe.params, "copies", 1)
     most = max(1, min(most, settings.max_rows, settings.max_post_rows // copies))
     return Form(stream.recipe, source, latest, most, stream.row.bind_keys)
+
+
+def precision_check(
+    stream: Stream, unit: str, *, check_units: bool
+) -> Callable[[npt.NDArray[np.int64]], None] | None:
+    """What refuses a body whose times are hardly of its unit; None: nothing does."""
+    if not check_units:
+        return None
+    cure = "another precision (ns, us, ms, s), or check_units=false"
+    return partial(refuse_other_unit, stream, unit, cure=cure)
 
 
 async def bring(
@@ -176,10 +196,8 @@ async def take_held(
     compute = aggregator.compute_of(rows)
     views = aggregator.views_of(stream)
     taken, fed = await compute(
-        _take_held, aggregator.memory, hold, stream, views, reader, body, form
+        _take_held, aggregator.memory, hold, stream, views, reader, body, form, check_times
     )
-    if check_times is not None:
-        check_times(taken.batch.columns.times)
     for each in fed:
         if each.without:
             aggregator.observer.skipped(each.view.name, "no-device", each.without)
@@ -196,8 +214,11 @@ def _take_held(
     reader: Reader,
     body: bytes,
     form: Form,
+    check_times: Callable[[npt.NDArray[np.int64]], None] | None,
 ) -> tuple[Taken, list[Fed]]:
     """On a thread, which goes on if who asked is gone by then."""
     with hold, memory.merging(hold.rows):
         taken, raw = take(stream, reader, body, form)
+        if check_times is not None:
+            check_times(taken.batch.columns.times)
         return taken, feed(views, raw, taken.batch, form) if taken.incoming is not None else []

@@ -247,11 +247,6 @@ class Stream:
         """Of the join of all sources alone."""
         return self._all.counted_rows
 
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing was posted yet, as far as is known here."""
-        return not self._sources and not self._revoked
-
     def held(self, source: str) -> tuple[int, int]:
         """Rows of the merged sketch of a source and of the join of all, as they are counted; of a
         source that is the only one, it is the join."""

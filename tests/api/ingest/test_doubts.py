@@ -68,6 +68,29 @@ def test_what_is_taken_and_hardly_meant_is_said(client: TestClient) -> None:
     assert f"in s it would be {DATE}" in said
 
 
+def test_nearly_all_of_another_unit_are_refused_where_dates_are_held(client: TestClient) -> None:
+    create(client, "ms")
+    observe(client, S * 1000)
+    seconds = [S + each for each in range(99)]
+    refused = observe(client, *seconds)
+    assert refused["detail"].startswith("times are hardly in ms: ")
+    assert client.get("/v1/streams/s").json()["rows"] == 1
+    # One device among others, whose clock is of another unit, holds up nobody.
+    mixed = observe(client, *(S * 1000 + each for each in range(90)), *seconds[:9])
+    assert mixed["refused"] == 0
+    assert len(mixed["warnings"]) == 1
+    assert observe(client, *seconds, how="&check_units=false")["refused"] == 0
+    assert observe(client, *(each // 1000 for each in seconds))["refused"] == 0  # of no unit
+
+
+def test_a_stream_that_counts_from_its_own_beginning_is_taken_for_ever(client: TestClient) -> None:
+    """Milliseconds since a start: after a week they would be dates in seconds."""
+    create(client, "ms")
+    week = 7 * 86_400_000
+    for at in (0, week, 2 * week, 5 * week):
+        assert observe(client, at, at + 1)["refused"] == 0
+
+
 def test_sound_and_small_times_are_taken_without_a_word(client: TestClient) -> None:
     params = create(client, "s")
     for times in ((S, S + 5), (0, 10**6)):

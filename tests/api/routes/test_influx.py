@@ -127,6 +127,20 @@ def test_times_of_another_precision_are_refused_at_first(ward: TestClient) -> No
     assert count(ward) == 9
 
 
+def test_times_of_another_precision_are_refused_where_dates_are_held(ward: TestClient) -> None:
+    """A second collector without precision=s: its seconds would be nanoseconds of 1970, which in
+    milliseconds are small numbers that no stream would doubt."""
+    assert ward.post(WRITE, content=lines(0, 9)).status_code == 204
+    body = b"\n".join(b"weather temp=1 %d" % (T // 10**9 + n) for n in range(9))
+    said = told(ward.post(WRITE, content=body), 400, "invalid-request")
+    assert "in s it would be 2023-11-14" in said
+    assert "another precision" in said
+    assert ward.post(WRITE, content=lines(9, 18) + b"\n" + body[:26]).status_code == 204
+    assert count(ward) == 19  # one device without a clock holds up nobody
+    assert ward.post(WRITE + "&check_units=false", content=body).status_code == 204
+    assert count(ward) == 27
+
+
 def test_who_writes_is_told_503_where_all_is_busy(
     ward: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,12 @@ def test_times_that_are_no_nanoseconds_are_refused_at_first(ward: TestClient) ->
     assert ward.post(f"{URL}?check_units=false", json=document).status_code == 200
 
 
+def test_times_that_are_no_nanoseconds_are_refused_where_dates_are_held(ward: TestClient) -> None:
+    assert ward.post(URL, json=request(gauge(point(1)))).status_code == 200
+    refused = ward.post(URL, json=request(gauge(point(1, T // 10**9))))
+    assert "hardly in ns" in problem(refused, 400, "invalid-request")["detail"]
+
+
 def _meter(reader: Any) -> tuple[Any, Any]:
     sdk = pytest.importorskip("opentelemetry.sdk.metrics")
     provider = sdk.MeterProvider([reader])
