@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.errors import InvalidRequestError, TooManyRowsError
+from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.columns import INT64_LIMIT, Form, Raw, Refusal, points_to_columns
 from decaysketch.ingest.points import Points
@@ -71,6 +72,15 @@ class SeriesReader:
         points = self.points
         return [f"{where}: {reason}" for where, reason in points.told.refused[:most]] + [
             f"{self.place} {points.places[each.row]} {points.fields[points.codes[each.row]]}: "
-            f"{each.field} {each.reason}"
+            f"{each.field} {each.reason}{self._unit_of(each)}"
             for each in refusals[:most]
         ]
+
+    def _unit_of(self, refusal: Refusal) -> str:
+        """What to add where a time that was refused would be a date in another unit than that of
+        the body."""
+        if refusal.field != "time":
+            return ""
+        stamp = self.points.times_ns[refusal.row] // NANOSECONDS[self.unit]
+        other = in_another_unit(self.unit, stamp)
+        return f"{other}, and this request says {self.unit}" if other else ""

@@ -78,7 +78,7 @@ def feed(views: Sequence[Stream], raw: Raw, batch: Batch, form: Form) -> list[Fe
         assert said is not None
         given = _of_devices(raw, batch, said)
         form_of_view = Form(
-            view.recipe, form.source, form.latest, form.max_rows, view.row.bind_keys
+            view.recipe, form.source, form.latest, form.max_rows, view.row.bind_keys, form.lead
         )
         fed = check(given, form_of_view)
         incoming = None

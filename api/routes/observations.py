@@ -22,7 +22,6 @@ from api.ingest.arrow import read_arrow
 from api.ingest.building import READERS, Reader, Taken, count
 from api.ingest.doubts import doubts_of_columns, refuse_other_unit
 from api.ingest.intervals import check_length, interval_of
-from api.ingest.skew import latest_time
 from api.journal.model import Interval
 from api.routes.common import (
     PLAIN_TEXT,
@@ -33,7 +32,7 @@ from api.routes.common import (
     require_media_type,
     route_named,
 )
-from api.routes.taking import take_held
+from api.routes.taking import form_of, take_held
 from api.service.admission import Scoped
 from api.service.aggregator import Aggregator, Receipt
 from api.service.budget import Hold, Memory
@@ -180,11 +179,9 @@ async def post_observations(
     these are, and posting the same body again, with the same numbers, changes nothing."""
     reader = READERS[require_media_type(request, *READERS)]
     stream.admit(source)
-    recipe, row = stream.recipe, stream.row
-    latest = latest_time(recipe.params.time_unit, row.max_clock_skew_s, aggregator.now_us() * 1000)
-    copies = getattr(recipe.params, "copies", 1)
-    most = max(1, min(settings.max_rows, settings.max_post_rows // copies))
-    form = Form(recipe, source, latest, most, row.bind_keys)
+    recipe = stream.recipe
+    form = form_of(aggregator, stream, source, settings)
+    most, copies = form.max_rows, getattr(recipe.params, "copies", 1)
     interval = _interval(stream, first, one_past, settings.max_interval)
     body = await request.body()
     rows = copies * (most if reader is read_arrow else min(most, len(body) // _LEAST_BYTES + 1))

@@ -24,7 +24,7 @@ from api.service.drafts import Draft
 from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch.core.verdicts import Verdict
-from decaysketch.ingest.columns import Form, Refusal
+from decaysketch.ingest.columns import Form, Lead, Refusal
 from decaysketch.ingest.formats import mappings_of
 from decaysketch.ingest.mapping import Map
 
@@ -84,15 +84,16 @@ def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]
 
 
 def form_of(
-    aggregator: Aggregator, stream: Stream, source: str, settings: Settings, most: int
+    aggregator: Aggregator, stream: Stream, source: str, settings: Settings, most: int | None = None
 ) -> Form:
     """What rows must look like; a body has ``most`` at most, or as few as the server takes."""
-    latest = latest_time(
-        stream.recipe.params.time_unit, stream.row.max_clock_skew_s, aggregator.now_us() * 1000
-    )
+    skew_s = stream.row.max_clock_skew_s
+    latest = latest_time(stream.recipe.params.time_unit, skew_s, aggregator.now_us() * 1000)
+    lead = None if skew_s is None else Lead(skew_s, "max_clock_skew_s")
     copies = getattr(stream.recipe.params, "copies", 1)
-    most = max(1, min(most, settings.max_rows, settings.max_post_rows // copies))
-    return Form(stream.recipe, source, latest, most, stream.row.bind_keys)
+    taken = min(settings.max_rows, settings.max_post_rows // copies)
+    most = max(1, taken if most is None else min(most, taken))
+    return Form(stream.recipe, source, latest, most, stream.row.bind_keys, lead)
 
 
 def precision_check(

@@ -23,7 +23,7 @@ from decaysketch.bridge.translating import Arrived, Translated, Translator
 from decaysketch.client import Sensor, SpoolFullError
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError
-from decaysketch.ingest.columns import Form, check, check_takes_readings, to_columns
+from decaysketch.ingest.columns import Form, Lead, check, check_takes_readings, to_columns
 
 __all__ = ["Bridge", "FileLoop", "Loop", "Taker", "open_sensors"]
 
@@ -125,7 +125,8 @@ class Taker:
         recipe = sensor.recipe
         ahead_ns = time.time_ns() + round(self._config.max_ahead_s * _NS)
         latest = ahead_ns // NANOSECONDS[recipe.params.time_unit]
-        form = Form(recipe, self._config.source, latest, len(readings))
+        lead = Lead(self._config.max_ahead_s, "max_ahead_s")
+        form = Form(recipe, self._config.source, latest, len(readings), lead=lead)
         batch = check(to_columns(readings, form), form)
         for refusal in batch.refusals:
             self._metrics.refused(stream, refusal.field)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,7 @@ __all__ = [
     "Columns",
     "Form",
     "Key",
+    "Lead",
     "Raw",
     "Refusal",
     "check",
@@ -72,6 +74,18 @@ Int64Array = npt.NDArray[np.int64]
 Key = tuple[str | bytes | int, ...]
 
 
+class Lead(NamedTuple):
+    """How far a time may lie ahead of the clock of this machine.
+
+    Attributes:
+        seconds: so far.
+        setting: that says so.
+    """
+
+    seconds: float
+    setting: str
+
+
 @dataclass(frozen=True)
 class Form:
     """What the observations of a stream must look like, as its family says.
@@ -82,6 +96,7 @@ class Form:
         latest: the latest time that is taken; None: any.
         max_rows: most observations of one post.
         bind_keys: whether an id says something under this source alone.
+        lead: of ``latest``, for who is told that a time is later; None: it is of no clock.
     """
 
     recipe: Recipe
@@ -89,6 +104,7 @@ class Form:
     latest: int | None
     max_rows: int
     bind_keys: bool = False
+    lead: Lead | None = None
 
     @property
     def params(self) -> Any:
@@ -273,14 +289,7 @@ def check(raw: Raw, form: Form) -> Batch:
     checks.refuse(outside, "time", raw.times, "out of bounds", "at most 2^62 in magnitude")
     if form.latest is not None:
         late = raw.times > form.latest
-        unit = form.params.time_unit
-        checks.refuse(
-            late,
-            "time",
-            raw.times,
-            lambda time: f"too far in the future{in_another_unit(unit, time)}",
-            form.latest,
-        )
+        checks.refuse(late, "time", raw.times, partial(_ahead, form, form.latest), form.latest)
     plain = np.full(len(raw.ids), raw.parts is None)
     plain[list(raw.keys)] = False
     low, high = form.min_id, form.max_id
@@ -305,6 +314,19 @@ def check(raw: Raw, form: Form) -> Batch:
         Columns(*(column[checks.good] for column in columns)),
         raw.positions[checks.good],
         sorted(checks.refusals),
+    )
+
+
+def _ahead(form: Form, latest: int, time: int) -> str:
+    """What is wrong with a time past the latest one."""
+    unit = form.params.time_unit
+    other = in_another_unit(unit, time)
+    if other or form.lead is None:
+        return f"too far in the future{other}"
+    ahead_s = form.lead.seconds + (time - latest) * NANOSECONDS[unit] / NANOSECONDS["s"]
+    return (
+        f"too far in the future, {ahead_s:.0f} s ahead of the clock here; at most "
+        f"{form.lead.seconds:g} ({form.lead.setting})"
     )
 
 

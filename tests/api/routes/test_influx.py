@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
+import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -125,6 +127,32 @@ def test_times_of_another_precision_are_refused_at_first(ward: TestClient) -> No
     assert "another precision" in said
     assert ward.post(WRITE + "&precision=s", content=body).status_code == 204
     assert count(ward) == 9
+
+
+@pytest.mark.parametrize("per_s", [10**3, 10**6, 10**9])
+def test_a_time_of_a_finer_unit_is_told_which(ward: TestClient, per_s: int) -> None:
+    unit = {10**3: "ms", 10**6: "us", 10**9: "ns"}[per_s]
+    body = b"\n".join(b"weather temp=1 %d" % (T // 10**9 + n) for n in range(9))
+    assert ward.post(WRITE + "&precision=s", content=body).status_code == 204
+    off = b"weather temp=1 %d" % (T // 10**9 * per_s)
+    said = told(ward.post(WRITE + "&precision=s", content=off), 400, "invalid-request")
+    assert f"in {unit} it would be 2023-11-14 22:13:20 UTC; expected times in s" in said
+    mixed = body + b"\n" + off
+    said = told(ward.post(WRITE + "&precision=s", content=mixed), 400, "invalid-request")
+    assert said == (
+        f"partial write: line 10 temp: time beyond 64 bits; in {unit} it would be 2023-11-14 "
+        "22:13:20 UTC, and this request says s; dropped=1"
+    )
+
+
+def test_a_clock_that_is_ahead_is_told_by_how_much(ward: TestClient) -> None:
+    body = b"weather temp=1 %d" % (time.time() + 3600)
+    said = told(ward.post(WRITE + "&precision=s", content=body), 400, "invalid-request")
+    assert re.search(
+        r"time too far in the future, (3599|3600) s ahead of the clock here; at most 300 "
+        r"\(max_clock_skew_s\); dropped=1$",
+        said,
+    )
 
 
 def test_times_of_another_precision_are_refused_where_dates_are_held(ward: TestClient) -> None:
