@@ -18,6 +18,8 @@ from api.service.drafts import Incoming
 from api.service.sites import Site
 from api.service.streams import Stream
 from decaysketch import Snapshot
+from decaysketch.contract.snapshot import Rowed
+from decaysketch.core.disagreements import between, within
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
@@ -46,11 +48,14 @@ class Taken:
         batch: its rows.
         verdicts: of each row of the body, a ``Verdict`` or REFUSED.
         incoming: the sketch of the rows that are taken, to be posted; None where there are none.
+        disagreeing: rows of the identity and the time of another one, of the body or of what the
+            source has posted, and of another value.
     """
 
     batch: Batch
     verdicts: npt.NDArray[np.int8]
     incoming: Incoming | None
+    disagreeing: int = 0
 
 
 def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> tuple[Taken, Raw]:
@@ -77,7 +82,17 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> tuple[Taken
     before = _before(stream, form.source)
     verdicts[batch.positions] = _feed(before.verdicts, stream, form.source, batch.columns)
     sketch = build(stream, form.source, batch.columns)
-    return Taken(batch, verdicts, Incoming(sketch.to_bytes(), sketch.snapshot())), raw
+    snapshot = sketch.snapshot()
+    named = stream.recipe.kind.input.named_by == "ids" and not raw.polled
+    disagreeing = _disagreeing(before, snapshot, batch.columns) if named else 0
+    return Taken(batch, verdicts, Incoming(sketch.to_bytes(), snapshot), disagreeing), raw
+
+
+def _disagreeing(before: Snapshot, taken: Snapshot, columns: Columns) -> int:
+    found = within(columns.ids, columns.weights, columns.times, columns.values)
+    if isinstance(before, Rowed) and isinstance(taken, Rowed):
+        found += between(before.identified, taken.identified)
+    return found
 
 
 def count(

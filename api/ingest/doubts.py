@@ -1,5 +1,5 @@
-"""What is taken and hardly meant: times that are no dates in the unit of their stream, and maps
-that name anew what a stream holds.
+"""What is taken and hardly meant: times that are no dates in the unit of their stream, maps that
+name anew what a stream holds, and observations that pass for copies of one another.
 
 A post of such times is not taken: a stream that holds times of two units answers nothing. Where a
 stream begins, few of them are enough; to one that holds dates already, nearly all must be such, so
@@ -21,7 +21,13 @@ from decaysketch.core.plausible_times import dated, doubt
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.mapping import Map
 
-__all__ = ["doubts_of_columns", "doubts_of_maps", "doubts_of_sketches", "refuse_other_unit"]
+__all__ = [
+    "doubts_of_columns",
+    "doubts_of_copies",
+    "doubts_of_maps",
+    "doubts_of_sketches",
+    "refuse_other_unit",
+]
 
 _OF = 100  # observations of a post, at either end one may have a clock that says anything
 
@@ -39,6 +45,18 @@ def doubts_of_sketches(unit: str, sketches: Iterable[Snapshot]) -> list[str]:
     oldest = min((first for first, _ in spans if first is not None), default=None)
     newest = max((last for _, last in spans if last is not None), default=None)
     return _said(unit, oldest, newest)
+
+
+def doubts_of_copies(disagreeing: int) -> list[str]:
+    """Of observations that have the identity and the time of another one, and another value."""
+    if not disagreeing:
+        return []
+    which = "1 observation has" if disagreeing == 1 else f"{disagreeing} observations have"
+    return [
+        f"{which} the id and the time of another one, and another value: these are no copies, and "
+        "of an id and a time the largest value alone stays; does what names them leave out what "
+        "tells them apart, such as the tag of a machine?"
+    ]
 
 
 def doubts_of_maps(before: Mappings, now: Mappings) -> list[str]:

@@ -27,12 +27,14 @@ class SeriesReader:
         unit: of time, that the body has its times in.
         check_times: raises where those of a body, in this unit, are hardly of it; None: they are.
         place: what a place in the body is called, such as "line".
+        polled: whether of periods one reading stays, by the maps of the stream.
     """
 
     parse: Callable[[bytes, Form], Points]
     unit: str
     check_times: Callable[[npt.NDArray[np.int64]], None] | None
     place: str
+    polled: bool = False
     points: Points = field(default_factory=Points)
 
     def __call__(self, body: bytes, form: Form) -> Raw:
@@ -50,7 +52,9 @@ class SeriesReader:
             raise TooManyRowsError(len(self.points), form.max_rows)
         if self.check_times is not None:
             self.check_times(self._stamps())
-        return points_to_columns(self.points, form)
+        raw = points_to_columns(self.points, form)
+        raw.polled = self.polled
+        return raw
 
     def _stamps(self) -> npt.NDArray[np.int64]:
         """Those of the times in the unit of the body that are of 64 bits."""

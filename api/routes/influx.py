@@ -207,7 +207,8 @@ async def _write(
         form = form_of(aggregator, stream, source, settings, most)
         unit = _UNITS[precision]
         check_times = precision_check(stream, unit, check_units=check_units)
-        reader = SeriesReader(_parser(maps, precision), unit, check_times, "line")
+        polled = any(each.dedup for each in maps)
+        reader = SeriesReader(_parser(maps, precision), unit, check_times, "line", polled)
         count, listed = await bring_series(request, stream, reader, body, form, _LINES_TOLD)
         refused += count
         told += listed

@@ -20,7 +20,7 @@ from api.http.guard import writes
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
 from api.ingest.building import READERS, Reader, Taken, count
-from api.ingest.doubts import doubts_of_columns, refuse_other_unit
+from api.ingest.doubts import doubts_of_columns, doubts_of_copies, refuse_other_unit
 from api.ingest.intervals import check_length, interval_of
 from api.journal.model import Interval
 from api.routes.common import (
@@ -210,6 +210,7 @@ async def post_observations(
     for verdict, rows in counts.items():
         if rows:
             aggregator.observer.observations(name, source, verdict, rows)
+    aggregator.disagreeing(stream, taken.disagreeing)
     for field, rows in _refused_by_field(taken).items():
         aggregator.refused(stream, source, f"observation-{field}", rows)
     posted = PostedObservations(
@@ -221,7 +222,10 @@ async def post_observations(
         **counts,
         verdicts=[_NAMES[code] for code in taken.verdicts.tolist()] if verdicts == "rows" else None,
         refusals=[_presented(each) for each in taken.batch.refusals[:REFUSALS_LISTED]],
-        warnings=doubts_of_columns(recipe.params.time_unit, taken.batch.columns.times),
+        warnings=[
+            *doubts_of_columns(recipe.params.time_unit, taken.batch.columns.times),
+            *doubts_of_copies(taken.disagreeing),
+        ],
     )
     return posted if posted.refused < posted.rows or not posted.rows else _nothing_taken(posted)
 

@@ -133,6 +133,7 @@ async def post_metrics(
         "ns",
         precision_check(stream, "ns", check_units=check_units),
         "data point",
+        any(each.dedup for each in maps),
     )
     refused, told = await bring_series(request, stream, reader, body, form, _POINTS_TOLD)
     if as_json:

@@ -94,6 +94,7 @@ async def write_samples(
         "ms",
         check_times=None,  # which they always are
         place="series",
+        polled=any(each.dedup for each in maps),
     )
     refused, told = await bring_series(request, stream, reader, body, form, _SAMPLES_TOLD)
     points = reader.points

@@ -20,7 +20,7 @@ from api.http.guard import Creates, Reads, administers, creates, reads
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described
-from api.ingest.doubts import doubts_of_maps, doubts_of_sketches
+from api.ingest.doubts import doubts_of_copies, doubts_of_maps, doubts_of_sketches
 from api.ingest.intervals import interval_of
 from api.ingest.skew import clock_lead_s
 from api.ingest.views import view_forms
@@ -448,7 +448,11 @@ def _state(
         watermarks=list(merged.complete_since),
         clock=merged.clock,
         revoked=stream.revoked,
-        warnings=[*doubts, *doubts_of_sketches(stream.recipe.params.time_unit, [merged])],
+        warnings=[
+            *doubts,
+            *doubts_of_sketches(stream.recipe.params.time_unit, [merged]),
+            *doubts_of_copies(stream.disagreeing),
+        ],
         source_count=count,
         sources=sources,
     )

@@ -124,6 +124,7 @@ async def bring(
     for verdict, rows in counts.items():
         if rows:
             aggregator.observer.observations(stream.name, form.source, verdict.name.lower(), rows)
+    aggregator.disagreeing(stream, taken.disagreeing)
     return Outcome(counts, taken.batch.refusals, token)
 
 

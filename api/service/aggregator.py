@@ -573,6 +573,14 @@ class Aggregator:
         self.observer.refused(stream.name, reason, count)
         self.senders.refuse((stream.id, source), reason, count, self.now_us())
 
+    def disagreeing(self, stream: Stream, rows: int) -> None:
+        """Observations were taken of which so many have the identity and the time of another one,
+        and another value."""
+        if rows:
+            self.observer.disagreeing(stream.name, rows)
+            stream.disagreeing += rows
+            stream.generation += 1
+
     def _committed(self, submission: Submission, outcomes: list[Outcome]) -> None:
         rows = [
             (outcome.row, each.sketch)

@@ -133,6 +133,12 @@ class Metrics(Observer):
             "stream",
             "kind",
         )
+        self._disagreeing = counter(
+            "disagreeing",
+            "Observations that have the identity and the time of another one, and another value: "
+            "no copies, and of such the largest stays.",
+            "stream",
+        )
         self._left_out = counter(
             "left_out",
             "Parts of acknowledged posts that contradict earlier ones, and are not in the stream.",
@@ -294,6 +300,10 @@ class Metrics(Observer):
         """Of bodies of other formats something was not of the stream. ``kind`` is a word of the
         program."""
         self._skipped.labels(self._stream(stream), kind).inc(count)
+
+    def disagreeing(self, stream: str, rows: int) -> None:
+        """Observations were taken that disagree with another of their identity and time."""
+        self._disagreeing.labels(self._stream(stream)).inc(rows)
 
     def left_out(self, stream: str) -> None:
         """A part of an acknowledged post contradicts what was there, and is not in the stream."""

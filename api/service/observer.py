@@ -22,6 +22,10 @@ class Observer:
     def skipped(self, stream: str, kind: str, count: int) -> None:
         """Of bodies of other formats something was not of the stream, by its maps."""
 
+    def disagreeing(self, stream: str, rows: int) -> None:
+        """Observations were taken that have the identity and the time of another, and another
+        value."""
+
     def left_out(self, stream: str) -> None:
         """A part of an acknowledged post contradicts what was there, and is not in the stream."""
 

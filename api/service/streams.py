@@ -63,6 +63,8 @@ class Stream:
         accepted: what can be joined, where two sketches of the stream may contradict each other.
         replacing: how many rows of each source stand in place of another's, of those there were
             when they were counted last; None: not yet, or there are too many.
+        disagreeing: how many observations had the identity and the time of another one, and another
+            value, since this process has begun, or since the maps of the stream are others.
         last_received_us: when the last post came, of whichever source; 0: there was none.
 
     Raises:
@@ -89,6 +91,7 @@ class Stream:
         self._making = threading.Lock()  # held for as long as a join of some sources takes
         self._gathered: MergeBuffer | None = None
         self.replacing: Mapping[str, int] | None = None
+        self.disagreeing = 0
         self.last_received_us = 0
         self.generation = 0
         """Another one once what is told of the stream may be something else."""
@@ -97,6 +100,7 @@ class Stream:
         """Take from the row what may become another."""
         if row.ingest != self.row.ingest:
             self.row = row
+            self.disagreeing = 0
             self.generation += 1
 
     def decode(self, body: bytes) -> Snapshot:

@@ -35,6 +35,7 @@ __all__ = [
     "VerdictCounts",
     "compare",
     "count_replacing",
+    "hashes_of",
 ]
 
 Int64Array = npt.NDArray[np.int64]
@@ -115,7 +116,7 @@ def count_replacing(parts: Sequence[Identified]) -> list[int]:
     Complexity: O(n log n) for n rows in all; those of an identity that one part alone has are only
     hashed.
     """
-    hashes = [_hashes(part) for part in parts]
+    hashes = [hashes_of(part) for part in parts]
     every = np.sort(np.concatenate([np.empty(0, np.uint64), *hashes]))
     shared = np.unique(every[1:][every[1:] == every[:-1]])
     if not len(shared):
@@ -141,7 +142,7 @@ def count_replacing(parts: Sequence[Identified]) -> list[int]:
     return [int(count) for count in counts]
 
 
-def _hashes(rows: Identified) -> npt.NDArray[np.uint64]:
+def hashes_of(rows: Identified) -> npt.NDArray[np.uint64]:
     """64 bits of each identity; that two of them have the same costs a little time."""
     with np.errstate(over="ignore"):
         hashed = rows.first.view(np.uint64) * np.uint64(_SALTS[0])

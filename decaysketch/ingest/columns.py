@@ -202,6 +202,8 @@ class Raw:
         values: 0 where missing; of labels objects, an empty text where missing.
         keys: of those whose id is a key; their ``ids`` mean nothing.
         parts: where all ids are keys of the same kind, a column of each part, and no ``keys``.
+        polled: whether they are of periods, of each of which one stays: others of the same time may
+            have other values.
     """
 
     rows: int
@@ -214,6 +216,7 @@ class Raw:
     keys: dict[int, Key] = field(default_factory=dict)  # by place in the columns
     refusals: list[Refusal] = field(default_factory=list)
     parts: tuple[Any, ...] | None = None
+    polled: bool = False
 
 
 class Columns(NamedTuple):

@@ -7,8 +7,9 @@ readings. Such a reading is known by
     them, but for tags that are left out), the name of the field, and the time in nanoseconds,
 
 before it is rounded to anything: a line that is sent again is the same reading. Two collectors of
-one source add tags of their own (``host``), and these have to be left out (``drop_tags``). What
-collectors stamp by themselves is one reading for each period (``dedup``), the latest of it.
+one source add tags of their own, and these have to be left out (``drop_tags``); a tag that says
+which machine a reading is of, as ``host`` does of Telegraf's cpu, has to stay. What collectors
+stamp by themselves is one reading for each period (``dedup``), the latest of it.
 
 Grammar
     In names and tags a backslash before a comma, a space or (but for a measurement) ``=`` takes its
@@ -69,8 +70,9 @@ class LineMap(SeriesMap):
     )
     drop_tags: Texts = Field(
         default=(),
-        description="Tags that are no part of an id: those that collectors of one source add and "
-        "that differ between them, such as `host`.",
+        description="Tags that are no part of an id: those that name the collector and not what is "
+        "measured. In the cpu, mem and disk of Telegraf `host` is what is measured: without it all "
+        "machines are one.",
     )
     id_fields: Texts = Field(
         default=(),

@@ -92,6 +92,25 @@ def test_a_stream_that_counts_from_its_own_beginning_is_taken_for_ever(client: T
         assert observe(client, at, at + 1)["refused"] == 0
 
 
+def test_observations_that_pass_for_copies_are_told(client: TestClient) -> None:
+    create(client, "s")
+
+    def observed(*values: float) -> list[str]:
+        rows = [{"time": S, "id": 7, "value": value} for value in values]
+        body = {"observations": rows}
+        answer = client.post("/v1/streams/s/observations?source=a", json=body).json()
+        warnings: list[str] = answer["warnings"]
+        return warnings
+
+    assert observed(20, 20) == []
+    assert observed(20) == []
+    [said] = observed(98.9, 98.9)  # with what was posted before
+    assert said.startswith("1 observation has the id and the time of another one, and another")
+    [said] = observed(98.9, 5, 6)  # and within the post
+    assert said.startswith("2 observations")
+    assert client.get("/v1/streams/s").json()["warnings"][0].startswith("3 observations")
+
+
 def test_sound_and_small_times_are_taken_without_a_word(client: TestClient) -> None:
     params = create(client, "s")
     for times in ((S, S + 5), (0, 10**6)):

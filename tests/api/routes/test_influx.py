@@ -81,6 +81,48 @@ def test_lines_are_taken_once(ward: TestClient, path: str) -> None:
     assert count(ward) == 60
 
 
+def warnings(client: TestClient) -> list[str]:
+    found: list[str] = client.get("/v1/streams/ward").json()["warnings"]
+    return found
+
+
+def machines(*names: str, seconds: int = 50) -> bytes:
+    return b"\n".join(
+        b"weather,host=%b temp=%d %d" % (name.encode(), number, T + n * 10**9)
+        for number, name in enumerate(names)
+        for n in range(seconds)
+    )
+
+
+@pytest.mark.parametrize("bodies", ["one", "each"])
+def test_machines_that_a_map_makes_one_are_told(ward: TestClient, bodies: str) -> None:
+    """Telegraf's own cpu: `host` is the machine, and dropping it leaves the busiest of all."""
+    names = [f"m{number}" for number in range(10)]
+    for body in [machines(*names)] if bodies == "one" else [
+        b"weather,host=%b temp=%d %d" % (name.encode(), number, T + 1)
+        for number, name in enumerate(names)
+    ]:  # fmt: skip
+        assert ward.post(WRITE, content=body).status_code == 204
+    lost = 450 if bodies == "one" else 9
+    [said] = warnings(ward)
+    assert said.startswith(f"{lost} observations have the id and the time of another one, and ano")
+    assert f'disagreeing_total{{stream="ward"}} {lost}.0' in ward.get("/metrics").text
+    put(ward, {**TEMP, "drop_tags": []})
+    assert warnings(ward) == []
+    assert ward.post(WRITE, content=machines(*names)).status_code == 204
+    assert warnings(ward) == []
+
+
+def test_copies_and_polls_disagree_with_nobody(client: TestClient) -> None:
+    put(client, TEMP)
+    for host in ("a", "b", "a"):
+        assert client.post(WRITE, content=lines(0, 50, host)).status_code == 204
+    assert warnings(client) == []
+    put(client, {**TEMP, "dedup": "10s"})  # two that poll one source never read quite the same
+    assert client.post(WRITE, content=machines("a", "b")).status_code == 204
+    assert warnings(client) == []
+
+
 def test_what_is_sound_is_stored_also_where_the_rest_is_refused(ward: TestClient) -> None:
     body = lines(0, 3) + b'\nweather temp="x" 1\nweather temp=1\n' + b"weather temp=1 %d" % (4 * T)
     said = told(ward.post(WRITE, content=body), 400, "invalid-request")

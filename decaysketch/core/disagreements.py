@@ -1,0 +1,75 @@
+"""Observations of one identity and one time that have different values: no copies of each other.
+
+Copies of an observation are equal, or were stamped anew. Of two that are of the same time and say
+different things one is of something else: whatever names them leaves out what tells them apart, as
+the machine that a reading is of. Of such, the larger value stays, and every sketch takes them
+without a word; what gives them away is counted here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.verdicts import Identified, hashes_of
+
+__all__ = ["between", "within"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+def within(
+    ids: Int64Array, weights: Int64Array, times: Int64Array, values: npt.NDArray[Any]
+) -> int:
+    """Of rows with any repetition, how many have another value than the largest of their identity
+    and time. O(n log n), and without repetition what it takes to sort n integers.
+
+    Args:
+        ids, weights, times: int64[n].
+        values: n numbers or labels, masked where missing, which is less than any.
+    """
+    ordered = np.sort(ids)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(repeated):
+        return 0
+    some = np.isin(ids, repeated)
+    _, codes = np.unique(np.ma.getdata(values)[some], return_inverse=True)
+    codes[np.ma.getmaskarray(values)[some]] = -1
+    order = np.lexsort((codes, times[some], weights[some], ids[some]))
+    codes = codes[order]
+    ends = np.zeros(len(order), np.bool_)  # of an identity and a time
+    ends[-1] = True
+    for column in (ids, weights, times):
+        column = column[some][order]
+        ends[:-1] |= column[1:] != column[:-1]
+    last = np.flatnonzero(ends)
+    largest = np.repeat(codes[last], np.diff(last, prepend=-1))
+    return int(np.count_nonzero(codes != largest))
+
+
+def between(held: Identified, offered: Identified) -> int:
+    """How many rows of one part have the identity and the time of a row of another, and another
+    value.
+
+    Args:
+        held, offered: no part has an identity twice.
+
+    Complexity: O(h + n log n) for h rows held, of which few are of the times of the n others.
+    """
+    if not len(offered.times):
+        return 0
+    earliest, latest = offered.times.min(), offered.times.max()
+    near = np.flatnonzero((held.times >= earliest) & (held.times <= latest))
+    if not len(near):
+        return 0
+    held = Identified(*(column[near] for column in held))
+    hashes = hashes_of(offered)
+    order = np.argsort(hashes)
+    found = np.searchsorted(hashes[order], hashes_of(held))
+    others = order[np.minimum(found, len(order) - 1)]
+    same = np.ones(len(near), np.bool_)
+    for mine, theirs in zip(held[:3], offered[:3], strict=True):
+        same &= mine == theirs[others]
+    return int(np.count_nonzero(same & (held.values != offered.values[others])))
