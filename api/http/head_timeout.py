@@ -2,8 +2,12 @@
 
 A client that connects and says nothing, or sends its headers a byte at a time, would hold a
 connection for ever; one that sends headers without an end would fill the memory. The body has its
-own limits, in ``middleware``; between two requests of a connection ``timeout_keep_alive`` of
-uvicorn holds.
+own limits, in ``middleware``.
+
+Between two requests a connection is kept for longer than clients wait that ask at intervals, such
+as Prometheus and whatever writes to an aggregator: one that is closed just as the next request is
+sent is an error in their log, and a post that is sent again. Those who keep many connections and
+say nothing win nothing by it: beyond a few connections each is kept as briefly as uvicorn does it.
 """
 
 from __future__ import annotations
@@ -13,9 +17,22 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["HEAD_TIMEOUT_S", "MAX_HEAD_BYTES", "TimedProtocol"]
+__all__ = [
+    "FEW_CONNECTIONS",
+    "HEAD_TIMEOUT_S",
+    "KEPT_AMONG_MANY_S",
+    "KEPT_S",
+    "MAX_HEAD_BYTES",
+    "TimedProtocol",
+]
 
 HEAD_TIMEOUT_S = 10.0
+KEPT_S = 75.0
+"""Between two requests: Prometheus asks each minute, and nginx keeps its own for a minute."""
+FEW_CONNECTIONS = 256
+"""Of one worker, of which each is kept for so long; a process has 1,024 files where nobody gave it
+more."""
+KEPT_AMONG_MANY_S = 5.0
 MAX_HEAD_BYTES = 256 * 1024
 """From here on no more of a head is read. A query in a URL has 16,000 characters of up to 12 bytes
 each."""
@@ -65,6 +82,11 @@ class TimedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._awaits_head = self._request_ended = True
+
+    def on_response_complete(self) -> None:
+        few = len(self.connections) <= FEW_CONNECTIONS
+        self.timeout_keep_alive = KEPT_S if few else KEPT_AMONG_MANY_S  # type: ignore[assignment]
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

@@ -579,6 +579,7 @@ def test_a_head_that_drips_is_cut_off(
     served: int,
 ) -> None:
     monkeypatch.setattr(head_timeout, "HEAD_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(head_timeout, "KEPT_S", 2.0)
     whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving() as port, socket.create_connection(("127.0.0.1", port)) as slow:
         slow.settimeout(60)
@@ -597,9 +598,47 @@ def test_a_head_that_drips_is_cut_off(
                 assert time.monotonic() - began < 60
             except ConnectionError:
                 break
-        # a connection that was served and is silent has the time that uvicorn gives it
-        limit_s = 5 if served and not begun else 0.5
+        # a connection that was served and is silent has the time between two requests
+        limit_s = 2 if served and not begun else 0.5
         assert time.monotonic() - began >= limit_s - 0.1
+
+
+def _asked(connection: socket.socket) -> bytes:
+    """The answer to one more request; empty: the connection is closed."""
+    connection.settimeout(60)
+    try:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return connection.recv(65536)
+    except ConnectionError:
+        return b""
+
+
+def test_who_asks_at_intervals_keeps_its_connection(
+    serving: Callable[..., AbstractContextManager[int]],
+) -> None:
+    """Prometheus each minute by default; uvicorn closes after 5 s, just as the next scrape comes
+    where that is each 5 s."""
+    assert head_timeout.KEPT_S > 60
+    with serving() as port, socket.create_connection(("127.0.0.1", port)) as scraper:
+        assert _asked(scraper).startswith(b"HTTP/1.1 200")
+        time.sleep(6)
+        assert _asked(scraper).startswith(b"HTTP/1.1 200")
+
+
+def test_many_connections_are_not_kept_for_as_long(
+    serving: Callable[..., AbstractContextManager[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_timeout, "FEW_CONNECTIONS", 3)
+    monkeypatch.setattr(head_timeout, "KEPT_AMONG_MANY_S", 0.3)
+    with serving() as port, ExitStack() as opened:
+        many = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(5)
+        ]
+        for connection in many:
+            assert _asked(connection).startswith(b"HTTP/1.1 200")
+        assert all(_read_until_closed(connection) == b"" for connection in many)
+        with socket.create_connection(("127.0.0.1", port)) as other:  # there is room for it
+            assert _asked(other).startswith(b"HTTP/1.1 200")
 
 
 def test_a_head_without_an_end_is_cut_off(
