@@ -7,6 +7,7 @@ import importlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -77,7 +78,8 @@ def source_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def imports_of(module: str) -> set[str]:
+@cache
+def imports_of(module: str) -> frozenset[str]:
     """Modules that a file names in imports, at its top or inside of functions."""
     found = set()
     for node in ast.walk(ast.parse(source_of(module).read_text(encoding="utf-8"))):
@@ -89,7 +91,7 @@ def imports_of(module: str) -> set[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 found.add(inner if inner in MODULES else node.module)
-    return found
+    return frozenset(found)
 
 
 def layer(module: str, rank: Mapping[str, int] = RANK) -> str | None:

@@ -15,6 +15,8 @@ from spark_jobs.java import JavaNotFoundError, find_java_home
 ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
+from shlex import quote
+from spark_jobs.archive import archive_options
 from spark_jobs.java import ensure_java
 ensure_java()
 from pyspark.sql import SparkSession
@@ -25,6 +27,10 @@ from decaysketch.spark.settings import session_settings
 settings = session_settings() | {
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    # Nothing of what is shown here: the JVM starts in less time.
+    "spark.driver.extraJavaOptions": " ".join(
+        ["-XX:TieredStopAtLevel=1", *map(quote, archive_options())]
+    ),
 }
 spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
 params = ds.SketchParams(max_weight=1, id_bits=48, capacity=500)
