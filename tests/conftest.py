@@ -36,7 +36,7 @@ _SESSIONS = (
     ("engine", "streaming", "source", "functions", "tables", "recorded_answers"),
     ("rebuild", "build", "programs", "publish", "sql_session", "sites", "statistics"),
 )
-_SESSION_OF = {
+SESSION_OF = {
     f"tests/spark/test_{name}.py": f"the Spark session of {names[0]}"
     for names in _SESSIONS
     for name in names
@@ -56,7 +56,7 @@ class _Scheduler(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return _SESSION_OF.get(file, file)
+        return SESSION_OF.get(file, file)
 
 
 def pytest_xdist_make_scheduler(
@@ -79,11 +79,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_place)
-    alone = {file for item in items if (file := _in_session(item)) and file not in _SESSION_OF}
-    if alone:
-        raise pytest.UsageError(
-            f"name in _SESSIONS of tests/conftest.py: {', '.join(sorted(alone))}"
-        )
 
 
 def pytest_runtest_logreport() -> None:
@@ -96,13 +91,6 @@ def pytest_runtest_logreport() -> None:
         logger = logging.root.manager.loggerDict.get(name)
         if isinstance(logger, logging.Logger):
             logger.propagate = True
-
-
-def _in_session(item: pytest.Item) -> str | None:
-    """The file of a test that needs the session of tests/spark."""
-    file = item.nodeid.partition("::")[0]
-    uses = "session" in getattr(item, "fixturenames", ())
-    return file if uses and file.startswith("tests/spark/") else None
 
 
 def _place(item: pytest.Item) -> int:
