@@ -17,6 +17,7 @@ __all__ = [
     "DecaySketchError",
     "IncompatibleSketchError",
     "ObservationError",
+    "OtherTypeError",
     "OtherUnitError",
     "ParameterError",
     "TimeUnitWarning",
@@ -34,6 +35,21 @@ class ParameterError(DecaySketchError, ValueError):
 
 class OtherUnitError(ParameterError):
     """Times are dates in another unit than the one that they are said to be in; none was taken."""
+
+
+class OtherTypeError(ParameterError):
+    """A column that names rows is of another type than in the rows before; none was taken.
+
+    Attributes:
+        column: its name.
+    """
+
+    def __init__(self, column: str, before: str, found: str) -> None:
+        self.column = column
+        super().__init__(
+            f"column {column!r} holds {found}, and held {before} before: they name other things, "
+            "also where they look alike"
+        )
 
 
 class ObservationError(DecaySketchError, ValueError):

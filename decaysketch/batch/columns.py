@@ -27,6 +27,7 @@ __all__ = [
     "integers_of",
     "is_binary",
     "is_text",
+    "kind_of_keys",
     "labels_of",
     "nulls_of",
     "numbers_of",
@@ -266,6 +267,17 @@ def id_column(
     keys, lengths = _encoded_keys(column)
     _refuse_long(lengths, lambda row: column[row].as_py(), name, refusals)
     return keys
+
+
+def kind_of_keys(kind: pa.DataType) -> str:
+    """Which keys are in a column of a type: those of two kinds are never equal, 12 and "12" say."""
+    if pa.types.is_dictionary(kind):
+        return kind_of_keys(kind.value_type)
+    if is_text(kind) or isinstance(kind, pa.UuidType):
+        return "text"
+    if is_binary(kind):
+        return "bytes"
+    return "timestamps" if pa.types.is_timestamp(kind) else "integers"
 
 
 def source_column(table: pa.Table, name: str, refusals: Refusals) -> Column:

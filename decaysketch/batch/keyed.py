@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from decaysketch import families
 from decaysketch.batch import _native
-from decaysketch.batch.columns import Entry, is_binary, is_text
+from decaysketch.batch.columns import Entry, is_binary, is_text, kind_of_keys
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log, refuse_other_unit
 from decaysketch.batch.numbering import KeyNumbers
 from decaysketch.batch.sites import by_code, epochs_of_keys
 from decaysketch.contract.many import HeldByKey, Many
 from decaysketch.core.params import check_integer
-from decaysketch.errors import ParameterError, TimeUnitWarning
+from decaysketch.errors import OtherTypeError, ParameterError, TimeUnitWarning
 from decaysketch.families import BuiltWith, Sketch
 
 __all__ = ["RESULT_FIELDS", "KeyedBuilder", "key_fields", "sketches_by_key"]
@@ -115,6 +115,7 @@ class KeyedBuilder:
     Attributes:
         recipe: what every sketch is built by.
         sited: whether the family counts by site.
+        kinds: what the columns that name rows hold: "integers", "text", "bytes" or "timestamps".
         doubt: why the times are hardly of their unit, once there were such; None: there were none.
             A :class:`~decaysketch.TimeUnitWarning` says it too, once.
 
@@ -163,6 +164,7 @@ class KeyedBuilder:
         self.refused: Literal["raise", "count"] = refused
         self.memory_bytes = memory_bytes
         self.doubt: str | None = None
+        self.kinds: dict[str, str] = {}
         many = self.recipe.kind.many
         self._many = many(self.recipe.params) if many is not None and self.keys else None
         self._fields: list[pa.Field] = []
@@ -194,12 +196,16 @@ class KeyedBuilder:
             ParameterError: a column is missing or cannot serve, or a key column is of another type
                 than before.
             OtherUnitError: times are hardly of their unit, and that is checked.
+            OtherTypeError: a column that names rows holds another kind of keys than before, which
+                would be other names.
         """
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         fields = key_fields(table.schema, self.keys)
-        if self._numbers is not None and fields != self._fields:
-            raise ParameterError(f"the key columns were {self._fields}; now they are {fields}")
+        if self._numbers is not None:
+            for before, found in zip(self._fields, fields, strict=True):
+                if found != before:
+                    raise OtherTypeError(found.name, str(before.type), str(found.type))
         self._fields = fields
         log = self.mapping.read(table, self.recipe, only=self.only, refused=self.refused)
         if not log.table.num_rows:
@@ -211,12 +217,17 @@ class KeyedBuilder:
             if self.doubt is not None:
                 advice = "; the mapping's time_unit says which it is"
                 warnings.warn(self.doubt + advice, TimeUnitWarning, stacklevel=2)
+        kinds = self.kinds | self._kinds(table.schema)
+        for name, before in self.kinds.items():
+            if kinds[name] != before:
+                raise OtherTypeError(name, before, kinds[name])
         if self._numbers is None:
             self._numbers = KeyNumbers(fields)
         try:
             codes = self._numbers.number(log.table)
         except (pa.ArrowInvalid, UnicodeDecodeError) as fault:
             raise ParameterError(f"key columns {', '.join(self.keys)}: {fault}") from None
+        self.kinds = kinds
         self._count(codes, log)
         if self._rows is not None:
             self._rows.add(len(self._numbers), codes, log.columns, log.left_out)
@@ -225,6 +236,10 @@ class KeyedBuilder:
                 if code not in self._sketches:
                     self._sketches[code] = self.recipe.empty(self.now)
                 log.update(self._sketches[code], rows, **self._site_of(code))
+
+    def _kinds(self, schema: pa.Schema) -> dict[str, str]:
+        types = {name: schema.field(name).type for name in self.mapping.naming}
+        return {name: kind_of_keys(kind) for name, kind in types.items() if kind != pa.null()}
 
     def _site_of(self, code: int) -> dict[str, Any]:
         """What rows of a key are counted for, unless the mapping says it."""
@@ -302,6 +317,12 @@ class KeyedBuilder:
         """Beside each sketch ``[rows, missing_values, fallback_times, refused]`` of the deliveries
         that were read (copies included: these are counts of work, not of observations)."""
         return {key: self._counts[code] for code, key in enumerate(self._keys())}
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """The sums of :attr:`counts`, by name."""
+        sums = self._counts.sum(axis=0).tolist()
+        return dict(zip(COUNTS, sums, strict=True))
 
     def _keys(self) -> list[Key]:
         if self._numbers is None:

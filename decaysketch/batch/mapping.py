@@ -167,6 +167,11 @@ class ColumnMapping:
         )  # fmt: skip
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
+    @property
+    def naming(self) -> tuple[str, ...]:
+        """The columns whose entries are hashed, or are who sent it: their types matter."""
+        return (*self.ids, *self.key, *(() if self.source is None else (self.source,)))
+
     def check(self, params: BuiltWith) -> None:
         """Refuse to read for a sketch that needs what is not named, or has no use for what is.
 

@@ -10,20 +10,18 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from decaysketch.batch import KeyedBuilder
+from decaysketch.cli.folding import fold
 from decaysketch.cli.output import (
     AsJson,
     CommandError,
     human_bytes,
     number,
     refuse_uri,
-    report,
     reporting_errors,
     show,
-    warn,
     write_whole,
 )
 from decaysketch.cli.recipes import (
@@ -40,10 +38,10 @@ from decaysketch.cli.recipes import (
     recipe_from_server,
     taking_parameters,
 )
-from decaysketch.cli.tables import FORMATS, batches, format_of, holds_texts, with_gaps
+from decaysketch.cli.tables import FORMATS, files_of, format_of, holds_texts
 from decaysketch.core.params import SketchParams
 from decaysketch.core.sizing import DEFAULT_BY_KEY, capacity_for
-from decaysketch.errors import ObservationError, OtherUnitError, TimeUnitWarning
+from decaysketch.errors import TimeUnitWarning
 from decaysketch.families import DEFAULT, FAMILIES, Family, Recipe
 
 __all__ = ["build", "file_name"]
@@ -55,7 +53,9 @@ _DEFAULTS: dict[str, Any] = {}
 
 @taking_parameters(_DEFAULTS)
 def build(
-    logs: Annotated[list[Path], typer.Argument(help="Parquet, CSV, NDJSON or Arrow files.")],
+    logs: Annotated[
+        list[Path], typer.Argument(help="Parquet, CSV, NDJSON or Arrow files, or folders.")
+    ],
     out: Annotated[
         Path, typer.Option(help="The sketch file; with --by the folder of sketches, one a key.")
     ],
@@ -72,7 +72,11 @@ def build(
         typer.Option(help="Unit of times that are plain numbers; the stream's if not given."),
     ] = None,
     id_columns: Annotated[
-        str, typer.Option(help="Columns that together identify an observation, with commas.")
+        str,
+        typer.Option(
+            help="Columns that together identify an observation, with commas; in the same order "
+            "wherever sketches are to be merged."
+        ),
     ] = "id",
     key_columns: Annotated[
         str, typer.Option(help="Columns that together are the key, where keys are counted.")
@@ -86,6 +90,13 @@ def build(
     sequence_column: Annotated[
         str, typer.Option(help="Integers by which a source numbers its elements; likewise.")
     ] = "sequence",
+    text_columns: Annotated[
+        str,
+        typer.Option(
+            help="Columns that name rows and are taken as text, with commas: of CSV as it is "
+            "written, so that 012 is not 12."
+        ),
+    ] = "",
     value_column: Annotated[
         str, typer.Option(help="The measured number, or label; '' for none.")
     ] = "value",
@@ -133,15 +144,25 @@ def build(
             "--any-time", help="Take times that are hardly of their unit, with a warning."
         ),
     ] = False,
+    quarantine: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for rows that are refused, with the reason, as NDJSON; else one ends the "
+            "build."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Build sketches from files, in any order, with any copies in them."""
     with reporting_errors():
-        keys = names(by)
-        refuse_uri(out)
-        if out.exists() and not overwrite:
-            raise CommandError(f"{out} is there already; replace it with --overwrite")
+        keys, texts = names(by), names(text_columns)
+        for place in (out, quarantine):
+            if place is not None:
+                refuse_uri(place)
+                if place.exists() and not overwrite:
+                    raise CommandError(f"{place} is there already; replace it with --overwrite")
+        files = [file for given in logs for file in files_of(given, format)]
         id_key = read_id_key(id_key_file)
         recipe: Recipe
         if from_server is not None:
@@ -156,7 +177,7 @@ def build(
                 if (
                     chosen is not None
                     and _takes_labels(chosen)
-                    and _is_of_texts(logs[0], format, value_column)
+                    and _is_of_texts(files[0], format, value_column)
                 ):
                     defaults["value_type"] = "label"
             recipe = recipe_from_options(
@@ -171,12 +192,12 @@ def build(
         )  # fmt: skip
         builder = KeyedBuilder(
             recipe, mapping, keys, now=now, site=0 if site is None else site, epoch=epoch,
-            check_units=not any_time,
+            check_units=not any_time, refused="raise" if quarantine is None else "count",
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TimeUnitWarning)  # said below, as a line
-            _read(builder, logs, format)
-        _write(builder, out, as_json)
+            fold(builder, files, format, texts=texts, quarantine=quarantine)
+        _write(builder, out, quarantine, as_json)
 
 
 def _takes_labels(family: Family) -> bool:
@@ -187,47 +208,6 @@ def _is_of_texts(path: Path, format: str | None, column: str) -> bool:
     chosen = format or format_of(path)
     # What is no file, such as a pipe, is read once.
     return chosen in FORMATS and path.is_file() and holds_texts(path, chosen, column)
-
-
-def _read(builder: KeyedBuilder, logs: list[Path], format: str | None) -> None:
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rows]:,} rows"),
-        TimeElapsedColumn(), console=report, transient=True,
-        disable=not report.is_terminal,
-    )  # fmt: skip
-    sizes = [max(path.stat().st_size, 1) for path in logs]
-    with bar:
-        task = bar.add_task("reading", total=sum(sizes), rows=0)
-        rows_read, doubted = 0, False
-        for position, (path, size) in enumerate(zip(logs, sizes, strict=True)):
-            before = sum(sizes[:position])
-
-            def progress(share: float, before: int = before, size: int = size) -> None:
-                bar.update(task, completed=before + share * size)
-
-            first_row = 0
-            chosen = format or format_of(path)
-            if chosen not in FORMATS:
-                raise CommandError(f"--format is {chosen!r}; expected one of {', '.join(FORMATS)}")
-            for batch in batches(path, chosen, builder.columns, progress):
-                value = builder.mapping.value
-                if chosen == "csv" and value and builder.recipe.params.value_type == "label":
-                    batch = with_gaps(batch, value)
-                try:
-                    builder.add(batch)
-                except ObservationError as fault:
-                    raise CommandError(f"{path}, rows from {first_row}: {fault}") from None
-                except OtherUnitError as fault:
-                    raise CommandError(
-                        f"{path}: {fault}; --column-unit says which it is, --any-time takes them "
-                        "as they are"
-                    ) from None
-                if builder.doubt is not None and not doubted:
-                    warn(f"{path}: {builder.doubt}; --column-unit says which it is")
-                    doubted = True
-                first_row += batch.num_rows
-                rows_read += batch.num_rows
-                bar.update(task, rows=rows_read)
 
 
 def file_name(key: tuple[Any, ...]) -> str:
@@ -255,18 +235,19 @@ def _indexed(folder: Path) -> set[str]:
     return {name for name in found if name.endswith(".sketch")}
 
 
-def _write(builder: KeyedBuilder, out: Path, as_json: bool) -> None:
+def _write(builder: KeyedBuilder, out: Path, quarantine: Path | None, as_json: bool) -> None:
     table = Table(*builder.keys, "rows read", "held", "bytes", "digest")
     written: list[dict[str, Any]] = []
     if builder.keys:
         out.mkdir(parents=True, exist_ok=True)
     elif not builder.sketches:
         builder.sketches[()] = builder.recipe.empty(builder.now)
+    counts = builder.counts
     for key, sketch in builder.sketches.items():
         blob = sketch.to_bytes()
         path = out / file_name(key) if builder.keys else out
         write_whole(path, blob)
-        rows = int(builder.counts[key][0]) if key in builder.counts else 0
+        rows = int(counts[key][0]) if key in counts else 0
         plain = [part if isinstance(part, int | str) or part is None else str(part) for part in key]
         written.append(
             {
@@ -283,30 +264,42 @@ def _write(builder: KeyedBuilder, out: Path, as_json: bool) -> None:
                 sketch.digest()[:12],
             )
             table.add_row(*shown, *cells)
-    content = {"recipe": builder.recipe.to_dict(), "keys": list(builder.keys), "sketches": written}
+    content: dict[str, Any] = {"recipe": builder.recipe.to_dict(), "keys": list(builder.keys)}
+    content["columns"] = builder.kinds  # which a later build has to read alike
+    if quarantine is not None:
+        content["refused"] = builder.totals["refused"]
+    content["sketches"] = written
     if builder.keys:
         before = _indexed(out)
         write_whole(out / "index.json", json.dumps(content, indent=1).encode())
         for stale in before - {Path(each["file"]).name for each in written}:
             (out / stale).unlink(missing_ok=True)
+    notes = []
     if len(written) > _SHOWN:
-        table.caption = f"and {len(written) - _SHOWN:,} more"
+        notes.append(f"and {len(written) - _SHOWN:,} more")
+    if builder.kinds:
+        held = ", ".join(f"{name} as {kind}" for name, kind in builder.kinds.items())
+        notes.append(f"read {held}")
+    if quarantine is not None:
+        rows = builder.totals["refused"]
+        notes.append(f"{'1 row' if rows == 1 else f'{rows:,} rows'} refused: see {quarantine}")
     if not builder.keys and (said := _as_small(builder)) is not None:
         content["advice"] = said
-        table.caption = said
+        notes.append(said)
+    table.caption = "\n".join(notes) or None
     show(as_json, content, table)
 
 
 def _as_small(builder: KeyedBuilder) -> str | None:
-    """That a sketch has discarded nothing, so that the log is as small, and what would be smaller;
-    None: it has, or could not."""
+    """That a sketch has discarded nothing, so that the log without its copies is as small, and what
+    would be smaller; None: it has, or could not."""
     sketch, params = builder.sketches[()], builder.recipe.params
     fed = sketch.snapshot().fed
     smaller = capacity_for(DEFAULT_BY_KEY)
     if not (isinstance(params, SketchParams) and fed.exact and len(sketch)):
         return None
     rows = "1 observation" if fed.observations == 1 else f"{fed.observations:,} observations"
-    said = f"{rows}, nothing discarded: the log is as small"
+    said = f"{rows}, nothing discarded: the log, each once, is as small"
     if len(sketch) <= smaller or params.capacity <= smaller:
         return said
     shrunk = sketch.copy()

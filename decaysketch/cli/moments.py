@@ -22,6 +22,7 @@ from decaysketch.cli.recipes import parse_decay
 from decaysketch.core.plausible_times import dated, told
 from decaysketch.core.time_units import duration, instant
 from decaysketch.decay import Decay, none, window
+from decaysketch.errors import ParameterError
 from decaysketch.families import Sketch
 
 __all__ = [
@@ -179,9 +180,12 @@ class Moments:
 def _time(sketch: Sketch, option: str, text: str) -> int:
     if is_integer(text):
         return int(text)
-    if text != "latest":
+    if text == "latest":
+        return sketch.snapshot().latest
+    try:
         return instant(text, sketch.params.time_unit, name=option)
-    return sketch.snapshot().latest
+    except ParameterError as fault:
+        raise CommandError(f"{fault}; latest is the newest that is held") from None
 
 
 def _length(unit: str, text: str) -> int:

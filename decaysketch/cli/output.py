@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
@@ -32,6 +32,7 @@ __all__ = [
     "show",
     "warn",
     "write_whole",
+    "writing_whole",
 ]
 
 #: stderr; stdout is for results that another program may read.
@@ -92,6 +93,22 @@ def write_whole(path: Path, content: bytes) -> None:
         if fault.filename is not None:
             fault.filename = str(path)  # which is the one that was asked for
         raise
+
+
+@contextmanager
+def writing_whole(path: Path) -> Iterator[TextIO]:
+    """Text lines for a file that is there whole once all were written, or as it was before."""
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8") as lines:  # a device or pipe
+            yield lines
+        return
+    temporary = path.with_name(f".{os.getpid()}.lines.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as lines:
+            yield lines
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def show(as_json: bool, content: Any, *tables: Table) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
 
 from decaysketch import decay as decays
 from decaysketch import families
@@ -47,6 +48,7 @@ from decaysketch.families import Sketch
 
 __all__ = ["inspect", "merge", "query"]
 
+_PERCENTILE = re.compile(r"p(\d+)")
 _SHOWN = 20  # rows of a table, where as many are found as there are values
 
 
@@ -64,6 +66,11 @@ def _example(question: Question[Any]) -> str:
 
 
 def _open(path: Path, id_key: bytes | None) -> Sketch:
+    if path.is_dir():
+        raise CommandError(
+            f"{path} is a folder; name a sketch in it, or join them first: "
+            f"decaysketch merge {path} --out all.sketch"
+        )
     try:
         return families.decode(path.read_bytes(), id_key=id_key)
     except ValueError as fault:
@@ -181,7 +188,7 @@ def query(
         list[str] | None,
         typer.Option(
             help="none, window(1h30m), exponential(half_life=1h), polynomial(1, scale=60), "
-            "'1/(1 + x/60)', or JSON. May be given several times."
+            "'1/(1 + x/60)', or JSON. May be given several times; none if not given."
         ),
     ] = None,
     decay_expression: Annotated[
@@ -235,12 +242,21 @@ def query(
             warn(reason)
         answers: list[dict[str, Any]] = []
         caveats: dict[str, None] = {}
-        table = Table("aggregate", "decay", "value", "lower", "upper", "exact", "rows")
+        table = Table(
+            "aggregate",
+            Column("decay", overflow="fold"),
+            "value",
+            "lower",
+            "upper",
+            "exact",
+            "rows",
+        )
         questions = [_read(opened, aggregate, id_key) for aggregate in aggregates]
         if any(question.of_keys for _, question, _ in questions):
             table.add_column("surely at most")
         if compared:
             table.add_column("changed")
+        several = len(moments.decays) > 1
         for name, ask in moments.asks(opened):
             for asked in questions:
                 found = _ask(ask, asked, confidence)
@@ -265,13 +281,16 @@ def query(
                     if compared:
                         cells.append("yes" if estimate.changed else "no")
                     table.add_row(label, name, *cells)
+                    which = f"{label} under {name}" if several else label
                     caveats |= dict.fromkeys(
-                        f"{label}: {caveat}: {CAVEATS[caveat]}" for caveat in estimate.caveats
+                        f"{which}: {caveat}: {CAVEATS[caveat]}" for caveat in estimate.caveats
                     )
         table.caption = f"{moments.told(unit)}, {100 * confidence:.4g} % intervals"
         if left_out:
             table.caption += f"; {left_out:,} more rows with --json"
         table.caption += "".join(f"\n{caveat}" for caveat in caveats)
+        if caveats:
+            table.caption += "\nmore of such answers: docs/estimators.md"
         everything = moments.to_dict(unit) | {"answers": answers, "warnings": doubts}
         show(as_json, everything, table)
 
@@ -287,11 +306,20 @@ def _read(sketch: Sketch, aggregate: str, id_key: bytes | None) -> Asked:
         listed = ", ".join(each for each in QUESTIONS if each in sketch.questions)
         raise CommandError(
             f"aggregate is {name!r}; expected one of {listed} for a {type(sketch).__name__}"
+            f"{_meant(name)}"
         )
     try:
         return aggregate, QUESTIONS[name], _argument(QUESTIONS[name], text, id_key)
     except ValueError as fault:
         raise CommandError(f"aggregate {aggregate!r}: {fault}") from None
+
+
+def _meant(name: str) -> str:
+    """What else may have been meant by a name that is no question of a sketch."""
+    if (share := _PERCENTILE.fullmatch(name)) is not None:
+        return f"; {name} is quantile:0.{share[1]}"
+    others = [each.name for each in families.FAMILIES.values() if name in each.questions]
+    return f"; {name} is asked of what is built with --family {' or '.join(others)}" * bool(others)
 
 
 def _ask(ask: Callable[..., Any], asked: Asked, confidence: float) -> Answers:

@@ -1,4 +1,8 @@
-"""Files of observations, read a batch at a time: Parquet, CSV, NDJSON and Arrow."""
+"""Files of observations, read a batch at a time: Parquet, CSV, NDJSON and Arrow.
+
+CSV says no types: a column of it is of integers where the first block of the file (1 MiB) has no
+other text, unless it is asked for as text.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,15 @@ import pyarrow.parquet as pq
 from decaysketch.batch.columns import is_text
 from decaysketch.cli.output import CommandError
 
-__all__ = ["FORMATS", "batches", "format_of", "holds_texts", "with_gaps"]
+__all__ = [
+    "FORMATS",
+    "batches",
+    "files_of",
+    "format_of",
+    "holds_texts",
+    "otherwise_written",
+    "with_gaps",
+]
 
 FORMATS = ("parquet", "csv", "ndjson", "arrow")
 _OF_SUFFIX = {
@@ -45,8 +57,36 @@ def format_of(path: Path) -> str:
     return _OF_SUFFIX[suffix]
 
 
+def files_of(path: Path, format: str | None) -> list[Path]:
+    """The file, or those in a folder and the folders in it, in the order of their names.
+
+    What begins with a dot or an underscore is none, as in Hive and Spark. A format that was given
+    is that of all of them.
+
+    Raises:
+        CommandError: there are none, or the suffix of one says no format.
+    """
+    if not path.is_dir():
+        return [path]
+    found = [
+        each
+        for each in sorted(path.rglob("*"))
+        if each.is_file() and not any(part[0] in "._" for part in each.relative_to(path).parts)
+    ]
+    if not found:
+        raise CommandError(f"no files in {path}")
+    if format is None:
+        for each in found:
+            format_of(each)
+    return found
+
+
 def batches(
-    path: Path, format: str, columns: Sequence[str], progress: Callable[[float], None]
+    path: Path,
+    format: str,
+    columns: Sequence[str],
+    progress: Callable[[float], None],
+    texts: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, of these columns at least.
 
@@ -55,17 +95,18 @@ def batches(
         format: one of :data:`FORMATS`.
         columns: columns that are needed.
         progress: told the share of the file that was read, as far as that is known.
+        texts: columns of integers or text that are to be text: of CSV as it stands there.
 
     Raises:
         CommandError: a column is missing, or the file is not what its format says.
     """
     try:
-        for batch in _READERS[format](path, list(columns), progress):
+        for batch in _batches(path, format, columns, progress, texts):
             for name in columns:
                 if name not in batch.schema.names:
                     listed = ", ".join(batch.schema.names)
                     raise CommandError(f"{path} has no column {name!r}; it has {listed}")
-            yield batch
+            yield _with_texts(batch, texts, path)
     except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
         raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
     progress(1.0)
@@ -78,7 +119,7 @@ def holds_texts(path: Path, format: str, column: str) -> bool:
         CommandError: the file is not what its format says; nearly all texts are numbers.
     """
     try:
-        batch = next(_READERS[format](path, [column], lambda _share: None), None)
+        batch = next(_batches(path, format, [column]), None)
     except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
         raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
     if batch is None or column not in batch.schema.names:
@@ -106,13 +147,63 @@ def _refuse_numbers(path: Path, column: str, texts: pa.Array) -> None:
     )
 
 
-def with_gaps(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
-    """A batch in which an empty text of a column is null: CSV writes both alike."""
-    texts = batch.column(column)
-    if not is_text(texts.type):
-        return batch
-    filled = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
-    return batch.set_column(batch.schema.get_field_index(column), column, filled)
+def otherwise_written(path: Path, columns: Sequence[str]) -> tuple[str, str] | None:
+    """A column of CSV that is read as integers, and a text of it that is not how its integer is
+    written, such as "012"; None: there is none among the first rows.
+
+    Raises:
+        CommandError: the file is no CSV.
+    """
+    try:
+        read = next(_batches(path, "csv", columns), None)
+        written = next(_batches(path, "csv", columns, texts=columns), None)
+    except pa.ArrowInvalid as fault:
+        raise CommandError(f"{path} cannot be read as csv: {fault}") from None
+    for name in columns:
+        if read is None or written is None or name not in read.schema.names:
+            continue
+        if pa.types.is_integer(read.schema.field(name).type):
+            texts = written.column(name)
+            other = pc.not_equal(texts, read.column(name).cast(pa.string()))
+            if (row := pc.index(other, pa.scalar(True)).as_py()) >= 0:
+                return name, texts[row].as_py()
+    return None
+
+
+def with_gaps(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """A batch in which an empty text of some columns is null: CSV writes both alike."""
+    for name in columns:
+        texts = batch.column(name)
+        if is_text(texts.type):
+            filled = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
+            batch = batch.set_column(batch.schema.get_field_index(name), name, filled)
+    return batch
+
+
+def _batches(
+    path: Path,
+    format: str,
+    columns: Sequence[str],
+    progress: Callable[[float], None] = lambda _share: None,
+    texts: Sequence[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    if format == "csv":
+        types = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()))
+        return iter(pyarrow.csv.open_csv(path, convert_options=types))
+    return _READERS[format](path, list(columns), progress)
+
+
+def _with_texts(batch: pa.RecordBatch, names: Sequence[str], path: Path) -> pa.RecordBatch:
+    for name in names:
+        column = batch.column(name)
+        if not (is_text(column.type) or pa.types.is_integer(column.type)):
+            raise CommandError(
+                f"{path}: column {name!r} is of type {column.type}; expected integers or text to "
+                "be taken as text"
+            )
+        place = batch.schema.get_field_index(name)
+        batch = batch.set_column(place, name, column.cast(pa.string()))
+    return batch
 
 
 def _parquet(path: Path, columns: list[str], progress: Any) -> Iterator[pa.RecordBatch]:
@@ -130,10 +221,6 @@ def _parquet(path: Path, columns: list[str], progress: Any) -> Iterator[pa.Recor
 def _nothing(file: Any) -> pa.RecordBatch:
     """No rows of every column, for the message that names them."""
     return pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
-
-
-def _csv(path: Path, columns: list[str], _: Any) -> Iterator[pa.RecordBatch]:
-    yield from pyarrow.csv.open_csv(path)
 
 
 def _ndjson(path: Path, columns: list[str], _: Any) -> Iterator[pa.RecordBatch]:
@@ -157,5 +244,5 @@ def _arrow(path: Path, columns: list[str], progress: Any) -> Iterator[pa.RecordB
 
 
 _READERS: dict[str, Callable[..., Iterator[pa.RecordBatch]]] = {
-    "parquet": _parquet, "csv": _csv, "ndjson": _ndjson, "arrow": _arrow
+    "parquet": _parquet, "ndjson": _ndjson, "arrow": _arrow
 }  # fmt: skip

@@ -200,5 +200,7 @@ class TestCounting:
             KeyedBuilder(PARAMS, self.PLAIN, memory_bytes=7)
         builder = KeyedBuilder(PARAMS, self.PLAIN, ["id"])
         builder.add(pa.table(self.TABLE))
-        with pytest.raises(ds.ParameterError, match="the key columns were"):
+        with pytest.raises(
+            ds.ParameterError, match="column 'id' holds string, and held int64 before"
+        ):
             builder.add(pa.table({**self.TABLE, "id": ["a", "b", "c"]}))

@@ -1,0 +1,166 @@
+"""What ``decaysketch build`` takes for the name of a row, and what becomes of rows at fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+import decaysketch as ds
+from decaysketch.cli import app
+from decaysketch.families import decode
+
+PARAMS = ds.SketchParams(time_unit="s")
+COLUMNS = ("--id-columns", "meter,seq", "--time-column", "at")
+
+
+def run(*arguments: Any, status: int = 0) -> Any:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == status, result.output
+    return result
+
+
+def rows_of(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(["meter,seq,at,value", *rows]) + "\n")
+    return path
+
+
+def sketch_of(*rows: tuple[Any, int, int, float]) -> ds.DecaySketch:
+    meters, numbers, times, values = map(list, zip(*rows, strict=True))
+    sketch = ds.DecaySketch(PARAMS)
+    ids = ds.observation_ids(meters, numbers, params=PARAMS)
+    sketch.update(values, 1, times, ids)
+    return sketch
+
+
+class TestTypesOfIds:
+    """12 and "12" are two ids, and a file of CSV does not say which it has."""
+
+    def test_one_log_of_two_types_is_refused_with_both(self, tmp_path: Path) -> None:
+        first = rows_of(tmp_path / "a.csv", "12,1,100,2.0")
+        second = rows_of(tmp_path / "b.csv", "12,1,100,2.0", "x7,1,100,3.0")
+        out = tmp_path / "all.sketch"
+        said = run("build", first, second, "--out", out, *COLUMNS, status=1).stderr
+        assert f"{second}: column 'meter' holds text, and held integers before" in said
+        assert "--text-columns meter" in said
+        assert not out.exists()
+        run("build", first, second, "--out", out, *COLUMNS, "--text-columns", "meter")
+        expected = sketch_of(("12", 1, 100, 2.0), ("x7", 1, 100, 3.0))
+        assert decode(out.read_bytes()) == expected
+
+    def test_parquet_of_two_types(self, tmp_path: Path) -> None:
+        paths = []
+        for name, meters in (("a", [12]), ("b", ["12"])):
+            table = pa.table({"meter": meters, "seq": [1], "at": [100], "value": [2.0]})
+            paths.append(tmp_path / f"{name}.parquet")
+            pyarrow.parquet.write_table(table, paths[-1])
+        out = tmp_path / "all.sketch"
+        said = run("build", *paths, "--out", out, *COLUMNS, status=1).stderr
+        assert f"{paths[1]}: column 'meter' holds text, and held integers before" in said
+        run("build", *paths, "--out", out, *COLUMNS, "--text-columns", "meter")
+        assert decode(out.read_bytes()) == sketch_of(("12", 1, 100, 2.0))
+
+    def test_what_is_not_how_its_integer_is_written(self, tmp_path: Path) -> None:
+        path, out = rows_of(tmp_path / "a.csv", "7,1,100,2", "012,1,100,3"), tmp_path / "a.sketch"
+        said = run("build", path, "--out", out, *COLUMNS).stderr
+        assert "column 'meter' is read as integers, and '012' as 12; --text-columns meter" in said
+        assert decode(out.read_bytes()) == sketch_of((7, 1, 100, 2.0), (12, 1, 100, 3.0))
+        build = ("build", path, "--out", out, *COLUMNS, "--overwrite", "--text-columns", "meter")
+        again = run(*build, "--json")
+        assert again.stderr == ""
+        assert json.loads(again.stdout)["columns"] == {"meter": "text", "seq": "integers"}
+        assert decode(out.read_bytes()) == sketch_of(("7", 1, 100, 2.0), ("012", 1, 100, 3.0))
+
+    def test_others_are_not_taken_as_text(self, tmp_path: Path) -> None:
+        path, out = rows_of(tmp_path / "a.csv", "7,1,100,2"), tmp_path / "a.sketch"
+        build = ("build", path, "--out", out, *COLUMNS, "--text-columns", "value")
+        said = run(*build, status=1).stderr
+        assert "--text-columns has 'value'; expected columns that name rows" in said
+        assert said.strip().endswith("or sketches: meter, seq")
+        table = pa.table({"meter": [1.5], "seq": [1], "at": [100], "value": [2.0]})
+        pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
+        build = ("build", tmp_path / "b.parquet", "--out", out, *COLUMNS, "--text-columns", "meter")
+        assert "column 'meter' is of type double" in run(*build, status=1).stderr
+
+
+class TestQuarantine:
+    """One row that cannot be taken ends the build, or is kept with its reason."""
+
+    ROWS = ("a,1,100,2.0", "a,,100,3.0", "a,2,,4.0", ",3,100,5.0", "a,4,101,6.0")
+
+    def test_the_row_is_named_with_a_way_out(self, tmp_path: Path) -> None:
+        path, out = rows_of(tmp_path / "a.csv", *self.ROWS), tmp_path / "a.sketch"
+        said = run("build", path, "--out", out, *COLUMNS, status=1).stderr
+        assert f"{path}: at[2] is null; --quarantine FILE" in said
+        assert not out.exists()
+
+    def test_rows_are_kept_counted_and_the_others_taken(self, tmp_path: Path) -> None:
+        paths = [rows_of(tmp_path / f"{name}.csv", *self.ROWS) for name in "ab"]
+        out, kept = tmp_path / "a.sketch", tmp_path / "kept.ndjson"
+        build = ("build", *paths, "--out", out, *COLUMNS, "--quarantine", kept)
+        assert json.loads(run(*build, "--json").stdout)["refused"] == 6
+        found = [json.loads(line) for line in kept.read_text().splitlines()]
+        reasons = [(1, "seq", "is null"), (2, "at", "is null"), (3, "meter", "is null")]
+        assert [(row["place"], row["row"], row["column"], row["reason"]) for row in found] == [
+            (str(path), *each) for path in paths for each in reasons
+        ]
+        assert found[0]["record"] == {"meter": "a", "seq": None, "at": 100, "value": 3.0}
+        assert decode(out.read_bytes()) == sketch_of(("a", 1, 100, 2.0), ("a", 4, 101, 6.0))
+        out.unlink()
+        assert f"{kept} is there already" in run(*build, status=1).stderr
+
+    def test_a_build_that_fails_leaves_the_quarantine_as_it_was(self, tmp_path: Path) -> None:
+        good = rows_of(tmp_path / "a.csv", *self.ROWS)
+        bad = tmp_path / "b.csv"
+        bad.write_text("other\n1\n")
+        kept = tmp_path / "kept.ndjson"
+        kept.write_text("before\n")
+        build = ("build", good, bad, "--out", tmp_path / "x", *COLUMNS, "--quarantine", kept)
+        assert "no column" in run(*build, "--overwrite", status=1).stderr
+        assert kept.read_text() == "before\n"
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["a.csv", "b.csv", "kept.ndjson"]
+
+
+class TestFolders:
+    def test_every_file_of_a_folder_is_read(self, tmp_path: Path) -> None:
+        day = tmp_path / "landing" / "2026-01"
+        day.mkdir(parents=True)
+        (day / "_SUCCESS").touch()
+        (day / ".part.crc").touch()
+        rows_of(day / "a.csv", "7,1,100,2")
+        rows_of(day.parent / "b.csv", "7,2,100,3")
+        out = tmp_path / "a.sketch"
+        run("build", day.parent, "--out", out, *COLUMNS)
+        assert decode(out.read_bytes()) == sketch_of((7, 1, 100, 2.0), (7, 2, 100, 3.0))
+
+    def test_nothing_in_it_is_passed_over_in_silence(self, tmp_path: Path) -> None:
+        landing, out = tmp_path / "landing", tmp_path / "a.sketch"
+        landing.mkdir()
+        assert f"no files in {landing}" in run("build", landing, "--out", out, status=1).stderr
+        rows_of(landing / "a.csv", "7,1,100,2")
+        (landing / "read.me").touch()
+        said = run("build", landing, "--out", out, status=1).stderr
+        assert f"cannot tell the format of {landing / 'read.me'}" in said
+
+    def test_a_folder_is_not_asked(self, tmp_path: Path) -> None:
+        said = run("query", tmp_path, "sum", status=1).stderr
+        assert f"{tmp_path} is a folder; name a sketch in it, or join them first" in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("p95",), "p95 is quantile:0.95"),
+        (("max",), "max is asked of what is built with --family extremes"),
+        (("mean", "--now", "now"), "latest is the newest that is held"),
+    ],
+)
+def test_what_was_meant_is_said(tmp_path: Path, asked: tuple[str, ...], said: str) -> None:
+    out = tmp_path / "a.sketch"
+    out.write_bytes(sketch_of((7, 1, 100, 2.0)).to_bytes())
+    assert said in run("query", out, *asked, status=1).stderr
