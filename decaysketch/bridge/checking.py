@@ -58,7 +58,7 @@ def _stream(client: httpx2.Client, stream: str) -> tuple[str | None, str | None]
         return f"the aggregator cannot be reached: {fault}", None
     date = answer.headers.get("date")
     if answer.status_code != 200:
-        return f"the aggregator answers {answer.status_code}", date
+        return f"the aggregator answers {answer.status_code}{_detail(answer)}", date
     try:
         told = answer.json()
         if told["secret_ids"]:
@@ -68,3 +68,10 @@ def _stream(client: httpx2.Client, stream: str) -> tuple[str | None, str | None]
     except (ValueError, KeyError, TypeError) as fault:
         return str(fault), date
     return None, date
+
+
+def _detail(answer: httpx2.Response) -> str:
+    try:
+        return f": {answer.json()['detail']}"
+    except (ValueError, KeyError, TypeError):
+        return ""  # of what is no aggregator

@@ -159,6 +159,13 @@ def _secret(path: Path | None) -> str | None:
     return None if path is None else path.read_text(encoding="utf-8").strip()
 
 
+_HOMES: dict[str, type[BaseModel]] = {
+    "to the top": Config,
+    "into [mqtt]": Broker,
+    "into [server]": Server,
+}
+
+
 def read(path: Path) -> Config:
     """Read the file.
 
@@ -173,11 +180,19 @@ def read(path: Path) -> Config:
     try:
         return Config.model_validate(form)
     except ValidationError as refused:
-        faults = "; ".join(_said(each) for each in refused.errors()[:5])
+        found = refused.errors()
+        inside = {each["loc"][:-1] for each in found} | {each["loc"][:1] for each in found}
+        # That a list is too short says nothing new of one whose entries are refused.
+        told = [each for each in found if each["type"] != "too_short" or each["loc"] not in inside]
+        faults = "; ".join(map(_said, told[:5]))
         raise ParameterError(f"{path}: {faults}") from None
 
 
 def _said(fault: Mapping[str, Any]) -> str:
     place = ".".join(map(str, fault["loc"]))
     reason = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        name = fault["loc"][-1]
+        homes = [home for home, of in _HOMES.items() if name in of.model_fields]
+        reason = f"is no field of this section; it belongs {homes[0]}" if homes else reason
     return f"{place}: {reason}" if place else reason

@@ -86,6 +86,7 @@ class Taker:
         self._letters = letters
         self._translator = Translator(config.map, config.max_message_bytes)
         self._off: set[str] = set()
+        self._absent: set[str] = set()
 
     def undelivered(self) -> str:
         """Names of the streams of which the aggregator has not acknowledged all that was taken,
@@ -158,15 +159,40 @@ class Taker:
         for stream, count in rows.items():
             metrics.rows(stream, count)
         metrics.syncs.inc()
-        for gateway, lateness_s in metrics.clocks(found.clocks):
-            if abs(lateness_s) > _CLOCK_OFF_S and gateway not in self._off:
-                self._off.add(gateway)
-                _log.warning("gateway %s is %.3g h behind", gateway, lateness_s / 3600)
+        self._say_clocks(metrics.clocks(found.clocks))
+        for path, numbers in found.absent.items():
+            if path not in self._absent:
+                self._absent.add(path)
+                listed = ", ".join(numbers) or "none"
+                _log.info("nothing stands at %s of a message; its numbers: %s", path, listed)
         for place, reasons in list(found.dead.items())[:1]:
             _log.warning(
                 "%d of %d messages are dead letters, the first of topic %r: %s",
                 len(found.dead), len(arrived), arrived[place].message.topic, reasons[0],
             )  # fmt: skip
+
+    def _say_clocks(self, said: list[tuple[str, float]]) -> None:
+        """Warn once of each clock that is off, and in one line of those that are found together."""
+        off = {
+            gateway: lateness_s
+            for gateway, lateness_s in said
+            if abs(lateness_s) > _CLOCK_OFF_S and gateway not in self._off
+        }
+        if not off:
+            return
+        self._off |= off.keys()
+        furthest = max(off, key=lambda gateway: abs(off[gateway]))
+        more = f" (and {len(off) - 1} more gateways)" if len(off) > 1 else ""
+        _log.warning(
+            "the clock of gateway %s%s is off, or its messages are old: it is %s",
+            furthest, more, _lateness(off[furthest]),
+        )  # fmt: skip
+
+
+def _lateness(seconds: float) -> str:
+    word = "behind" if seconds > 0 else "ahead"
+    hours = abs(seconds) / 3600
+    return f"{hours / 24:,.0f} d {word}" if hours > 48 else f"{hours:.1f} h {word}"
 
 
 class Loop(ABC):

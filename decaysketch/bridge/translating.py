@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from decaysketch.ingest.documents import ARRIVAL, DocumentMap, Message, Opened, opened_or_told
 from decaysketch.ingest.formats import DOCUMENTS
+from decaysketch.ingest.paths import numbers_in
 from decaysketch.ingest.readings import Parsed, Reading
 
 __all__ = ["Arrived", "Translated", "Translator", "matches"]
@@ -46,6 +47,8 @@ class Translated:
         dead: reasons, by the place of the message.
         skipped: how many times something was skipped, by word.
         untouched: messages that no map wanted anything of.
+        absent: where maps look for a value, with the numbers that there are in the first message
+            that has nothing there; see :func:`~decaysketch.ingest.paths.numbers_in`.
         clocks: gateways, what they said the time was and when the message came here.
     """
 
@@ -54,6 +57,7 @@ class Translated:
     dead: dict[int, list[str]] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
     untouched: set[int] = field(default_factory=set)
+    absent: dict[str, list[str]] = field(default_factory=dict)
     clocks: list[tuple[str, int, int]] = field(default_factory=list)
 
     def refuse(self, place: int, reason: str) -> None:
@@ -121,6 +125,8 @@ class Translator:
         parsed = Parsed()
         map.read(opened, parsed)
         took = _tell(place, parsed, out)
+        if "no value" in parsed.skipped and map.place_of_value not in out.absent:
+            out.absent[map.place_of_value] = numbers_in(opened.root)
         if parsed.readings:
             assert map.stream is not None
             out.readings.setdefault(map.stream, []).extend(parsed.readings)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from decaysketch.cli.output import CommandError, number, report, reporting_errors, show
@@ -221,7 +221,8 @@ def _look_into(tail: Tail, config: Config, most: int) -> None:
 
 
 def _print(found: Translated, topics: list[str]) -> None:
-    table = Table("stream", "value", "time", "weight", "id")
+    whole = [Column(name, no_wrap=True) for name in ("value", "time", "weight")]
+    table = Table("stream", *whole, Column("id", overflow="fold"))
     for stream, readings in found.readings.items():
         for each in readings:
             table.add_row(
@@ -236,6 +237,12 @@ def _print(found: Translated, topics: list[str]) -> None:
         report.print(Text(f"dead: {topics[place]}: {'; '.join(reasons)}"))
     for word, count in found.skipped.items():
         report.print(Text(f"skipped ({word}): {count}"))
+    for path, numbers in found.absent.items():
+        report.print(Text(f"nothing stands at {path}; numbers of such a message: {_list(numbers)}"))
+
+
+def _list(numbers: list[str]) -> str:
+    return ", ".join(numbers) or "none"
 
 
 def _time(time_ns: int) -> str:

@@ -238,6 +238,11 @@ class DocumentMap(Map):
             0 if self.reset is None else int(length_of("reset", self.reset)),
         )
 
+    @property
+    def place_of_value(self) -> str:
+        """Where in a message its value stands, or its values."""
+        return self.value if self.each is None else f"{self.each}[].{self.value}"
+
     def read(self, opened: Opened, parsed: Parsed) -> None:
         """Add the readings of a message. O(its length)."""
         paths = self._paths

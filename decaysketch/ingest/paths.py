@@ -14,11 +14,12 @@ from typing import Any, Final, Self
 from decaysketch.ingest.json_text import Repeated
 from decaysketch.ingest.readings import RefusedError
 
-__all__ = ["ABSENT", "Path"]
+__all__ = ["ABSENT", "Path", "numbers_in"]
 
 ABSENT: Final = object()
 """What a path finds where nothing stands; null is found as None."""
 
+_NUMBERS_SHOWN = 20
 _NAME = re.compile(r"([^.\[\]]{1,200})((?:\[[0-9]{1,4}\])*)")
 _PLACE = re.compile(r"\[([0-9]+)\]")
 _TOPIC = "topic"
@@ -102,3 +103,19 @@ class Path:
         (place,) = self.parts
         assert type(place) is int
         return levels[place] if place < len(levels) else ABSENT
+
+
+def numbers_in(root: Any) -> list[str]:
+    """Paths of numbers of a document, the first of them: what a map could have meant. O(length)."""
+    found: list[str] = []
+    waiting: list[tuple[str, Any]] = [("", root)]
+    while waiting and len(found) < _NUMBERS_SHOWN:
+        path, here = waiting.pop()
+        if type(here) is dict:
+            parts = [(f"{path}.{name}" if path else name, each) for name, each in here.items()]
+            waiting += reversed(parts)
+        elif type(here) is list:
+            waiting += reversed([(f"{path}[{place}]", each) for place, each in enumerate(here)])
+        elif type(here) in (int, float):
+            found.append(path)
+    return found

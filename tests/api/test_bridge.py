@@ -326,6 +326,7 @@ def test_a_file_is_followed_whenever_who_follows_it_is_killed(
         command = [PROGRAM, "bridge", "tail", path, "--config", config, *topic]
         looked = subprocess.run([*command, "--print", "2"], capture_output=True, text=True)
         shown = [line.split() for line in looked.stdout.splitlines() if "70b3d" in line]
+        assert all("+00:00" in line for line in looked.stdout.splitlines() if "70b3d" in line)
         assert [row[1] for row in shown].count("temperature") == 2
         done = subprocess.run([*command, "--once"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -157,7 +157,9 @@ def test_retained_messages_count_if_they_have_a_time_of_their_own(bench: Any) ->
     assert at.counted("ingest_skipped_total", road="mqtt", reason="retained") == 1.0
 
 
-def test_the_clocks_of_gateways_are_told_apart(bench: Any) -> None:
+def test_the_clocks_of_gateways_are_told_apart(
+    bench: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     at = bench(TEMPERATURE)
     heard = [
         {"gatewayId": "good", "gwTime": stamp(T0)},
@@ -167,6 +169,34 @@ def test_the_clocks_of_gateways_are_told_apart(bench: Any) -> None:
     name = "bridge_clock_median_lateness_seconds"
     assert at.counted(name, gateway="good") == 0.0
     assert at.counted(name, gateway="late") == 936 * 86_400
+    said = "the clock of gateway late is off, or its messages are old: it is 936 d behind"
+    assert [each for each in caplog.messages if "clock of" in each] == [said]
+    at.taker.take([arrived(chirpstack(8, rxInfo=heard))])
+    assert [each for each in caplog.messages if "clock of" in each] == [said]
+
+
+def test_a_value_that_is_not_there_is_said_once_with_the_numbers_that_are(
+    bench: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    rssi = {"format": "chirpstack", "stream": "rssi", "each": "rxInfo", "value": "rsi",
+            "id": ["$lorawan", "gatewayId"]}  # fmt: skip
+    at = bench(TEMPERATURE | {"value": "object.temprature"}, rssi)
+    heard = [{"gatewayId": "g", "rssi": -70, "snr": 1.5}]
+    document = chirpstack(object={"temperature": 21.5, "humidity": 40, "text": "9"}, rxInfo=heard)
+    for _ in range(2):
+        found = at.taker.take([arrived(document), arrived(document)])
+    assert found.skipped == {"no value": 4}
+    numbers = found.absent["object.temprature"]
+    assert set(numbers) >= {
+        "object.temperature", "object.humidity", "rxInfo[0].rssi", "rxInfo[0].snr"
+    }  # fmt: skip
+    assert "object.text" not in numbers
+    listed = ", ".join(numbers)
+    assert [each for each in caplog.messages if each.startswith("nothing stands")] == [
+        f"nothing stands at object.temprature of a message; its numbers: {listed}",
+        f"nothing stands at rxInfo[].rsi of a message; its numbers: {listed}",
+    ]
 
 
 def test_a_message_that_is_too_long_is_not_parsed() -> None:
@@ -299,6 +329,13 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ('stream = "temperature"', "", "map[0].stream is missing"),
         ('client_id = "b"', 'client_id = "b"\nqos = 2', "mqtt.qos: Extra inputs"),
         ("[[map]]", "[[map]]\nscale = 0", "scale is 0"),
+        (
+            'spool = "spool"',
+            'ack = "server"',
+            "ack: is no field of this section; it belongs into [mqtt]",
+        ),
+        ("[mqtt]", 'ack = "server"\n[mqtt]', "server.ack: is no field of this section; it belongs"),
+        ('value = "o', 'valeu = "o', "map.0.chirpstack.valeu: Extra inputs are not permitted\n"),
         ('spool = "spool"', 'metrics = "0.0.0.0:9108"', "metrics"),
     ],
 )
@@ -309,7 +346,7 @@ def test_a_file_that_means_nothing_is_refused(
     (tmp_path / "b.toml").write_text(GOOD.replace(old, new, 1))
     with pytest.raises(ds.ParameterError) as refused:
         read(tmp_path / "b.toml")
-    assert reason in str(refused.value)
+    assert reason in f"{refused.value}\n"
     assert "secret" not in str(refused.value)
 
 
@@ -318,3 +355,7 @@ def test_the_files_of_the_documents_are_read(tmp_path: Path) -> None:
     whole, more = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "b.toml").write_text(whole + more)
     assert read(tmp_path / "b.toml").streams == ["power", "rssi", "temperature"]
+    text = (ROOT / "docs" / "start" / "lorawan.md").read_text(encoding="utf-8")
+    (first,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "b.toml").write_text(first)
+    assert read(tmp_path / "b.toml").streams == ["temperature"]
