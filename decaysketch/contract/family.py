@@ -59,6 +59,8 @@ class Input:
             or "key": rows are events of a key (an integer, a text, bytes, or a tuple of these), and
             nothing names a single one, so a row that comes again counts again. What is idempotent
             there is the delivery of a state.
+        joined: whether rows of one name are one observation, which the latest of them represents;
+            else a row is what it says, whatever names it.
         value: whether a row without a value is an observation all the same; "none": rows have none.
         value_bound: the parameter that values, integers from 0, do not exceed, and a row of value 0
             is no observation; None: values are numbers of the stream's ``value_type``.
@@ -75,6 +77,7 @@ class Input:
     """
 
     named_by: Literal["ids", "sequence", "key"]
+    joined: bool = True
     value: Literal["optional", "required", "none"]
     value_bound: str | None = None
     weight_bound: str | None = None

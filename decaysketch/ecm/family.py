@@ -57,6 +57,7 @@ FAMILY = Family(
     peek=_peek,
     input=Input(
         named_by="key",
+        joined=False,
         value="none",
         weighted=True,
         sited=True,

@@ -58,7 +58,12 @@ FAMILY = Family(
     recipe=ExtremesRecipe,
     peek=lambda blob: Head.of(ExtremesRecipe.family, wire.peek(blob)),
     input=Input(
-        named_by="ids", value="required", weight_bound="max_weight", clock=False, decay="query"
+        named_by="ids",
+        joined=False,
+        value="required",
+        weight_bound="max_weight",
+        clock=False,
+        decay="query",
     ),
     options=OPTIONS,
     questions=ExtremesSketch.questions,
