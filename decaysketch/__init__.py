@@ -34,6 +34,7 @@ from decaysketch.decay import Decay
 from decaysketch.errors import (
     CorruptSketchError,
     DecaySketchError,
+    DisagreeingCopiesWarning,
     IncompatibleSketchError,
     ObservationError,
     ParameterError,
@@ -55,6 +56,7 @@ __all__ = [
     "DecaySketchError",
     "Device",
     "Devices",
+    "DisagreeingCopiesWarning",
     "Estimate",
     "IncompatibleSketchError",
     "IntegralDecaySketch",

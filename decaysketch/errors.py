@@ -15,6 +15,7 @@ __all__ = [
     "ConflictingSketchError",
     "CorruptSketchError",
     "DecaySketchError",
+    "DisagreeingCopiesWarning",
     "IncompatibleSketchError",
     "ObservationError",
     "OtherTypeError",
@@ -72,6 +73,10 @@ class ObservationError(DecaySketchError, ValueError):
 
 class TimeUnitWarning(UserWarning):
     """Times are hardly of the unit that they are said to be in; they are taken all the same."""
+
+
+class DisagreeingCopiesWarning(UserWarning):
+    """Rows of one id are different readings; the latest of them represents the id all the same."""
 
 
 class IncompatibleSketchError(DecaySketchError, ValueError):

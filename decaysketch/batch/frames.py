@@ -5,11 +5,14 @@ and ibis have; so none of them is known here. What columns mean is said by names
 :class:`~decaysketch.batch.mapping.ColumnMapping`: equal observations give equal sketches, whichever
 library held them and in whichever types. What frames have besides is settled before: a NaN in a
 column of values is a missing value, as a null is; rows without a time or an id are refused with the
-row and the cure, and nothing is taken.
+row and the cure, and nothing is taken. Rows of one id that are no copies of each other are taken,
+with a warning.
 """
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,13 +22,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from decaysketch.batch.columns import column_of, in_plain_text, is_text, nulls_of
+from decaysketch.batch.copies import doubt_of_ids
 from decaysketch.batch.mapping import ColumnMapping, refuse_other_unit
 from decaysketch.core.params import BuildParams, SketchParams
 from decaysketch.core.plausible_times import dated, likely_unit
 from decaysketch.core.sizing import DEFAULT_ACCURACY, capacity_for
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay.integral import IntegralDecay, parse
-from decaysketch.errors import ObservationError, OtherUnitError, ParameterError
+from decaysketch.errors import (
+    DisagreeingCopiesWarning,
+    ObservationError,
+    OtherUnitError,
+    ParameterError,
+)
 from decaysketch.families import FAMILIES, Sketch, recipe_of
 
 __all__ = ["Columns", "build", "feed", "names_of", "table_of", "unit_of"]
@@ -33,6 +42,7 @@ __all__ = ["Columns", "build", "feed", "names_of", "table_of", "unit_of"]
 Columns = str | Sequence[str]
 """The name of a column, or of several."""
 
+_PACKAGE = "decaysketch."
 _WEIGHT = "weight of all rows"  # a column of ours, where one number is the weight of all
 
 
@@ -122,8 +132,18 @@ def feed(
                 f"{fault}; time_unit (where there are params, column_unit) says which it is, "
                 "check_units=False takes them as they are"
             ) from None
+    if (found := doubt_of_ids(log, mapping, recipe)) is not None:
+        _warn(found, DisagreeingCopiesWarning)
     sketch.looks_at_times = False  # they were looked at, or are not to be
     log.update(sketch, slice(None))
+
+
+def _warn(said: str, category: type[Warning]) -> None:
+    """Say it of the line that gave the frame."""
+    level, caller = 1, sys._getframe()
+    while (outside := caller.f_back) and caller.f_globals["__name__"].startswith(_PACKAGE):
+        level, caller = level + 1, outside
+    warnings.warn(said, category, stacklevel=level)
 
 
 def unit_of(frame: Any, time: str) -> str:

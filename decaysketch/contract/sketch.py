@@ -220,6 +220,10 @@ class Sketch(Held):
             OtherUnitError: the times are dates in another unit.
             ModuleNotFoundError: pyarrow is not installed.
 
+        Warns:
+            DisagreeingCopiesWarning: of rows of equal ids more than one in a hundred are different
+                readings, by time or value: of each id the latest alone counts.
+
         Complexity: O(rows log max_weight), and a copy of the columns that are named.
         """
         made: Self = _frames().build(

@@ -162,6 +162,22 @@ def test_integers_of_another_unit_are_refused_unless_they_are_few(unit: str) -> 
     assert len(ds.DecaySketch.from_frame(frame, time_unit="us", **read)) == 300
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_an_id_that_lacks_a_column_is_said(library: str) -> None:
+    short = BASE if library == "pandas" else pl.DataFrame(BASE)
+    read: dict[str, Any] = COLUMNS | {"id": "dev"}
+    sketch = ds.DecaySketch(PARAMS)
+    with pytest.warns(ds.DisagreeingCopiesWarning, match="^3 different readings have 2 ids") as own:
+        sketch.update_frame(short, **read)
+    assert len(sketch) == 2
+    with pytest.warns(
+        ds.DisagreeingCopiesWarning, match=r"\(of 'dev'\).* or the time 't'$"
+    ) as made:
+        assert ds.DecaySketch.from_frame(short, params=PARAMS, **read) == sketch
+    assert [len(own), len(made)] == [1, 1]
+    assert {each.filename for each in (*own, *made)} == {__file__}  # the line that gave the frame
+
+
 def test_families_read_frames_by_what_their_input_is() -> None:
     fixed = ds.IntegralDecaySketch.from_frame(BASE, decay="window(1h)", params=PARAMS, **COLUMNS)
     assert fixed.count().value == 3
