@@ -1,10 +1,11 @@
 """Whether rows of one id are copies of one another, or readings that an id too short has joined.
 
-Copies of a reading have its time and its value. Where rows of one id have others, the latest of
-them represents the id, as it should where it is a correction; where the id lacks a column, such as
-the device without its counter, all other readings are lost, and nothing of the state shows it. A
-log does: it has more *different readings* (id, time and value) than ids. One in a hundred may
-disagree, beyond that it is said.
+Copies of a reading have its time and its value, or a time close by where each receiver says its
+own. Where rows of one id have others, the latest of them represents the id, as it should where it
+is a correction; where the id lacks a column, such as the device without its counter, all other
+readings are lost, and nothing of the state shows it. A log does: readings of one id have one time
+and different values, or times that lie further apart than a hundredth of what the log spans. One in
+a hundred may do so, beyond that it is said.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from decaysketch.batch.mapping import ColumnMapping, LogColumns
 from decaysketch.core.hashing import hash_keys, key_words
@@ -21,7 +24,10 @@ from decaysketch.families import BuiltWith, recipe_of
 
 __all__ = ["doubt_of_ids"]
 
-_FEW = 0.01  # of the readings, which may be corrections
+_FEW = 0.01  # of the readings, or ids, which may be corrections
+_APART = 0.01  # of what a log spans
+_LOOKED_AT = 1 << 14  # rows, of a log that has more
+_MANY = 100  # ids
 _WORD = key_words(0, None)
 
 UInt64Array = npt.NDArray[np.uint64]
@@ -41,7 +47,7 @@ def doubt_of_ids(
         params: of the sketches, or their recipe.
         keys: int32[n], to which sketch each row goes, where there are several.
 
-    Complexity: O(rows log rows), for sorts of two columns of words.
+    Complexity: O(rows); sorts of at most some ten thousand of them.
     """
     if not recipe_of(params).kind.input.joined:
         return None
@@ -51,19 +57,26 @@ def doubt_of_ids(
     taken = ~log.left_out
     if "weights" in log.columns:
         taken &= np.asarray(log.columns["weights"]) > 0  # weight 0 is no observation
-    parts = [part[taken] for part in parts]
-    identity = hash_keys(parts, _WORD)
-    reading = [identity.view(np.int64), log.columns["timestamps"][taken]]
+    named_by = parts[0] if "ids" in log.columns else hash_keys(parts[:2], _WORD)
+    rows, some = _looked_at(taken, named_by)
+    identity = hash_keys([part[rows] for part in parts], _WORD)
+    times = log.columns["timestamps"][rows]
+    moment = reading = [identity.view(np.int64), times]
     if mapping.value is not None:
-        reading += [_words(log.columns["values"][taken]), log.missing[taken].astype(np.int64)]
+        values = log.columns["values"][rows]
+        reading = [*moment, _words(values), log.missing[rows].astype(np.int64)]
     readings, ids = _distinct(hash_keys(reading, _WORD)), _distinct(identity)
     if readings - ids <= _FEW * readings:
         return None
+    at_one_time = readings - _distinct(hash_keys(moment, _WORD))
+    if at_one_time <= _FEW * readings and _far_apart(identity, times) <= _FEW * ids:
+        return None
     of = ", ".join(map(repr, names))
+    looked_at = f"of {len(rows):,} rows that were looked at, " if some else ""
     return (
-        f"{readings:,} different readings have {ids:,} id{'s' * (ids != 1)} (of {of}), and the "
-        "latest of each alone counts: the id lacks a column that tells them apart, such as a "
-        f"counter of the device or the time {mapping.time!r}"
+        f"{looked_at}{readings:,} different readings have {ids:,} id{'s' * (ids != 1)} (of {of}), "
+        "and the latest of each alone counts: the id lacks a column that tells them apart, such as "
+        f"a counter of the device or the time {mapping.time!r}"
     )
 
 
@@ -79,7 +92,29 @@ def _words(values: Any) -> npt.NDArray[np.int64]:
     return (filled + 0.0).view(np.int64)  # no -0.0
 
 
+def _looked_at(
+    taken: npt.NDArray[np.bool_], ids: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.int64], bool]:
+    """The rows, or of many some: all of some ids, or where there are few ids the first; and whether
+    they are some."""
+    stride = 1 << max(len(taken) // _LOOKED_AT, 1).bit_length() - 1
+    if stride == 1:
+        return np.flatnonzero(taken), False
+    chosen = np.flatnonzero(taken & ((ids & type(ids[0])(stride - 1)) == 0))
+    if _distinct(ids[chosen]) < _MANY:
+        chosen = np.flatnonzero(taken)
+    return chosen[: 2 * _LOOKED_AT], True
+
+
+def _far_apart(ids: UInt64Array, times: npt.NDArray[np.int64]) -> int:
+    """Of how many ids the times lie far apart, beside what all of them span."""
+    table = pa.table({"id": ids, "time": times})
+    of_id = table.group_by("id").aggregate([("time", "min"), ("time", "max")])
+    spans = pc.subtract(of_id["time_max"], of_id["time_min"]).to_numpy()
+    return int((spans > _APART * float(times.max() - times.min())).sum())
+
+
 def _distinct(words: UInt64Array) -> int:
-    """How many different words there are; the column is sorted in place."""
-    words.sort()
+    """How many different words there are."""
+    words = np.sort(words)
     return int((words[1:] != words[:-1]).sum()) + bool(len(words))

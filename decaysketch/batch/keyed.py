@@ -13,6 +13,7 @@ import pyarrow as pa
 from decaysketch import families
 from decaysketch.batch import _native
 from decaysketch.batch.columns import Entry, is_binary, is_text, kind_of_keys
+from decaysketch.batch.copies import doubt_of_ids
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log, refuse_other_unit
 from decaysketch.batch.numbering import KeyNumbers
@@ -107,6 +108,8 @@ class KeyedBuilder:
             have one that follows from it and the key.
         check_units: refuse a table, before a row of it is taken, whose times are hardly of their
             unit, but for few of them. Else that is :attr:`doubt`, and no more.
+        check_ids: look whether rows of one id are copies (:mod:`decaysketch.batch.copies`), until
+            there is a doubt.
 
     Raises:
         ParameterError: the parameters, the mapping and ``now`` do not belong together, or
@@ -115,6 +118,7 @@ class KeyedBuilder:
     Attributes:
         recipe: what every sketch is built by.
         sited: whether the family counts by site.
+        doubt_of_ids: why rows of one id are hardly copies, if that is looked at; None: they are.
         kinds: what the columns that name rows hold: "integers", "text", "bytes" or "timestamps".
         doubt: why the times are hardly of their unit, once there were such; None: there were none.
             A :class:`~decaysketch.TimeUnitWarning` says it too, once.
@@ -136,6 +140,7 @@ class KeyedBuilder:
         site: str | int = 0,
         epoch: int = 0,
         check_units: bool = False,
+        check_ids: bool = False,
     ) -> None:
         if refused not in ("raise", "count"):
             raise ParameterError(f"refused is {refused!r}; expected 'raise' or 'count'")
@@ -156,6 +161,7 @@ class KeyedBuilder:
             )
         self._epoch = epoch
         self._check_units = check_units
+        self._check_ids = check_ids
         self._site = {"source": site, "epoch": epoch} if self.sited else {}
         self.mapping = mapping
         self.keys = tuple(keys)
@@ -164,6 +170,7 @@ class KeyedBuilder:
         self.refused: Literal["raise", "count"] = refused
         self.memory_bytes = memory_bytes
         self.doubt: str | None = None
+        self.doubt_of_ids: str | None = None
         self.kinds: dict[str, str] = {}
         many = self.recipe.kind.many
         self._many = many(self.recipe.params) if many is not None and self.keys else None
@@ -228,6 +235,8 @@ class KeyedBuilder:
         except (pa.ArrowInvalid, UnicodeDecodeError) as fault:
             raise ParameterError(f"key columns {', '.join(self.keys)}: {fault}") from None
         self.kinds = kinds
+        if self._check_ids and self.doubt_of_ids is None:
+            self.doubt_of_ids = doubt_of_ids(log, self.mapping, self.recipe, codes)
         self._count(codes, log)
         if self._rows is not None:
             self._rows.add(len(self._numbers), codes, log.columns, log.left_out)

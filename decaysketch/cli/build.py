@@ -192,7 +192,8 @@ def build(
         )  # fmt: skip
         builder = KeyedBuilder(
             recipe, mapping, keys, now=now, site=0 if site is None else site, epoch=epoch,
-            check_units=not any_time, refused="raise" if quarantine is None else "count",
+            check_units=not any_time, check_ids=True,
+            refused="raise" if quarantine is None else "count",
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TimeUnitWarning)  # said below, as a line

@@ -77,7 +77,7 @@ class _Files:
     ) -> None:
         self.builder, self.format, self.texts, self.kept = builder, format, texts, kept
         self.rows = self.refused = 0
-        self.doubted = self.lost = False
+        self.doubted = self.lost = self.joined = False
         mapping = builder.mapping
         labelled = builder.recipe.params.value_type == "label" and mapping.value is not None
         self._with_gaps = [*mapping.naming, *([mapping.value] if labelled else ())]
@@ -101,6 +101,9 @@ class _Files:
             if builder.doubt is not None and not self.doubted:
                 warn(f"{path}: {builder.doubt}; --column-unit says which it is")
                 self.doubted = True
+            if builder.doubt_of_ids is not None and not self.joined:
+                warn(f"{path}: {builder.doubt_of_ids}; --id-columns takes several, with commas")
+                self.joined = True
 
     def _fold(self, path: Path, batch: pa.RecordBatch, first_row: int) -> None:
         try:

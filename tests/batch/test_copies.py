@@ -3,6 +3,7 @@ said, with figures; copies, corrections that are few and the rows of other keys 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,34 @@ def test_one_reading_in_a_hundred_may_be_corrected() -> None:
         "counts: the id lacks a column that tells them apart, such as a counter of the device or "
         "the time 't'"
     )
+
+
+def test_receivers_that_say_a_time_of_their_own_bring_copies() -> None:
+    draw = np.random.default_rng(2)
+    heard = pa.concat_tables([pa.table(LOG)] * 3)
+    later = pa.array(np.array(heard["t"]) * 1000 + draw.integers(0, 900, 3 * ROWS))  # of 100 s
+    assert said(heard.set_column(0, "t", later), "dev", "n") is None
+    assert said(heard.set_column(0, "t", later), "dev") is not None
+    values = pa.array(draw.random(3 * ROWS))  # such as the strength of the signal
+    assert said(heard.set_column(0, "t", later).set_column(3, "v", values), "dev", "n") is None
+
+
+def test_of_many_rows_some_are_looked_at() -> None:
+    rows = 100_000
+    long = {"t": range(rows), "dev": [n % 10 for n in range(rows)], "n": range(rows)}
+    log = pa.table(long | {"v": np.arange(float(rows))})
+    few = "of 32,768 rows that were looked at, 32,768 different readings have 10 ids"
+    assert (said(log, "dev") or "").startswith(few)
+    assert said(log, "dev", "n") is None
+    restarted = log.set_column(2, "n", pa.array(np.arange(rows) % 60_000))
+    found = re.match(
+        r"of ([\d,]+) rows that were looked at, \1 different readings have ([\d,]+) ids",
+        said(restarted, "dev", "n") or "",
+    )
+    assert found is not None
+    looked_at, ids = (int(each.replace(",", "")) for each in found.groups())
+    assert 24_000 < looked_at < 26_000
+    assert looked_at / ids == pytest.approx(100 / 60, rel=0.05)
 
 
 def test_what_goes_to_another_sketch_or_to_none_is_no_copy() -> None:

@@ -38,18 +38,20 @@ MAPPING = ColumnMapping(time="time", ids=("id",), value="value", weight="weight"
 
 
 def log(rows: int = 1000) -> pa.Table:
+    """Readings, some of them several times."""
     draw = np.random.default_rng(1)
+    copies = draw.integers(0, rows, rows)
     return pa.table(
         {
             "time": draw.integers(0, 5_000, rows),
-            "id": [f"m-{k}" for k in draw.integers(0, 600, rows)],
+            "id": [f"m-{k}" for k in range(rows)],
             "value": np.round(draw.normal(20, 5, rows), 1),
             "weight": draw.integers(1, 10, rows),
             "path": [("north", "south", "a/b.c")[k] for k in draw.integers(0, 3, rows)],
             "source": [f"t-{k}" for k in draw.integers(0, 3, rows)],
             "sequence": draw.integers(0, 500, rows),
         }
-    )
+    ).take(copies)
 
 
 def write(table: pa.Table, path: Path) -> Path:
@@ -116,7 +118,8 @@ def test_every_format_gives_the_same_sketch(tmp_path: Path, name: str) -> None:
 def dates(scale: int) -> pa.Table:
     """A log of the fourteenth of November 2023, in 1 / scale seconds."""
     times = (1_700_000_000 + np.arange(100)) * scale
-    return log(100).set_column(0, "event_us", pa.array(times))
+    ids = pa.array([f"m-{k}" for k in range(100)])
+    return log(100).set_column(0, "event_us", pa.array(times)).set_column(1, "id", ids)
 
 
 def test_times_of_another_unit_are_warned_of_wherever_they_are_met(tmp_path: Path) -> None:
@@ -477,15 +480,15 @@ def test_two_moments_are_compared_as_the_library_does(built: Path) -> None:
     ]
     assert found["versus"] == {"now": 3_600, "now_date": None}
     assert found["how"] == "difference"
-    other = ("--versus-now", 3_600, "--versus-decay", "window(20min)", "--how", "ratio")
+    other = ("--versus-now", 3_600, "--versus-decay", "window(2min)", "--how", "ratio")
     [ratio] = run_json(*asked[:2], "count", *asked[4:], *other)["answers"]
-    then = ("window(1200)", 3_600)
+    then = ("window(120)", 3_600)
     assert (
         ratio["value"] == sketch.compare("count", now=moments["now"], then=then, how="ratio").value
     )
     table = " ".join(run(*asked[:2], "count", *asked[4:], *other).stdout.split())
     assert "changed" in table
-    assert "4800 s over that of 3600 s under window(20min)" in table
+    assert "4800 s over that of 3600 s under window(2min)" in table
     assert "│ yes" in table
 
 

@@ -88,6 +88,18 @@ class TestTypesOfIds:
         assert "column 'meter' is of type double" in run(*build, status=1).stderr
 
 
+def test_an_id_that_lacks_a_column_is_said(tmp_path: Path) -> None:
+    rows = [f"{n % 3},{n},{100 + n},{n % 7}" for n in range(300)]
+    path, out = rows_of(tmp_path / "a.csv", *rows, *rows), tmp_path / "a.sketch"
+    assert run("build", path, "--out", out, *COLUMNS).stderr == ""
+    build = ("build", path, "--out", out, "--time-column", "at", "--overwrite")
+    said = run(*build, "--id-columns", "meter").stderr
+    assert f"warning: {path}: 300 different readings have 3 ids (of 'meter')" in said
+    assert len(decode(out.read_bytes())) == 3
+    by_key = run(*build, "--out", tmp_path / "by", "--id-columns", "seq", "--by", "meter")
+    assert by_key.stderr == ""
+
+
 class TestQuarantine:
     """One row that cannot be taken ends the build, or is kept with its reason."""
 
