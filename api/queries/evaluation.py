@@ -17,7 +17,7 @@ from api.queries.answers import GroupResponse, PointAnswer, QueryResponse, Serie
 from api.queries.planning import Plan, refusal
 from api.queries.requests import GroupRequest
 from decaysketch.answers.questions import View
-from decaysketch.core.plausible_times import doubts_of_query
+from decaysketch.core.plausible_times import doubts_of_query, told
 from decaysketch.decay import Decay
 from decaysketch.errors import ObservationError, ParameterError, UnanswerableQueryError
 
@@ -25,6 +25,8 @@ __all__ = ["MAX_WORK_S", "Evaluation"]
 
 MAX_WORK_S = 5.0
 """Processor time that one request gets, in seconds of one core of a usual machine."""
+
+_FADED = 1e-3  # of a weight, which is next to nothing
 
 _Place = tuple[int, int]  # which query, and which of its times
 
@@ -161,7 +163,27 @@ class Evaluation:
 
     def _warnings(self) -> list[str]:
         held, nows = self._plan.snapshot, {now for _, now in self._asked}
-        return doubts_of_query(held.params.time_unit, held.oldest, held.newest, nows)
+        found = doubts_of_query(held.params.time_unit, held.oldest, held.newest, nows)
+        if not found and (faded := self._faded()) is not None:
+            found.append(faded)
+        return found
+
+    def _faded(self) -> str | None:
+        """That the clock of the server is so late that a decay leaves next to nothing."""
+        held, now = self._plan.snapshot, self._plan.now
+        if now is None or held.newest is None or held.newest >= now:
+            return None
+        queries = zip(self._plan.request.queries, self._plan.decays, strict=True)
+        for decay in (decay for each, decay in queries if each.is_of_now and decay is not None):
+            fresh, newest = decay([0, now - held.newest])
+            if newest < _FADED * fresh:
+                unit = held.params.time_unit
+                return (
+                    f"the newest observation is of {told(unit, held.newest)}, and of its weight "
+                    f"the decay leaves less than a thousandth by now, {told(unit, now)}: a log of "
+                    f'the past is asked with "now": {held.newest}'
+                )
+        return None
 
     def _answers(self) -> list[PointAnswer | SeriesAnswer]:
         return [

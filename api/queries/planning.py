@@ -25,6 +25,7 @@ from api.settings import Settings
 from decaysketch import Snapshot
 from decaysketch.answers.questions import read_predicate
 from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.time_units import instant
 from decaysketch.decay import Decay, integral
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.decay.read import fields_of
@@ -87,7 +88,7 @@ class Plan:
         if each.points is not None:
             return each.points
         now = self.now if each.now is None else each.now
-        assert now is not None
+        assert isinstance(now, int)  # a date was read, by Texts
         return [now]
 
 
@@ -101,18 +102,18 @@ class Texts:
         time_unit: of the streams that are asked.
 
     Attributes:
-        request: it.
+        request: it, with times in that unit for dates.
         read: by the decay as it was asked, what it is; or why it is none.
 
     Raises:
-        InvalidRequestError: the request is beyond a limit.
+        InvalidRequestError: the request is beyond a limit, or a date is none.
     """
 
     def __init__(
         self, request: QueryRequest | GroupRequest, settings: Settings, time_unit: str
     ) -> None:
         _check_limits(request, settings)
-        self.request = request
+        self.request = request = _at(request, time_unit)
         self.read: dict[DecayModel | str, Decay | ParameterError] = {}
         self._time_unit = time_unit
         asked = (decay for each in request.queries for decay in each.decays)
@@ -193,6 +194,25 @@ def plan(
         for each in queries
     )
     return Plan(request, names, snapshot, compared, chosen, versus, questions, now, tag)
+
+
+def _at(request: QueryRequest | GroupRequest, time_unit: str) -> QueryRequest | GroupRequest:
+    """The same request, with numbers for dates."""
+    faults: list[Fault] = []
+    queries: list[AnyQuery] = []
+    for position, each in enumerate(request.queries):
+        moments: dict[str, int] = {}
+        at_fault = ""
+        try:
+            for name, date in each.dates.items():
+                at_fault = name
+                moments[name] = instant(date, time_unit, name=name)
+            queries.append(each.at(moments) if moments else each)
+        except ParameterError as error:
+            faults.append(Fault(field=f"queries[{position}].{at_fault}", reason=str(error)))
+    if faults:
+        raise refusal(faults)
+    return request.model_copy(update={"queries": queries})
 
 
 def _check_limits(request: QueryRequest | GroupRequest, settings: Settings) -> None:
@@ -286,7 +306,7 @@ def _versus(
         if recipe.decay is not None:
             reason = "the decay of this stream is fixed: its moments are not compared"
             faults.append(Fault(field=field, reason=reason))
-        at_fault = f"{field}.ago"
+        at_fault = f"{field}.{'ago' if each.versus.now is None else 'now'}"
         try:
             at = each.versus.moment(recipe.params.time_unit)
             at_fault = f"{field}.decay"

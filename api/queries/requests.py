@@ -32,7 +32,7 @@ from decaysketch.answers.questions import QUESTIONS, View
 from decaysketch.answers.shapes import REQUIRED, SCALAR, Argument, Question
 from decaysketch.core.hashing import MAX_KEY_BYTES
 from decaysketch.core.observations import TIME_LIMIT
-from decaysketch.core.time_units import duration
+from decaysketch.core.time_units import duration, instant
 from decaysketch.errors import ParameterError
 
 __all__ = [
@@ -90,7 +90,14 @@ Times = Annotated[
 ]
 
 
-_INTEGER, _LENGTH = "integer", "length of time"
+_INTEGER, _LENGTH, _DATE = "integer", "length of time", "date"
+
+Moment = Annotated[
+    Annotated[Time, Tag(_INTEGER)]
+    | Annotated[str, Field(max_length=40, examples=["2026-01-31T12:00:00Z"]), Tag(_DATE)],
+    Discriminator(lambda moment: _DATE if isinstance(moment, str) else _INTEGER),
+]
+"""A time, or a date with its zone, which is read once the stream's unit is known."""
 
 Ago = Annotated[
     Annotated[int, Field(ge=0, le=TIME_LIMIT), Tag(_INTEGER)]
@@ -103,7 +110,7 @@ Ago = Annotated[
 class Versus(RequestModel):
     """What an answer is compared with: the same aggregate at another moment."""
 
-    now: Time | None = Field(default=None, description="That moment, or else `ago`.")
+    now: Moment | None = Field(default=None, description="That moment, or else `ago`.")
     ago: Ago | None = Field(
         default=None,
         description="So long before the time of the query: `1h`, or an integer of the stream's "
@@ -126,9 +133,11 @@ class Versus(RequestModel):
             time_unit: of the stream.
 
         Raises:
-            ParameterError: `ago` is no length of time, or not one of whole units.
+            ParameterError: `now` is no date with its zone; `ago` is no length of time, or not one
+                of whole units.
         """
-        if (then := self.now) is not None:
+        if self.now is not None:
+            then = instant(self.now, time_unit, name="now")
             return lambda _: then
         assert self.ago is not None
         ago = duration(self.ago, time_unit, name="ago")
@@ -151,9 +160,10 @@ class Query(RequestModel):
         default=None,
         description="Needed, but for a stream whose decay is fixed: leave it out there.",
     )
-    now: Time | None = Field(
+    now: Moment | None = Field(
         default=None,
-        description="Time of the question, in the stream's `time_unit`; in the past, it is asked "
+        description="Time of the question, in the stream's `time_unit` or as a date with its zone; "
+        "in the past, it is asked "
         "as of then. Later observations are not counted. Left out: the clock of the server, if the "
         "unit has one.",
     )
@@ -161,13 +171,13 @@ class Query(RequestModel):
         default=None,
         description="In place of `now`: several times, as a list or as a range, for a time series.",
     )
-    start: Time | None = Field(
+    start: Moment | None = Field(
         default=None,
         alias="from",
         description="With `to`, in place of decay and time: all observations from this time on, "
         "before `to`.",
     )
-    stop: Time | None = Field(default=None, alias="to", description="See `from`.")
+    stop: Moment | None = Field(default=None, alias="to", description="See `from`.")
     versus: Versus | None = Field(
         default=None,
         description="Compare the answer with that at another moment; the estimate is then the "
@@ -200,7 +210,7 @@ class Query(RequestModel):
     @property
     def is_of_now(self) -> bool:
         """Whether it names no time."""
-        return self.now is None and self.times is None
+        return self.now is None and self.times is None and self.start is None
 
     @property
     def points(self) -> Sequence[int] | None:
@@ -232,6 +242,10 @@ class Query(RequestModel):
             )
         start: Any = fields.get("from")
         stop: Any = fields.get("to")
+        if isinstance(start, str) or isinstance(stop, str):
+            if None in (start, stop):
+                raise PydanticCustomError("half_range", "give both from and to")
+            return fields  # and see :meth:`at`
         whole = all(isinstance(each, int) and not isinstance(each, bool) for each in (start, stop))
         if not (whole and start < stop):
             raise PydanticCustomError(
@@ -253,6 +267,26 @@ class Query(RequestModel):
         except ParameterError as error:
             raise PydanticCustomError("compared", "{fault}", {"fault": str(error)}) from None
         return self
+
+    @property
+    def dates(self) -> dict[str, str]:
+        """Times that are dates, by their names in JSON."""
+        given = {"now": self.now, "from": self.start, "to": self.stop}
+        return {name: each for name, each in given.items() if isinstance(each, str)}
+
+    def at(self, moments: Mapping[str, int]) -> Self:
+        """The same, with numbers of the stream's unit for its dates.
+
+        Raises:
+            ParameterError: a range of no time.
+        """
+        start, stop = moments.get("from", self.start), moments.get("to", self.stop)
+        if isinstance(start, int) and isinstance(stop, int) and start >= stop:
+            raise ParameterError(
+                f"from is {self.start!r} and to is {self.stop!r}; expected two times, rising"
+            )
+        fields = self.model_dump(by_alias=True, exclude_unset=True)
+        return type(self).model_validate(fields | dict(moments))
 
     @property
     def decays(self) -> list[AnyDecay]:
@@ -322,7 +356,7 @@ class Query(RequestModel):
             others: the sketches of streams among the arguments, by name.
         """
         arguments = self._with(others)
-        if self.start is not None and self.stop is not None:
+        if isinstance(self.start, int) and isinstance(self.stop, int):
             view = RangeView(view, self.stop - self.start)
         found = view.ask(
             self.question, confidence=self.confidence, combine=self.combine, **arguments

@@ -74,6 +74,76 @@ def test_a_text_says_its_own_unit(client: TestClient, unit: str) -> None:
     assert [each["estimate"]["value"] for each in answers] == [20.0, 20.0, 20.0]
 
 
+def test_a_moment_may_be_a_date_with_its_zone(holding: TestClient) -> None:
+    date, then = "1970-01-02T04:46:40+01:00", "1970-01-02T03:30:00Z"  # NOW and 1,000 s before
+    query = {"aggregate": "mean", "decay": QUARTER}
+    pairs = [
+        (query | {"now": NOW}, query | {"now": date}),
+        (
+            query | {"now": NOW, "versus": {"now": NOW - 1_000}},
+            query | {"now": date, "versus": {"now": then}},
+        ),
+        (
+            {"aggregate": "quantile", "q": 0.5, "from": NOW - 1_000, "to": NOW},
+            {"aggregate": "quantile", "q": 0.5, "from": then, "to": date},
+        ),
+        ({"aggregate": "rate", "from": 5, "to": NOW}, {"aggregate": "rate", "from": 5, "to": date}),
+    ]
+    for numbers, dates in pairs:
+        first, second = (asked(holding, each).json()["answers"] for each in (numbers, dates))
+        assert first == second
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (
+            {"decay": QUARTER, "now": "1970-01-02T04:46:40"},
+            "queries[0].now: now is datetime.datetime(1970, 1, 2, 4, 46",
+        ),
+        (
+            {"decay": QUARTER, "now": "now"},
+            "queries[0].now: now is 'now'; expected an integer of the",
+        ),
+        ({"decay": QUARTER, "now": 5, "versus": {"now": "x"}}, "queries[0].versus.now: now is 'x'"),
+        ({"from": "1970-01-02T00:00Z"}, "give both from and to"),
+        (
+            {"from": "1970-01-02T00:00Z", "to": 5},
+            "queries[0].from: from is '1970-01-02T00:00Z' and to is 5",
+        ),
+        (
+            {"from": "1970-01-02T00:00Z", "to": True},
+            "queries[0].to: Input should be a valid integer",
+        ),
+    ],
+)
+def test_what_is_no_date_is_refused(holding: TestClient, query: dict[str, Any], said: str) -> None:
+    refused = asked(holding, {"aggregate": "mean"} | query)
+    assert said in problem(refused, 422, "invalid-request")["detail"]
+
+
+def test_a_log_of_the_past_that_is_asked_without_a_time_is_warned_of(client: TestClient) -> None:
+    past, second = 1_696_258_885, 1000
+    client.put("/v1/streams/t", json={"params": {"time_unit": "ms"}})
+    rows = [{"value": 20.5, "time": past * second, "id": 1}]
+    taken = client.post("/v1/streams/t/observations?source=a", json={"observations": rows})
+    assert taken.json()["retained"] == 1, taken.text
+
+    def warned(**query: Any) -> list[str]:
+        queries = [{"aggregate": "mean"} | query]
+        found = client.post("/v1/streams/t/query", json={"queries": queries}).json()["warnings"]
+        assert isinstance(found, list)
+        return found
+
+    for decay in ("window(30d)", "exponential(half_life=6h)"):
+        [said] = warned(decay=decay)
+        assert said.startswith("the newest observation is of 1696258885000 ms (2023-10-02 15:01:25")
+        assert said.endswith('a log of the past is asked with "now": 1696258885000')
+        assert warned(decay=decay, now=past * second) == []
+    assert warned(decay="none") == warned(decay="window(10000d)") == []
+    assert warned(decay="polynomial(1, scale=30d)") == []
+
+
 @pytest.mark.parametrize(
     ("ago", "said"),
     [

@@ -335,7 +335,7 @@ GOOD: dict[str, Any] = {"aggregate": "sum", "decay": {"kind": "none"}, "now": 1}
         (with_decay(kind="expression", text="x.real"), "decay", "'real' at character 2"),
         (with_decay(kind="expression", text="\x00"), "decay", "at character 0"),
         (GOOD | {"now": 1.0}, "now", "valid integer"),
-        (GOOD | {"now": "1"}, "now", "valid integer"),
+        (GOOD | {"now": "1"}, "now", "is '1'; expected an integer of the stream's unit"),
         (GOOD | {"now": float("nan")}, "now", "valid integer"),
         (GOOD | {"now": 2**62 + 1}, "now", str(2**62)),
         (GOOD | {"now": -(2**62) - 1}, "now", str(2**62)),
