@@ -237,12 +237,12 @@ class ObservationsOnlyError(ServiceError):
 
 
 class TooManyRowsError(ServiceError):
-    """A body has more observations than one post may have."""
+    """A body has more observations than one post may have, or more of what may be some."""
 
-    def __init__(self, rows: int, limit: int) -> None:
+    def __init__(self, rows: int, limit: int, what: str = "observations") -> None:
         super().__init__(
-            f"the body has {rows} observations or more; at most {limit} are taken in one post",
-            [Fault(field="observations", reason="too many", value=rows, expected=limit)],
+            f"the body has {rows} {what} or more; at most {limit} are taken in one post",
+            [Fault(field=what, reason="too many", value=rows, expected=limit)],
         )
 
 

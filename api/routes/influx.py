@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api import schemas
-from api.errors import Fault, InvalidRequestError, PartialWriteError
+from api.errors import Fault, InvalidRequestError, PartialWriteError, TooManyRowsError
 from api.http.guard import writes, writes_buckets
 from api.http.problems import ProblemResponse, problems
 from api.ingest.series import SeriesReader
@@ -38,6 +38,7 @@ __all__ = ["router"]
 
 _LEAST_BYTES = 6  # of a line with its end: "m f=1 "
 _MOST_STREAMS = 20  # of one write
+_MOST_LINES = 10  # for each observation that a post may have: what is skipped is read all the same
 _LINES_TOLD = 10
 _UNITS = {"n": "ns", "u": "us", "m": "min"} | {name: name for name in ("ns", "us", "ms", "s", "h")}
 _CODES = {
@@ -200,6 +201,9 @@ async def _write(
     for stream in streams:
         stream.admit(source)
     body = await request.body()
+    lines, most_lines = body.count(b"\n"), _MOST_LINES * settings.max_rows // len(chosen)
+    if lines > most_lines:
+        raise TooManyRowsError(lines, most_lines, "lines")
     told: list[str] = []
     refused = 0
     for stream, maps in read:

@@ -234,6 +234,22 @@ def test_too_many_readings_are_413_which_some_clients_cut_in_halves(
     assert client.post(WRITE, content=lines(0, 10)).status_code == 204
 
 
+def test_lines_that_are_skipped_cost_what_others_do_and_are_counted_alike(
+    start: Callable[..., TestClient],
+) -> None:
+    client = start(max_rows=10)
+    for name in ("ward", "hall"):
+        put(client, TEMP, name=name)
+    both = WRITE.replace("bucket=ward", "bucket=ward,hall")
+    assert both != WRITE
+    assert client.post(WRITE, content=b"m f=1\n" * 100).status_code == 204
+    refused = client.post(WRITE, content=b"m f=1\n" * 101)
+    assert "the body has 101 lines or more; at most 100" in refused.text
+    told(refused, 413, "too-many-rows")
+    assert client.post(both, content=b"m f=1\n" * 50).status_code == 204
+    told(client.post(both, content=b"m f=1\n" * 51), 413, "too-many-rows")
+
+
 def test_a_body_is_bounded_by_its_inflated_length(start: Callable[..., TestClient]) -> None:
     client = start(max_inflated_bytes=100_000, max_body_bytes=50_000)
     put(client, TEMP)
