@@ -17,6 +17,7 @@ kind. Which families answer it follows from what it needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
@@ -701,7 +702,7 @@ class Asked(AskedOfSamples):
         aggregate: str,
         *,
         now: tuple[Decay | str, Instant | None],
-        then: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | timedelta | None],
         how: Comparison = "difference",
         confidence: float = 0.95,
         combine: Combine = "average",
@@ -712,6 +713,8 @@ class Asked(AskedOfSamples):
         Args:
             aggregate: "count", "rate", "sum", "total", "mean", or "rank" with a ``value``.
             now, then: what is compared, and with what: each a decay and a time; None: the newest.
+                The time of ``then`` may be a length, "1d" or a ``timedelta``: so long before that
+                of ``now``.
             how: "difference", now less then, or "ratio", now over then; of means and ranks there
                 are differences only.
             confidence: of the interval.

@@ -14,6 +14,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
@@ -112,7 +113,7 @@ class Held(Views, Summarized):
     def against(
         self,
         now: tuple[Decay | str, Instant | None],
-        then: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | timedelta | None],
     ) -> PairView:
         return self.snapshot().against(now, then)
 

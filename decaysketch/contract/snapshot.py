@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -20,7 +21,7 @@ from decaysketch.core.bags import Bag
 from decaysketch.core.labels import Labels
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import BuildParams
-from decaysketch.core.time_units import Instant, in_units
+from decaysketch.core.time_units import Instant, in_units, moment_before
 from decaysketch.core.verdicts import Identified
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.decay import Decay, none, window
@@ -185,10 +186,10 @@ class Snapshot(ABC):
     def against(
         self,
         now: tuple[Decay | str, Instant | None],
-        then: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | timedelta | None],
     ) -> PairView:
         """What can be asked of two moments, each a decay and a time of which None is
-        :attr:`latest`.
+        :attr:`latest`; the second time may be a length, so long before the first.
 
         Raises:
             UnanswerableQueryError: what one of them gives weight to was discarded.
@@ -251,9 +252,12 @@ class Sampled(Rowed):
     def against(
         self,
         now: tuple[Decay | str, Instant | None],
-        then: tuple[Decay | str, Instant | None],
+        then: tuple[Decay | str, Instant | timedelta | None],
     ) -> PairView:
-        first, second = (Moment(*self.asked(*moment)) for moment in (now, then))
+        first = Moment(*self.asked(*now))
+        decay, at = then
+        before = moment_before(at, first.now, self.params.time_unit, name="then")
+        second = Moment(*self.asked(decay, before))
         if not (isinstance(first.decay, Decay) and isinstance(second.decay, Decay)):
             return super().against(now, then)
         return PairView(self.pairs(first, second), first, second)

@@ -7,6 +7,7 @@ place that does. A stream may count in any other unit as well; then there is not
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,7 @@ __all__ = [
     "instant",
     "is_length",
     "length_of",
+    "moment_before",
     "spelled",
 ]
 
@@ -217,6 +219,26 @@ def instant(given: Instant, unit: str, *, name: str = "now") -> int:
             "as '2026-01-31T12:00:00+00:00' or a datetime with a time zone"
         )
     return int(found // check_clocked(name, given, unit))
+
+
+def moment_before(
+    given: Instant | timedelta | np.timedelta64 | None, later: int, unit: str, *, name: str
+) -> Any:
+    """A moment as :func:`in_units` has it; or so long before another as a length of time says.
+
+    Raises:
+        ParameterError: as :func:`instant`.
+
+    Example:
+        >>> moment_before("1h", 9000, "s", name="then"), moment_before(7, 9000, "s", name="then")
+        (5400, 7)
+    """
+    ago = isinstance(given, timedelta | np.timedelta64) or (
+        isinstance(given, str) and len(given) <= _LONGEST and _parts(given) is not None
+    )
+    if not ago:
+        return in_units(given, unit, name=name)
+    return math.floor(later - length_of(name, given) / check_clocked(name, given, unit))
 
 
 def in_units(given: Any, unit: str, *, name: str = "now") -> Any:

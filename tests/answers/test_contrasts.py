@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import decaysketch as ds
@@ -98,6 +100,23 @@ def test_the_interval_of_a_ratio_holds_what_the_contrast_may_be_0_for() -> None:
     assert found.lower < found.value < found.upper
     difference = compare(pair, "count", now, then)
     assert found.changed == difference.changed
+
+
+@pytest.mark.parametrize("ago", ["1000s", "16m40s", timedelta(seconds=1000), pd.Timedelta("1000s")])
+@pytest.mark.parametrize("at", [None, 4_500])
+def test_then_may_be_so_long_before_now(ago: Any, at: int | None) -> None:
+    before = (at or SAMPLED.stats().newest) - 1000
+    found = SAMPLED.compare("mean", now=(WINDOW, at), then=(WINDOW, ago))
+    assert found == SAMPLED.compare("mean", now=(WINDOW, at), then=(WINDOW, before))
+    assert found != SAMPLED.compare("mean", now=(WINDOW, at), then=(WINDOW, at))
+
+
+@pytest.mark.parametrize("at", ["soon", "2026-01-01T12:00", datetime(2026, 1, 1)])
+def test_the_fault_of_a_time_is_that_of_the_moment_whose_it_is(at: Any) -> None:
+    with pytest.raises(ds.ParameterError, match="then is "):
+        SAMPLED.compare("mean", now=(WINDOW, None), then=(WINDOW, at))
+    with pytest.raises(ds.ParameterError, match="now is "):
+        SAMPLED.compare("mean", now=(WINDOW, at), then=(WINDOW, None))
 
 
 def test_the_same_moment_twice_is_no_change() -> None:
