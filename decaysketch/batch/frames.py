@@ -51,7 +51,7 @@ def build(
     frame: Any,
     *,
     params: BuildParams | None,
-    accuracy: float | None,
+    accuracy: float | str | None,
     time_unit: str,
     decay: IntegralDecay | str | Mapping[str, Any] | None,
     **columns: Any,

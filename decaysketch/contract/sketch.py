@@ -181,7 +181,7 @@ class Sketch(Held):
         sequence: str | None = None,
         weight: str | int = 1,
         params: BuildParams | None = None,
-        accuracy: float | None = None,
+        accuracy: float | str | None = None,
         time_unit: str = "auto",
         column_unit: str | None = None,
         decay: Any = None,
@@ -208,7 +208,7 @@ class Sketch(Held):
             params: build parameters; without them weights are 1, values are labels where the column
                 is of text, and ``accuracy`` and ``time_unit`` say the rest. Sketches that are to be
                 merged need equal ones: give them.
-            accuracy: of a sum, in 19 of 20 answers; 2 % unless given.
+            accuracy: of a sum, in 19 of 20 answers, as 0.05 or "5%"; 2 % unless given.
             time_unit: of the sketch; "auto" is that of the column of times, by its type.
             column_unit: of times that are plain integers; that of the sketch unless given.
             decay: where the family fixes one.

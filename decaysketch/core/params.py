@@ -310,8 +310,9 @@ class SketchParams(BuildParams):
         """Inverse of :meth:`to_dict`.
 
         Args:
-            fields: what :meth:`to_dict` gave; or with ``accuracy``, such as 0.02, in place of the
-                capacity that is derived from it (:func:`decaysketch.core.sizing.capacity_for`).
+            fields: what :meth:`to_dict` gave; or with ``accuracy``, such as 0.02 or "2%", in place
+                of the capacity that is derived from it
+                (:func:`decaysketch.core.sizing.capacity_for`).
             id_key: the secret, where ``keyed_by`` is "secret".
 
         Raises:

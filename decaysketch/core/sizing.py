@@ -94,18 +94,21 @@ CAPACITY_BY_KEY = 3_074
 """``capacity_for(DEFAULT_BY_KEY)``."""
 
 
-def capacity_for(accuracy: float) -> int:
+def capacity_for(accuracy: float | str) -> int:
     """The smallest capacity whose sums are within an accuracy in 19 of 20 answers ("practical").
+
+    Args:
+        accuracy: a number, 0.02, or as people write it, "2%".
 
     Raises:
         ParameterError: no number between 0 and 1, or one that takes too large a capacity.
 
     Example:
-        >>> capacity_for(0.02), capacity_for(0.05)
+        >>> capacity_for(0.02), capacity_for("5%")
         (19208, 3074)
     """
-    accuracy = _share("accuracy", accuracy)
-    return _practical("accuracy", accuracy, "sum", ndtri(1.0 - 0.5 * DELTA))
+    share = _share("accuracy", read_accuracy(accuracy) if isinstance(accuracy, str) else accuracy)
+    return _practical("accuracy", share, "sum", ndtri(1.0 - 0.5 * DELTA))
 
 
 def most_id_bits(max_weight: int) -> int:

@@ -139,6 +139,7 @@ def test_the_unit_is_that_of_the_times() -> None:
         )
     small = ds.DecaySketch.from_frame(BASE, accuracy=0.05, time_unit="min", **COLUMNS)
     assert (small.params.capacity, small.params.time_unit) == (3_074, "min")
+    assert ds.DecaySketch.from_frame(BASE, accuracy="5%", time_unit="min", **COLUMNS) == small
     assert small.count("window(30s)").value == 2
     with pytest.raises(
         ds.ParameterError, match=r"says no unit.*; in 'ms' the newest would be 2026"
@@ -203,6 +204,7 @@ def test_families_read_frames_by_what_their_input_is() -> None:
         (BASE, COLUMNS | {"weight": 7}, "is 7; expected 0 to 1"),
         (BASE, COLUMNS | {"params": PARAMS, "accuracy": 0.1}, "accuracy is 0.1 beside params"),
         (BASE, COLUMNS | {"params": PARAMS, "time_unit": "s"}, "time_unit is 's' and that of"),
+        (BASE, COLUMNS | {"accuracy": "2 pc"}, "accuracy is '2 pc'; expected such as '2%' or 0.02"),
         (BASE, COLUMNS | {"accuracy": 0.001}, "that is an accuracy of 0.0027 or more"),
         (BASE, COLUMNS | {"params": ECMParams(width=1, depth=1, slots=2)}, "those of a ECMColl"),
     ],

@@ -92,6 +92,8 @@ def test_what_is_left_out_is_as_large_as_an_accuracy_takes() -> None:
     assert capacity_for(DEFAULT_ACCURACY) == DEFAULT_CAPACITY == ds.SketchParams().capacity
     assert capacity_for(DEFAULT_BY_KEY) == CAPACITY_BY_KEY
     assert ds.SketchParams.for_accuracy(0.05, max_weight=999) == ds.SketchParams(999, 46, 3_074)
+    assert capacity_for("2%") == capacity_for("0.02") == DEFAULT_CAPACITY
+    assert ds.SketchParams.from_dict({"accuracy": "2%"}) == ds.SketchParams()
     assert read_accuracy("2%") == read_accuracy(" 0.02 ") == 0.02
     for text in ("2", "two", "0%", "100%", "nan", ""):
         with pytest.raises(ds.ParameterError, match=r"expected such as '2%' or 0\.02"):
