@@ -189,7 +189,8 @@ class ColumnMapping:
         if kind.named_by == "ids":
             if not self.ids:
                 raise ParameterError(
-                    f"ids is {self.ids!r}; expected the columns that identify an observation"
+                    "no column is named as id; expected the columns that identify an observation, "
+                    "such as the device and its counter"
                 )
         elif kind.named_by == "key":
             if not self.key or self.ids or self.sequence is not None:

@@ -286,7 +286,9 @@ class TestColumns:
     def test_a_mapping_needs_ids(self) -> None:
         with pytest.raises(ds.ParameterError, match="ids is 'id'; expected a tuple"):
             ColumnMapping(time="time", ids="id")  # type: ignore[arg-type]
-        with pytest.raises(ds.ParameterError, match=r"ids is \(\); expected the columns"):
+        with pytest.raises(
+            ds.ParameterError, match="no column is named as id; expected the columns"
+        ):
             KeyedBuilder(PARAMS, ColumnMapping(time="time"))
 
     def test_a_mapping_refuses_a_unit_it_does_not_know(self) -> None:

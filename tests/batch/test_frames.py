@@ -199,7 +199,11 @@ def test_families_read_frames_by_what_their_input_is() -> None:
     [
         ([1, 2], COLUMNS, "frame is a list; expected something with __arrow_c_stream__"),
         (BASE, COLUMNS | {"time": "when"}, "no column 'when'; there are t, dev, n, v"),
-        (BASE, COLUMNS | {"id": ()}, "expected the columns that identify an observation"),
+        (
+            BASE,
+            COLUMNS | {"id": ()},
+            "no column is named as id; expected the columns that identify an observation",
+        ),
         (BASE, COLUMNS | {"value": "dev", "params": PARAMS}, "dev is of type"),
         (BASE, COLUMNS | {"weight": 7}, "is 7; expected 0 to 1"),
         (BASE, COLUMNS | {"params": PARAMS, "accuracy": 0.1}, "accuracy is 0.1 beside params"),

@@ -285,7 +285,7 @@ HALVING = '{"kind": "halving", "period": 60}'
             "--decay is 'nowhere.json'; expected a decay, or a file",
         ),
         (["--now", "7"], "now is 7; expected None: a DecaySketch has no clock"),
-        (["--id-columns", ""], "ids is (); expected the columns"),
+        (["--id-columns", ""], "no column is named as id; expected the columns"),
     ],
 )
 def test_what_a_family_cannot_be_built_with_is_found_before_a_session_starts(
