@@ -11,6 +11,7 @@ with a warning.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,7 @@ __all__ = ["Columns", "build", "feed", "names_of", "table_of", "unit_of"]
 Columns = str | Sequence[str]
 """The name of a column, or of several."""
 
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")  # of pandas, where rows are shuffled or chosen
 _PACKAGE = "decaysketch."
 _WEIGHT = "weight of all rows"  # a column of ours, where one number is the weight of all
 
@@ -192,7 +194,8 @@ def table_of(frame: Any, names: Sequence[str]) -> pa.Table:
         )
     table = pa.table(frame)
     if missing := [name for name in names if name not in table.column_names]:
-        raise ParameterError(f"no column {missing[0]!r}; there are {', '.join(table.column_names)}")
+        named = [name for name in table.column_names if not _UNNAMED_INDEX.fullmatch(name)]
+        raise ParameterError(f"no column {missing[0]!r}; there are {', '.join(named)}")
     table = table.select(list(dict.fromkeys(names)))
     plain = [_plain(column) for column in table.columns]
     return pa.Table.from_arrays(plain, names=table.column_names).unify_dictionaries()

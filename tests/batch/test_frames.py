@@ -198,6 +198,7 @@ def test_families_read_frames_by_what_their_input_is() -> None:
     ("frame", "given", "named"),
     [
         ([1, 2], COLUMNS, "frame is a list; expected something with __arrow_c_stream__"),
+        (BASE.iloc[[3, 1]], COLUMNS | {"time": "when"}, "there are t, dev, n, v"),
         (BASE, COLUMNS | {"time": "when"}, "no column 'when'; there are t, dev, n, v"),
         (
             BASE,
@@ -217,6 +218,7 @@ def test_what_is_no_frame_of_observations_is_refused(frame: Any, given: Any, nam
     with pytest.raises(ds.DecaySketchError) as fault:
         ds.DecaySketch.from_frame(frame, **given)
     assert named in str(fault.value)
+    assert "__index" not in str(fault.value)
 
 
 class TestLabels:
