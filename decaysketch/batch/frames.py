@@ -125,6 +125,7 @@ def feed(
     table = _whole(table, needed, drop_nulls)
     if not len(table):
         return
+    _refuse_texts(table.column(time).type, time)
     log = mapping.read(table, recipe)
     if check_units:
         try:
@@ -153,9 +154,11 @@ def unit_of(frame: Any, time: str) -> str:
 
     Raises:
         ParameterError: its type says none.
+        ObservationError: it is of texts.
     """
     column = table_of(frame, [time]).column(time)
     kind = column.type
+    _refuse_texts(kind, time)
     if pa.types.is_timestamp(kind):
         unit: str = kind.unit
         return unit
@@ -173,12 +176,26 @@ def unit_of(frame: Any, time: str) -> str:
     )
 
 
+def _refuse_texts(kind: pa.DataType, time: str) -> None:
+    """Which date a text says, and in which zone, its library knows."""
+    if _is_kind_of_texts(kind):
+        raise ObservationError(
+            f"{time} is of type {kind}; expected timestamps, dates or integers: make them by "
+            f"pd.to_datetime(frame[{time!r}], utc=True) of pandas, or "
+            f"pl.col({time!r}).str.to_datetime(time_zone='UTC') of polars",
+            column=time,
+        )
+
+
+def _is_kind_of_texts(kind: pa.DataType) -> bool:
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
 def _is_of_texts(frame: Any, value: str | None) -> bool:
     """Whether values are labels, as the type of their column says."""
     if value is None:
         return False
-    kind = table_of(frame, [value]).schema.field(value).type
-    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    return _is_kind_of_texts(table_of(frame, [value]).schema.field(value).type)
 
 
 def names_of(given: Columns) -> tuple[str, ...]:

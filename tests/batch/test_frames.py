@@ -147,6 +147,27 @@ def test_the_unit_is_that_of_the_times() -> None:
         ds.DecaySketch.from_frame(pa.table({"t": [STARTS * 1000], "id": [1]}), time="t", id="id")
 
 
+def test_times_that_are_texts_are_refused_with_what_reads_them() -> None:
+    said = {"t": ["2026-01-01 00:00:00", "2026-01-01T00:01:00+00:00"], "id": [1, 2]}
+    frame, typed = pd.DataFrame(said), pl.DataFrame(said)
+    asked: dict[str, Any] = {"time": "t", "id": "id"}
+    for texts in (frame, typed, frame.astype({"t": "category"})):
+        with pytest.raises(ds.ObservationError, match=r"^t is of type .*string.* integers") as told:
+            ds.DecaySketch.from_frame(texts, **asked)
+        with pytest.raises(ds.ObservationError) as again:
+            ds.DecaySketch(PARAMS).update_frame(texts, **asked)
+        assert str(again.value) == str(told.value)
+    for cure in ("pd.to_datetime(frame['t'], utc=True)", "pl.col('t').str.to_datetime(time_zone="):
+        assert cure in str(told.value)
+    # What it says is what these libraries have.
+    one, other = frame[:1], typed[:1]
+    read = one.assign(t=pd.to_datetime(one["t"], utc=True))
+    made = other.with_columns(pl.col("t").str.to_datetime(time_zone="UTC"))
+    sketches = [ds.DecaySketch.from_frame(f, params=PARAMS, **asked) for f in (read, made)]
+    assert sketches[0] == sketches[1]
+    assert sketches[0].stats().newest == STARTS * 1000
+
+
 @pytest.mark.parametrize("unit", ["s", "ms"])
 def test_integers_of_another_unit_are_refused_unless_they_are_few(unit: str) -> None:
     frame = pl.DataFrame({"t": [STARTS * 10**6 + k for k in range(300)], "id": range(300)})
