@@ -122,8 +122,11 @@ def feed(
     if value is not None:
         table = _without_nan(table, value)
     needed = [name for name in mapping.columns if name != value]
+    rows = len(table)
     table = _whole(table, needed, drop_nulls)
+    left_out = rows - len(table)
     if not len(table):
+        sketch.left_out += left_out
         return
     _refuse_texts(table.column(time).type, time)
     log = mapping.read(table, recipe)
@@ -139,6 +142,7 @@ def feed(
         _warn(found, DisagreeingCopiesWarning)
     sketch.looks_at_times = False  # they were looked at, or are not to be
     log.update(sketch, slice(None))
+    sketch.left_out += left_out
 
 
 def _warn(said: str, category: type[Warning]) -> None:

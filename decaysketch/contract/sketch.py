@@ -53,6 +53,7 @@ class Stats:
         complete_since: for each level, the watermark: of an integral decay the earliest time of a
             query that it answers, else the time later than which everything that reaches the level
             is held. None where nothing was discarded and no clock was told.
+        left_out: rows of frames that ``drop_nulls`` left out, of this object as ``fed``.
     """
 
     fed: int
@@ -62,6 +63,7 @@ class Stats:
     oldest: int | None
     newest: int | None
     complete_since: tuple[int | None, ...]
+    left_out: int = 0
 
 
 class Held(Views, Summarized):
@@ -159,6 +161,9 @@ class Sketch(Held):
     _bags: Sequence[Retained]  # what holds the rows, one for each hash function
     _pending: Waiting  # rows that were validated one by one
     _labels: LabelBook | None = None  # of the codes in the rows, where values are labels
+    #: Rows of frames that lacked what they need, and were not to be refused for it.
+    left_out = 0
+
     _fed = _too_late = 0  # rows given to ``update``, and those of them after ``not_after``
 
     # --------------------------------------------------------------------- of each family its own
@@ -212,7 +217,8 @@ class Sketch(Held):
             time_unit: of the sketch; "auto" is that of the column of times, by its type.
             column_unit: of times that are plain integers; that of the sketch unless given.
             decay: where the family fixes one.
-            drop_nulls: leave out rows without a time, or without a part of their id.
+            drop_nulls: leave out rows without a time, or without a part of their id;
+                ``stats().left_out`` says how many.
             check_units: refuse integers that are hardly times of their unit (but for few).
 
         Raises:
@@ -360,6 +366,7 @@ class Sketch(Held):
         return {
             "fed": self._fed, "too_late": self._too_late, "rows": len(held), "clock": held.clock,
             "oldest": held.oldest, "newest": held.newest, "complete_since": held.complete_since,
+            "left_out": self.left_out,
         }  # fmt: skip
 
     # -------------------------------------------------------------------------------------- merge

@@ -125,6 +125,15 @@ def test_rows_without_a_time_or_an_id(library: str, column: str, gap: Any, row: 
     assert len(sketch) == 0
     sketch.update_frame(frame, **COLUMNS, drop_nulls=True)
     assert sketch == ds.DecaySketch.from_frame(BASE.drop(index=row), params=PARAMS, **COLUMNS)
+    assert (sketch.stats().fed, sketch.stats().left_out) == (3, 1)
+    nothing = base.assign(t=pd.NaT)
+    sketch.update_frame(nothing, **COLUMNS, drop_nulls=True)
+    with pytest.raises(ds.ObservationError):  # of what is refused nothing is counted
+        sketch.update_frame(base.assign(n=1.5), **COLUMNS, drop_nulls=True)
+    assert (sketch.stats().fed, sketch.stats().left_out) == (3, 5)
+    events = ECMCollection(ECMParams(width=64, depth=3, slots=8, time_unit="ms"))
+    events.update_frame(nothing, time="t", key="dev", drop_nulls=True)
+    assert events.stats().left_out == 4
 
 
 def test_the_unit_is_that_of_the_times() -> None:
