@@ -22,7 +22,8 @@ are spelled alike: ``halving(10)``, ``exponential(half_life="1/3")``,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -37,10 +38,21 @@ from decaysketch.core.time_units import (
 from decaysketch.decay import functions
 from decaysketch.decay.functions import Decay
 from decaysketch.decay.symbolic import expression
+from decaysketch.decay.terms import FUNCTIONS
 from decaysketch.errors import ParameterError
 from decaysketch.text.grammar import NUMBER, Token, Tokens, json_object, shortened
 
-__all__ = ["MAX_TEXT", "Kind", "built", "decay_in", "fields_of", "from_dict", "kind_of", "parse"]
+__all__ = [
+    "MAX_TEXT",
+    "Kind",
+    "built",
+    "decay_in",
+    "did_you_mean",
+    "fields_of",
+    "from_dict",
+    "kind_of",
+    "parse",
+]
 
 MAX_TEXT = 20_000
 """Characters of a text."""
@@ -60,6 +72,8 @@ _PLACED = {
 _TIMES = {"width", "half_life", "scale", "period"}  # parameters that may have a unit
 _PLAIN = {"exponent", "rate", "beyond"}  # and those that have none; others are refused by name
 _FRACTION = re.compile(r"[0-9]+/[0-9]+")  # of a time unit, as fixed decays spell it
+_CALLED = re.compile(r"\s*(?:integral\.)?([A-Za-z_]{3,40})\s*\(")
+_NAMED = re.compile(r"[a-z]\s*=[^=]")  # which no expression has
 _KIND = re.compile(r"\s*(?:integral\.)?([a-z]+)\s*(?:\(|$)")
 _TOKEN = re.compile(
     rf"""(?P<number>[+-]?{NUMBER})
@@ -114,8 +128,8 @@ def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Decay:
     except ParameterError as fault:
         if isinstance(text, str) and kind_of(text) is None and not _is_json(text):
             raise ParameterError(
-                f"decay {shortened(text)} is none of {', '.join(_KINDS)}, and as an expression: "
-                f"{fault}"
+                f"decay {shortened(text)} is none of {', '.join(_KINDS)}"
+                f"{did_you_mean(text, _KINDS)}, and as an expression: {fault}"
             ) from None
         raise
 
@@ -178,6 +192,25 @@ def kind_of(text: str) -> str | None:
     """The kind that a text names, at a glance; None for JSON and for the text of an expression."""
     found = _KIND.match(text)
     return found[1] if found and found[1] in _PLACED else None
+
+
+def did_you_mean(text: str, kinds: Iterable[str]) -> str:
+    """What to add to a message that refuses a text as an expression: the kind that it nearly names;
+    nothing where it names none nearly.
+
+    Example:
+        >>> did_you_mean("exp(half_life=6h)", ["window", "exponential"])
+        ' (did you mean exponential?)'
+        >>> did_you_mean("exp(-x/6h)", ["window", "exponential"])
+        ''
+    """
+    found = _CALLED.match(text)
+    if found is None or (found[1] in FUNCTIONS and not _NAMED.search(text)):
+        return ""
+    word = found[1].lower()
+    near = [kind for kind in kinds if kind.startswith(word) or word.startswith(kind)]
+    near += get_close_matches(word, kinds, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def fields_of(

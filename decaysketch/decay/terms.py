@@ -27,9 +27,9 @@ from decaysketch.text.grammar import MAX_DEPTH, MAX_DIGITS, MAX_TEXT, Formula
 if TYPE_CHECKING:
     from decaysketch.decay.normal import Term
 
-__all__ = ["MAX_DEPTH", "MAX_TEXT", "term_of"]
+__all__ = ["FUNCTIONS", "MAX_DEPTH", "MAX_TEXT", "term_of"]
 
-_FUNCTIONS = {  # least and largest number of arguments
+FUNCTIONS = {  # least and largest number of arguments
     "ceil": (1, 1),
     "exp": (1, 1),
     "floor": (1, 1),
@@ -76,7 +76,7 @@ class _Reader(Formula):
     """Python's tree, node by node, as a term."""
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
-        super().__init__("the expression", text, [*names, "e", "pi", *_FUNCTIONS])
+        super().__init__("the expression", text, [*names, "e", "pi", *FUNCTIONS])
         from decaysketch.decay import normal  # brings sympy
 
         self.normal = normal
@@ -108,11 +108,11 @@ class _Reader(Formula):
             case ast.BinOp(op=operator) if type(operator) in _OPERATORS:
                 left, right = self.read(node.left, depth - 1), self.read(node.right, depth - 1)
                 return getattr(self.normal, _OPERATORS[type(operator)])(left, right)
-            case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
+            case ast.Call(func=ast.Name(id=name), keywords=[]) if name in FUNCTIONS:
                 return self._call(node, name, depth - 1)
         raise self.unexpected(
             node,
-            f"numbers, variables, + - * / // **, and calls of {', '.join(_FUNCTIONS)}",
+            f"numbers, variables, + - * / // **, and calls of {', '.join(FUNCTIONS)}",
         )
 
     def _chain(
@@ -142,7 +142,7 @@ class _Reader(Formula):
 
     def _call(self, node: ast.Call, name: str, depth: int) -> Term:
         arguments = node.args
-        least, most = _FUNCTIONS[name]
+        least, most = FUNCTIONS[name]
         if not least <= len(arguments) <= most:
             wanted = f"{least}" if least == most else f"{least} or more"
             raise self.unexpected(node, f"{name} of {wanted}")

@@ -204,6 +204,31 @@ def test_anything_else_is_refused_by_place(text: Any, named: str) -> None:
     assert len(str(refused.value)) < 1_000
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("exp(half_life=6h)", "exponential"), ("exp(rate=2)", "exponential"),
+        ("windw(1h)", "window"), ("Window(1h)", "window"), ("poly(2, scale=10s)", "polynomial"),
+        ("exponential_decay(half_life=6h)", "exponential"),
+        ("integral.exp(half_life=6h)", "exponential"),
+    ],
+)  # fmt: skip
+def test_a_kind_that_is_nearly_named_is_asked_for(text: str, meant: str) -> None:
+    for parse in (decay.parse, integral.parse):
+        with pytest.raises(ds.ParameterError, match=rf" is none.* \(did you mean {meant}\?\)"):
+            parse(text, "s")
+    with pytest.raises(ds.ParameterError, match="did you mean halving"):
+        integral.parse("halve(10)")
+
+
+@pytest.mark.parametrize("text", ["exp(-x/6h)", "max(x)", "sliding(1h)", "1/(1 + y)", "floor(w)("])
+def test_what_is_no_kind_nearly_is_not(text: str) -> None:
+    for parse in (decay.parse, integral.parse):
+        with pytest.raises(ds.ParameterError) as refused:
+            parse(text, "s")
+        assert "did you mean" not in str(refused.value)
+
+
 def test_units_need_a_unit_to_be_converted_to() -> None:
     assert decay.parse("window(60)") == decay.window(60)
     with pytest.raises(ds.ParameterError, match="'h' at character 8; expected no unit"):

@@ -46,8 +46,9 @@ from decaysketch.decay.integral._listed import Fractions, Halving, Table, Window
 from decaysketch.decay.integral._smooth import Exponential, Polynomial
 from decaysketch.decay.integral._steps import MAX_AGE, MAX_STEPS, MAX_WEIGHT, StepTable
 from decaysketch.decay.integral._work import Allowance, at_most
-from decaysketch.decay.read import Kind, built, fields_of
+from decaysketch.decay.read import Kind, built, did_you_mean, fields_of, kind_of
 from decaysketch.errors import ParameterError
+from decaysketch.text.grammar import shortened
 
 __all__ = [
     "MAX_AGE",
@@ -261,7 +262,12 @@ def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Integr
         >>> parse("halving(10min)", "s")
         integral.halving(600)
     """
-    return from_dict(fields_of(text, time_unit, fixed=True))
+    try:
+        return from_dict(fields_of(text, time_unit, fixed=True))
+    except ParameterError as fault:
+        if isinstance(text, str) and kind_of(text) is None and (hint := did_you_mean(text, _KINDS)):
+            raise ParameterError(f"decay {shortened(text)} is none{hint}: {fault}") from None
+        raise
 
 
 def from_dict(fields: Mapping[str, Any], *, table: IntegralDecay | None = None) -> IntegralDecay:
