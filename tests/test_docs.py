@@ -109,6 +109,19 @@ def test_the_readme_says_how_to_install_when_not_to_use_it_and_what_the_first_ru
     }
 
 
+def test_the_readme_begins_where_the_site_does() -> None:
+    """A page for each kind of user, in a table that is seen, and all that there are."""
+    tables = [
+        re.findall(rf"^\| (.+) \| \[(.+)\]\({folder}start/(\w+\.md)\) \|$", text, re.MULTILINE)
+        for folder, text in (
+            ("docs/", (ROOT / "README.md").read_text(encoding="utf-8")),
+            ("", (ROOT / "docs" / "index.md").read_text(encoding="utf-8")),
+        )
+    ]
+    assert tables[0] == tables[1]
+    assert {page for *_, page in tables[0]} == {p.name for p in (ROOT / "docs/start").glob("*.md")}
+
+
 def test_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:
     """By a name pip finds nothing: what is installed is a wheel's file, or the checkout."""
     by_name = re.compile(r"pip install[^\n|;&]*?[\s'\"`]decaysketch(?![-/\w])[^\n]{0,20}")
