@@ -205,8 +205,8 @@ def decode(
 def merge(sketches: Iterable[S]) -> S:
     """Merge any number of sketches of one family into a new one, in one pass; none is changed.
 
-    The result has the smallest of their capacities and, where the family has a clock, the latest
-    of their clocks.
+    The result has the smallest of their capacities, so that one of 5 % among those of 2 % makes it
+    one of 5 %, and, where the family has a clock, the latest of their clocks.
 
     Raises:
         IncompatibleSketchError: naming every parameter that differs, or the families.

@@ -375,7 +375,8 @@ class Sketch(Held):
         """Fold in everything that ``others``, or what they are snapshots of, saw; none is changed.
 
         The state becomes the one that a single sketch fed with all inputs, and told all clocks,
-        would have, with the smallest of the capacities. What several were fed is there once.
+        would have, with the smallest of the capacities: one of 5 % makes one of 2 % coarse, which
+        nothing undoes; ``params.capacity`` tells. What several were fed is there once.
 
         Raises:
             IncompatibleSketchError: naming all that differs; this sketch is unchanged.
