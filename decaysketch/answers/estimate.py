@@ -77,7 +77,9 @@ class Estimate:
         confidence: probability with which the interval is meant to hold the true answer.
         exact: nothing was sampled: value, lower and upper are the answer itself (up to
             ``collision_bias``, and to the rounding of floating point).
-        rows: retained observations that the answer was read from.
+        rows: retained observations that the answer was read from. 0, a count of 0 and a mean of
+            NaN, where none lies in what was asked about, as before the oldest: that is no caveat,
+            for the interval says whether there was none, or none that was retained.
         collision_bias: relative share of observations expected to be lost because two keys fell on
             one id, if ids are hashed keys (:func:`~decaysketch.observation_ids`); ids that are
             numbers of their own lose none.

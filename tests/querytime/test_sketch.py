@@ -345,3 +345,21 @@ def test_sketches_of_several_threads_do_not_share_state() -> None:
     for thread in threads:
         thread.join()
     assert together == alone
+
+
+@pytest.mark.parametrize("asked", ["window(10)", "none"])
+def test_before_the_oldest_there_is_nothing_or_nothing_that_was_retained(asked: str) -> None:
+    """The interval tells the two apart, so that it needs no caveat."""
+    times = np.arange(1_000, 2_000)
+    for capacity, whole in ((2_000, True), (10, False)):
+        sketch = ds.DecaySketch(ds.SketchParams(max_weight=1, id_bits=40, capacity=capacity))
+        sketch.update(times * 1.0, 1, times, times)
+        oldest = sketch.stats().oldest
+        assert oldest is not None
+        for now in (oldest - 1, 900):
+            count, mean = sketch.count(asked, now=now), sketch.mean(asked, now=now)
+            assert (count.value, count.rows, count.exact, mean.rows) == (0.0, 0, whole, 0)
+            assert np.isnan(mean.value)
+            assert (count.upper > 0) != whole
+            assert count.upper >= (min(10, now - 999) if asked == "window(10)" else now - 999)
+            assert count.caveats == mean.caveats == ()
