@@ -17,6 +17,7 @@ __all__ = [
     "DecaySketchError",
     "DisagreeingCopiesWarning",
     "IncompatibleSketchError",
+    "NewestOnlyWarning",
     "ObservationError",
     "OtherTypeError",
     "OtherUnitError",
@@ -77,6 +78,10 @@ class TimeUnitWarning(UserWarning):
 
 class DisagreeingCopiesWarning(UserWarning):
     """Rows of one id are different readings; the latest of them represents the id all the same."""
+
+
+class NewestOnlyWarning(UserWarning):
+    """A decay leaves weight to nothing but the newest instant; it is taken all the same."""
 
 
 class IncompatibleSketchError(DecaySketchError, ValueError):

@@ -12,8 +12,6 @@ with a warning.
 from __future__ import annotations
 
 import re
-import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,14 +22,17 @@ import pyarrow.compute as pc
 
 from decaysketch.batch.columns import column_of, in_plain_text, is_text, nulls_of
 from decaysketch.batch.copies import doubt_of_ids
-from decaysketch.batch.mapping import ColumnMapping, refuse_other_unit
+from decaysketch.batch.mapping import ColumnMapping, LogColumns, refuse_other_unit
+from decaysketch.core.callers import warn_caller
 from decaysketch.core.params import BuildParams, SketchParams
 from decaysketch.core.plausible_times import dated, likely_unit
 from decaysketch.core.sizing import DEFAULT_ACCURACY, capacity_for
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay.integral import IntegralDecay, parse
+from decaysketch.decay.newest import left_out_by_age
 from decaysketch.errors import (
     DisagreeingCopiesWarning,
+    NewestOnlyWarning,
     ObservationError,
     OtherUnitError,
     ParameterError,
@@ -44,7 +45,6 @@ Columns = str | Sequence[str]
 """The name of a column, or of several."""
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")  # of pandas, where rows are shuffled or chosen
-_PACKAGE = "decaysketch."
 _WEIGHT = "weight of all rows"  # a column of ours, where one number is the weight of all
 
 
@@ -84,8 +84,27 @@ def build(
             f"params are those of a {type(sketch).__name__}; expected a {kind.__name__}'s"
             + ("" if decay is not None else ", with its decay where that is fixed")
         )
-    feed(sketch, frame, **columns)
+    log = feed(sketch, frame, **columns)
+    if isinstance(decay, IntegralDecay) and log is not None:
+        _look_at_weights(decay, log, params.time_unit)
     return sketch
+
+
+def _look_at_weights(decay: IntegralDecay, log: LogColumns, unit: str) -> None:
+    """Warn where a decay that is fixed makes whole weights 0 after the first instant."""
+    weights = np.asarray(log.columns["weights"])
+    times = np.unique(log.columns["timestamps"][weights > 0])[::-1]
+    if not len(times):
+        return
+    most = int(weights.max())
+    found = left_out_by_age(lambda ages: decay([most] * len(ages), ages), times, times[0], unit)
+    if found is not None:
+        warn_caller(
+            f"under {decay!r} {found}: weights under a fixed decay are whole numbers, of which "
+            f"the largest is {most} (params with a max_weight of 1,000, and weight=1000, fade "
+            f"in a thousand steps), and a length without a unit is in {unit}",
+            NewestOnlyWarning,
+        )
 
 
 def feed(
@@ -102,8 +121,8 @@ def feed(
     column_unit: str | None,
     drop_nulls: bool,
     check_units: bool,
-) -> None:
-    """Fold a frame into a sketch; see ``update_frame`` of it."""
+) -> LogColumns | None:
+    """Fold a frame into a sketch, and give what was read; see ``update_frame`` of it."""
     recipe = recipe_of(sketch)
     constant = not isinstance(weight, str)
     weighed = recipe.kind.input.weight_bound is not None or recipe.kind.input.weighted
@@ -127,7 +146,7 @@ def feed(
     left_out = rows - len(table)
     if not len(table):
         sketch.left_out += left_out
-        return
+        return None
     _refuse_texts(table.column(time).type, time)
     log = mapping.read(table, recipe)
     if check_units:
@@ -139,18 +158,11 @@ def feed(
                 "check_units=False takes them as they are"
             ) from None
     if (found := doubt_of_ids(log, mapping, recipe)) is not None:
-        _warn(found, DisagreeingCopiesWarning)
+        warn_caller(found, DisagreeingCopiesWarning)
     sketch.looks_at_times = False  # they were looked at, or are not to be
     log.update(sketch, slice(None))
     sketch.left_out += left_out
-
-
-def _warn(said: str, category: type[Warning]) -> None:
-    """Say it of the line that gave the frame."""
-    level, caller = 1, sys._getframe()
-    while (outside := caller.f_back) and caller.f_globals["__name__"].startswith(_PACKAGE):
-        level, caller = level + 1, outside
-    warnings.warn(said, category, stacklevel=level)
+    return log
 
 
 def unit_of(frame: Any, time: str) -> str:

@@ -50,6 +50,7 @@ __all__ = [
     "did_you_mean",
     "fields_of",
     "from_dict",
+    "has_units",
     "kind_of",
     "parse",
 ]
@@ -132,6 +133,14 @@ def parse(text: str | Mapping[str, Any], time_unit: str | None = None) -> Decay:
                 f"{did_you_mean(text, _KINDS)}, and as an expression: {fault}"
             ) from None
         raise
+
+
+def has_units(text: str | Mapping[str, Any]) -> bool:
+    """Whether a decay that :func:`parse` reads has units of its own."""
+    try:
+        return isinstance(parse(text), functions.Deferred)
+    except ParameterError:
+        return True  # for which there is no unit of a stream
 
 
 def decay_in(asked: Any, time_unit: str) -> Any:

@@ -8,7 +8,7 @@ observations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from typing import Any, Literal, cast, get_args
@@ -20,13 +20,16 @@ from decaysketch.answers.bands import Bands
 from decaysketch.answers.questions import SampleView
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.contract.snapshot import Fed, Sampled, marks_of
+from decaysketch.core.callers import warn_caller
 from decaysketch.core.labels import Labels, codes_of
 from decaysketch.core.observations import prepare
 from decaysketch.core.params import SketchParams
 from decaysketch.core.time_units import Instant
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay import Decay
-from decaysketch.errors import ParameterError
+from decaysketch.decay.newest import left_out_by_age
+from decaysketch.decay.read import has_units
+from decaysketch.errors import NewestOnlyWarning, ParameterError
 from decaysketch.querytime import cohen_strauss, stratified, wire
 from decaysketch.querytime.state import SketchState, digest_of
 from decaysketch.querytime.verdicts import verdicts_of
@@ -159,6 +162,23 @@ class QueryTimeSnapshot(Sampled):
     def to_bytes(self, *, embed_params: bool = True) -> bytes:
         """The sketch on the wire; see :func:`decaysketch.querytime.wire.encode`."""
         return wire.encode(*self.states, embed_params=embed_params)
+
+    def asked(self, decay: Any, now: Any) -> tuple[Any, Any]:
+        given, at = super().asked(decay, now)
+        if isinstance(decay, str | Mapping) and isinstance(at, int | np.integer):
+            self._look_at_length(decay, given, int(at))
+        return given, at
+
+    def _look_at_length(self, text: str | Mapping[str, Any], decay: Decay, now: int) -> None:
+        """Warn where the length of a decay is a number, and hardly of the unit of the times."""
+        times, unit = self.states[0].times, self.params.time_unit
+        found = left_out_by_age(decay, times, now, unit)
+        if found is not None and not has_units(text):
+            warn_caller(
+                f"under {decay!r} {found}: a length without a unit is in {unit}, that of the "
+                "times; others have one, such as window(1h)",
+                NewestOnlyWarning,
+            )
 
     def samples(
         self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified"

@@ -1,0 +1,60 @@
+"""Whether a decay leaves weight to nothing but the newest instant of some times.
+
+That is hardly what was meant: the length of the decay was given in another unit than that of the
+times, such as seconds where these are microseconds, or weights that are whole numbers have not been
+made large enough to fade.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.plausible_times import dated
+from decaysketch.core.time_units import NANOSECONDS, spelled
+
+__all__ = ["left_out_by_age"]
+
+_NOTHING = 2.0**-20  # of the weight of the newest instant: no answer shows it
+
+
+def left_out_by_age(
+    weights_at: Callable[[npt.NDArray[np.int64]], Any],
+    times: npt.NDArray[np.int64],
+    now: int,
+    unit: str,
+) -> str | None:
+    """That only the newest instant has weight, and how much older the next one is; None: others
+    have weight, there are none, or the newest has none either.
+
+    Args:
+        weights_at: of a decay, at ages.
+        times: latest first; those after ``now`` are not looked at.
+        now: as of which weights are.
+        unit: of the times, which are not looked at either where they are no dates.
+
+    Complexity: O(log rows).
+
+    Example:
+        >>> times = np.array([1_767_225_660, 1_767_225_600])
+        >>> left_out_by_age(lambda ages: ages <= 5, times, 1_767_225_660, "s")
+        'only the newest instant has weight, and the next one is 1m older'
+        >>> left_out_by_age(lambda ages: ages <= 60, times, 1_767_225_660, "s")
+    """
+    first = bisect_left(times, -now, key=lambda time: -int(time))
+    if first == len(times) or dated(unit, newest := int(times[first])) is None:
+        return None
+    after = bisect_right(times, -newest, first, key=lambda time: -int(time))
+    if after == len(times):
+        return None
+    before = int(times[after])
+    one, other = weights_at(np.array([now - newest, now - before])).tolist()
+    if other > one * _NOTHING or not one:
+        return None
+    older = spelled(Fraction((newest - before) * NANOSECONDS[unit]))
+    return f"only the newest instant has weight, and the next one is {older} older"
