@@ -230,6 +230,7 @@ class Sketch(Held):
         Warns:
             DisagreeingCopiesWarning: of rows of equal ids more than one in a hundred are different
                 readings, by time or value: of each id the latest alone counts.
+            NewestOnlyWarning: a fixed decay makes weights 0 after the newest instant.
 
         Complexity: O(rows log max_weight), and a copy of the columns that are named.
         """
