@@ -14,6 +14,7 @@ Needs pyarrow and duckdb; ``docs/engines.md`` has the SQL.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,7 +26,7 @@ from decaysketch.batch.frames import Columns, names_of, table_of
 from decaysketch.engines import moments, questions
 from decaysketch.engines.asking import NAMES, recipes_of
 from decaysketch.engines.questions import FUNCTIONS, FunctionError
-from decaysketch.errors import ObservationError, ParameterError
+from decaysketch.errors import DisagreeingCopiesWarning, ObservationError, ParameterError
 from decaysketch.families import BuiltWith, Recipe
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ def build(
     Returns:
         The columns of the keys and then ``rows``, ``missing_values``, ``fallback_times``,
         ``refused``, ``sketch`` and ``digest``: a table that DuckDB reads by the name of its
-        variable.
+        variable. A :class:`~decaysketch.DisagreeingCopiesWarning` says where rows of one id are
+        hardly copies.
 
     Raises:
         ObservationError: the first row that is refused, counted from the first of the relation.
@@ -192,7 +194,7 @@ def build(
     keys = names_of(by)
     builder = KeyedBuilder(
         stream, mapping, keys, now=now, site=site, epoch=epoch, refused=refused,
-        check_units=check_units,
+        check_units=check_units, check_ids=True,
     )  # fmt: skip
     if not hasattr(relation, "__arrow_c_stream__"):
         raise ParameterError(
@@ -208,6 +210,8 @@ def build(
             except ObservationError as fault:
                 raise _counted_from(first, fault) from None
             first += batch.num_rows
+    if builder.doubt_of_ids is not None:
+        warnings.warn(builder.doubt_of_ids, DisagreeingCopiesWarning, stacklevel=2)
     return pa.Table.from_batches(builder.batches(), schema)
 
 

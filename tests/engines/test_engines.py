@@ -222,6 +222,14 @@ class TestBuild:
         found = decaysketch.duckdb.build(log, FIXED, now=THEN, **self.COLUMNS)
         assert found["sketch"].to_pylist() == [fixed.to_bytes()]
 
+    def test_ids_that_lack_a_column_are_said(self, connection: duckdb.DuckDBPyConnection) -> None:
+        log = connection.sql(self.LOG.format(rows=100))
+        short = self.COLUMNS | {"id": "device"}
+        with pytest.warns(ds.DisagreeingCopiesWarning, match="^100 different readings have") as one:
+            found = decaysketch.duckdb.build(log, PARAMS, **short)
+        assert [each.filename for each in one] == [__file__]
+        assert found["rows"].to_pylist() == [100]
+
     def test_of_no_rows_has_no_rows_and_its_columns(
         self, connection: duckdb.DuckDBPyConnection
     ) -> None:
