@@ -9,7 +9,7 @@ import { ageAxis, closedForm, draw, tableRows, toAge, toShare } from "./curve.js
 import { curveOfText, described, formula, LENGTH } from "./decay.js";
 import { AlertForm } from "./define.js";
 import { askDevices, hasDevices, showDevices } from "./devices.js";
-import { key, Newest, request, requestAgain, streamPath } from "./http.js";
+import { key, mayPass, Newest, reasonOf, request, requestAgain, streamPath } from "./http.js";
 import { askSparks, onChoice, showStreams, spanOf } from "./list.js";
 import { Lists } from "./lists.js";
 import { element } from "./nodes.js";
@@ -38,25 +38,56 @@ const SLIDER = 1000;
 
 function failed(error) {
   if (error.status === 401) { askForKey(); return; }
-  const text = error.status ? error.message : "The aggregator does not answer.";
-  if (!error.status) { $("status").textContent = text; state.away = true; }
+  const text = reasonOf(error);
+  askAgainAfter(error);
   $("ask-error").textContent = text;
-  showStale(true);
+  if ($("figures").dataset.of !== state.stream?.name) clearFigures();
+  const { at } = $("figures").dataset;
+  showStale(at ? `not answered · shown since ${at}` : "not answered");
 }
 
-// The numbers shown are of an earlier question.
-const showStale = (stale) => $("answers").classList.toggle("stale", stale);
+// Of what may pass it is known at the next look at the streams.
+function askAgainAfter(error) {
+  if (mayPass(error)) state.away = true;
+}
 
-// A drawing stays until another one takes its place, and says of when it is while that is awaited.
+// The numbers shown are of an earlier question, and that is said; "": they are not.
+function showStale(why) {
+  $("answers").classList.toggle("stale", why !== "");
+  if (why !== "") $("status").textContent = why;
+}
+
+// Numbers of another stream, once this one refused: they would stand under its name.
+function clearFigures() {
+  for (const id of ["hitters", "keys", "skew"]) $(`${id}-panel`).hidden = true;
+  $("figures").replaceChildren();
+  state.figures = [];
+  for (const each of ["shape", "of", "at"]) delete $("figures").dataset[each];
+}
+
+const DRAWN = ["count-panel", "quantile-panel", "key-panel", "versus-panel", "devices-panel", "any-panel"];
+
+// A drawing stays until another one takes its place, and says of when it is, and of which stream where
+// that is another, while that is awaited.
 function showOld(panel, why) {
-  const { at } = $(panel).dataset;
+  const { at, of } = $(panel).dataset;
   $(panel).classList.add("old");
-  $(panel).querySelector(".age").textContent = at ? `drawn at ${at} · ${why}` : why;
+  const drawn = of === state.stream?.name ? `drawn at ${at}` : `drawn at ${at} of ${of}`;
+  $(panel).querySelector(".age").textContent = of ? `${drawn} · ${why}` : why;
 }
+
+// What is drawn is of this stream, and of now.
+function drawnNow(panel) {
+  Object.assign($(panel).dataset, { of: state.stream.name, at: clockTime() });
+}
+
+const clockTime = () => new Date().toISOString().slice(11, 19);
 
 // What cannot be drawn now: the last drawing, if it is of this stream, is kept beside the reason.
 function undrawn(panel, error) {
-  const text = error.status ? error.message : "The aggregator does not answer.";
+  if (error.status === 401) { askForKey(); return; }
+  askAgainAfter(error);
+  const text = reasonOf(error);
   if ($(panel).dataset.of !== state.stream?.name) { note(panel, text); return; }
   const said = $(panel).querySelector(".note");
   said.textContent = text;
@@ -79,7 +110,8 @@ const figures = new Newest(
   (answer, ms, stream, question) => {
     const decay = JSON.stringify(question.decay ?? stream.decay);
     $("ask-error").textContent = "";
-    showStale(false);
+    showStale("");
+    Object.assign($("figures").dataset, { of: stream.name, at: clockTime() });
     showFigures($("figures"), answer.figures, { now: answer.now, decay });
     state.figures = answer.figures;
     $("hitters-panel").hidden = answer.hitters === null;
@@ -90,16 +122,13 @@ const figures = new Newest(
     announce(answer.figures);
   },
   failed,
-  () => showStale(true),
+  () => showStale("asking …"),
 );
 
 const series = new Newest(
   (signal, stream, question) => askSeries(stream, question, signal),
   (answer, _ms, stream) => showSeries(stream, answer),
-  (error) => {
-    if (error.status === 401) { askForKey(); return; }
-    for (const id of ["count-panel", "quantile-panel"]) undrawn(id, error);
-  },
+  (error) => { for (const id of ["count-panel", "quantile-panel"]) undrawn(id, error); },
   () => { for (const id of ["count-panel", "quantile-panel"]) showOld(id, "asking"); },
 );
 
@@ -110,12 +139,9 @@ function tableOfNow(id, ask, show) {
     (answer, _ms, stream) => {
       note(`${id}-panel`, "");
       asks.table = show(answer, stream);
-      Object.assign($(`${id}-panel`).dataset, { of: stream.name, at: state.unit.time(state.unit.fromStream(answer.now)) });
+      drawnNow(`${id}-panel`);
     },
-    (error) => {
-      if (error.status === 401) { askForKey(); return; }
-      undrawn(`${id}-panel`, error);
-    },
+    (error) => undrawn(`${id}-panel`, error),
     () => showOld(`${id}-panel`, "asking"),
   );
   asks.table = null; // until there is one
@@ -131,10 +157,7 @@ const overTime = new Newest(
     const seconds = times.map((time) => state.unit.fromStream(time));
     show("key", keyChart, seconds, [line(keyText(asked), counts, true)], false);
   },
-  (error) => {
-    if (error.status === 401) { askForKey(); return; }
-    undrawn("key-panel", error);
-  },
+  (error) => undrawn("key-panel", error),
   () => showOld("key-panel", "asking"),
 );
 
@@ -142,11 +165,19 @@ const any = new AnyQuestion($("any-panel"), (debounceMs = TYPING_MS) => { if (!s
 
 const found = new Newest(
   (signal, stream, query) => AnyQuestion.ask(signal, stream, query),
-  (answer, _ms, _stream, _query, question) => any.answer(answer, question, state.unit),
+  (answer, _ms, _stream, _query, question) => {
+    note("any-panel", "");
+    any.answer(answer, question, state.unit);
+    drawnNow("any-panel");
+  },
   (error) => {
     if (error.status === 401) { askForKey(); return; }
-    any.fail(error.status ? error.message : "The aggregator does not answer.");
+    askAgainAfter(error);
+    if ($("any-panel").dataset.of === state.stream?.name) showOld("any-panel", "not answered");
+    else { note("any-panel", ""); any.clear(); }
+    any.fail(reasonOf(error));
   },
+  () => showOld("any-panel", "asking"),
 );
 
 // ------------------------------------------------------------------------------ alerts and operating
@@ -246,7 +277,7 @@ const curve = new Newest(
     state.textFault = error.faults?.[0]?.reason ?? error.message;
     showFault(state.textFault);
     $("curve").classList.add("stale");
-    showStale(true);
+    showStale("not asked: the formula is none");
   },
 );
 
@@ -259,7 +290,7 @@ function ask(debounceMs = 0) {
       curve.cancel();
       state.textFault = "write a formula of the age x";
       showFault(state.textFault);
-      showStale(true);
+      showStale("not asked: there is no formula");
       return;
     }
     curve.put([state.decay.text, state.unit, state.axis.oldest], debounceMs); // then the answers
@@ -372,6 +403,7 @@ function note(panel, text) {
   const found = $(panel).querySelector(".note");
   found.textContent = text;
   found.hidden = text === "";
+  if (text !== "") for (const each of ["of", "at"]) delete $(panel).dataset[each]; // nothing is drawn
   $(panel).classList.toggle("without-chart", text !== "");
   $(panel).classList.remove("old");
   $(panel).querySelector(".age").textContent = "";
@@ -428,9 +460,9 @@ function show(name, chart, times, lines, between) {
   legend.textContent = legend.dataset.text;
   legend.classList.toggle("exact", exact);
   Object.assign($(panel).dataset, {
-    points: times.length, exact, last: lines[0].values.at(-1) ?? "", of: state.stream.name,
-    at: new Date().toISOString().slice(11, 19),
+    points: times.length, exact, last: lines[0].values.at(-1) ?? "",
   });
+  drawnNow(panel);
   files.set(name, {
     name: `${state.stream.name}-${name}`,
     columns: ["time", "at", ...lines.flatMap((each) => Object.keys(estimateParts(each.label)))],
@@ -513,6 +545,10 @@ async function chooseStream(name, moved) {
     const before = state.stream;
     Object.assign(state, { stream, unit });
     if (before?.name !== name) { state.key = ""; $("one-key").value = ""; }
+    if (before && before.name !== name) {
+      showStale("asking …");
+      for (const each of DRAWN) showOld(each, "asking");
+    }
     if (before?.name !== name || newestData(before) === null) {
       state.mode = state.wished.mode === "live" && !unit.hasClock ? "newest" : state.wished.mode;
       if (newest === null && state.mode === "newest" && unit.hasClock) state.mode = "live";
@@ -795,7 +831,7 @@ onChoice((name) => { state.alert = null; chooseStream(name, true); });
 const listedIn = (id) => () => ({ name: `${state.stream.name}-${id}`, ...tableOf($(id)).csv() });
 takings($("time-panel"), "the figures", {
   asked: () => figures.asked,
-  table: () => ({ name: `${state.stream.name}-figures`, columns: ["figure", ...Object.keys(estimateParts("value"))],
+  table: () => ({ name: `${$("figures").dataset.of ?? state.stream.name}-figures`, columns: ["figure", ...Object.keys(estimateParts("value"))],
     rows: state.figures.map(({ label, estimate }) => [label, ...Object.values(estimateParts("value", () => estimate)).map((part) => part())]) }),
 });
 for (const [id, asks] of [["count", series], ["quantile", series], ["key", overTime]]) {

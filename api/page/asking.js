@@ -82,6 +82,12 @@ export class AnyQuestion {
     return answers[0];
   }
 
+  // Nothing was answered.
+  clear() {
+    this.#table = null;
+    for (const each of this.panel.querySelectorAll(".found > *")) each.replaceChildren();
+  }
+
   fail(text) { this.panel.querySelector(".error").textContent = text; }
 
   answer(answer, question, unit) {

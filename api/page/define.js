@@ -1,6 +1,6 @@
 // The form that defines an alert. What the service refuses is said at the field that it names.
 
-import { change, streamPath } from "./http.js";
+import { change, reasonOf, streamPath } from "./http.js";
 import { element } from "./nodes.js";
 
 const FIELDS = [
@@ -115,7 +115,7 @@ export class AlertForm {
       this.#inputs.get("monitor").value = "";
       this.defined(answer);
     } catch (error) {
-      this.#blame(error.status ? placeOf(error, [...this.#inputs.keys()]) : null, error.status ? error.message : "The aggregator does not answer.");
+      this.#blame(error.status ? placeOf(error, [...this.#inputs.keys()]) : null, reasonOf(error));
     } finally {
       button.disabled = false;
     }

@@ -12,6 +12,12 @@ export class Problem extends Error {
   }
 }
 
+// Why there is no answer, for who reads the page.
+export const reasonOf = (error) => (error.status ? error.message : "The aggregator does not answer.");
+
+// What may be over when the same is asked again, unlike a question that is refused.
+export const mayPass = (error) => !error.status || error.status >= 500;
+
 export const key = {
   get held() { return sessionStorage.getItem(KEY); },
   keep(text) { sessionStorage.setItem(KEY, text); },

@@ -2,7 +2,7 @@
 
 import { sparkline } from "./charts.js";
 import { toService } from "./decay.js";
-import { request, streamPath } from "./http.js";
+import { mayPass, request, streamPath } from "./http.js";
 import { element } from "./nodes.js";
 import { askCounts, dataSpan, hasFixedDecay, hasPast, mayBeBounded, oldestAge } from "./questions.js";
 import { $, newestData, state, timesOf, WINDOW_KINDS } from "./state.js";
@@ -104,12 +104,29 @@ export function askSparks() {
   sparkTimer = setTimeout(() => drawSparks(round), SPARK_MS);
 }
 
+const cellOf = ({ name }) => document.querySelector(`tr[data-stream="${CSS.escape(name)}"] .spark-cell`);
+
+// What its sparkline is to be of: {decay, asked}, the second to tell one question from another.
+function questionOf(summary) {
+  const decay = toService(state.decay, new Unit(summary.time_unit), state.unit);
+  return { decay, asked: JSON.stringify([summary.digest, decay, state.confidence]) };
+}
+
+// What is drawn of another question, or of other rows, stays until its answer comes, and is marked.
+function markOld() {
+  for (const summary of listed()) {
+    const cell = onScreen.has(summary.name) && summary.time_unit ? cellOf(summary) : null;
+    if (cell?.querySelector(".spark")) cell.classList.toggle("old", sparked.get(summary.name) !== questionOf(summary).asked);
+  }
+}
+
 // One after another, after the panels: they are the smallest thing on the page.
 async function drawSparks(round) {
+  if (!state.textFault) markOld();
   for (const summary of listed()) {
     if (round !== sparkRound) return;
     if (!onScreen.has(summary.name) || document.hidden) continue;
-    const cell = document.querySelector(`tr[data-stream="${CSS.escape(summary.name)}"] .spark-cell`);
+    const cell = cellOf(summary);
     const unit = summary.time_unit ? new Unit(summary.time_unit) : null;
     const newest = newestData(summary);
     if (!cell || !hasPast(summary) || !unit || newest === null) {
@@ -117,13 +134,13 @@ async function drawSparks(round) {
       cell?.replaceChildren(element("span", { class: "hint" }, why));
       continue;
     }
-    const decay = toService(state.decay, unit, state.unit);
-    const asked = JSON.stringify([summary.digest, decay, state.confidence]);
+    const { decay, asked } = questionOf(summary);
     if (sparked.get(summary.name) === asked || state.textFault) continue;
     try {
       const span = await spanOf(summary, unit, newest);
       if (windowed.has(summary.name) && !WINDOW_KINDS.includes(decay.kind)) {
         cell.replaceChildren(element("span", { class: "hint" }, "windows only"));
+        cell.classList.remove("old");
         continue;
       }
       const times = timesOf(unit, unit.fromStream(newest), span, SPARK_POINTS);
@@ -132,9 +149,11 @@ async function drawSparks(round) {
       const last = count.at(-1);
       cell.replaceChildren(sparkline(count, `over ${unit.duration(span)}, now ${number(last.value)}`),
         element("span", { class: "spark-value" }, number(last.value)));
+      cell.classList.remove("old");
       sparked.set(summary.name, asked);
     } catch (error) {
-      if (error.status === 401 || error.status === 429 || !error.status) return;
+      if (error.status === 401 || error.status === 429 || mayPass(error)) return; // what is drawn stays, and is asked for anew
+      cell.classList.remove("old");
       cell.replaceChildren(element("span", { class: "hint", title: error.message }, "not for this decay"));
       sparked.set(summary.name, asked);
     }

@@ -1,6 +1,6 @@
 // The state of the service: whether it keeps up, how full it is, what it refuses.
 
-import { Newest, request } from "./http.js";
+import { Newest, reasonOf, request } from "./http.js";
 import { element, facts } from "./nodes.js";
 import { $ } from "./state.js";
 import { SortedTable } from "./tables.js";
@@ -24,7 +24,7 @@ export class Service {
       (answer) => this.#show(answer),
       (error) => {
         $("service-error").textContent = error.status === 403 ? "This key may not see it: it tells of every stream."
-          : error.status ? error.message : "The aggregator does not answer.";
+          : reasonOf(error);
         panel.classList.add("stale");
       },
       () => panel.classList.add("stale"),

@@ -1,6 +1,6 @@
 // A panel that is asked for anew for as long as it is looked at, for one stream.
 
-import { change, Newest, request, streamPath } from "./http.js";
+import { change, Newest, reasonOf, request, streamPath } from "./http.js";
 
 const LOOK_MS = 3000;
 
@@ -8,6 +8,7 @@ const LOOK_MS = 3000;
 // (`begin`).
 export class Watching {
   stream = null;
+  #unheard = false; // the last look was in vain, and that is said
 
   // `rest`: of the path below the stream; `failed(error)`.
   constructor(panel, rest, failed) {
@@ -17,16 +18,24 @@ export class Watching {
       (answer, _ms, stream) => {
         if (stream !== this.stream) return;
         panel.classList.remove("stale");
+        if (this.#unheard) this.fail("");
+        this.#unheard = false;
         this.show(answer);
       },
-      (error) => { panel.classList.add("stale"); failed(error); },
+      (error) => {
+        panel.classList.add("stale");
+        failed(error);
+        if (error.status === 401) return;
+        this.fail(`Not heard of now: ${reasonOf(error)}`);
+        this.#unheard = true;
+      },
       () => panel.classList.add("stale"),
     );
     setInterval(() => { if (this.stream && !document.hidden) this.look(); }, LOOK_MS);
   }
 
   watch(stream) {
-    if (stream !== this.stream) { this.begin(); this.fail(""); }
+    if (stream !== this.stream) { this.begin(); this.fail(""); this.#unheard = false; }
     this.stream = stream;
     this.panel.hidden = false;
     this.look();
@@ -49,8 +58,9 @@ export class Watching {
       await change(method, streamPath(stream, rest), body);
       this.fail("");
     } catch (error) {
-      this.fail(error.status ? error.message : "The aggregator does not answer.");
+      this.fail(reasonOf(error));
     }
+    this.#unheard = false; // what stands there now is of the change
     if (stream === this.stream) this.look();
   }
 }
