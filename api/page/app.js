@@ -23,7 +23,7 @@ import {
   $, askedNow, check, fixedDecay, kindsOf, latest, newestData, radio, serviceDecay, shownNow, state, timesOf,
 } from "./state.js";
 import { takings } from "./taking.js";
-import { askVersus, isCompared, showVersus } from "./versus.js";
+import { askVersus, isCompared, offerAgo, showVersus } from "./versus.js";
 import { number, told, Unit } from "./units.js";
 
 const LIVE_MS = 1000; // a moving clock is asked this often
@@ -320,7 +320,7 @@ function askNow(debounceMs = 0) {
 
 function askVersusNow(debounceMs = 0) {
   const { stream, unit, confidence } = state;
-  if (!isCompared(stream, unit)) { versus.cancel(); return; }
+  if ($("versus-panel").hidden) { versus.cancel(); return; }
   const length = unit.toStream(Number($("versus-ago").value));
   versus.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, ago: length }], debounceMs);
 }
@@ -474,6 +474,7 @@ function show(name, chart, times, lines, between) {
     times.map((time, i) => [state.unit.time(time),
       ...lines.flatMap(({ estimates }) => {
         const each = estimates[i];
+        if (each.value === null) return ["–", "–", "–"];
         return [told(each), ...(each.exact ? ["exact", "exact"] : [told(each, each.lower), told(each, each.upper)])];
       })]));
 }
@@ -610,13 +611,13 @@ function present() {
       ? `This stream was built for windows of up to ${unit.duration(unit.fromStream(oldestAge(stream)))}.` : "";
   $("decay-control").hidden = Boolean(fixed);
   $("curve-table").hidden = Boolean(fixed);
-  $("count-title").textContent = `${seriesLabel(stream)} over time`;
+  $("count-title").textContent = hasPast(stream) || fixed ? `${seriesLabel(stream)} over time` : "Over time";
   $("quantile-panel").hidden = !familyOf(stream).values || Boolean(fixed);
   $("range-field").hidden = Boolean(fixed);
   $("past").hidden = Boolean(fixed);
   $("now-zone").hidden = !unit.hasClock;
   for (const each of document.querySelectorAll('input[name="kind"]')) each.disabled = !kindsOf(stream).includes(each.value);
-  $("versus-panel").hidden = !isCompared(stream, unit);
+  $("versus-panel").hidden = !(isCompared(stream, unit) && offerAgo($("versus-ago"), stream, unit));
   $("devices-panel").hidden = !hasDevices(stream, unit);
   $("hitters-panel").hidden = !familyOf(stream).hitters;
   $("hitters-title").textContent = hasLabels(stream) ? "Most frequent labels" : "Heavy hitters";
@@ -828,7 +829,7 @@ new ResizeObserver(() => { if (state.points) showCurve(state.points); }).observe
 
 onChoice((name) => { state.alert = null; chooseStream(name, true); });
 
-const listedIn = (id) => () => ({ name: `${state.stream.name}-${id}`, ...tableOf($(id)).csv() });
+const listedIn = (id) => () => (figures.asked ? { name: `${$("figures").dataset.of ?? state.stream.name}-${id}`, ...tableOf($(id)).csv() } : null);
 takings($("time-panel"), "the figures", {
   asked: () => figures.asked,
   table: () => ({ name: `${$("figures").dataset.of ?? state.stream.name}-figures`, columns: ["figure", ...Object.keys(estimateParts("value"))],

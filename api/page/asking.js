@@ -29,7 +29,7 @@ export class AnyQuestion {
     const questions = questionsOf(stream);
     const names = Object.keys(questions);
     if (!names.includes(this.#name)) this.#name = names.includes(FIRST) ? FIRST : names[0];
-    this.choice.replaceChildren(...names.map((name) => element("option", { value: name }, name.replaceAll("_", " "))));
+    this.choice.replaceChildren(...names.map((name) => element("option", { value: name }, spoken(name))));
     this.choice.value = this.#name;
     this.#showFields();
   }
@@ -48,7 +48,7 @@ export class AnyQuestion {
       });
       input.value = this.#given.get(place) ?? [first ?? []].flat().join(", ");
       input.addEventListener("input", () => { this.#given.set(place, input.value); this.asked(); });
-      return element("label", { class: argument.kind === "predicate" ? "stack wide" : "stack" }, name.replaceAll("_", " "), input);
+      return element("label", { class: argument.kind === "predicate" ? "stack wide" : "stack" }, spoken(name), input);
     });
     this.panel.querySelector(".fields").replaceChildren(...fields);
   }
@@ -98,8 +98,22 @@ export class AnyQuestion {
     this.#table = tableOf(host, { caption: "Answer" });
     this.#table.show(columnsOf(rows === null ? beside : columns, unit), listed, { most: ROWS_SHOWN });
     if (!listed.length) host.replaceChildren(element("p", { class: "hint" }, "Nothing to tell of."));
-    rest.replaceChildren(...(rows !== null && beside.length ? [list(beside, answer, unit)] : []));
+    this.#table.table.tFoot?.remove();
+    rest.replaceChildren();
+    if (rows !== null) this.#showBeside(rest, beside, answer, unit);
     Object.assign(this.panel.querySelector(".found").dataset, { aggregate: answer.aggregate, rows: listed.length });
+  }
+
+  // What an answer tells beside its rows: an estimate below those of the rows, a number in a line of its own.
+  #showBeside(rest, beside, answer, unit) {
+    const estimates = beside.filter(({ kind }) => kind === "estimate");
+    const span = this.#table.width - 2;
+    this.#table.table.append(element("tfoot", {}, ...estimates.map(({ name, kind }) => element("tr", {},
+      element("th", { scope: "row", colspan: span }, spoken(name)),
+      ...cells(answer[name], kind, unit).map((each) => element("td", { class: "number" }, each))))));
+    for (const { name, kind } of beside.filter((each) => !estimates.includes(each))) {
+      rest.append(element("p", { class: "hint" }, `${spoken(name)}: `, ...cells(answer[name], kind, unit)));
+    }
   }
 
   // What is shown, as a file; null where nothing is.
@@ -116,10 +130,12 @@ function valuesOf({ kind, many }, text) {
   return parts.map(kind === "keys" ? keyOf : Number);
 }
 
+const spoken = (name) => name.replaceAll("_", " ");
+
 // As a table has them: an estimate is two.
 function columnsOf(columns, unit) {
   return columns.flatMap(({ name, kind }) => {
-    const label = name.replaceAll("_", " ");
+    const label = spoken(name);
     const shown = { name: label, cls: "number", show: (row) => cells(row[name], kind, unit)[0] };
     if (kind === "estimate") {
       return [{ ...shown, value: (row) => row[name].value, csv: estimateParts(label, (row) => row[name]) },
@@ -128,12 +144,6 @@ function columnsOf(columns, unit) {
     const text = kind === "key" ? (row) => (typeof row[name] === "number" ? row[name] : keyText(row[name])) : null;
     return [{ ...shown, value: text ?? ((row) => row[name]) }];
   });
-}
-
-// What stands beside rows: one below the other.
-function list(columns, answer, unit) {
-  return element("table", {}, element("tbody", {}, ...columns.map(({ name, kind }) => element("tr", {},
-    element("th", { scope: "row" }, name.replaceAll("_", " ")), ...cells(answer[name], kind, unit).map((each) => element("td", { class: "number" }, each))))));
 }
 
 // What a value is shown as: an estimate with its interval.

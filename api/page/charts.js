@@ -1,7 +1,7 @@
 // Lines over time, each inside the band of its interval.
 
 import uPlot from "./vendor/uPlot.esm.js";
-import { number, onAxis, timeLabels, told } from "./units.js";
+import { number, timeLabels, told, valueLabels } from "./units.js";
 
 const HEIGHT = 230;
 
@@ -77,7 +77,7 @@ export class LineChart {
     }
     this.#plot = new uPlot({
       ...this.#size(),
-      padding: [10, 8, 0, 0],
+      padding: [10, 20, 0, 0], // the last label of times is as wide as that beyond its tick
       legend: { show: false },
       scales: {
         x: { time: this.#unit.hasClock },
@@ -85,7 +85,7 @@ export class LineChart {
       },
       axes: [
         { ...axis, space: 72, values: (_p, at, _i, _s, step) => (this.#unit.hasClock ? timeLabels(at, step) : at.map(number)) },
-        { ...axis, size: 56, space: 42, values: (_p, at) => at.map(onAxis) },
+        { ...axis, size: 56, space: 42, values: (_p, at, _i, _s, step) => valueLabels(at, step) },
       ],
       series: [{}, ...series],
       bands,

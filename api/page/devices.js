@@ -29,13 +29,14 @@ export function showDevices(host, answer, unit) {
   count(facts, "active", "Active", answer.active);
   count(facts, "silent", "Silent", answer.silent);
   const since = (each) => unit.fromStream(answer.now - each.time);
+  const silence = (each) => element("span", { title: unit.time(unit.fromStream(each.time)) }, since(each) > 0 ? unit.duration(since(each)) : "–");
   const said = ({ value }) => (value === null ? "–" : typeof value === "string" ? labelText(value) : number(value));
   const table = tableOf(host.querySelector(".scroll"), { caption: "Devices", cls: "devices", data: ({ device, time }) => ({ device, time }) });
   table.show([
     { name: "Device", cls: "label", value: ({ device, id }) => device ?? id, show: ({ device, id }) => labelText(device ?? id) },
     { name: "Said last", cls: "number", value: ({ value }) => value, show: said },
-    { name: "At", cls: "number", value: ({ time }) => time, show: ({ time }) => unit.time(unit.fromStream(time)) },
-    { name: "Silent for", cls: "number", value: since, show: (each) => (since(each) > 0 ? unit.duration(since(each)) : "–") },
+    { name: "At", cls: "number wide", value: ({ time }) => time, show: ({ time }) => unit.time(unit.fromStream(time)) },
+    { name: "Silent for", cls: "number", value: since, show: silence },
   ], answer.devices, { most: SHOWN });
   host.querySelector(".none").hidden = answer.devices.length > 0;
   host.querySelector(".none").textContent = answer.listed === "silent" ? "None is silent." : "";

@@ -12,8 +12,8 @@ export class Problem extends Error {
   }
 }
 
-// Why there is no answer, for who reads the page.
-export const reasonOf = (error) => (error.status ? error.message : "The aggregator does not answer.");
+// Why there is no answer, for who reads the page: which of the queries of a request it is, they do not see.
+export const reasonOf = (error) => (error.status ? error.message.replace(/^queries\[\d+\][.:] ?/, "") : "The aggregator does not answer.");
 
 // What may be over when the same is asked again, unlike a question that is refused.
 export const mayPass = (error) => !error.status || error.status >= 500;

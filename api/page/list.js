@@ -7,7 +7,7 @@ import { element } from "./nodes.js";
 import { askCounts, dataSpan, hasFixedDecay, hasPast, mayBeBounded, oldestAge } from "./questions.js";
 import { $, newestData, state, timesOf, WINDOW_KINDS } from "./state.js";
 import { headings, Order } from "./tables.js";
-import { number, Unit } from "./units.js";
+import { number, told, Unit } from "./units.js";
 
 const SPARK_POINTS = 32;
 const SPARK_MS = 400;
@@ -84,7 +84,22 @@ export function showStreams() {
     for (const row of rows.values()) if (!wanted.includes(row)) { screen.unobserve(row); onScreen.delete(row.dataset.stream); }
     body.replaceChildren(...wanted);
   }
+  keepChosenInSight(body);
   askSparks();
+}
+
+let inSight = null; // the stream that was brought into sight last
+
+// The list shows the row of the chosen stream, without moving the page; once for each choice.
+function keepChosenInSight(body) {
+  const row = body.querySelector(".chosen");
+  if (!row || row.dataset.stream === inSight) return;
+  inSight = row.dataset.stream;
+  const box = body.closest(".scroll");
+  const above = $("streams").tHead.offsetHeight; // sticks
+  const [top, bottom] = [row.offsetTop - above, row.offsetTop + row.offsetHeight - box.clientHeight];
+  if (box.scrollTop > top) box.scrollTop = top;
+  else if (box.scrollTop < bottom) box.scrollTop = bottom;
 }
 
 function newRow({ name }) {
@@ -147,8 +162,8 @@ async function drawSparks(round) {
       const count = await askCounts(summary, { decay, times, confidence: state.confidence });
       if (round !== sparkRound) return;
       const last = count.at(-1);
-      cell.replaceChildren(sparkline(count, `over ${unit.duration(span)}, now ${number(last.value)}`),
-        element("span", { class: "spark-value" }, number(last.value)));
+      cell.replaceChildren(sparkline(count, `over ${unit.duration(span)}, now ${told(last)}`),
+        element("span", { class: "spark-value" }, told(last)));
       cell.classList.remove("old");
       sparked.set(summary.name, asked);
     } catch (error) {

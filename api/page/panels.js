@@ -18,6 +18,7 @@ export function estimateParts(name, of) {
 
 export function bounds(estimate, write = (value) => told(estimate, value)) {
   const { lower, upper, exact } = estimate;
+  if (estimate.value === null) return element("span", {}, "–");
   if (exact) return badge();
   if (lower === null && upper === null) return element("span", {}, "no interval");
   return element("span", {}, `${lower === null ? "−∞" : write(lower)} – ${upper === null ? "∞" : write(upper)}`);
@@ -35,12 +36,13 @@ function track({ value, lower, upper }) {
     svg("line", { class: "middle", x1: "50%", x2: "50%", y1: 0, y2: 14 }));
 }
 
-// Half of the interval: as a share of the value, or as it is where the value is so near zero that the
-// interval reaches to the other side.
-function spreadOf({ value, lower, upper }) {
+// Half of the interval: as a share of the value, or, in the digits of the value, as it is where the value
+// is so near zero that the interval reaches to the other side.
+function spreadOf(estimate) {
+  const { value, lower, upper } = estimate;
   if (lower === null || upper === null || !(upper > lower)) return null;
   const half = (upper - lower) / 2;
-  return half < Math.abs(value) ? `± ${percent(half / Math.abs(value))}` : `± ${number(half)}`;
+  return half < Math.abs(value) ? `± ${percent(half / Math.abs(value))}` : `± ${told(estimate, half)}`;
 }
 
 const tables = new WeakMap(); // of a host: its table, which keeps its order
@@ -95,10 +97,6 @@ export const keyText = (key) => (typeof key === "object" ? JSON.stringify(key) :
 // Bars of counts, each with its interval and, dashed, the end that it surely does not exceed.
 export function showKeys(host, found, total, phi, picked) {
   host.dataset.count = found.length;
-  if (!found.length) {
-    host.replaceChildren(element("p", { class: "hint" }, `No key holds more than ${percent(phi)} of the decayed count.`));
-    return;
-  }
   const longest = Math.max(...found.slice(0, SHOWN).map(({ count }) => count.sure_upper ?? count.upper ?? count.value), 1e-300);
   const pick = ({ key }) => {
     const button = element("button", { type: "button", class: "pick", title: "Show it over time", "data-focus": keyText(key) }, keyText(key));
@@ -125,6 +123,7 @@ export function showKeys(host, found, total, phi, picked) {
     { name: "Interval", cls: "number interval wide", show: ({ count }) => bounds(count) },
     { name: "Surely", cls: "number interval", value: ({ count }) => count.sure_upper ?? null, show: surely },
   ], found, { most: SHOWN });
+  if (!found.length) host.replaceChildren(element("p", { class: "hint" }, `No key holds more than ${percent(phi)} of the decayed count.`));
 }
 
 // The self-join over the square of the total: 1 where all events are of one key, 1/n where n keys share them evenly.
@@ -165,12 +164,8 @@ export function labelText(label) {
 
 export function showHitters(host, hitters, phi) {
   host.dataset.count = hitters.length;
-  if (!hitters.length) {
-    host.replaceChildren(element("p", { class: "hint" }, `No value holds more than ${percent(phi)} of the decayed weight.`));
-    return;
-  }
-  const labelled = typeof hitters[0].value === "string";
-  const longest = Math.max(...hitters.slice(0, SHOWN).map(({ frequency }) => frequency.exact ? frequency.value : Math.min(1, frequency.upper ?? 1)));
+  const labelled = typeof hitters[0]?.value === "string";
+  const longest = Math.max(1e-300, ...hitters.slice(0, SHOWN).map(({ frequency }) => frequency.exact ? frequency.value : Math.min(1, frequency.upper ?? 1)));
   tableOf(host, {
     caption: "Heavy hitters", cls: "hitters", data: ({ value, frequency }) => ({ value, share: frequency.value }),
   }).show([
@@ -181,6 +176,7 @@ export function showHitters(host, hitters, phi) {
     { name: "Share", cls: "number", value: ({ frequency }) => frequency.value, show: ({ frequency }) => share(frequency.value), csv: estimateParts("share", ({ frequency }) => frequency) },
     { name: "Interval", cls: labelled ? "number interval wide" : "number interval", show: ({ frequency }) => bounds(frequency, share) },
   ], hitters, { most: SHOWN });
+  if (!hitters.length) host.replaceChildren(element("p", { class: "hint" }, `No value holds more than ${percent(phi)} of the decayed weight.`));
 }
 
 // Fills a <details> with a table, once it is open: most readers never open it.

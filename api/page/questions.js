@@ -45,8 +45,10 @@ export const oldestAge = (stream) => stream.params?.[inputOf(stream).age_bound];
 
 export function familyOf(stream) {
   const questions = questionsOf(stream);
+  // Of labels, where all weights are 1, the sum is the count once more.
+  const told = (name) => name in questions && !(name === "sum" && hasLabels(stream) && stream.params.max_weight === 1);
   return {
-    scalars: MAIN.filter((name) => name in questions).slice(0, 2), values: "quantile" in questions, hitters: "heavy_hitters" in questions, keys: "key_count" in questions,
+    scalars: MAIN.filter(told).slice(0, 2), values: "quantile" in questions, hitters: "heavy_hitters" in questions, keys: "key_count" in questions,
   };
 }
 

@@ -57,7 +57,7 @@ export class Service {
       ["Backlog", `${number(answer.backlog_posts)} posts, ${number(answer.backlog_rows)} rows; ${number(answer.lag_rows)} not read yet`],
       ["Streams", `${number(answer.streams)}, of ${number(answer.sources)} sources`],
       ["Memory", `${number(answer.resident_rows)} rows held of ${number(answer.resident_rows_limit)} (${percent(answer.resident_rows / answer.resident_rows_limit)})`],
-      ["Disk", disk ? `${bytes(disk.free_bytes)} free of ${bytes(disk.total_bytes)}; the database has ${bytes(disk.database_bytes)}` : "the database is elsewhere"],
+      ["Disk", disk ? `${bytes(disk.free_bytes)} free of ${bytes(disk.total_bytes)} (${percent(disk.free_bytes / disk.total_bytes)}); the database has ${bytes(disk.database_bytes)}` : "the database is elsewhere"],
       ["Versions", `decaysketch ${versions.decaysketch}, Python ${versions.python}, ${versions.database}`],
       ["Runs since", `${CLOCK.time(seconds(answer.since))} (${ago(seconds(answer.since))})`],
       ...(Math.abs(off) > OFF_S ? [["Clock", `this browser's is ${CLOCK.duration(Math.abs(off))} ${off > 0 ? "ahead" : "behind"}`]] : []),
@@ -66,7 +66,7 @@ export class Service {
     $("service-none").hidden = refused.length > 0;
     $("service-refused").hidden = refused.length === 0;
     this.refused.show([
-      { name: "Refused for", value: ([reason]) => reason },
+      { name: "Refused for", value: ([reason]) => reason, show: ([reason]) => element("span", { title: reason }, answer.reasons[reason] ?? reason) },
       { name: "How often", cls: "number", value: ([, count]) => count, show: ([, count]) => number(count) },
     ], refused);
     this.panel.dataset.ready = answer.ready;

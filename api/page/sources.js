@@ -54,7 +54,16 @@ function clock({ lateness: late }) {
     : `behind by ${least < 1 ? "1 s" : CLOCK.duration(least)} at most`;
 }
 
-const reasons = (refused) => Object.entries(refused).sort(([, a], [, b]) => b - a).map(([reason, count]) => `${reason} ${number(count)}`).join(", ");
+// How often and why, in the words of the service; the most frequent first.
+const reasons = (refused, words) => Object.entries(refused).sort(([, a], [, b]) => b - a)
+  .map(([reason, count]) => ({ reason, said: `${number(count)} × ${words[reason] ?? reason}` }));
+
+function refusals({ refused, last_refused: last }, words) {
+  const told = reasons(refused, words);
+  if (!told.length) return "–";
+  return element("div", {}, ...told.map(({ reason, said }) => element("div", { title: reason }, said)),
+    element("div", { class: "hint" }, `last ${ago(seconds(last))}`));
+}
 
 export class Sources extends Watching {
   constructor(panel, { failed }) {
@@ -70,7 +79,7 @@ export class Sources extends Watching {
 
   begin() { this.panel.querySelector(".found").replaceChildren(); }
 
-  show({ sources, since, late_s: bounds, refused_unnamed: unnamed, next }) {
+  show({ sources, since, late_s: bounds, refused_unnamed: unnamed, reasons: words, next }) {
     const columns = [
       { name: "Source", value: (each) => each.source },
       { name: "State", value: stateOf, show: (each) => (stateOf(each) === "posting" ? "posting" : pill(stateOf(each))) },
@@ -80,7 +89,7 @@ export class Sources extends Watching {
       { name: "Clock", cls: "wraps", value: (each) => (each.lateness ? -each.lateness.least_s : null), show: clock },
       { name: "Posts", cls: "number", value: (each) => each.posts, show: (each) => number(each.posts) },
       { name: "Rows", cls: "number", value: (each) => each.posted_rows, show: (each) => number(each.posted_rows) },
-      { name: "Refused", cls: "wraps", value: (each) => sum(Object.values(each.refused)), show: (each) => reasons(each.refused) || "–" },
+      { name: "Refused", cls: "wraps", value: (each) => sum(Object.values(each.refused)), show: (each) => refusals(each, words) },
     ];
     if (state.caller?.role === "admin") columns.push({ name: "Do", hidden: true, show: (each) => this.#button(each) });
     this.table.show(columns, sources);
@@ -88,7 +97,7 @@ export class Sources extends Watching {
     const silent = sources.filter((each) => each.silent).map((each) => each.source);
     const said = [
       silent.length ? `Silent: ${named(silent)}.` : "Nobody is silent.",
-      Object.keys(unnamed).length ? `Refused without the name of a source: ${reasons(unnamed)}.` : "",
+      Object.keys(unnamed).length ? `Refused without the name of a source: ${reasons(unnamed, words).map(({ said }) => said).join(", ")}.` : "",
       next ? `The first ${number(ASKED)} in order of name.` : "",
       `How late, how often and what was refused is told since this process began, ${CLOCK.time(seconds(since))}.`,
     ];

@@ -79,6 +79,9 @@ export class SortedTable {
     if (focused) this.body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 
+  // How many columns it has.
+  get width() { return this.#columns.length; }
+
   #turned(name) {
     this.show(this.#columns, this.#rows, { most: this.#most });
     for (const each of this.head.querySelectorAll("button")) if (each.textContent === name) each.focus();

@@ -5,6 +5,14 @@ import { element } from "./nodes.js";
 import { showText } from "./dialogs.js";
 
 const SAID_MS = 1600;
+
+// In place of a button's own words, for a moment.
+function say(button, text) {
+  const label = button.dataset.label ??= button.textContent;
+  button.textContent = text;
+  setTimeout(() => { button.textContent = label; }, SAID_MS);
+}
+
 const MAY_BE_A_FORMULA = /^[=+\-@\t\r]/; // to a spreadsheet
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
@@ -43,9 +51,7 @@ async function copy(button, text) {
     showText("The command", text);
     return;
   }
-  const label = button.textContent;
-  button.textContent = "Copied";
-  setTimeout(() => { button.textContent = label; }, SAID_MS);
+  say(button, "Copied");
 }
 
 // Buttons at the end of a panel. `asked()`: {path, body, method} of what it asks, or null while it has
@@ -57,7 +63,7 @@ export function takings(panel, what, { asked, table }) {
     button.addEventListener("click", () => does(button));
     row.append(button);
   };
-  if (asked) add("Copy as curl", (button) => { const found = asked(); if (found) copy(button, curlOf(found)); });
-  if (table) add("CSV", () => { const found = table(); if (found) save(found.name, csvOf(found)); });
+  if (asked) add("Copy as curl", (button) => { const found = asked(); if (found) copy(button, curlOf(found)); else say(button, "Nothing asked yet"); });
+  if (table) add("CSV", (button) => { const found = table(); if (found?.rows.length) save(found.name, csvOf(found)); else say(button, "Nothing to save"); });
   panel.append(row);
 }

@@ -14,10 +14,11 @@ const WRITTEN = {
   w: 604800, week: 604800, weeks: 604800, y: 31557600, year: 31557600, years: 31557600,
 };
 
-const significant = (digits) => new Intl.NumberFormat("en", { maximumSignificantDigits: digits });
+const UNSIGNED_ZERO = { signDisplay: "negative" };
+const significant = (digits) => new Intl.NumberFormat("en", { maximumSignificantDigits: digits, ...UNSIGNED_ZERO });
 const SHORT = significant(3);
 const FOUR = significant(4);
-const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0, ...UNSIGNED_ZERO });
 
 // Four digits that mean something, and every digit of a whole part.
 export function number(value) {
@@ -32,8 +33,9 @@ export function told({ value, lower, upper, exact }, written = value) {
   const half = (upper - lower) / 2;
   if (exact || lower === null || upper === null || written === null || !(half > 0)) return number(written);
   const decimals = Math.min(8, Math.max(0, 1 - Math.floor(Math.log10(half))));
-  if (Math.abs(written) >= 1e12 || (written !== 0 && Math.abs(written) < 1e-4)) return number(written);
-  return written.toLocaleString("en", { minimumFractionDigits: Math.min(decimals, 6), maximumFractionDigits: decimals });
+  // Where the half width is not small either, a value near zero is zero.
+  if (Math.abs(written) >= 1e12 || (written !== 0 && half < 1e-4 && Math.abs(written) < 1e-4)) return number(written);
+  return written.toLocaleString("en", { minimumFractionDigits: Math.min(decimals, 6), maximumFractionDigits: decimals, ...UNSIGNED_ZERO });
 }
 
 const SIZES = ["bytes", "KB", "MB", "GB", "TB", "PB"];
@@ -51,10 +53,17 @@ export function named(names) {
   return names.slice(0, MOST_NAMED).join(", ") + (more > 0 ? ` and ${number(more)} more` : "");
 }
 
-const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
-
-// For an axis, which has room for few letters.
-export const onAxis = (value) => (Math.abs(value) >= 1e5 ? COMPACT.format(value) : number(value));
+// Of the values along an axis, which has room for few letters, so many digits that none reads as its neighbour.
+export function valueLabels(values, step) {
+  const most = Math.max(...values.map(Math.abs));
+  if (!(most > 0)) return values.map(number);
+  const digits = Math.min(15, Math.max(1, Math.floor(Math.log10(most)) - Math.floor(Math.log10(step)) + 2)); // steps such as 2.5
+  if (most < 1e-4) return values.map((value) => (value === 0 ? "0" : value.toExponential(digits - 1).replace(/\.?0*e/, " e")));
+  const written = new Intl.NumberFormat("en", {
+    notation: most >= 1e5 ? "compact" : "standard", maximumSignificantDigits: digits, ...UNSIGNED_ZERO,
+  });
+  return values.map((value) => written.format(value));
+}
 
 export const short = (value) => SHORT.format(value);
 export const percent = (share) => `${SHORT.format(100 * share)}\u00a0%`;
@@ -142,19 +151,23 @@ export function ago(at) {
 const DATE = { timeZone: "UTC", month: "short", day: "numeric" };
 const HOUR = { timeZone: "UTC", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
 
-// Labels of instants along an axis: the day where it changes, else no more than the steps need.
+const SECOND = { ...HOUR, second: "2-digit" };
+
+// Labels of instants along an axis: the day where it changes, else no more than the steps need. Steps
+// below what an instant is written to are labelled once.
 export function timeLabels(instants, step) {
   const write = (options) => new Intl.DateTimeFormat("en", options);
   const [year, day] = [write({ timeZone: "UTC", year: "numeric" }), write(DATE)];
-  const hour = write(step < 60 ? { ...HOUR, second: "2-digit" } : HOUR);
-  let before = "";
+  const hour = write(step < 1 ? { ...SECOND, fractionalSecondDigits: step < 0.01 ? 3 : step < 0.1 ? 2 : 1 } : step < 60 ? SECOND : HOUR);
+  let [before, last] = ["", ""];
   return instants.map((instant) => {
     const date = new Date(instant * 1000);
     if (step >= 28 * 86400) return step >= 360 * 86400 ? year.format(date) : `${day.format(date)}\n${year.format(date)}`;
     if (step >= 86400) return day.format(date);
     const today = day.format(date);
-    const label = today === before ? hour.format(date) : `${hour.format(date)}\n${today}`;
-    before = today;
-    return label;
+    const [time, known] = [hour.format(date), today === before];
+    if (known && time === last) return "";
+    [before, last] = [today, time];
+    return known ? time : `${time}\n${today}`;
   });
 }

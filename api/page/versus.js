@@ -4,7 +4,7 @@
 import { request, streamPath } from "./http.js";
 import { element } from "./nodes.js";
 import { bounds, estimateParts, tableOf } from "./panels.js";
-import { hasLabels, LABELS, questionsOf } from "./questions.js";
+import { hasLabels, LABELS, oldestAge, questionsOf } from "./questions.js";
 import { told } from "./units.js";
 
 const COMPARED = ["count", "mean", "sum"]; // those of them that a stream can be compared by
@@ -16,6 +16,15 @@ const comparedOf = (stream) => COMPARED.filter((name) => questionsOf(stream)[nam
 
 // Whether two moments of it can be compared, a wall clock's while apart.
 export const isCompared = (stream, unit) => unit.hasClock && comparedOf(stream).length > 0;
+
+// Leaves to choose the whiles that the stream reaches back for, one of them chosen; whether there are any.
+export function offerAgo(select, stream, unit) {
+  const most = oldestAge(stream) ?? Infinity;
+  for (const each of select.options) each.disabled = unit.toStream(Number(each.value)) >= most;
+  const offered = [...select.options].filter((each) => !each.disabled);
+  if (offered.length && select.selectedOptions[0].disabled) select.value = offered[0].value;
+  return offered.length > 0;
+}
 
 // Rows of what is compared: {rows: [{name, difference, ratio}], then}.
 export async function askVersus(stream, { decay, now, confidence, ago }, signal) {
@@ -32,12 +41,18 @@ export async function askVersus(stream, { decay, now, confidence, ago }, signal)
   };
 }
 
-const signed = (estimate, value = estimate.value) => (value > 0 ? "+" : "") + told(estimate, value);
+// A difference has a sign, unless what is written is zero.
+function signed(estimate, value = estimate.value) {
+  const text = told(estimate, value);
+  return (value > 0 && /[1-9]/.test(text) ? "+" : "") + text;
+}
+
 const times = (estimate, value = estimate.value) => `× ${told(estimate, value)}`;
 
 // Of what was not there before, or is not now, there is nothing to say.
-function verdict({ value, changed }) {
+function verdict({ value, exact, changed }) {
   if (value === null) return "–";
+  if (exact && value === 0) return "the same";
   return changed ? "changed" : "may be chance";
 }
 
@@ -47,7 +62,7 @@ const shown = (estimate, write) => (estimate === null || estimate.value === null
 
 export function showVersus(host, { rows }, stream) {
   const label = ({ name }) => (name === "count" && hasLabels(stream) ? "Decayed count" : LABELS[name]);
-  const table = tableOf(host, { caption: "Compared", cls: "versus", data: ({ name, difference }) => ({ compared: name, changed: difference.changed }) });
+  const table = tableOf(host, { caption: "Compared", cls: "versus cards", data: ({ name, difference }) => ({ compared: name, changed: difference.changed }) });
   table.show([
     { name: "What", value: label },
     { name: "Difference", cls: "number", value: ({ difference }) => difference.value, show: ({ difference }) => shown(difference, signed), csv: estimateParts("difference", ({ difference }) => difference) },

@@ -21,6 +21,7 @@ import decaysketch
 from api import schemas
 from api.http.guard import watches
 from api.http.problems import plain_problem, problems
+from api.http.reasons import in_words
 from api.routes.common import TheAggregator
 from api.service.aggregator import Aggregator
 from api.service.clock import utc
@@ -137,6 +138,7 @@ class ServiceState(BaseModel):
     refused: dict[str, int] = Field(
         description="Posts and observations refused since the process began, by reason."
     )
+    reasons: dict[str, str] = Field(description="These reasons, in words.")
 
 
 @router.get(
@@ -158,6 +160,7 @@ async def get_service(
     streams = aggregator.streams()
     last_us = max((stream.last_received_us for stream in streams), default=0)
     checks = await known.of(aggregator)
+    refused = dict(aggregator.senders.refused)
     return ServiceState(
         versions=Versions(
             decaysketch=decaysketch.__version__,
@@ -177,7 +180,8 @@ async def get_service(
         resident_rows=aggregator.memory.resident.rows,
         resident_rows_limit=settings.max_resident_rows,
         disk=await disk.state(),
-        refused=dict(aggregator.senders.refused),
+        refused=refused,
+        reasons=in_words(refused),
     )
 
 

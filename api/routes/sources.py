@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from api.http.guard import reads
 from api.http.problems import problems
+from api.http.reasons import in_words
 from api.journal.model import Totals
 from api.routes.common import TheAggregator, TheQuestions, TheStream
 from api.service.clock import utc
@@ -69,6 +70,9 @@ class SourceReports(BaseModel):
     refused_unnamed: dict[str, int] = Field(
         description="Refused where no source was named, by reason."
     )
+    reasons: dict[str, str] = Field(
+        description="In words, each reason that is named here for which something was refused."
+    )
     sources: list[SourceReport]
     next: str | None = Field(
         description="There are more: ask for those `after` this name; null where there are none."
@@ -107,12 +111,14 @@ def _listed(stream: Stream, senders: Senders, now_us: int, after: str, limit: in
     revoked = set(stream.revoked)
     names = sorted(each for each in {*stream.source_names, *revoked, *seen} if each > after)
     listed = names[:limit]
+    refused = [unnamed.refused, *(seen[each].refused for each in listed if each in seen)]
     return (
         SourceReports(
             since=utc(senders.since_us),
             now=utc(now_us),
             late_s=list(LATE_S),
             refused_unnamed=dict(unnamed.refused),
+            reasons=in_words(sorted(set().union(*refused))),
             sources=[
                 _report(each, _totals(stream, each), each in revoked, seen.get(each), now_us)
                 for each in listed

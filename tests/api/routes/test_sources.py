@@ -76,6 +76,14 @@ def test_what_is_refused_is_told_of_its_source_by_reason(stream: TestClient) -> 
         "c": {"observation-time": 1},
     }
     assert content["refused_unnamed"] == {"invalid-request": 2}
+    words = {
+        "clock-ahead": "Times lie in the future",
+        "corrupt-sketch": "The body is not a sound sketch",
+        "invalid-request": "The request is malformed",
+        "observation-time": "An observation whose time is not sound",
+        "revoked-source": "The source was revoked",
+    }
+    assert content["reasons"] == stream.get("/v1/service").json()["reasons"] == words
     held = {each["source"]: each for each in content["sources"]}
     assert (held["b"]["posts"], held["b"]["last_received"]) == (0, None)
     assert held["b"]["last_refused"] is not None

@@ -1,0 +1,36 @@
+"""Why something was refused, in words.
+
+Refusals are counted by a word of the program: the slug of a problem, ``http-413`` where the status
+says it all, ``observation-time`` for what was wrong with an observation, ``message-tts`` for what
+could not be read. Metrics keep these words; people are told what they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+
+from api.http.problems import TABLE
+
+__all__ = ["in_words"]
+
+_PROBLEMS = {kind.slug: kind.title for kind in reversed(TABLE.values())}
+_PLACES = ("data point", "line", "series")  # of a body that holds several
+
+
+def in_words(reasons: Iterable[str]) -> dict[str, str]:
+    """What each of some reasons stands for; itself where it is a word of its own."""
+    return {each: _of(each) for each in reasons}
+
+
+def _of(reason: str) -> str:
+    if reason in _PROBLEMS:
+        return _PROBLEMS[reason]
+    kind, _, rest = reason.partition("-")
+    if kind == "http" and rest.isdecimal():
+        return HTTPStatus(int(rest)).phrase
+    if kind == "observation":
+        return f"An observation whose {rest} is not sound"
+    if kind == "message":
+        return f"A message that does not read as {rest}"
+    return f"A {reason} that cannot be read" if reason in _PLACES else reason

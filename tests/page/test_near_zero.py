@@ -1,0 +1,73 @@
+"""Numbers near zero, and their errors: as the interval leaves meaning to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decaysketch as ds
+
+from .conftest import NEWEST, OCTETS, PARAMS, Site, sync_api
+
+UNITS = "const {told} = await import('/assets/units.js');"
+
+
+@pytest.mark.parametrize(
+    ("value", "lower", "upper", "written"),
+    [
+        (3.2e-5, -0.5, 0.5, "0.00"),
+        (-3.2e-5, -0.5, 0.5, "0.00"),  # zero has no sign
+        (-0.004, -1.0, 1.1, "0.0"),
+        (3.2e-5, 3.1e-5, 3.3e-5, "3.200 e-5"),  # that is no zero
+        (-0.4, -0.5, -0.3, "-0.40"),
+        (0, -2, 2, "0.0"),
+    ],
+)
+def test_a_number_near_zero_is_written_as_its_interval_tells_it(
+    visit: Callable[..., sync_api.Page],
+    site: Site,
+    value: float,
+    lower: float,
+    upper: float,
+    written: str,
+) -> None:
+    page = visit(site.url)
+    estimate = {"value": value, "lower": lower, "upper": upper, "exact": False}
+    told = page.evaluate(f"async estimate => {{ {UNITS} return told(estimate); }}", estimate)
+    assert told == written
+
+
+@pytest.fixture
+def around_zero(site: Site) -> Any:
+    """A stream of readings whose mean is nearly zero; the sketch of it."""
+    draw = np.random.default_rng(8)
+    values = draw.normal(0, 5, 4_000)
+    values -= values.mean()
+    sketch = ds.DecaySketch(PARAMS)
+    sketch.update(values, 1, NEWEST - draw.integers(0, 7_200, 4_000), np.arange(4_000))
+    stream = "/v1/streams/anomaly"
+    site.http.put(stream, json={"params": PARAMS.to_dict()}).raise_for_status()
+    site.http.post(
+        f"{stream}/sketches?source=a", content=sketch.to_bytes(), headers=OCTETS
+    ).raise_for_status()
+    yield sketch
+    site.http.delete(stream).raise_for_status()
+
+
+def test_a_mean_near_zero_has_an_error_in_its_own_unit_and_no_share(
+    visit: Callable[..., sync_api.Page], site: Site, around_zero: ds.DecaySketch
+) -> None:
+    page = visit(f"{site.url}/#stream=anomaly")
+    page.check("input[name=kind][value=none]")
+    page.wait_for_selector("[data-figure=mean][data-decay*=none]")
+    mean = around_zero.mean(ds.decay.none(), now=NEWEST)
+    assert mean.lower < 0 < mean.upper
+    half = (mean.upper - mean.lower) / 2
+    spread = page.inner_text("[data-figure=mean] .spread-of")
+    assert "%" not in spread
+    assert float(spread.removeprefix("± ")) == pytest.approx(half, rel=0.01)
+    assert "%" in page.inner_text("[data-figure=count] .spread-of")  # a share means something there
+    assert page.inner_text("[data-figure=mean] .bounds").count("-") == 1  # of the lower end alone
