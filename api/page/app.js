@@ -835,15 +835,20 @@ takings($("time-panel"), "the figures", {
   table: () => ({ name: `${$("figures").dataset.of ?? state.stream.name}-figures`, columns: ["figure", ...Object.keys(estimateParts("value"))],
     rows: state.figures.map(({ label, estimate }) => [label, ...Object.values(estimateParts("value", () => estimate)).map((part) => part())]) }),
 });
+// Of what is drawn in a panel, if anything is; the name of its stream is given.
+const drawnIn = (id, take) => () => {
+  const { of } = $(`${id}-panel`).dataset;
+  return of ? take(of) : null;
+};
 for (const [id, asks] of [["count", series], ["quantile", series], ["key", overTime]]) {
-  takings($(`${id}-panel`), $(`${id}-title`).textContent, { asked: () => asks.asked, table: () => files.get(id) ?? null });
+  takings($(`${id}-panel`), $(`${id}-title`).textContent, { asked: drawnIn(id, () => asks.asked), table: drawnIn(id, () => files.get(id)) });
 }
 for (const id of ["hitters", "keys"]) {
   takings($(`${id}-panel`), $(`${id}-title`).textContent, { asked: () => figures.asked, table: listedIn(id) });
 }
 for (const [id, what, asks] of [["versus", "the comparison", versus], ["devices", "the devices", devices]]) {
   takings($(`${id}-panel`), what, {
-    asked: () => asks.asked, table: () => (asks.table ? { name: `${state.stream.name}-${id}`, ...asks.table.csv() } : null),
+    asked: drawnIn(id, () => asks.asked), table: drawnIn(id, (of) => ({ name: `${of}-${id}`, ...asks.table.csv() })),
   });
 }
 takings($("any-panel"), "any question", { asked: () => found.asked, table: () => any.csv() });

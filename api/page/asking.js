@@ -98,7 +98,7 @@ export class AnyQuestion {
     this.#table = tableOf(host, { caption: "Answer" });
     this.#table.show(columnsOf(rows === null ? beside : columns, unit), listed, { most: ROWS_SHOWN });
     if (!listed.length) host.replaceChildren(element("p", { class: "hint" }, "Nothing to tell of."));
-    this.#table.table.tFoot?.remove();
+    this.#table.table.tBodies[1]?.remove();
     rest.replaceChildren();
     if (rows !== null) this.#showBeside(rest, beside, answer, unit);
     Object.assign(this.panel.querySelector(".found").dataset, { aggregate: answer.aggregate, rows: listed.length });
@@ -108,7 +108,7 @@ export class AnyQuestion {
   #showBeside(rest, beside, answer, unit) {
     const estimates = beside.filter(({ kind }) => kind === "estimate");
     const span = this.#table.width - 2;
-    this.#table.table.append(element("tfoot", {}, ...estimates.map(({ name, kind }) => element("tr", {},
+    this.#table.table.append(element("tbody", {}, ...estimates.map(({ name, kind }) => element("tr", {},
       element("th", { scope: "row", colspan: span }, spoken(name)),
       ...cells(answer[name], kind, unit).map((each) => element("td", { class: "number" }, each))))));
     for (const { name, kind } of beside.filter((each) => !estimates.includes(each))) {

@@ -151,6 +151,9 @@ export function ago(at) {
 const DATE = { timeZone: "UTC", month: "short", day: "numeric" };
 const HOUR = { timeZone: "UTC", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
 
+// How many a step of less than a second has, of the three that are written.
+const decimalsOf = (step) => [1, 2].find((digits) => Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) < 1e-6) ?? 3;
+
 const SECOND = { ...HOUR, second: "2-digit" };
 
 // Labels of instants along an axis: the day where it changes, else no more than the steps need. Steps
@@ -158,10 +161,10 @@ const SECOND = { ...HOUR, second: "2-digit" };
 export function timeLabels(instants, step) {
   const write = (options) => new Intl.DateTimeFormat("en", options);
   const [year, day] = [write({ timeZone: "UTC", year: "numeric" }), write(DATE)];
-  const hour = write(step < 1 ? { ...SECOND, fractionalSecondDigits: step < 0.01 ? 3 : step < 0.1 ? 2 : 1 } : step < 60 ? SECOND : HOUR);
+  const hour = write(step < 1 ? { ...SECOND, fractionalSecondDigits: decimalsOf(step) } : step < 60 ? SECOND : HOUR);
   let [before, last] = ["", ""];
   return instants.map((instant) => {
-    const date = new Date(instant * 1000);
+    const date = new Date(Math.round(instant * 1000));
     if (step >= 28 * 86400) return step >= 360 * 86400 ? year.format(date) : `${day.format(date)}\n${year.format(date)}`;
     if (step >= 86400) return day.format(date);
     const today = day.format(date);

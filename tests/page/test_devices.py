@@ -56,6 +56,9 @@ def test_shows_who_is_silent_and_what_each_said_last(
         violations = axe_playwright.Axe().run(page).response["violations"]
         assert [each["id"] for each in violations] == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        rows_fit = "box => box.scrollWidth <= box.clientWidth"
+        assert page.eval_on_selector("#devices .scroll", rows_fit)
+        assert (shown.nth(0).bounding_box() or {})["height"] < 40  # one line
         page.select_option("#devices-width", "10min")
         expect(page.locator("[data-devices=active] dd")).to_have_text("2")
         page.select_option("#devices-width", "1d")

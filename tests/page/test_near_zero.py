@@ -40,6 +40,16 @@ def test_a_number_near_zero_is_written_as_its_interval_tells_it(
     assert told == written
 
 
+def test_zero_has_no_sign(visit: Callable[..., sync_api.Page], site: Site) -> None:
+    page = visit(site.url)
+    numbers = "const {number} = await import('/assets/units.js');"
+    assert page.evaluate(f"async () => {{ {numbers} return [-0, 0, -7].map(number); }}") == [
+        "0",
+        "0",
+        "-7",
+    ]
+
+
 @pytest.fixture
 def around_zero(site: Site) -> Any:
     """A stream of readings whose mean is nearly zero; the sketch of it."""
@@ -68,6 +78,9 @@ def test_a_mean_near_zero_has_an_error_in_its_own_unit_and_no_share(
     half = (mean.upper - mean.lower) / 2
     spread = page.inner_text("[data-figure=mean] .spread-of")
     assert "%" not in spread
-    assert float(spread.removeprefix("± ")) == pytest.approx(half, rel=0.01)
+    assert float(spread.removeprefix("± ")) == pytest.approx(half, rel=0.05)
+    value = page.inner_text("[data-figure=mean] .value")
+    digits = [len(text.partition(".")[2]) for text in (value, spread)]
+    assert digits[0] == digits[1] > 0  # in the same digits
     assert "%" in page.inner_text("[data-figure=count] .spread-of")  # a share means something there
     assert page.inner_text("[data-figure=mean] .bounds").count("-") == 1  # of the lower end alone
