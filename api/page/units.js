@@ -28,10 +28,12 @@ export function number(value) {
   return size >= 1000 ? WHOLE.format(value) : FOUR.format(value);
 }
 
+const NARROW = 1e-6; // of the value: an interval of half this width says nothing to who reads the page
+
 // As many digits as the interval leaves meaning to: two of its half width.
 export function told({ value, lower, upper, exact }, written = value) {
   const half = (upper - lower) / 2;
-  if (exact || lower === null || upper === null || written === null || !(half > 0)) return number(written);
+  if (exact || lower === null || upper === null || written === null || !(half > NARROW * Math.abs(value))) return number(written);
   const decimals = Math.min(8, Math.max(0, 1 - Math.floor(Math.log10(half))));
   // Where the half width is not small either, a value near zero is zero.
   if (Math.abs(written) >= 1e12 || (written !== 0 && half < 1e-4 && Math.abs(written) < 1e-4)) return number(written);

@@ -84,6 +84,18 @@ def test_the_row_of_the_chosen_stream_is_in_sight_and_stays(
     assert page.eval_on_selector(".scroll:has(> #streams)", "box => box.scrollTop") == 0
 
 
+@pytest.mark.parametrize("width", [761, 820, 960, 961, 1100, 1101, 1280])
+def test_the_list_of_streams_fits_between_a_phone_and_a_desk(
+    look: Callable[..., sync_api.Page], width: int
+) -> None:
+    page = look("ward-7", size=(width, 900))
+    page.wait_for_selector("tr.chosen svg.spark")
+    fits = "box => box.scrollWidth <= box.clientWidth"
+    assert page.eval_on_selector(".scroll:has(> #streams)", fits)
+    assert box(page, "tr.chosen")["height"] < 50
+    assert box(page, "tr.chosen .name")["height"] < 30  # in one line
+
+
 def test_the_list_and_the_figures_write_a_count_alike(look: Callable[..., sync_api.Page]) -> None:
     page = look("ward-7")
     page.wait_for_selector("tr.chosen .spark-value")

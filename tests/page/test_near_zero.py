@@ -24,6 +24,7 @@ UNITS = "const {told} = await import('/assets/units.js');"
         (3.2e-5, 3.1e-5, 3.3e-5, "3.200 e-5"),  # that is no zero
         (-0.4, -0.5, -0.3, "-0.40"),
         (0, -2, 2, "0.0"),
+        (14.01725291, 14.01725290, 14.01725292, "14.02"),  # rounding is no width to speak of
     ],
 )
 def test_a_number_near_zero_is_written_as_its_interval_tells_it(

@@ -378,8 +378,9 @@ def test_a_file_has_no_formula_and_a_command_no_way_out(
     ("estimate", "spread"),
     [
         ({"value": 50, "lower": 45, "upper": 55}, "10\u00a0%"),
-        ({"value": 0.02, "lower": -1, "upper": 1.04}, "1.02"),
-        ({"value": 0, "lower": -2, "upper": 2}, "2"),
+        ({"value": 0.02, "lower": -1, "upper": 1.04}, "1.0"),  # as 0.0 is
+        ({"value": 0, "lower": -2, "upper": 2}, "2.0"),
+        ({"value": 3, "lower": -40, "upper": 50}, "45"),
     ],
 )
 def test_near_zero_an_error_is_told_as_it_is(
