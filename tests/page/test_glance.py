@@ -235,6 +235,19 @@ def test_what_a_card_says_on_a_phone_begins_in_one_line(
     assert page.eval_on_selector(host, "box => box.scrollWidth <= box.clientWidth")
 
 
+def test_headings_in_two_lines_do_not_lie_on_each_other_on_a_phone(
+    look: Callable[..., sync_api.Page],
+) -> None:
+    page = look("aa-00", size=PHONE)
+    page.eval_on_selector(".scroll:has(> #streams)", "box => { box.scrollTop = 30; }")
+    headings = page.locator("#streams thead button").evaluate_all(
+        "all => all.map(each => each.getBoundingClientRect().toJSON())"
+    )
+    assert len({round(each["top"]) for each in headings}) == 2
+    first, second = sorted({(each["top"], each["bottom"]) for each in headings})
+    assert first[1] <= second[0]
+
+
 def test_the_head_of_the_page_is_one_line_on_a_phone(look: Callable[..., sync_api.Page]) -> None:
     page = look("ward-7", size=PHONE)
     name, buttons = box(page, "h1"), box(page, ".top-buttons")
