@@ -75,7 +75,7 @@ class Requires(SecurityBase):
     async def __call__(self, request: Request) -> Caller:
         caller: Caller | None = request.scope.get("state", {}).get("caller")
         if caller is None:
-            raise UnauthenticatedError()
+            raise UnauthenticatedError(request.url.path)
         if not caller.role.includes(self.role):
             raise ForbiddenError(f"this key has role {caller.role}; this needs {self.role}")
         if self.every_stream and not caller.sees_all:

@@ -180,7 +180,7 @@ class Entrance:
             if scope["state"]["caller"] is None and (
                 message.get("body") or message.get("more_body")
             ):
-                raise refusals.UnauthenticatedError()
+                raise refusals.UnauthenticatedError(scope["path"])
             return message
 
         await self.app(scope, receive_from_the_known, send)

@@ -14,6 +14,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from http import HTTPStatus
 from itertools import islice
 from typing import Any, NamedTuple
@@ -168,6 +169,9 @@ TABLE: dict[type[Exception], _Kind] = {
     errors.NoRoomError: _Kind(507, "no-room", "No room for the rows of this post"),
     errors.TooManySourcesError: _Kind(507, "too-many-sources", "No room for another source"),
 }
+
+_LONGEST_WORD = 40  # that is compared with others
+_FEW_WORDS = 10  # which are told however like one of them the given one is
 
 _TRANSIENT = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 
@@ -334,7 +338,7 @@ def _known(
     faults = list(islice(_faults(error), MOST_FAULTS))
     if isinstance(error, RequestValidationError):
         detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
-        if (count := len(error.errors())) > 3:
+        if (count := len(_entries(error))) > 3:
             detail += f"; and {count - 3} more"
     else:
         detail = kind.detail or str(error)
@@ -365,8 +369,15 @@ def _faults(error: Exception) -> Iterable[Fault]:
     if isinstance(error, library.IncompatibleSketchError):
         return differences(error.fields, "differs from the stream's")
     if isinstance(error, RequestValidationError):
-        return (_validation_fault(entry, error.body) for entry in error.errors())
+        return (_validation_fault(entry, error.body) for entry in _entries(error))
     return []
+
+
+def _entries(error: RequestValidationError) -> list[Mapping[str, Any]]:
+    """What pydantic found, but for a list that is too short without the entries that are told."""
+    entries: list[Mapping[str, Any]] = list(error.errors())
+    above = {entry["loc"][:depth] for entry in entries for depth in range(len(entry["loc"]))}
+    return [each for each in entries if each["type"] != "too_short" or each["loc"] not in above]
 
 
 def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:
@@ -386,8 +397,26 @@ def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:
             reason, value, absent = "missing", None, True
         case "union_tag_invalid":
             location = (*location, context["discriminator"].strip("'"))
-            reason, value = f"expected one of {context['expected_tags']}", context["tag"]
+            value = context["tag"]
+            reason = _tag_expected(value, re.findall("'([^']*)'", context["expected_tags"]))
+        case "less_than_equal" | "less_than":
+            reason += _share_meant(value, context.get("le", context.get("lt")))
     return Fault(field=_path(location, body, absent), reason=reason, value=value)
+
+
+def _share_meant(given: Any, most: Any) -> str:
+    """What to add where a share was given in per cent."""
+    per_cent = most == 1 and isinstance(given, int | float) and 1 < given <= 100
+    return f"; did you mean {given / 100:g}?" if per_cent else ""
+
+
+def _tag_expected(given: str, known: list[str]) -> str:
+    """What is said of a word that is none of those known: the one that is like it, or all."""
+    near = get_close_matches(given, known, n=1) if len(given) <= _LONGEST_WORD else []
+    if near and len(known) > _FEW_WORDS:
+        return f"there is no {given!r}; did you mean {near[0]!r}?"
+    listed = f"expected one of {', '.join(map(repr, known))}"
+    return f"{listed}; did you mean {near[0]!r}?" if near else listed
 
 
 def _path(location: tuple[int | str, ...], body: Any, absent: bool) -> str:

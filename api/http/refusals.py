@@ -13,6 +13,7 @@ from http import HTTPStatus
 from starlette.exceptions import HTTPException
 
 from api.errors import Fault, ServiceError
+from api.http import influx_requests
 
 __all__ = [
     "BodiesInFlightError",
@@ -66,12 +67,19 @@ class BodyTooLargeError(HTTPException):
 
 
 class UnauthenticatedError(HTTPException):
-    """The route needs a key, and the request has none that is valid."""
+    """The route needs a key, and the request has none that is valid.
 
-    def __init__(self) -> None:
+    Args:
+        path: of the request, which says how its clients show one.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        shown = "Authorization: Bearer ds_..."
+        if influx_requests.PATH.fullmatch(path):
+            shown = "Authorization: Token ds_..., or as the password"
         super().__init__(
             HTTPStatus.UNAUTHORIZED,
-            "this needs a key that is valid: Authorization: Bearer ds_...",
+            f"this needs a key that is valid: {shown}",
             {"WWW-Authenticate": "Bearer"},
         )
 

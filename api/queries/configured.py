@@ -54,6 +54,15 @@ class QuestionDefinition(RequestModel):
         description="Questions of one set can be scraped together, without those of others.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_bare_query(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and "aggregate" in fields and "query" not in fields:
+            raise PydanticCustomError(
+                "bare_query", 'is the query alone; expected it as {"query": {...}}'
+            )
+        return fields
+
     @model_validator(mode="after")
     def _is_of_now_and_short(self) -> Self:
         if not self.query.is_of_now or self.query.name is not None:

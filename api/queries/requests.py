@@ -476,6 +476,15 @@ _EXAMPLE: JsonDict = {
 
 
 class _Request(RequestModel):
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_bare_query(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and "aggregate" in fields and "queries" not in fields:
+            raise PydanticCustomError(
+                "bare_query", 'is one query; expected a list of them: {"queries": [{...}]}'
+            )
+        return fields
+
     queries: list[AnyQuery] = Field(min_length=1, max_length=MOST_QUERIES)
     sources: list[SourceText] | None = Field(
         default=None,

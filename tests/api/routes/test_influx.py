@@ -312,7 +312,8 @@ def test_no_other_key_and_no_other_path_and_no_foreign_stream(
 ) -> None:
     client, key, reading = keyed
     for headers in ({}, {"Authorization": "Token x"}, {"Authorization": "Basic x"}, basic("x")):
-        problem(client.post(WRITE, content=lines(0, 1), headers=headers), 401)
+        refused = problem(client.post(WRITE, content=lines(0, 1), headers=headers), 401)
+        assert "valid: Authorization: Token ds_..., or as the password" in refused["detail"]
     told(client.post(WRITE, content=lines(0, 1), headers=basic(reading)), 403, None)
     for bucket in ("yard", "ward,yard", "none"):
         path = f"/api/v2/write?bucket={bucket}"
@@ -321,7 +322,8 @@ def test_no_other_key_and_no_other_path_and_no_foreign_stream(
     path = f"/api/v2/write?bucket=ward&bucket=yard&db=yard&p={key}"
     told(client.post(path, content=lines(0, 1)), 403, None)
     for headers in (basic(key), {"Authorization": f"Token {key}"}):
-        problem(client.get("/v1/streams/ward", headers=headers), 401)
+        refused = problem(client.get("/v1/streams/ward", headers=headers), 401)
+        assert refused["detail"].endswith("valid: Authorization: Bearer ds_...")
     problem(client.get(f"/v1/streams/ward?u=me&p={key}"), 401)
     assert key not in caplog.text
 
