@@ -14,7 +14,8 @@ from pathlib import Path
 __all__ = ["DOCS", "agrees", "pages", "printed", "shown"]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-_PAIR = re.compile(r"```(sh|python)\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+_TEXT = r"((?:(?!```).)*)"  # of one block
+_PAIR = re.compile(rf"```(sh|python)\n{_TEXT}```\n\n```text\n{_TEXT}```", re.DOTALL)
 _END = "---- end of block ----"
 _CHECK = doctest.OutputChecker()
 
