@@ -406,7 +406,7 @@ def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:
 
 def _share_meant(given: Any, most: Any) -> str:
     """What to add where a share was given in per cent."""
-    per_cent = most == 1 and isinstance(given, int | float) and 1 < given <= 100
+    per_cent = most == 1 and isinstance(given, int | float) and 2 <= given <= 100
     return f"; did you mean {given / 100:g}?" if per_cent else ""
 
 
