@@ -364,7 +364,8 @@ def _page(streams: list[Stream], caller: Caller, after: str, limit: int) -> _Pag
 def _moment(stream: Stream) -> tuple[str, ...]:
     """What tells whether a stream is as it was, without a look at its sketch. Of this process: what
     another one tells under the same tag is not known."""
-    return _PROCESS, stream.name, stream.row.incarnation, str(stream.generation)
+    row, counts = stream.row, (stream.generation, stream.disagreeing)
+    return _PROCESS, stream.name, row.incarnation, *map(str, counts)
 
 
 def _listed(summaries: list[schemas.StreamSummary], page: _Page) -> bytes:

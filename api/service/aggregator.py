@@ -579,7 +579,6 @@ class Aggregator:
         if rows:
             self.observer.disagreeing(stream.name, rows)
             stream.disagreeing += rows
-            stream.generation += 1
 
     def _committed(self, submission: Submission, outcomes: list[Outcome]) -> None:
         rows = [

@@ -113,6 +113,17 @@ def test_machines_that_a_map_makes_one_are_told(ward: TestClient, bodies: str) -
     assert warnings(ward) == []
 
 
+def test_what_disagrees_once_more_is_told_to_who_knows_the_stream(ward: TestClient) -> None:
+    """The same body again changes nothing that the stream holds, and the count."""
+    for value in (4, 3):
+        ward.post(WRITE, content=b"weather temp=%d %d" % (value, T))
+    known = {"if-none-match": ward.get("/v1/streams/ward").headers["etag"]}
+    assert ward.get("/v1/streams/ward", headers=known).status_code == 304
+    ward.post(WRITE, content=b"weather temp=3 %d" % T)
+    [said] = ward.get("/v1/streams/ward", headers=known).json()["warnings"]
+    assert said.startswith("2 observations have the id and the time")
+
+
 def test_copies_and_polls_disagree_with_nobody(client: TestClient) -> None:
     put(client, TEMP)
     for host in ("a", "b", "a"):
