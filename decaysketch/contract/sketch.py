@@ -228,8 +228,8 @@ class Sketch(Held):
             ModuleNotFoundError: pyarrow is not installed.
 
         Warns:
-            DisagreeingCopiesWarning: of rows of equal ids more than one in a hundred are different
-                readings, by time or value: of each id the latest alone counts.
+            DisagreeingCopiesWarning: of rows of equal ids more than one in a hundred are of one
+                time and differ, or lie far apart: of each id the latest alone counts.
             NewestOnlyWarning: a fixed decay makes weights 0 after the newest instant.
 
         Complexity: O(rows log max_weight), and a copy of the columns that are named.
