@@ -35,6 +35,7 @@ from decaysketch.core.params import Option, SketchParams
 from decaysketch.core.sizing import DEFAULT_CAPACITY, MAX_CAPACITY, capacity_for
 from decaysketch.families import DEFAULT, FAMILIES, Family
 from decaysketch.ingest.formats import Mappings
+from decaysketch.ingest.views import MAX_PART, MAX_PARTS
 
 __all__ = [
     "FIELDS",
@@ -231,13 +232,13 @@ class Stream(RequestModel):
         )
 
 
-_Part = Annotated[int, Field(ge=0, le=7)]
+_Part = Annotated[int, Field(ge=0, le=MAX_PART)]
 
 
 class DevicesView(RequestModel):
     """The last reading of each device: `GET /v1/streams/{name}/devices`."""
 
-    id: _Part | Annotated[list[_Part], Field(min_length=1, max_length=4)] = Field(
+    id: _Part | Annotated[list[_Part], Field(min_length=1, max_length=MAX_PARTS)] = Field(
         description="Which part of an observation's id names its device, from 0; or which parts "
         "together do."
     )
@@ -415,6 +416,17 @@ class SourceState(BaseModel):
     )
 
 
+class ViewOfModel(BaseModel):
+    """What feeds a view: for who hashes ids elsewhere and feeds it from there."""
+
+    of: str = Field(description="The stream whose observations do.")
+    id: list[int] = Field(description="The parts of their ids that name a device, from 0.")
+    names: bool = Field(
+        default=False,
+        description="The view holds how each device is called, a label; else what it said last.",
+    )
+
+
 class StreamState(BaseModel):
     """A stream: what to build its sketches with, and what it holds."""
 
@@ -452,8 +464,8 @@ class StreamState(BaseModel):
     views: list[str] = Field(
         default=[], description="Names of the views that its observations feed; left out: none."
     )
-    view_of: str | None = Field(
-        default=None, description="Of a view, the stream that feeds it; left out: it is none."
+    view_of: ViewOfModel | None = Field(
+        default=None, description="Of a view, what feeds it; left out: it is none."
     )
     digest: str = Field(description="SHA-256 of the state of the merged sketch.")
     rows: int = Field(description="Observations the merged sketch retains.")

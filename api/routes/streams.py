@@ -444,7 +444,7 @@ def _state(
         bind_keys=stream.row.bind_keys,
         ingest=mappings_of(stream.row.ingest),
         views=views,
-        view_of=None if stream.row.view is None else stream.row.view["of"],
+        view_of=None if stream.row.view is None else schemas.ViewOfModel(**stream.row.view),
         bytes=merged.size_bytes,
         watermarks=list(merged.complete_since),
         clock=merged.clock,

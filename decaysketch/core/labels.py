@@ -18,6 +18,7 @@ texts: a stream of messages that are all different costs as much as its messages
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ __all__ = [
     "code_of",
     "codes_of",
     "fault_of_label",
+    "label_of",
     "values_of",
 ]
 
@@ -82,6 +84,17 @@ def fault_of_label(label: object) -> str | None:
     if length > MAX_LABEL_BYTES:
         return f"has {length} bytes; a label has at most {MAX_LABEL_BYTES}"
     return None
+
+
+def label_of(key: str | bytes | int | tuple[str | bytes | int, ...]) -> str:
+    """A key as a text: a text as it is, all else as JSON has it, bytes in hex."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bytes):
+        return key.hex()
+    if isinstance(key, tuple):
+        return json.dumps([each.hex() if isinstance(each, bytes) else each for each in key])
+    return str(key)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

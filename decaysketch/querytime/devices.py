@@ -14,7 +14,6 @@ an earlier time.
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ import numpy.typing as npt
 
 from decaysketch.answers.estimate import Estimate
 from decaysketch.contract.snapshot import Snapshot
-from decaysketch.core.labels import values_of
+from decaysketch.core.labels import label_of, values_of
 from decaysketch.core.observations import observation_ids
 from decaysketch.core.params import SketchParams
 from decaysketch.core.time_units import Instant, duration, in_units
@@ -95,14 +94,7 @@ class Devices:
     @staticmethod
     def name_of(device: Key) -> str:
         """A device as a text: a text as it is, all else as JSON has it, bytes in hex."""
-        if isinstance(device, str):
-            return device
-        if isinstance(device, bytes):
-            return device.hex()
-        if isinstance(device, tuple):
-            parts = [each.hex() if isinstance(each, bytes) else each for each in device]
-            return json.dumps(parts)
-        return str(device)
+        return label_of(device)
 
     @property
     def params(self) -> SketchParams:

@@ -70,7 +70,11 @@ def test_who_is_silent_active_and_what_each_said_last(ward: TestClient) -> None:
     assert answer["estimate"]["value"] == 3  # a view is a stream like any other
     state = ward.get(URL).json()
     assert state["views"] == ["ward.devices", "ward.devices.names"]
-    assert ward.get(f"{URL}.devices").json()["view_of"] == "ward"
+    of = [ward.get(f"/v1/streams/{each}").json()["view_of"] for each in state["views"]]
+    assert of == [
+        {"of": "ward", "id": [0], "names": False},
+        {"of": "ward", "id": [0], "names": True},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""What a view of a stream is fed: of each observation the device that it is of, and what it said.
+
+A view is a stream of its own, whose ids are devices alone (:class:`decaysketch.Devices`). Whoever
+has the parts of an observation's id can feed it: the server, of what is posted raw, and a bridge,
+which hashes ids itself. Both do it by this, and come to the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.hashing import RepeatedKeys
+from decaysketch.core.labels import label_of
+from decaysketch.errors import ParameterError
+from decaysketch.ingest.columns import Batch, Form, Raw, check
+
+__all__ = ["MAX_PART", "MAX_PARTS", "ViewOf", "of_devices"]
+
+MAX_PART, MAX_PARTS = 7, 4
+"""The last part of an id that there may be, and how many together may name a device."""
+
+
+@dataclass(frozen=True)
+class ViewOf:
+    """What feeds a view, and how.
+
+    Attributes:
+        of: name of the stream whose observations do.
+        parts: of their ids, which together name a device.
+        names: the view says how each device is called, in place of what it said last.
+    """
+
+    of: str
+    parts: tuple[int, ...]
+    names: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        said: dict[str, Any] = {"of": self.of, "id": list(self.parts)}
+        return said | {"names": True} if self.names else said
+
+    @classmethod
+    def from_dict(cls, given: Any) -> ViewOf:
+        """What JSON says, which may be anything.
+
+        Raises:
+            ParameterError: it means nothing.
+        """
+        if type(given) is dict:
+            of, parts, names = given.get("of"), given.get("id"), given.get("names", False)
+            if (
+                type(of) is str
+                and type(parts) is list
+                and 1 <= len(parts) <= MAX_PARTS
+                and all(type(part) is int and 0 <= part <= MAX_PART for part in parts)
+                and type(names) is bool
+            ):
+                return cls(of, tuple(parts), names)
+        raise ParameterError(
+            f"view_of is {str(given)[:200]!r}; expected the name of a stream as 'of', and as 'id' "
+            f"a list of 1 to {MAX_PARTS} parts, 0 to {MAX_PART}"
+        )
+
+
+def of_devices(raw: Raw, sound: npt.NDArray[np.int64], view: ViewOf, form: Form) -> Batch:
+    """What a view takes of observations. O(observations).
+
+    Args:
+        raw: observations, of the unit of time and, unless the view is one of names, the type of
+            values that the view has.
+        sound: which rows of the body the stream took, in order.
+        view: what is asked of it.
+        form: what rows of the view must look like.
+
+    Returns:
+        The rows that have a device; the others of ``sound`` are of none.
+    """
+    places = np.flatnonzero(np.isin(raw.positions, sound))
+    devices: list[tuple[Any, ...]] | None = None
+    columns: tuple[Any, ...] | None = None
+    last = max(view.parts)
+    if raw.parts is None:
+        keys = [raw.keys.get(place, ()) for place in places.tolist()]
+        has = [len(key) > last for key in keys]
+        devices = [
+            tuple(key[part] for part in view.parts)
+            for key, is_ in zip(keys, has, strict=True)
+            if is_
+        ]
+        places = places[has]
+    else:
+        places = places if len(raw.parts) > last else places[:0]
+        columns = tuple(_rows(raw.parts[part], places) for part in view.parts if len(places))
+    rows = len(places)
+    values, missing = raw.values[places], raw.missing[places]
+    if view.names:
+        values, missing = _names(devices, columns, rows), np.zeros(rows, np.bool_)
+    given = Raw(
+        raw.rows,
+        raw.positions[places],
+        values,
+        missing,
+        np.ones(rows, np.int64),
+        raw.times[places],
+        np.zeros(rows, np.int64),
+        keys={} if devices is None else dict(enumerate(devices)),
+        parts=columns,
+    )
+    return check(given, form)
+
+
+def _rows(column: Any, places: npt.NDArray[np.intp]) -> Any:
+    if isinstance(column, RepeatedKeys):
+        return RepeatedKeys(column.entries, column.codes[places])
+    return column[places]
+
+
+def _names(
+    devices: Sequence[tuple[Any, ...]] | None, columns: tuple[Any, ...] | None, rows: int
+) -> npt.NDArray[Any]:
+    """Of devices, as texts."""
+    names = np.empty(rows, object)
+    if columns is not None:
+        listed = [
+            [column.entries[code] for code in column.codes.tolist()]
+            if isinstance(column, RepeatedKeys)
+            else column.tolist()
+            for column in columns
+        ]
+        devices = list(zip(*listed, strict=True))
+    for row, device in enumerate(devices or ()):
+        names[row] = label_of(device[0] if len(device) == 1 else device)
+    return names
