@@ -13,6 +13,8 @@ the broker is told to forget a message (PUBREC) before anybody here has seen it.
 - ``config``       the file: server, broker, maps
 - ``translating``  from messages to readings by stream, and which messages are dead; no I/O
 - ``dead``         dead letters: what cannot be read, kept before it is acknowledged
+- ``views``        which views the streams have, as the aggregator says
+- ``opening``      a sensor for each stream and each view
 - ``broker``       the connection: sessions, generations, acknowledgements
 - ``running``      the loop
 - ``metrics``      counts, for Prometheus

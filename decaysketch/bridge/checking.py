@@ -1,4 +1,4 @@
-"""Is everything there that a bridge needs: its file, its streams, a clock, its broker."""
+"""Is everything there that a bridge needs: its file, streams and their views, a clock, a broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import httpx2
 from decaysketch.bridge.broker import Connection
 from decaysketch.bridge.config import Config
 from decaysketch.bridge.metrics import Metrics
+from decaysketch.bridge.views import look_at, names_of
+from decaysketch.client import ClientError
 from decaysketch.client.access import bearer
+from decaysketch.client.asking import Asking
 from decaysketch.errors import DecaySketchError
 from decaysketch.families import recipe_from_dict
 from decaysketch.ingest.columns import check_takes_readings
@@ -28,10 +31,13 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
     headers = {} if key is None else {"authorization": bearer(key, "server.key_file")}
     clock = None
     with httpx2.Client(base_url=config.server.url, headers=headers, timeout=_TIMEOUT_S) as client:
+        asking = Asking(client, attempts=1)
         for stream in config.streams:
-            fault, date = _stream(client, stream)
+            fault, date, views = _stream(client, stream)
             clock = clock or date
             yield f"stream {stream}", fault
+            for view in views:
+                yield f"view {view}", _view(asking, view, stream)
     if clock is not None:
         ahead_s = time.time() - parsedate_to_datetime(clock).timestamp()
         fault = None
@@ -50,24 +56,33 @@ def checks(config: Config) -> Iterator[tuple[str, str | None]]:
     yield f"broker {config.mqtt.broker}", fault
 
 
-def _stream(client: httpx2.Client, stream: str) -> tuple[str | None, str | None]:
-    """What is wrong with a stream, and what the time is there."""
+def _stream(client: httpx2.Client, stream: str) -> tuple[str | None, str | None, list[str]]:
+    """What is wrong with a stream, what the time is there, and which views it has."""
     try:
         answer = client.get(f"/v1/streams/{stream}", params={"sources": 0})
     except httpx2.HTTPError as fault:
-        return f"the aggregator cannot be reached: {fault}", None
+        return f"the aggregator cannot be reached: {fault}", None, []
     date = answer.headers.get("date")
     if answer.status_code != 200:
-        return f"the aggregator answers {answer.status_code}{_detail(answer)}", date
+        return f"the aggregator answers {answer.status_code}{_detail(answer)}", date, []
     try:
         told = answer.json()
         if told["secret_ids"]:
-            return "its ids are secret, so it takes raw observations only", date
+            return "its ids are secret, so it takes raw observations only", date, []
         form = {name: told[name] for name in ("family", "params", "decay") if told.get(name)}
         check_takes_readings(recipe_from_dict(form))
-    except (ValueError, KeyError, TypeError) as fault:
-        return str(fault), date
-    return None, date
+        return None, date, names_of(told, stream)
+    except (ValueError, KeyError, TypeError, ClientError) as fault:
+        return str(fault), date, []
+
+
+def _view(asking: Asking, view: str, stream: str) -> str | None:
+    """Why a view is not fed."""
+    try:
+        look_at(asking, view, stream)
+    except DecaySketchError as fault:
+        return f"it is not fed: {fault}"
+    return None
 
 
 def _detail(answer: httpx2.Response) -> str:

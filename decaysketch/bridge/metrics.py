@@ -41,6 +41,9 @@ class Metrics:
         self._skipped = counter(
             "ingest_skipped", "What of messages was not ours, by kind.", "road", "reason"
         )
+        self._without_device = counter(
+            "bridge_no_device", "Readings whose ids have no part that names a device.", "stream"
+        )
         self.messages = counter("bridge_messages", "Messages: taken, skipped or dead.", "result")
         self.redelivered = counter("bridge_redelivered", "Messages that the broker sent again.")
         self.retained = counter("bridge_retained", "Messages that the broker had kept.")
@@ -72,6 +75,9 @@ class Metrics:
     def skipped(self, words: Iterable[tuple[str, int]]) -> None:
         for word, count in words:
             self._skipped.labels(_ROAD, word).inc(count)
+
+    def without_device(self, view: str, count: int) -> None:
+        self._without_device.labels(view).inc(count)
 
     def clocks(self, said: Iterable[tuple[str, int, int]]) -> list[tuple[str, float]]:
         """Note what gateways said the time was; their median lateness in seconds, of those that

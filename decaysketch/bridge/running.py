@@ -11,8 +11,12 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
+
+import numpy as np
 
 from decaysketch.bridge.broker import Connection, Tag
 from decaysketch.bridge.config import Config
@@ -20,12 +24,14 @@ from decaysketch.bridge.dead import DeadLetters
 from decaysketch.bridge.metrics import Metrics
 from decaysketch.bridge.tail import Tail
 from decaysketch.bridge.translating import Arrived, Translated, Translator
+from decaysketch.bridge.views import Views
 from decaysketch.client import Sensor, SpoolFullError
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError
-from decaysketch.ingest.columns import Form, Lead, check, check_takes_readings, to_columns
+from decaysketch.ingest.columns import Batch, Form, Lead, check, to_columns
+from decaysketch.ingest.views import of_devices
 
-__all__ = ["Bridge", "FileLoop", "Loop", "Taker", "open_sensors"]
+__all__ = ["Bridge", "FileLoop", "Loop", "Taker"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,43 +41,17 @@ _CLOCK_OFF_S = 3600.0
 _NS = 1_000_000_000
 
 
-def open_sensors(config: Config, *, part: str = "", timeout_s: float = 30.0) -> dict[str, Sensor]:
-    """A sensor for each stream, started.
+class Taker:
+    """Takes messages: what is sound goes to the sensors, the rest to the dead letters; both are on
+    disk when it returns.
 
     Args:
         config: of the bridge.
-        part: of the spool and the name of the source, for what runs beside the bridge.
-        timeout_s: patience for the aggregator.
-
-    Raises:
-        ClientError: a stream is not to be had, or another bridge has the spool.
-        ParameterError: a stream takes no readings.
+        sensors: of streams and views.
+        metrics: to count in.
+        letters: where dead letters are kept; None: nowhere.
+        views: of the streams, which are fed from the same readings.
     """
-    sensors: dict[str, Sensor] = {}
-    suffix = f"-{part}" if part else ""
-    try:
-        for stream in config.streams:
-            sensors[stream] = Sensor(
-                config.server.url,
-                stream,
-                f"{config.source}{suffix}",
-                spool=config.spool / f"streams{suffix}" / stream,
-                api_key=config.api_key(),
-                max_spool_bytes=config.max_spool_bytes,
-                timeout_s=timeout_s,
-                flush_age_s=1.0,
-            )
-            check_takes_readings(sensors[stream].start().recipe)
-    except BaseException:
-        for sensor in sensors.values():
-            sensor.close(0.0)
-        raise
-    return sensors
-
-
-class Taker:
-    """Takes messages: what is sound goes to the sensors, the rest to the dead letters; both are on
-    disk when it returns."""
 
     def __init__(
         self,
@@ -79,14 +59,17 @@ class Taker:
         sensors: Mapping[str, Sensor],
         metrics: Metrics,
         letters: DeadLetters | None,
+        views: Views | None = None,
     ) -> None:
         self._config = config
         self._sensors = sensors
         self._metrics = metrics
         self._letters = letters
+        self._views = views or {}
         self._translator = Translator(config.map, config.max_message_bytes)
         self._off: set[str] = set()
         self._absent: set[str] = set()
+        self._without: set[str] = set()
 
     def undelivered(self) -> str:
         """Names of the streams of which the aggregator has not acknowledged all that was taken,
@@ -106,48 +89,76 @@ class Taker:
             OSError: the disk refused; likewise.
         """
         found = self._translator.translate(arrived)
-        rows = {stream: self._update(stream, found) for stream in found.readings}
-        for stream in rows:
-            self._sensors[stream].sync()
+        rows, without = Counter[str](), Counter[str]()
+        for stream in found.readings:
+            self._update(stream, found, rows, without)
+        for name in rows:
+            self._sensors[name].sync()
         if found.dead and self._letters is not None:
             self._letters.keep(
                 [(arrived[place].message, found.dead[place]) for place in sorted(found.dead)]
             )
         self._count(arrived, found, rows)
+        self._tell_without(without)
         return found
 
-    def _update(self, stream: str, found: Translated) -> int:
-        """Feed a stream; how many readings it took."""
-        sensor, readings, owners = (
-            self._sensors[stream],
-            found.readings[stream],
-            found.owners[stream],
-        )
-        recipe = sensor.recipe
+    def _update(
+        self, stream: str, found: Translated, rows: Counter[str], without: Counter[str]
+    ) -> None:
+        """Feed a stream and its views; ``rows`` counts how many readings each took, and ``without``
+        how many of them are of no device of a view."""
+        readings = found.readings[stream]
+        recipe = self._sensors[stream].recipe
         ahead_ns = time.time_ns() + round(self._config.max_ahead_s * _NS)
         latest = ahead_ns // NANOSECONDS[recipe.params.time_unit]
         lead = Lead(self._config.max_ahead_s, "max_ahead_s")
         form = Form(recipe, self._config.source, latest, len(readings), lead=lead)
-        batch = check(to_columns(readings, form), form)
+        raw = to_columns(readings, form)
+        batch = check(raw, form)
         for refusal in batch.refusals:
             self._metrics.refused(stream, refusal.field)
             where = readings[refusal.row].where
-            found.refuse(owners[refusal.row], f"{where}: {refusal.field} {refusal.reason}")
-        columns, positions = list(batch.columns), batch.positions.tolist()
+            owner = found.owners[stream][refusal.row]
+            found.refuse(owner, f"{where}: {refusal.field} {refusal.reason}")
+        taken = np.array(self._feed(stream, stream, batch, found), np.int64)
+        rows[stream] += len(taken)
+        for name, view in self._views.get(stream, {}).items():
+            form_of_view = replace(form, recipe=self._sensors[name].recipe)
+            of_view = of_devices(raw, taken, view, form_of_view)
+            rows[name] += len(self._feed(name, stream, of_view, found))
+            without[name] += len(taken) - len(of_view.positions)
+
+    def _feed(self, name: str, stream: str, batch: Batch, found: Translated) -> list[int]:
+        """Give sound rows of a stream to it or to a view; which of its readings were taken."""
+        columns = list(batch.columns)
+        positions: list[int] = batch.positions.tolist()
         while positions:
             values, weights, times, ids = columns
             try:
-                sensor.update(values, weights, times, ids)
+                self._sensors[name].update(values, weights, times, ids)
                 break
             except ObservationError as fault:  # dated ahead of the aggregator's clock
                 if fault.row is None:
                     raise
                 row = positions.pop(fault.row)
-                self._metrics.refused(stream, fault.column)
-                found.refuse(owners[row], f"{readings[row].where}: {fault}")
+                self._metrics.refused(name, fault.column)
+                where = found.readings[stream][row].where
+                found.refuse(found.owners[stream][row], f"{where}: {fault}")
                 keep = [place for place in range(len(times)) if place != fault.row]
                 columns = [column[keep] for column in columns]
-        return len(positions)
+        return positions
+
+    def _tell_without(self, without: Mapping[str, int]) -> None:
+        """Count readings that are of no device, and say so once of each view."""
+        for name, count in without.items():
+            self._metrics.without_device(name, count)
+            if count and name not in self._without:
+                self._without.add(name)
+                _log.warning(
+                    "%d readings are of no device of view %s: their ids have no such part, or one "
+                    "that is too long",
+                    count, name,
+                )  # fmt: skip
 
     def _count(self, arrived: list[Arrived], found: Translated, rows: Mapping[str, int]) -> None:
         metrics = self._metrics

@@ -152,17 +152,18 @@ def _taking(
     """
     from decaysketch.bridge.dead import DeadLetters
     from decaysketch.bridge.metrics import Metrics
-    from decaysketch.bridge.running import Taker, open_sensors
+    from decaysketch.bridge.opening import open_streams
+    from decaysketch.bridge.running import Taker
 
     metrics = Metrics()
     stop_serving = None if config.metrics is None else metrics.serve(config.metrics)
     try:
-        sensors = open_sensors(config, part=part, timeout_s=_TIMEOUT_S)
+        streams = open_streams(config, part=part, timeout_s=_TIMEOUT_S)
         try:
             letters = DeadLetters(config.spool / "dead", config.max_spool_bytes)
-            yield Taker(config, sensors, metrics, letters), metrics
+            yield Taker(config, streams.sensors, metrics, letters, streams.views), metrics
         finally:
-            undone = [name for name, each in sensors.items() if not each.close().done]
+            undone = streams.close()
     finally:
         if stop_serving is not None:
             stop_serving()
@@ -265,16 +266,17 @@ def replay(
     with reporting_errors():
         config = _config(config_file)
         from decaysketch.bridge.metrics import Metrics
+        from decaysketch.bridge.opening import open_streams
         from decaysketch.bridge.replay import batches, files_of
-        from decaysketch.bridge.running import Taker, open_sensors
+        from decaysketch.bridge.running import Taker
 
         files = files_of(path)
         if not files:
             raise CommandError(f"{path} holds no *.ndjson")
-        sensors = open_sensors(config, part="replay", timeout_s=_TIMEOUT_S)
+        streams = open_streams(config, part="replay", timeout_s=_TIMEOUT_S)
         messages = dead = rows = 0
         try:
-            taker = Taker(config, sensors, Metrics(), None)
+            taker = Taker(config, streams.sensors, Metrics(), None, streams.views)
             for file in files:
                 for arrived in batches(file, topic, config.batch):
                     found = taker.take(arrived)
@@ -284,9 +286,8 @@ def replay(
                     for place, reasons in found.dead.items():
                         said = f"dead: {arrived[place].message.topic}: {'; '.join(reasons)}"
                         report.print(Text(said))
-            undone = [name for name, sensor in sensors.items() if not sensor.flush().done]
+            undone = streams.undone()
         finally:
-            for sensor in sensors.values():
-                sensor.close(0.0)
+            streams.close(0.0)
         report.print(Text(f"{messages} messages, {rows} readings, {dead} dead"))
         _refuse_undone(undone)

@@ -1,0 +1,100 @@
+"""The sensors of a bridge: one for each stream that its maps name, and one for each view of these.
+
+A view has a spool of its own and the source's name, so that who is revoked is revoked in both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from decaysketch.bridge.config import Config
+from decaysketch.bridge.views import Views, keep, learn
+from decaysketch.client import ClientError, Sensor
+from decaysketch.families import Recipe
+from decaysketch.ingest.columns import check_takes_readings
+from decaysketch.ingest.views import ViewOf
+
+__all__ = ["Streams", "open_streams"]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """What a bridge feeds.
+
+    Attributes:
+        sensors: of streams and views, started, by name.
+        views: of each stream that has some.
+    """
+
+    sensors: dict[str, Sensor] = field(default_factory=dict)
+    views: Views = field(default_factory=dict)
+
+    def undone(self) -> list[str]:
+        """Names of those of which not all could be delivered, after it was waited for."""
+        return [name for name, sensor in self.sensors.items() if not sensor.flush().done]
+
+    def close(self, timeout_s: float | None = None) -> list[str]:
+        """Close all; names of those of which not all is delivered, after ``timeout_s`` of each."""
+        return [name for name, each in self.sensors.items() if not each.close(timeout_s).done]
+
+
+def open_streams(config: Config, *, part: str = "", timeout_s: float = 30.0) -> Streams:
+    """A sensor for each stream and for each view of it, started.
+
+    Args:
+        config: of the bridge.
+        part: of the spool and the name of the source, for what runs beside the bridge.
+        timeout_s: patience for the aggregator.
+
+    Raises:
+        ClientError: a stream is not to be had, or another bridge has the spool.
+        ParameterError: a stream takes no readings.
+        OSError: the disk refused.
+    """
+    suffix = f"-{part}" if part else ""
+    kept = config.spool / f"views{suffix}.json"
+    streams = Streams()
+
+    def open_one(name: str) -> Recipe:
+        streams.sensors[name] = Sensor(
+            config.server.url,
+            name,
+            f"{config.source}{suffix}",
+            spool=config.spool / f"streams{suffix}" / name,
+            api_key=config.api_key(),
+            max_spool_bytes=config.max_spool_bytes,
+            timeout_s=timeout_s,
+            flush_age_s=1.0,
+        )
+        return streams.sensors[name].start().recipe
+
+    try:
+        for name in config.streams:
+            check_takes_readings(open_one(name))
+        streams.views.update(learn(config, kept))
+        for stream, views in streams.views.items():
+            for name, view in views.items():
+                # A map of the file may feed the view, too: what comes twice changes nothing.
+                recipe = streams.sensors[name].recipe if name in streams.sensors else open_one(name)
+                _check_alike(streams.sensors[stream].recipe, recipe, name, view)
+        keep(streams.views, kept)
+    except BaseException:
+        streams.close(0.0)
+        raise
+    return streams
+
+
+def _check_alike(stream: Recipe, recipe: Recipe, name: str, view: ViewOf) -> None:
+    """See that rows of a stream mean the same in a view: spools may be left of streams of before.
+
+    Raises:
+        ClientError: they do not.
+    """
+    kind = "label" if view.names else stream.params.value_type
+    expected = {"time_unit": stream.params.time_unit, "value_type": kind}
+    found = {each: getattr(recipe.params, each) for each in expected}
+    if found != expected:
+        raise ClientError(
+            f"view {name!r} is built with {found}; expected {expected}, as stream {view.of!r} is: "
+            "the spool of one of them is of a stream that was there before; move it away"
+        )
