@@ -29,7 +29,7 @@ __all__ = ["Told", "Views", "ask", "keep", "learn", "look_at", "names_of"]
 
 _log = logging.getLogger(__name__)
 
-_ATTEMPTS, _TIMEOUT_S = 2, 5.0
+_ATTEMPTS, _TIMEOUT_S = 4, 5.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MOST = 16  # views of a stream
 
