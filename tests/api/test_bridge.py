@@ -22,9 +22,12 @@ from support.debian import program
 mqtt = pytest.importorskip("paho.mqtt.client")
 
 PARAMS = {"max_weight": 1, "id_bits": 50, "time_unit": "ms", "capacity": 10_000}
+WATCHED = {"views": {"devices": {"id": 0, "capacity": 100}}}  # of the first stream
 STREAMS = ("temperature", "humidity", "alt")
 DEVICES, FRAMES = 5, 300
-PROGRAM = Path(sys.executable).with_name("decaysketch")
+PYTHON = sys.executable
+PROGRAM = Path(PYTHON).with_name("decaysketch")
+MARK = 1e6  # which no other reading comes near
 
 
 @contextmanager
@@ -137,6 +140,26 @@ def held(client: httpx2.Client) -> list[tuple[float, float]]:
     return found
 
 
+def create(client: httpx2.Client) -> None:
+    """The streams; devices of the first of them are watched."""
+    for name in STREAMS:
+        form = {"params": PARAMS} | (WATCHED if name == STREAMS[0] else {})
+        client.put(f"/v1/streams/{name}", json=form).raise_for_status()
+
+
+def last_said(client: httpx2.Client) -> dict[str, float]:
+    """What each device said last, by its name."""
+    asked = client.get(f"/v1/streams/{STREAMS[0]}/devices", params={"listed": "latest"})
+    told = asked.json().get("devices", ())  # nothing has come yet
+    return {each["device"]: each["value"] for each in told}
+
+
+def last_of(frames: list[tuple[str, bytes]]) -> dict[str, float]:
+    """The same of frames in their order."""
+    uplinks = [json.loads(body) for _, body in frames]
+    return {each["deviceInfo"]["devEui"]: each["object"]["temperature"] for each in uplinks}
+
+
 def wait_for(held: Callable[[], Any], expected: Any) -> None:
     deadline = time.monotonic() + 60
     while (found := held()) != expected:
@@ -150,8 +173,7 @@ def test_every_frame_is_counted_once_whenever_the_bridge_is_killed(
     draw = random.Random(20)
     begin_s = time.time() - 3600
     with server(tmp_path / "aggregator.sqlite3") as (_, client), broker(tmp_path, free_port):
-        for name in STREAMS:
-            client.put(f"/v1/streams/{name}", json={"params": PARAMS}).raise_for_status()
+        create(client)
         config = config_of(tmp_path, free_port, str(client.base_url))
         sender = publisher(free_port)
         log = tmp_path / "bridge.log"
@@ -180,6 +202,8 @@ def test_every_frame_is_counted_once_whenever_the_bridge_is_killed(
             alts = FRAMES * sum(range(DEVICES))
             expected = [(frames, temperatures), (frames, 50 * frames), (frames, alts)]
             wait_for(lambda: held(client), expected)
+            devices = last_of(list(uplinks(begin_s)))
+            wait_for(lambda: last_said(client), devices)
 
             letters = tmp_path / "spool" / "dead" / "dead.ndjson"
             wait_for(letters.exists, True)
@@ -190,19 +214,25 @@ def test_every_frame_is_counted_once_whenever_the_bridge_is_killed(
             bridges.running.terminate()
             assert bridges.running.wait(60) == 0
         assert held(client) == expected
+        assert last_said(client) == devices
 
 
 # ---------------------------------------------------------------- sync, and then acknowledge
 
-# The program, whose disk is about to take a batch when its machine dies; and one that acknowledges
-# before, as it must not: which shows that the test would see it.
+# The program, whose disk is about to take a batch when its machine dies, or has taken that of the
+# streams and not of a view; and one that acknowledges before, as it must not: which shows that the
+# test would see it.
 DYING = """
 import os, signal, sys, time
 from decaysketch.bridge import running
 from decaysketch.cli import app
 from decaysketch.client import Sensor
 
-def die(_sensor):
+sync, dies_at = Sensor.sync, sys.argv.pop(1)
+
+def die(sensor):
+    if dies_at not in ("first", sensor._core.stream):
+        return sync(sensor)
     time.sleep(0.5)  # so that what was acknowledged has left
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -220,17 +250,31 @@ app()
 """
 
 
-@pytest.mark.parametrize("order", ["sync first", "acknowledge first"])
+@pytest.mark.parametrize(
+    ("order", "dies_at"),
+    [
+        ("sync first", "first"),
+        ("acknowledge first", "first"),
+        ("sync first", f"{STREAMS[0]}.devices"),
+        ("acknowledge first", f"{STREAMS[0]}.devices"),
+    ],
+)
 def test_a_bridge_that_is_killed_before_its_disk_has_a_message_loses_none(
     order: str,
+    dies_at: str,
     tmp_path: Path,
     free_port: int,
     server: Callable[..., AbstractContextManager[Any]],
 ) -> None:
-    frames = [each for each, _ in zip(uplinks(time.time() - 3600), range(60), strict=False)]
+    begin_s = time.time() - 3600
+    ordered = [each for each, _ in zip(uplinks(begin_s), range(60), strict=False)]
+    frames = ordered[::-1]  # so what is lost of the first batch is what a device said last
+    values = {"temperature": MARK, "humidity": 0.0, "gps": {"alt": 0}}
+    mark = chirpstack(1, begin_s, deviceInfo={"devEui": "70b3d5499000ffff"}, object=values)
+    frames.append((frames[0][0], json.dumps(mark).encode()))
+    count, expected = len(frames), last_of([*ordered, frames[-1]])
     with server(tmp_path / "aggregator.sqlite3") as (_, client), broker(tmp_path, free_port):
-        for name in STREAMS:
-            client.put(f"/v1/streams/{name}", json={"params": PARAMS}).raise_for_status()
+        create(client)
         config = config_of(tmp_path, free_port, str(client.base_url))
         sender = publisher(free_port)
 
@@ -238,7 +282,7 @@ def test_a_bridge_that_is_killed_before_its_disk_has_a_message_loses_none(
             for each in [sender.publish(topic, body, qos=1) for topic, body in some]:
                 each.wait_for_publish(60)
 
-        arguments = [sys.executable, "-c", DYING, order, "bridge", "mqtt", "--config", config]
+        arguments = [PYTHON, "-c", DYING, dies_at, order, "bridge", "mqtt", "--config", config]
         with (tmp_path / "dying.log").open("wb") as log:
             dying = subprocess.Popen(arguments, stdout=log, stderr=log)
         wait_for(lambda: b"subscribed" in (tmp_path / "dying.log").read_bytes(), True)
@@ -246,14 +290,14 @@ def test_a_bridge_that_is_killed_before_its_disk_has_a_message_loses_none(
         assert dying.wait(600) == -9, (tmp_path / "dying.log").read_text()
         with Bridges(config):
             send(frames[-1:])  # behind all that the broker sends again
-            wait_for(lambda: held(client)[0][0] >= 1, True)
-            count = len(frames)
+            wait_for(lambda: held(client)[0][1] >= MARK, True)
+            wait_for(lambda: MARK in last_said(client).values(), True)
             if order == "sync first":
                 wait_for(lambda: held(client)[0][0], count)
+                wait_for(lambda: last_said(client), expected)
             else:
-                last = json.loads(frames[-1][1])["object"]["temperature"]
-                wait_for(lambda: held(client)[0][1] >= last, True)
-                assert held(client)[0][0] < count
+                assert last_said(client) != expected
+                wait_for(lambda: held(client)[0][0] < count, dies_at == "first")
         sender.disconnect()
         sender.loop_stop()
 
@@ -267,8 +311,7 @@ def test_what_only_the_server_has_acknowledged_may_be_lost_with_the_machine(
     data = tmp_path / "aggregator.sqlite3"
     with broker(tmp_path, free_port):
         with server(data) as (_, client):
-            for name in STREAMS:
-                client.put(f"/v1/streams/{name}", json={"params": PARAMS}).raise_for_status()
+            create(client)
             url = str(client.base_url)
             port = client.base_url.port
             config = config_of(tmp_path, free_port, url)
@@ -289,6 +332,7 @@ def test_what_only_the_server_has_acknowledged_may_be_lost_with_the_machine(
             wait_for(lambda: held(client)[0][0], len(frames))
             temperatures = sum(json.loads(body)["object"]["temperature"] for _, body in frames)
             assert held(client)[0] == (len(frames), temperatures)
+            wait_for(lambda: last_said(client), last_of(frames))
         sender.disconnect()
         sender.loop_stop()
 
@@ -302,8 +346,7 @@ def test_a_file_is_followed_whenever_who_follows_it_is_killed(
     draw = random.Random(21)
     lines = [body for _, body in uplinks(time.time() - 3600)]
     with server(tmp_path / "aggregator.sqlite3") as (_, client):
-        for name in STREAMS:
-            client.put(f"/v1/streams/{name}", json={"params": PARAMS}).raise_for_status()
+        create(client)
         config = config_of(tmp_path, None, str(client.base_url))
         path = tmp_path / "events.ndjson"
         topic = ["--topic", "application/app/device/x/event/up"]
@@ -319,6 +362,7 @@ def test_a_file_is_followed_whenever_who_follows_it_is_killed(
                     bridges.start()
             expected = (DEVICES * FRAMES, DEVICES * sum(20 + number for number in range(FRAMES)))
             wait_for(lambda: held(client)[0], expected)
+            wait_for(lambda: last_said(client), last_of([("", line) for line in lines]))
             bridges.running.terminate()
             assert bridges.running.wait(60) == 0
         with path.open("ab") as file:
