@@ -59,6 +59,7 @@ from decaysketch.client.delivery import (
     Refused,
     Taken,
 )
+from decaysketch.ingest.views import ViewOf
 
 __all__ = ["Relay"]
 
@@ -286,10 +287,7 @@ class Relay:
             )
         outcome = await self._upstream.look(stream.name)
         if isinstance(outcome, Paused) and outcome.reason.startswith("404:"):
-            outcome = Paused(
-                f"the upstream has no stream {stream.name!r} ({outcome.reason}); create it there: "
-                f"PUT /v1/streams/{stream.name} {json.dumps(_form(stream))}"
-            )
+            outcome = Paused(_cure(stream, outcome.reason))
         if not isinstance(outcome, Taken):
             raise _FailedError(outcome)
         if different := _differences(stream, outcome.fields):
@@ -493,6 +491,21 @@ def _whole(stream: Stream) -> tuple[bytes, str]:
 def _form(stream: Stream) -> dict[str, Any]:
     """How a stream is created that is the same."""
     return {**stream.recipe.to_dict(), "max_clock_skew_s": stream.row.max_clock_skew_s}
+
+
+def _cure(stream: Stream, reason: str) -> str:
+    """What makes a stream that is not there upstream; a view is made with the stream that it is of,
+    which could have none of its name otherwise."""
+    said = f"the upstream has no stream {stream.name!r}"
+    if stream.row.view is None:
+        form = json.dumps(_form(stream))
+        return f"{said} ({reason}); create it there: PUT /v1/streams/{stream.name} {form}"
+    view = ViewOf.from_dict(stream.row.view)
+    devices = {"id": list(view.parts), "capacity": stream.recipe.params.capacity}
+    return (
+        f"{said}, which is a view: PUT /v1/streams/{view.of} there as it was created here, with "
+        f"{json.dumps({'views': {'devices': devices}})[1:-1]}"
+    )
 
 
 def _differences(stream: Stream, there: Mapping[str, Any]) -> dict[str, tuple[object, object]]:

@@ -453,3 +453,34 @@ def test_of_several_processes_one_passes_on(tree: Tree, tmp_path: Path) -> None:
         post(client, build(0))
         until(tree.arrived)
         assert 'relay_posts_total{stream="s"' not in client.get("/metrics").text
+
+
+WATCHED = CREATION | {"views": {"devices": {"id": 0, "capacity": 50}}}
+VIEWS = ("s.devices", "s.devices.names")
+
+
+def test_views_are_passed_on_as_the_streams_that_they_are(tree: Tree) -> None:
+    tree.create(WATCHED)
+    rows = [{"id": [f"t-{n % 3}", n], "time": n, "value": float(n)} for n in range(9)]
+    for source, some in (("a", rows[:6]), ("b", rows[3:])):
+        url = f"/v1/streams/s/observations?source={source}"
+        assert tree.relay.post(url, json={"observations": some}).status_code == 200
+    until(lambda: all(tree.held(each) == tree.here(each) for each in ("s", *VIEWS)))
+    found = tree.hub.get("/v1/streams/s/devices?listed=latest").json()["devices"]
+    assert [(each["device"], each["value"]) for each in found] == [
+        ("t-2", 8.0), ("t-1", 7.0), ("t-0", 6.0),
+    ]  # fmt: skip
+
+
+def test_views_that_the_upstream_lacks_are_made_with_their_stream(
+    tree: Tree, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree.hub.put("/v1/streams/s", json=CREATION)
+    tree.relay.put("/v1/streams/s", json=WATCHED)
+    until(lambda: tree.stands(passed_on=1, paused=2))
+    for view in VIEWS:
+        (said,) = {each for each in caplog.messages if f"has no stream {view!r}" in each}
+        assert "PUT /v1/streams/s there" in said
+        assert '"views": {"devices": {"id": [0], "capacity": 50}}' in said
+    assert tree.hub.put("/v1/streams/s", json=WATCHED).status_code == 200
+    until(lambda: tree.stands(passed_on=3))
