@@ -19,10 +19,12 @@ from decaysketch.bridge.config import Config
 from decaysketch.bridge.metrics import Metrics
 from decaysketch.bridge.running import Taker
 from decaysketch.bridge.translating import Arrived, Translator
+from decaysketch.bridge.views import Views
 from decaysketch.client import Sensor
 from decaysketch.core.params import SketchParams
 from decaysketch.families import recipe_of
 from decaysketch.ingest.documents import Message
+from decaysketch.ingest.views import ViewOf
 
 _MESSAGES, _BATCH, _ROUNDS = 20_000, 1000, 3
 _BEGIN_S = 1_700_000_000
@@ -91,20 +93,35 @@ def main() -> None:
                 translator.translate(batch)
 
         rates["read by a map"] = _best(translate)
-        recipe = recipe_of(SketchParams(max_weight=1, id_bits=48, time_unit="ms"))
+        params = SketchParams(max_weight=1, id_bits=48, time_unit="ms")
+        kinds = {"t.devices": "float64", "t.devices.names": "label"}
+        recipes = {"t": recipe_of(params)} | {
+            name: recipe_of(SketchParams(time_unit="ms", value_type=kind))
+            for name, kind in kinds.items()
+        }
+        views = {"t": {name: ViewOf("t", (0,), kind == "label") for name, kind in kinds.items()}}
 
-        def whole(number: int) -> None:
-            spool = Path(folder) / str(number)
-            sensor = Sensor("http://localhost:1", "t", "b", spool=spool, recipe=recipe)
+        def whole(number: int, views: Views) -> None:
+            names = ["t", *views.get("t", ())]
+            spool = Path(folder) / f"{number}-{len(names)}"
+            sensors = {
+                name: Sensor(
+                    "http://localhost:1", name, "b", spool=spool / name, recipe=recipes[name]
+                )
+                for name in names
+            }
             try:
-                taker = Taker(config, {"t": sensor}, Metrics(), None)
+                taker = Taker(config, sensors, Metrics(), None, views)
                 for each in batches:
                     taker.take(each)
-                assert sensor.status().synced_rows == _MESSAGES
+                assert all(each.status().synced_rows == _MESSAGES for each in sensors.values())
             finally:
-                sensor.close()
+                for each in sensors.values():
+                    each.close()
 
-        rates["read, checked, given to the sensor and synced"] = _best(whole)
+        taken = "read, checked, given to the sensor and synced"
+        rates[taken] = _best(lambda number: whole(number, {}))
+        rates[f"{taken}, and to both views of devices"] = _best(lambda number: whole(number, views))
     for name, rate in rates.items():
         print(f"{rate:10,.0f} a second of processor time: {name}")
 
