@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from decaysketch.bridge.config import Config
 from decaysketch.bridge.metrics import Metrics
@@ -94,7 +95,10 @@ def main() -> None:
 
         rates["read by a map"] = _best(translate)
         params = SketchParams(max_weight=1, id_bits=48, time_unit="ms")
-        kinds = {"t.devices": "float64", "t.devices.names": "label"}
+        kinds: dict[str, Literal["float64", "label"]] = {
+            "t.devices": "float64",
+            "t.devices.names": "label",
+        }
         recipes = {"t": recipe_of(params)} | {
             name: recipe_of(SketchParams(time_unit="ms", value_type=kind))
             for name, kind in kinds.items()
@@ -116,8 +120,8 @@ def main() -> None:
                     taker.take(each)
                 assert all(each.status().synced_rows == _MESSAGES for each in sensors.values())
             finally:
-                for each in sensors.values():
-                    each.close()
+                for sensor in sensors.values():
+                    sensor.close()
 
         taken = "read, checked, given to the sensor and synced"
         rates[taken] = _best(lambda number: whole(number, {}))

@@ -5,6 +5,7 @@ A view has a spool of its own and the source's name, so that who is revoked is r
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from decaysketch.bridge.config import Config
@@ -30,12 +31,15 @@ class Streams:
     views: Views = field(default_factory=dict)
 
     def undone(self) -> list[str]:
-        """Names of those of which not all could be delivered, after it was waited for."""
+        """Names of those of which not all could be delivered, after each was waited for."""
         return [name for name, sensor in self.sensors.items() if not sensor.flush().done]
 
-    def close(self, timeout_s: float | None = None) -> list[str]:
-        """Close all; names of those of which not all is delivered, after ``timeout_s`` of each."""
-        return [name for name, each in self.sensors.items() if not each.close(timeout_s).done]
+    def close(self, timeout_s: float) -> None:
+        """Close all, which deliver beside each other: what is left after so long waits in the
+        spool."""
+        until = time.monotonic() + timeout_s
+        for sensor in self.sensors.values():
+            sensor.close(max(0.0, until - time.monotonic()))
 
 
 def open_streams(config: Config, *, part: str = "", timeout_s: float = 30.0) -> Streams:

@@ -162,13 +162,13 @@ def _taking(
         try:
             letters = DeadLetters(config.spool / "dead", config.max_spool_bytes)
             yield Taker(config, streams.sensors, metrics, letters, streams.views), metrics
+            undone = streams.undone() if deliver else []
         finally:
-            undone = streams.close()
+            streams.close(_TIMEOUT_S)
     finally:
         if stop_serving is not None:
             stop_serving()
-    if deliver:
-        _refuse_undone(undone)
+    _refuse_undone(undone)
 
 
 def _refuse_undone(streams: list[str]) -> None:

@@ -63,7 +63,9 @@ def bring(config: Config, *batches: Sequence[dict[str, Any]], metrics: Any = Non
     taker = Taker(config, streams.sensors, metrics or Metrics(), letters, streams.views)
     for batch in batches:
         taker.take([Arrived(Message(json.dumps(each).encode())) for each in batch])
-    return streams.close()
+    undone = streams.undone()
+    streams.close(0.0)
+    return undone
 
 
 def uplinks(draw: random.Random, count: int) -> list[dict[str, Any]]:

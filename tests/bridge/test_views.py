@@ -14,6 +14,7 @@ from ingest.messages import T0, UP, chirpstack
 import decaysketch as ds
 from decaysketch.bridge.config import Config
 from decaysketch.bridge.metrics import Metrics
+from decaysketch.bridge.opening import Streams
 from decaysketch.bridge.running import Taker
 from decaysketch.bridge.translating import Arrived
 from decaysketch.bridge.views import Views, ask, keep
@@ -217,3 +218,20 @@ def test_a_row_that_a_view_refuses_makes_a_dead_letter(
     assert list(found.dead) == [1]
     labels = {"road": "mqtt", "stream": "ward.devices", "reason": "timestamp"}
     assert metrics.registry.get_sample_value("decaysketch_ingest_refused_total", labels) == 1
+
+
+def test_all_sensors_have_one_patience_together_when_a_bridge_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("decaysketch.bridge.opening.time.monotonic", lambda: now[0])
+    given = []
+
+    class Slow:
+        def close(self, timeout_s: float) -> None:
+            given.append(timeout_s)
+            now[0] += min(timeout_s, 20.0)
+
+    sensors: Any = {name: Slow() for name in ("ward", "ward.devices", "ward.names")}
+    Streams(sensors).close(30.0)
+    assert given == [30.0, 10.0, 0.0]
