@@ -78,6 +78,9 @@ class InputModel(BaseModel):
         description="By ids, which keys are hashed to; by numbers that their source gives them; or "
         "by nothing: rows are events of a `key`, and one that comes again counts again."
     )
+    joined: bool = Field(
+        description="Whether rows of one name are one observation, of which the latest row is kept."
+    )
     value: Literal["optional", "required", "none"]
     value_bound: str | None = Field(
         description="The parameter that values, integers from 1, do not exceed; null: any number."
