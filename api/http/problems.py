@@ -35,6 +35,7 @@ from api.journal.model import ReplayError, StorageError
 from api.logs import Seldom
 from api.schemas import SOURCE
 from decaysketch import errors as library
+from decaysketch.answers.spelled import meant
 
 __all__ = [
     "PROBLEM_JSON",
@@ -398,7 +399,9 @@ def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:
         case "union_tag_invalid":
             location = (*location, context["discriminator"].strip("'"))
             value = context["tag"]
-            reason = _tag_expected(value, re.findall("'([^']*)'", context["expected_tags"]))
+            known = re.findall("'([^']*)'", context["expected_tags"])
+            asked = meant(value) if context["discriminator"] == "'aggregate'" else None
+            reason = _tag_expected(value, known, asked)
         case "less_than_equal" | "less_than":
             reason += _share_meant(value, context.get("le", context.get("lt")))
     return Fault(field=_path(location, body, absent), reason=reason, value=value)
@@ -410,9 +413,11 @@ def _share_meant(given: Any, most: Any) -> str:
     return f"; did you mean {given / 100:g}?" if per_cent else ""
 
 
-def _tag_expected(given: str, known: list[str]) -> str:
-    """What is said of a word that is none of those known: the one that is like it, or all."""
+def _tag_expected(given: str, known: list[str], asked: str | None) -> str:
+    """What is said of a word that is none of those known: the one that is meant by it or like it,
+    or all."""
     near = get_close_matches(given, known, n=1) if len(given) <= _LONGEST_WORD else []
+    near = [asked] if asked in known else near
     if near and len(known) > _FEW_WORDS:
         return f"there is no {given!r}; did you mean {near[0]!r}?"
     listed = f"expected one of {', '.join(map(repr, known))}"

@@ -29,6 +29,8 @@ def _of(reason: str) -> str:
     kind, _, rest = reason.partition("-")
     if kind == "http" and rest.isdecimal():
         return HTTPStatus(int(rest)).phrase
+    if reason == "observation-observation":
+        return "An observation that is none, or has a field that nobody knows"
     if kind == "observation":
         return f"An observation whose {rest} is not sound"
     if kind == "message":

@@ -19,7 +19,7 @@ from api.service.sites import Site
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.contract.snapshot import Rowed
-from decaysketch.core.disagreements import between, within
+from decaysketch.core.disagreements import between, joined, within
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
@@ -50,12 +50,14 @@ class Taken:
         incoming: the sketch of the rows that are taken, to be posted; None where there are none.
         disagreeing: rows of the identity and the time of another one, of the body or of what the
             source has posted, and of another value.
+        joined: how many different times of identities, and how many identities the body has.
     """
 
     batch: Batch
     verdicts: npt.NDArray[np.int8]
     incoming: Incoming | None
     disagreeing: int = 0
+    joined: tuple[int, int] = (0, 0)
 
 
 def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> tuple[Taken, Raw]:
@@ -84,8 +86,12 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> tuple[Taken
     sketch = build(stream, form.source, batch.columns)
     snapshot = sketch.snapshot()
     named = stream.recipe.kind.input.named_by == "ids" and not raw.polled
-    disagreeing = _disagreeing(before, snapshot, batch.columns) if named else 0
-    return Taken(batch, verdicts, Incoming(sketch.to_bytes(), snapshot), disagreeing), raw
+    incoming = Incoming(sketch.to_bytes(), snapshot)
+    if not named:
+        return Taken(batch, verdicts, incoming), raw
+    disagreeing = _disagreeing(before, snapshot, batch.columns)
+    several = joined(batch.columns.ids, batch.columns.weights, batch.columns.times)
+    return Taken(batch, verdicts, incoming, disagreeing, several), raw
 
 
 def _disagreeing(before: Snapshot, taken: Snapshot, columns: Columns) -> int:

@@ -18,17 +18,27 @@ from api.errors import Fault, InvalidRequestError
 from api.service.streams import Stream
 from decaysketch import Snapshot
 from decaysketch.core.plausible_times import dated, doubt
+from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.mapping import Map
 
 __all__ = [
     "doubts_of_columns",
     "doubts_of_copies",
+    "doubts_of_ids",
     "doubts_of_maps",
     "doubts_of_sketches",
+    "doubts_of_unit",
     "refuse_other_unit",
 ]
 
+_CALLED = {
+    "nsec": "ns", "nanos": "ns", "nanoseconds": "ns", "usec": "us", "micros": "us", "µs": "us",
+    "microseconds": "us", "msec": "ms", "millis": "ms", "milliseconds": "ms", "sec": "s",
+    "secs": "s", "second": "s", "seconds": "s", "mins": "min", "minute": "min", "minutes": "min",
+    "hr": "h", "hour": "h", "hours": "h", "day": "d", "days": "d",
+}  # fmt: skip
+_MANY = 10  # observations
 _OF = 100  # observations of a post, at either end one may have a clock that says anything
 
 
@@ -56,6 +66,27 @@ def doubts_of_copies(disagreeing: int) -> list[str]:
         f"{which} the id and the time of another one, and another value: these are no copies, and "
         "of an id and a time the largest value alone stays; does what names them leave out what "
         "tells them apart, such as the tag of a machine?"
+    ]
+
+
+def doubts_of_ids(moments: int, identities: int) -> list[str]:
+    """Of a body whose observations have few ids, at many times."""
+    if moments < _MANY or moments <= 2 * identities:
+        return []
+    return [
+        f"observations of {moments} different times have {identities} "
+        f"id{'s' * (identities != 1)}, and of each the latest alone stays: an id names a message, "
+        'such as ["device", 17], and not the device'
+    ]
+
+
+def doubts_of_unit(unit: str) -> list[str]:
+    """Of a unit of time that has no clock and is called as one that has is called elsewhere."""
+    if unit in NANOSECONDS or (meant := _CALLED.get(unit.lower())) is None:
+        return []
+    return [
+        f"time_unit is {unit!r}, of which no clock is known: no length such as 1h is known in it, "
+        f"and every question needs a now; did you mean {meant!r}?"
     ]
 
 

@@ -166,7 +166,22 @@ class Evaluation:
         found = doubts_of_query(held.params.time_unit, held.oldest, held.newest, nows)
         if not found and (faded := self._faded()) is not None:
             found.append(faded)
+        if not found:
+            found += dict.fromkeys(self._short())
         return found
+
+    def _short(self) -> Iterator[str]:
+        """Of decays whose length is a number, and leaves nothing but the newest instant."""
+        plan, held = self._plan, self._plan.snapshot
+        for position, (each, decay) in enumerate(
+            zip(plan.request.queries, plan.decays, strict=True)
+        ):
+            if decay is None or each.decay is None or each.start is not None:
+                continue
+            given = each.decay if isinstance(each.decay, str) else each.decay.fields()
+            doubt = held.doubt_of_length(given, decay, plan.times(position)[0])
+            if doubt is not None:
+                yield doubt
 
     def _faded(self) -> str | None:
         """That the clock of the server is so late that a decay leaves next to nothing."""

@@ -20,7 +20,12 @@ from api.http.guard import writes
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
 from api.ingest.building import READERS, Reader, Taken, count
-from api.ingest.doubts import doubts_of_columns, doubts_of_copies, refuse_other_unit
+from api.ingest.doubts import (
+    doubts_of_columns,
+    doubts_of_copies,
+    doubts_of_ids,
+    refuse_other_unit,
+)
 from api.ingest.intervals import check_length, interval_of
 from api.journal.model import Interval
 from api.routes.common import (
@@ -225,6 +230,7 @@ async def post_observations(
         warnings=[
             *doubts_of_columns(recipe.params.time_unit, taken.batch.columns.times),
             *doubts_of_copies(taken.disagreeing),
+            *doubts_of_ids(*taken.joined),
         ],
     )
     return posted if posted.refused < posted.rows or not posted.rows else _nothing_taken(posted)

@@ -20,7 +20,7 @@ from api.http.guard import Creates, Reads, administers, creates, reads
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described
-from api.ingest.doubts import doubts_of_copies, doubts_of_maps, doubts_of_sketches
+from api.ingest.doubts import doubts_of_copies, doubts_of_maps, doubts_of_sketches, doubts_of_unit
 from api.ingest.intervals import interval_of
 from api.ingest.skew import clock_lead_s
 from api.ingest.views import view_forms
@@ -120,7 +120,10 @@ async def put_stream(
         if hashed is not None and hashed.views is not None:
             await _make_views(aggregator, stream, hashed, questions.by(caller))
         views = aggregator.views_of(stream)
-        doubts = _doubts_of_maps(stream, before, hashed)
+        doubts = [
+            *doubts_of_unit(stream.recipe.params.time_unit),
+            *_doubts_of_maps(stream, before, hashed),
+        ]
         body = await _state_of(stream, http, questions.by(caller), views=views, doubts=doubts)
     except LeftError:
         return Response(status_code=CLIENT_LEFT)

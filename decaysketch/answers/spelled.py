@@ -10,8 +10,14 @@ from decaysketch.answers.asking import QUESTIONS, read_predicate
 from decaysketch.answers.shapes import Question
 from decaysketch.errors import ParameterError
 
-__all__ = ["argument_of", "is_integer", "question_of"]
+__all__ = ["argument_of", "is_integer", "meant", "question_of"]
 
+_PERCENTILE = re.compile(r"p(\d+)")
+_ELSEWHERE = {  # what other tools call it
+    "avg": "mean", "average": "mean", "std": "stddev", "stdev": "stddev", "sd": "stddev",
+    "var": "variance", "percentile": "quantile", "percentiles": "quantile", "topk": "heavy_hitters",
+    "top_k": "heavy_hitters", "maximum": "max", "minimum": "min",
+}  # fmt: skip
 _INTEGER = re.compile(r"[+-]?\d+")
 
 
@@ -28,6 +34,18 @@ def question_of(text: str) -> tuple[Question[Any], dict[str, Any]]:
         return QUESTIONS[name], argument_of(QUESTIONS[name], argument)
     except ValueError as fault:
         raise ParameterError(f"aggregate {text!r}: {fault}") from None
+
+
+def meant(word: str) -> str | None:
+    """The question that a word of other tools means; None: none is known.
+
+    Example:
+        >>> meant("avg"), meant("p95"), meant("x")
+        ('mean', 'quantile', None)
+    """
+    if _PERCENTILE.fullmatch(word):
+        return "quantile"
+    return _ELSEWHERE.get(word.lower())
 
 
 def argument_of(question: Question[Any], text: str) -> dict[str, Any]:

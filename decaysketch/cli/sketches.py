@@ -17,7 +17,7 @@ from decaysketch import families
 from decaysketch.answers.estimate import CAVEATS, Estimate
 from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Question
-from decaysketch.answers.spelled import argument_of
+from decaysketch.answers.spelled import argument_of, meant
 from decaysketch.batch import merge_blobs
 from decaysketch.cli.moments import (
     Chosen,
@@ -318,6 +318,8 @@ def _meant(name: str) -> str:
     """What else may have been meant by a name that is no question of a sketch."""
     if (share := _PERCENTILE.fullmatch(name)) is not None:
         return f"; {name} is quantile:0.{share[1]}"
+    if (question := meant(name)) is not None:
+        return f"; did you mean {question}?"
     others = [each.name for each in families.FAMILIES.values() if name in each.questions]
     return f"; {name} is asked of what is built with --family {' or '.join(others)}" * bool(others)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -136,6 +136,17 @@ class Snapshot(ABC):
         if not known:
             raise ParameterError("now is not given, and the sketch holds nothing; expected a time")
         return max(known)
+
+    def doubt_of_length(self, text: str | Mapping[str, Any], decay: Decay, now: int) -> str | None:
+        """Why the length of a decay is hardly of the unit of the times, as a number is that leaves
+        nothing but the newest instant; None: it is, or has a unit, or that is not looked at.
+
+        Args:
+            text: the decay as it was given.
+            decay: that it is.
+            now: the time asked about.
+        """
+        return None
 
     def asked(self, decay: Any, now: Any) -> tuple[Any, Any]:
         """A decay and a time of a question in the stream's unit: both may be spelled

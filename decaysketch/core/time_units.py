@@ -252,7 +252,7 @@ def _since_epoch(name: str, given: datetime) -> Fraction | None:
         return None
     if given.tzinfo is None or given.utcoffset() is None:
         raise ParameterError(
-            f"{name} is {given!r}, which has no time zone; expected one, such as "
+            f"{name} is {given.isoformat()}, which has no time zone; expected one, such as "
             f"{given.isoformat()}+00:00 for UTC"
         )
     since = given - _EPOCH

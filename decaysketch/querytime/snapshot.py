@@ -169,16 +169,20 @@ class QueryTimeSnapshot(Sampled):
             self._look_at_length(decay, given, int(at))
         return given, at
 
-    def _look_at_length(self, text: str | Mapping[str, Any], decay: Decay, now: int) -> None:
-        """Warn where the length of a decay is a number, and hardly of the unit of the times."""
+    def doubt_of_length(self, text: str | Mapping[str, Any], decay: Decay, now: int) -> str | None:
+        """See :meth:`Snapshot.doubt_of_length`. O(log rows)."""
         times, unit = self.states[0].times, self.params.time_unit
         found = left_out_by_age(decay, times, now, unit)
-        if found is not None and not has_units(text):
-            warn_caller(
-                f"under {decay!r} {found}: a length without a unit is in {unit}, that of the "
-                "times; others have one, such as window(1h)",
-                NewestOnlyWarning,
-            )
+        if found is None or has_units(text):
+            return None
+        return (
+            f"under {decay!r} {found}: a length without a unit is in {unit}, that of the times; "
+            "others have one, such as window(1h)"
+        )
+
+    def _look_at_length(self, text: str | Mapping[str, Any], decay: Decay, now: int) -> None:
+        if (found := self.doubt_of_length(text, decay, now)) is not None:
+            warn_caller(found, NewestOnlyWarning)
 
     def samples(
         self, decay: Decay | None, now: int, *, estimator: Estimator = "stratified"

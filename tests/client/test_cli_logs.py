@@ -168,6 +168,7 @@ class TestFolders:
     ("asked", "said"),
     [
         (("p95",), "p95 is quantile:0.95"),
+        (("avg",), "did you mean mean?"),
         (("max",), "max is asked of what is built with --family extremes"),
         (("mean", "--now", "now"), "latest is the newest that is held"),
     ],

@@ -55,6 +55,9 @@ def told(client: TestClient, *queries: Any, **more: Any) -> str:
 def test_a_word_that_is_none_is_told_the_one_it_is_like(stream: TestClient) -> None:
     said = told(stream, {"aggregate": "quantil", "q": 0.5, "decay": "none"})
     assert said == "queries[0].aggregate: there is no 'quantil'; did you mean 'quantile'?"
+    for word, question in (("avg", "mean"), ("p95", "quantile"), ("STD", "stddev")):
+        said = told(stream, {"aggregate": word, "decay": "none"})
+        assert said == f"queries[0].aggregate: there is no '{word}'; did you mean '{question}'?"
     for unlike in ("xyz", "quantil" * 20):
         said = told(stream, {"aggregate": unlike, "decay": "none"})
         assert said.startswith("queries[0].aggregate: expected one of 'sum', 'count', 'rate'")

@@ -14,6 +14,10 @@ from api.http.reasons import in_words
         ("corrupt-sketch", "The body is not a sound sketch"),
         ("http-415", "Unsupported Media Type"),
         ("observation-time", "An observation whose time is not sound"),
+        (
+            "observation-observation",
+            "An observation that is none, or has a field that nobody knows",
+        ),
         ("message-tts", "A message that does not read as tts"),
         ("data point", "A data point that cannot be read"),
         ("http-soon", "http-soon"),

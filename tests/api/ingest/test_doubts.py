@@ -199,3 +199,61 @@ def test_maps_that_name_anew_what_is_held_are_told(
     assert [each.split(" which ids are made")[0] for each in said] == named
     assert all("counted again if it is sent again; delete the stream" in each for each in said)
     assert put(now) == []  # they are these already
+
+
+@pytest.mark.parametrize(("unit", "meant"), [("msec", "ms"), ("seconds", "s"), ("minutes", "min")])
+def test_a_unit_without_a_clock_that_is_called_as_one_that_has_is_said(
+    client: TestClient, unit: str, meant: str
+) -> None:
+    body = {"params": {"time_unit": unit}}
+    for _ in range(2):  # to be created, and again
+        [said] = client.put("/v1/streams/s", json=body).json()["warnings"]
+        assert said.startswith(f"time_unit is '{unit}', of which no clock is known")
+        assert said.endswith(f"did you mean '{meant}'?")
+    for sound in ("ticks", meant):
+        form = {"params": {"time_unit": sound}}
+        assert client.put(f"/v1/streams/{sound}", json=form).json()["warnings"] == []
+
+
+def test_ids_that_name_the_device_and_not_the_message_are_said(client: TestClient) -> None:
+    create(client, "s")
+
+    def said(*rows: dict[str, Any]) -> list[str]:
+        form = {"observations": [{"value": 1.5} | each for each in rows]}
+        answer = client.post("/v1/streams/s/observations?source=a", json=form)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()["warnings"]
+        assert isinstance(found, list)
+        return found
+
+    rows = [{"id": ["m1", n], "time": S + n} for n in range(20)]
+    assert said(*rows, *rows, *rows[:5]) == []  # copies
+    short = [each | {"id": f"m{n % 2}"} for n, each in enumerate(rows)]
+    [found] = said(*short)
+    assert found.startswith("observations of 20 different times have 2 ids, and of each the latest")
+    corrected = [each | {"time": S + 30 + n} for n, each in enumerate(rows)]
+    assert said(*rows, *corrected) == []
+    assert said(*short[:9]) == []  # too few to tell
+
+
+def test_a_length_without_a_unit_that_leaves_the_newest_instant_alone_is_said(
+    client: TestClient,
+) -> None:
+    params = create(client, "ms")
+    sketch = ds.DecaySketch(params)
+    sketch.update([1.0, 2.0], 1, [S * 1000, S * 1000 + 3_600_000], [1, 2])
+    client.post("/v1/streams/s/sketches?source=b", content=sketch.to_bytes(), headers=OCTETS)
+
+    def warned(decay: Any, **more: Any) -> list[str]:
+        query = {"aggregate": "mean", "decay": decay, "now": S * 1000 + 3_600_000} | more
+        answer = client.post("/v1/streams/s/query", json={"queries": [query, query]})
+        found = answer.json()["warnings"]
+        assert isinstance(found, list)
+        return found
+
+    for short in ("exponential(half_life=3600)", {"kind": "window", "width": 3600}):
+        [said] = warned(short)
+        assert "only the newest instant has weight, and the next one is 1h older" in said
+        assert "a length without a unit is in ms" in said
+    assert warned("exponential(half_life=1h)") == warned("window(10s)") == warned("none") == []
+    assert warned({"kind": "window", "width": 3_600_000}) == []
