@@ -76,7 +76,8 @@ def doubt_of_ids(
     return (
         f"{looked_at}{readings:,} different readings have {ids:,} id{'s' * (ids != 1)} (of {of}), "
         "and the latest of each alone counts: the id lacks a column that tells them apart, such as "
-        f"a counter of the device or the time {mapping.time!r}"
+        f"a counter of the device or the time {mapping.time!r}; or these are copies that were "
+        "stamped anew, and all is well"
     )
 
 

@@ -162,7 +162,6 @@ def build(
                 refuse_uri(place)
                 if place.exists() and not overwrite:
                     raise CommandError(f"{place} is there already; replace it with --overwrite")
-        files = [file for given in logs for file in files_of(given, format)]
         id_key = read_id_key(id_key_file)
         recipe: Recipe
         if from_server is not None:
@@ -177,13 +176,14 @@ def build(
                 if (
                     chosen is not None
                     and _takes_labels(chosen)
-                    and _is_of_texts(files[0], format, value_column)
+                    and _is_of_texts(files_of(logs[0], format)[0], format, value_column)
                 ):
                     defaults["value_type"] = "label"
             recipe = recipe_from_options(
                 family, params, decay, id_key, parameters, defaults, accuracy=accuracy,
                 by_key=bool(keys),
             )  # fmt: skip
+        files = [file for given in logs for file in files_of(given, format)]
         mapping = mapping_from_options(
             recipe, ids=id_columns, key=key_columns, site=site_column, source=source_column,
             sequence=sequence_column,
@@ -197,8 +197,8 @@ def build(
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TimeUnitWarning)  # said below, as a line
-            fold(builder, files, format, texts=texts, quarantine=quarantine)
-        _write(builder, out, quarantine, as_json)
+            refused = fold(builder, files, format, texts=texts, quarantine=quarantine)
+        _write(builder, out, quarantine, refused, as_json)
 
 
 def _takes_labels(family: Family) -> bool:
@@ -236,7 +236,9 @@ def _indexed(folder: Path) -> set[str]:
     return {name for name in found if name.endswith(".sketch")}
 
 
-def _write(builder: KeyedBuilder, out: Path, quarantine: Path | None, as_json: bool) -> None:
+def _write(
+    builder: KeyedBuilder, out: Path, quarantine: Path | None, refused: int, as_json: bool
+) -> None:
     table = Table(*builder.keys, "rows read", "held", "bytes", "digest")
     written: list[dict[str, Any]] = []
     if builder.keys:
@@ -268,7 +270,7 @@ def _write(builder: KeyedBuilder, out: Path, quarantine: Path | None, as_json: b
     content: dict[str, Any] = {"recipe": builder.recipe.to_dict(), "keys": list(builder.keys)}
     content["columns"] = builder.kinds  # which a later build has to read alike
     if quarantine is not None:
-        content["refused"] = builder.totals["refused"]
+        content["refused"] = refused
     content["sketches"] = written
     if builder.keys:
         before = _indexed(out)
@@ -282,8 +284,8 @@ def _write(builder: KeyedBuilder, out: Path, quarantine: Path | None, as_json: b
         held = ", ".join(f"{name} as {kind}" for name, kind in builder.kinds.items())
         notes.append(f"read {held}")
     if quarantine is not None:
-        rows = builder.totals["refused"]
-        notes.append(f"{'1 row' if rows == 1 else f'{rows:,} rows'} refused: see {quarantine}")
+        rows_refused = "1 row" if refused == 1 else f"{refused:,} rows"
+        notes.append(f"{rows_refused} refused: see {quarantine}")
     if not builder.keys and (said := _as_small(builder)) is not None:
         content["advice"] = said
         notes.append(said)

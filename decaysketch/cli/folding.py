@@ -5,18 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from decaysketch.batch import KeyedBuilder, refusal_finder
 from decaysketch.cli.output import CommandError, report, warn, writing_whole
-from decaysketch.cli.tables import FORMATS, batches, format_of, otherwise_written, with_gaps
+from decaysketch.cli.tables import (
+    FORMATS,
+    batches,
+    format_of,
+    numbers_of_text,
+    otherwise_written,
+    with_gaps,
+    with_numbers,
+)
 from decaysketch.errors import ObservationError, OtherTypeError, OtherUnitError, ParameterError
 
 __all__ = ["fold"]
+
+_WAY_OUT = "--quarantine FILE leaves such rows out, counts them and keeps them in that file"
 
 
 def fold(
@@ -26,7 +39,7 @@ def fold(
     *,
     texts: Sequence[str] = (),
     quarantine: Path | None = None,
-) -> None:
+) -> int:
     """Fold files in.
 
     Args:
@@ -35,6 +48,9 @@ def fold(
         format: of all of them; None: what the suffix of each says.
         texts: columns that are taken as text.
         quarantine: file for the rows that are refused, an object of JSON a line.
+
+    Returns:
+        How many rows were refused.
 
     Raises:
         CommandError: a file that cannot be read, or a row that cannot be taken where there is no
@@ -67,6 +83,7 @@ def fold(
                 bar.update(task, completed=before + share * size, rows=files.rows)
 
             files.add(path, progress)
+        return files.refused
 
 
 class _Files:
@@ -81,6 +98,10 @@ class _Files:
         mapping = builder.mapping
         labelled = builder.recipe.params.value_type == "label" and mapping.value is not None
         self._with_gaps = [*mapping.naming, *([mapping.value] if labelled else ())]
+        numbers = (mapping.time, mapping.fallback_time, mapping.sequence, mapping.weight)
+        self._numbers = [name for name in numbers if name is not None]
+        if mapping.value is not None and not labelled:
+            self._numbers.append(mapping.value)
 
     def add(self, path: Path, progress: Callable[[float], None]) -> None:
         builder = self.builder
@@ -89,34 +110,59 @@ class _Files:
             raise CommandError(f"--format is {format!r}; expected one of {', '.join(FORMATS)}")
         if format == "csv":
             self._warn_of_numbers(path)
-        first_row = 0
-        for batch in batches(path, format, builder.columns, progress, self.texts):
-            if format == "csv":
-                batch = with_gaps(batch, self._with_gaps)
-            self._fold(path, batch, first_row)
-            if self.kept is not None:
-                self._keep(path, batch, first_row, self.kept)
+        texts, torn = list(self.texts), None
+        if self.kept is not None and format == "csv" and path.is_file():
+            texts += numbers_of_text(path, self._numbers)
+            torn = partial(self._keep, path, None, None, "has other fields than the first line")
+        first_row, before = 0, (self.rows, self.refused)
+        for batch in batches(path, format, builder.columns, progress, texts, torn):
+            self._take(path, batch, first_row, gaps=format == "csv")
             first_row += batch.num_rows
-            self.rows += batch.num_rows
             if builder.doubt is not None and not self.doubted:
                 warn(f"{path}: {builder.doubt}; --column-unit says which it is")
                 self.doubted = True
             if builder.doubt_of_ids is not None and not self.joined:
                 warn(f"{path}: {builder.doubt_of_ids}; --id-columns takes several, with commas")
                 self.joined = True
+        if self.refused > before[1] and self.rows == before[0]:
+            warn(f"{path}: all of its rows were refused, {self.refused - before[1]:,}")
 
-    def _fold(self, path: Path, batch: pa.RecordBatch, first_row: int) -> None:
+    def _take(self, path: Path, batch: pa.RecordBatch, first_row: int, *, gaps: bool) -> None:
+        """Fold a batch in, but for the rows that cannot be taken."""
+        whole = with_gaps(batch, self._with_gaps) if gaps else batch
+        whole, faults = with_numbers(whole, self._numbers) if gaps else (whole, {})
+        for row, (name, text) in faults.items():
+            if self.kept is None:
+                raise CommandError(
+                    f"{path}: {name}[{first_row + row}] is {text!r}; expected a number; {_WAY_OUT}"
+                )
+            self._keep(
+                path, first_row + row, name, f"is {text!r}; expected a number", _row(batch, row)
+            )
+        places = np.setdiff1d(np.arange(whole.num_rows), list(faults))
+        if faults:
+            whole = whole.take(pa.array(places))
+        before = self.builder.totals
+        self._fold(path, whole, first_row + places)
+        after = self.builder.totals
+        self.rows += after["rows"] - before["rows"]
+        if after["refused"] == before["refused"]:
+            return
+        find = refusal_finder(self.builder.recipe, self.builder.mapping)
+        for found in find(iter([whole])):
+            for each in found.to_pylist():
+                row = int(places[each["row"]])
+                self._keep(path, first_row + row, each["column"], each["reason"], _row(batch, row))
+
+    def _fold(self, path: Path, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> None:
         try:
             self.builder.add(batch)
         except ObservationError as fault:
             said = str(fault)
             if fault.row is not None:  # of the batch
-                here, row = f"{fault.column}[{fault.row}]", first_row + fault.row
+                here, row = f"{fault.column}[{fault.row}]", rows[fault.row]
                 said = said.replace(here, f"{fault.column}[{row}]", 1)
-            raise CommandError(
-                f"{path}: {said}; --quarantine FILE leaves such rows out, counts them and keeps "
-                "them in that file"
-            ) from None
+            raise CommandError(f"{path}: {said}; {_WAY_OUT}") from None
         except OtherUnitError as fault:
             raise CommandError(
                 f"{path}: {fault}; --column-unit says which it is, --any-time takes them as they "
@@ -129,20 +175,14 @@ class _Files:
         except ParameterError as fault:
             raise CommandError(f"{path}: {fault}") from None
 
-    def _keep(self, path: Path, batch: pa.RecordBatch, first_row: int, kept: TextIO) -> None:
-        """Write down the rows of a batch that were refused, where there are some."""
-        if self.builder.totals["refused"] == self.refused:
-            return
-        self.refused = self.builder.totals["refused"]
-        find = refusal_finder(self.builder.recipe, self.builder.mapping)
-        for found in find(iter([batch])):
-            for row in found.to_pylist():
-                line: dict[str, Any] = row | {
-                    "place": str(path),
-                    "row": first_row + row["row"],
-                    "record": json.loads(row["record"]),
-                }
-                kept.write(json.dumps(line) + "\n")
+    def _keep(
+        self, path: Path, row: int | None, column: str | None, reason: str, record: Any
+    ) -> None:
+        """Write down a row that was refused, as it was read."""
+        assert self.kept is not None
+        self.refused += 1
+        line = {"place": str(path), "row": row, "column": column, "reason": reason}
+        self.kept.write(json.dumps(line | {"record": record}, default=str) + "\n")
 
     def _warn_of_numbers(self, path: Path) -> None:
         if self.lost or not path.is_file():
@@ -155,3 +195,8 @@ class _Files:
                 f"--text-columns {name} takes it as it is written"
             )
             self.lost = True
+
+
+def _row(batch: pa.RecordBatch, row: int) -> Any:
+    (record,) = batch.slice(row, 1).to_pylist()
+    return record

@@ -1,7 +1,9 @@
 """Files of observations, read a batch at a time: Parquet, CSV, NDJSON and Arrow.
 
 CSV says no types: a column of it is of integers where the first block of the file (1 MiB) has no
-other text, unless it is asked for as text.
+other text, unless it is asked for as text. So one word makes a column of text of numbers, and rows
+are looked at one by one (:func:`with_numbers`). Of a path such as ``day=2026-01-31/site=7/a.csv``
+the parts with a name are columns, as in Hive.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,8 +30,10 @@ __all__ = [
     "files_of",
     "format_of",
     "holds_texts",
+    "numbers_of_text",
     "otherwise_written",
     "with_gaps",
+    "with_numbers",
 ]
 
 FORMATS = ("parquet", "csv", "ndjson", "arrow")
@@ -39,7 +44,12 @@ _OF_SUFFIX = {
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst)$")
 _ROWS = 1 << 17
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
-_NEARLY_ALL = 0.9  # of the texts of a column
+_INTEGER = r"^\s*[+-]?\d{1,18}\s*$"
+_MOST = 0.5  # of the texts of a column
+_NOTHING = pa.array(["", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "#N/A", "None"])
+_PARTITION = re.compile(r"([A-Za-z_]\w*)=(.+)")
+
+Torn = Callable[[str], None]  # is given a line of CSV that has too many or too few fields
 
 
 def format_of(path: Path) -> str:
@@ -66,6 +76,8 @@ def files_of(path: Path, format: str | None) -> list[Path]:
     Raises:
         CommandError: there are none, or the suffix of one says no format.
     """
+    if not path.exists():
+        raise CommandError(f"{path}: No such file or directory")
     if not path.is_dir():
         return [path]
     found = [
@@ -87,6 +99,7 @@ def batches(
     columns: Sequence[str],
     progress: Callable[[float], None],
     texts: Sequence[str] = (),
+    torn: Torn | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, of these columns at least.
 
@@ -96,16 +109,21 @@ def batches(
         columns: columns that are needed.
         progress: told the share of the file that was read, as far as that is known.
         texts: columns of integers or text that are to be text: of CSV as it stands there.
+        torn: told of lines of CSV that are left out; None: such a line ends it.
 
     Raises:
         CommandError: a column is missing, or the file is not what its format says.
     """
     try:
-        for batch in _batches(path, format, columns, progress, texts):
+        for batch in _batches(path, format, columns, progress, texts, torn):
+            batch = _with_partitions(batch, path)
             for name in columns:
                 if name not in batch.schema.names:
                     listed = ", ".join(batch.schema.names)
-                    raise CommandError(f"{path} has no column {name!r}; it has {listed}")
+                    raise CommandError(
+                        f"{path} has no column {name!r}; it has {listed} (--time-column, "
+                        "--id-columns and others name those that are meant)"
+                    )
             yield _with_texts(batch, texts, path)
     except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
         raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
@@ -119,7 +137,7 @@ def holds_texts(path: Path, format: str, column: str) -> bool:
         CommandError: the file is not what its format says; nearly all texts are numbers.
     """
     try:
-        batch = next(_batches(path, format, [column]), None)
+        batch = next(_batches(path, format, [column], torn=_pass), None)
     except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
         raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
     if batch is None or column not in batch.schema.names:
@@ -136,7 +154,7 @@ def _refuse_numbers(path: Path, column: str, texts: pa.Array) -> None:
     said = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
     number = pc.match_substring_regex(said, _NUMBER)
     share = pc.mean(number).as_py() or 0.0
-    if share < _NEARLY_ALL:
+    if share <= _MOST:
         return
     row = pc.index(number, pa.scalar(False)).as_py()
     found = "numbers that are texts" if row < 0 else f"{said[row].as_py()!r} in row {row}"
@@ -155,8 +173,8 @@ def otherwise_written(path: Path, columns: Sequence[str]) -> tuple[str, str] | N
         CommandError: the file is no CSV.
     """
     try:
-        read = next(_batches(path, "csv", columns), None)
-        written = next(_batches(path, "csv", columns, texts=columns), None)
+        read = next(_batches(path, "csv", columns, torn=_pass), None)
+        written = next(_batches(path, "csv", columns, texts=columns, torn=_pass), None)
     except pa.ArrowInvalid as fault:
         raise CommandError(f"{path} cannot be read as csv: {fault}") from None
     for name in columns:
@@ -168,6 +186,68 @@ def otherwise_written(path: Path, columns: Sequence[str]) -> tuple[str, str] | N
             if (row := pc.index(other, pa.scalar(True)).as_py()) >= 0:
                 return name, texts[row].as_py()
     return None
+
+
+def numbers_of_text(path: Path, columns: Sequence[str]) -> list[str]:
+    """Which of some columns of CSV are of numbers, or of texts of which most are; others are of
+    dates, say.
+
+    Raises:
+        CommandError: the file is no CSV.
+    """
+    try:
+        first = next(_batches(path, "csv", columns, torn=_pass), None)
+    except pa.ArrowInvalid as fault:
+        raise CommandError(f"{path} cannot be read as csv: {fault}") from None
+    if first is None:
+        return []
+    found = []
+    for name in columns:
+        if name in first.schema.names:
+            kind = first.schema.field(name).type
+            number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+            if number or (is_text(kind) and _are_numbers(first.column(name))):
+                found.append(name)
+    return found
+
+
+def _pass(_: str) -> None:
+    """Over a line that is torn, in what only looks at the first ones."""
+
+
+def _are_numbers(texts: pa.Array) -> bool:
+    said = pc.if_else(pc.is_in(texts, _NOTHING), pa.scalar(None, texts.type), texts)
+    return (pc.mean(pc.match_substring_regex(said, _NUMBER)).as_py() or 0.0) > _MOST
+
+
+def with_numbers(
+    batch: pa.RecordBatch, columns: Sequence[str]
+) -> tuple[pa.RecordBatch, dict[int, tuple[str, str]]]:
+    """A batch in which texts that are numbers are such, and the rows in which they are none: the
+    column and the text. Columns of which most texts are none stay as they are."""
+    faults: dict[int, tuple[str, str]] = {}
+    for name in columns:
+        texts = batch.column(name)
+        if not (is_text(texts.type) and _are_numbers(texts)):
+            continue
+        texts = texts.cast(pa.string())
+        said = pc.if_else(pc.is_in(texts, _NOTHING), pa.scalar(None, pa.string()), texts)
+        number = pc.match_substring_regex(said, _NUMBER)
+        for row in pc.indices_nonzero(pc.invert(number)).to_pylist():
+            faults.setdefault(row, (name, said[row].as_py()))
+        kept = pc.utf8_trim_whitespace(pc.if_else(number, said, pa.scalar(None, pa.string())))
+        whole = pc.all(pc.match_substring_regex(kept, _INTEGER)).as_py() is not False
+        kept = pc.utf8_ltrim(kept, "+").cast(pa.int64() if whole else pa.float64())
+        batch = batch.set_column(batch.schema.get_field_index(name), name, kept)
+    return batch, faults
+
+
+def _with_partitions(batch: pa.RecordBatch, path: Path) -> pa.RecordBatch:
+    for part in path.parts[:-1]:
+        if (named := _PARTITION.fullmatch(part)) and named[1] not in batch.schema.names:
+            entry = int(named[2]) if re.fullmatch(_INTEGER, named[2]) else unquote(named[2])
+            batch = batch.append_column(named[1], pa.repeat(entry, batch.num_rows))
+    return batch
 
 
 def with_gaps(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
@@ -186,10 +266,19 @@ def _batches(
     columns: Sequence[str],
     progress: Callable[[float], None] = lambda _share: None,
     texts: Sequence[str] = (),
+    torn: Torn | None = None,
 ) -> Iterator[pa.RecordBatch]:
     if format == "csv":
         types = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()))
-        return iter(pyarrow.csv.open_csv(path, convert_options=types))
+        if torn is None:
+            return iter(pyarrow.csv.open_csv(path, convert_options=types))
+
+        def skip(row: Any) -> str:
+            torn(row.text)
+            return "skip"
+
+        lines = pyarrow.csv.ParseOptions(invalid_row_handler=skip)
+        return iter(pyarrow.csv.open_csv(path, convert_options=types, parse_options=lines))
     return _READERS[format](path, list(columns), progress)
 
 

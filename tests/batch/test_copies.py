@@ -39,7 +39,8 @@ def said(
 def test_an_id_that_lacks_a_column_is_said_with_figures() -> None:
     assert said(LOG, "dev") == (
         "1,000 different readings have 10 ids (of 'dev'), and the latest of each alone counts: the "
-        "id lacks a column that tells them apart, such as a counter of the device or the time 't'"
+        "id lacks a column that tells them apart, such as a counter of the device or the time 't'; "
+        "or these are copies that were stamped anew, and all is well"
     )
     # Of equal times the values differ, and where there are no values the times.
     assert (said(LOG, "t") or "").startswith("1,000 different readings have 100 ids (of 't')")
@@ -75,7 +76,7 @@ def test_one_reading_in_a_hundred_may_be_corrected() -> None:
     assert said(corrected(11), "dev", "n") == (
         "1,011 different readings have 1,000 ids (of 'dev', 'n'), and the latest of each alone "
         "counts: the id lacks a column that tells them apart, such as a counter of the device or "
-        "the time 't'"
+        "the time 't'; or these are copies that were stamped anew, and all is well"
     )
 
 

@@ -121,10 +121,51 @@ class TestQuarantine:
         assert [(row["place"], row["row"], row["column"], row["reason"]) for row in found] == [
             (str(path), *each) for path in paths for each in reasons
         ]
-        assert found[0]["record"] == {"meter": "a", "seq": None, "at": 100, "value": 3.0}
+        assert found[0]["record"] == {"meter": "a", "seq": None, "at": "100", "value": "3.0"}
         assert decode(out.read_bytes()) == sketch_of(("a", 1, 100, 2.0), ("a", 4, 101, 6.0))
         out.unlink()
         assert f"{kept} is there already" in run(*build, status=1).stderr
+
+    @pytest.mark.parametrize("long", [False, True])
+    def test_a_word_among_numbers_is_one_row(self, tmp_path: Path, long: bool) -> None:
+        good = [f"a,{n},{100 + n},{n % 5}.5" for n in range(100_000 if long else 20)]
+        path = tmp_path / "a.csv"
+        bad = ["a,-1,100,broken", "a,-2,soon,1.5", "a,-3,100,inf", "a,-4", "a,-5,100,1,2"]
+        rows_of(path, *good, *bad, "a,-6,300000,n/a", "a,-7,300001, +2 ")
+        out, kept = tmp_path / "a.sketch", tmp_path / "kept.ndjson"
+        build = ("build", path, "--out", out, *COLUMNS)
+        if not long:
+            said = run(*build, "--value-type", "float64", status=1).stderr
+            assert "Expected 4 columns, got 2: a,-4" in said
+        told = run(*build, "--quarantine", kept, "--json", "--any-time", "--value-type", "float64")
+        assert json.loads(told.stdout)["refused"] == 5
+        found = [json.loads(line) for line in kept.read_text().splitlines()]
+        others = "has other fields than the first line"
+        reasons = {(each["column"], each["reason"]) for each in found}
+        assert reasons == {
+            ("value", "is 'broken'; expected a number"), ("at", "is 'soon'; expected a number"),
+            ("value", "is 'inf'; expected a number"), (None, others),
+        }  # fmt: skip
+        assert [each["record"] for each in found if each["column"] is None] == bad[-2:]
+        sound = [("a", n, 100 + n, n % 5 + 0.5) for n in range(len(good))]
+        expected = sketch_of(*sound, ("a", -7, 300_001, 2.0))
+        ids = ds.observation_ids(["a"], [-6], params=PARAMS)
+        expected.update(None, 1, [300_000], ids)
+        assert decode(out.read_bytes()) == expected
+
+    def test_a_word_is_named_where_rows_are_not_kept(self, tmp_path: Path) -> None:
+        path = rows_of(tmp_path / "a.csv", "a,1,100,2.0", "a,2,100,oops", "a,3,100,1.0")
+        build = ("build", path, "--out", tmp_path / "x", *COLUMNS)
+        assert "column 'value' has 'oops' in row 1" in run(*build, status=1).stderr
+        said = run(*build, "--value-type", "float64", status=1).stderr
+        assert f"{path}: value[1] is 'oops'; expected a number; --quarantine FILE" in said
+
+    def test_a_file_of_which_all_is_refused_is_said(self, tmp_path: Path) -> None:
+        bad = rows_of(tmp_path / "a.csv", "a,1,soon,2.0", "a,2,late,2.0")
+        good = rows_of(tmp_path / "b.csv", "a,1,100,2.0")
+        build = ("build", bad, good, "--out", tmp_path / "x", *COLUMNS)
+        said = run(*build, "--quarantine", tmp_path / "kept").stderr
+        assert f"warning: {bad}: all of its rows were refused, 2" in said
 
     def test_a_build_that_fails_leaves_the_quarantine_as_it_was(self, tmp_path: Path) -> None:
         good = rows_of(tmp_path / "a.csv", *self.ROWS)
@@ -149,6 +190,21 @@ class TestFolders:
         out = tmp_path / "a.sketch"
         run("build", day.parent, "--out", out, *COLUMNS)
         assert decode(out.read_bytes()) == sketch_of((7, 1, 100, 2.0), (7, 2, 100, 3.0))
+
+    def test_parts_of_a_path_that_have_a_name_are_columns(self, tmp_path: Path) -> None:
+        landing, out = tmp_path / "landing", tmp_path / "a.sketch"
+        for meter, name in ((7, "a.csv"), (8, "b.parquet")):
+            folder = landing / f"meter={meter}" / "day=2026-01-31"
+            folder.mkdir(parents=True)
+            table = pa.table({"seq": [1], "at": [100], "value": [2.0]})
+            if name.endswith("csv"):
+                (folder / name).write_text("seq,at,value\n1,100,2.0\n")
+            else:
+                pyarrow.parquet.write_table(table, folder / name)
+        run("build", landing, "--out", out, *COLUMNS)
+        assert decode(out.read_bytes()) == sketch_of((7, 1, 100, 2.0), (8, 1, 100, 2.0))
+        run("build", landing, "--out", tmp_path / "by", "--by", "day", *COLUMNS)
+        assert (tmp_path / "by" / "2026-01-31.sketch").exists()
 
     def test_nothing_in_it_is_passed_over_in_silence(self, tmp_path: Path) -> None:
         landing, out = tmp_path / "landing", tmp_path / "a.sketch"
