@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ Check = Annotated[
     bool, typer.Option("--check", help="See whether all is there that is needed; send nothing.")
 ]
 _TIMEOUT_S = 30.0
+_SILENT_S = 10.0  # after which it is said that nothing comes
 
 
 def _config(path: Path) -> Config:
@@ -200,10 +202,17 @@ def _look(config: Config, most: int) -> None:
     connection = Connection(config, Metrics(), passing=True)
     translator = Translator(config.map, config.max_message_bytes)
     connection.open(_TIMEOUT_S)
+    silent_until: float | None = time.monotonic() + _SILENT_S
     try:
         while most > 0:
             arrived = connection.gather(lambda: False)[:most]
             most -= len(arrived)
+            if arrived:
+                silent_until = None
+            elif silent_until is not None and time.monotonic() >= silent_until:
+                silent_until = None  # said once
+                topics = ", ".join(config.broker.topics)
+                report.print(Text(f"no message yet on {topics}: what is published elsewhere?"))
             if arrived:
                 _print(translator.translate(arrived), [each.message.topic for each in arrived])
     except KeyboardInterrupt:
