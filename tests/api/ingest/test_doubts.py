@@ -212,7 +212,7 @@ def test_a_unit_without_a_clock_that_is_called_as_one_that_has_is_said(
         assert said.endswith(f"did you mean '{meant}'?")
     for sound in ("ticks", meant):
         form = {"params": {"time_unit": sound}}
-        assert client.put(f"/v1/streams/{sound}", json=form).json()["warnings"] == []
+        assert client.put(f"/v1/streams/of-{sound}", json=form).json()["warnings"] == []
 
 
 def test_ids_that_name_the_device_and_not_the_message_are_said(client: TestClient) -> None:
