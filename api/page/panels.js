@@ -36,13 +36,17 @@ function track({ value, lower, upper }) {
     svg("line", { class: "middle", x1: "50%", x2: "50%", y1: 0, y2: 14 }));
 }
 
+const LEAST_SHARE = 1e-5; // of the value: what an interval is narrower by is the rounding of sums
+
 // Half of the interval: as a share of the value, or, in the digits of the value, as it is where the value
-// is so near zero that the interval reaches to the other side.
-function spreadOf(estimate) {
+// is so near zero that the interval reaches to the other side. One that is not exact is never "± 0".
+export function spreadOf(estimate) {
   const { value, lower, upper } = estimate;
   if (lower === null || upper === null || !(upper > lower)) return null;
   const half = (upper - lower) / 2;
-  return half < Math.abs(value) ? `± ${percent(half / Math.abs(value))}` : `± ${told(estimate, half)}`;
+  if (half >= Math.abs(value)) return `± ${told(estimate, half)}`;
+  const part = half / Math.abs(value);
+  return part < LEAST_SHARE ? `± < ${percent(LEAST_SHARE)}` : `± ${percent(part)}`;
 }
 
 const tables = new WeakMap(); // of a host: its table, which keeps its order

@@ -41,6 +41,36 @@ def test_a_number_near_zero_is_written_as_its_interval_tells_it(
     assert told == written
 
 
+@pytest.mark.parametrize(
+    ("value", "half", "written"),
+    [
+        (14.01725291, 1.3e-13, "± < 0.001\u00a0%"),  # rounding, and not exact
+        (-14.01725291, 1.3e-13, "± < 0.001\u00a0%"),
+        (2_000.0, 0.0199, "± < 0.001\u00a0%"),
+        (2_000.0, 0.0246, "± 0.00123\u00a0%"),
+        (20.0, 0.5, "± 2.5\u00a0%"),
+        (20.0, 0.0, None),
+    ],
+)
+def test_an_error_of_rounding_alone_has_neither_twelve_digits_nor_none(
+    visit: Callable[..., sync_api.Page],
+    site: Site,
+    value: float,
+    half: float,
+    written: str | None,
+) -> None:
+    page = visit(site.url)
+    ends = {"lower": value - half, "upper": value + half}
+    spread = page.evaluate(
+        """async estimate => {
+            const {spreadOf} = await import('/assets/panels.js');
+            return spreadOf(estimate);
+        }""",
+        {"value": value, "exact": False} | ends,
+    )
+    assert spread == written
+
+
 def test_zero_has_no_sign(visit: Callable[..., sync_api.Page], site: Site) -> None:
     page = visit(site.url)
     numbers = "const {number} = await import('/assets/units.js');"
