@@ -20,7 +20,7 @@ import {
 import { Service } from "./service.js";
 import { Sources } from "./sources.js";
 import {
-  $, askedNow, check, fixedDecay, kindsOf, latest, newestData, radio, serviceDecay, shownNow, state, timesOf,
+  $, askedNow, check, fixedDecay, kindsOf, latest, mayAsk, newestData, radio, serviceDecay, shownNow, state, timesOf,
 } from "./state.js";
 import { takings } from "./taking.js";
 import { askVersus, isCompared, offerAgo, showVersus } from "./versus.js";
@@ -161,7 +161,7 @@ const overTime = new Newest(
   () => showOld("key-panel", "asking"),
 );
 
-const any = new AnyQuestion($("any-panel"), (debounceMs = TYPING_MS) => { if (!state.textFault) askAny(debounceMs); });
+const any = new AnyQuestion($("any-panel"), (debounceMs = TYPING_MS) => askAny(debounceMs));
 
 const found = new Newest(
   (signal, stream, query) => AnyQuestion.ask(signal, stream, query),
@@ -191,7 +191,7 @@ const sources = new Sources($("sources"), { failed: refused });
 const lists = new Lists($("lists"), { failed: refused });
 new Service($("service"), $("service-button"));
 new AlertForm($("define"), {
-  stream: () => state.stream.name, decay: serviceDecay,
+  stream: () => state.stream.name, decay: serviceDecay, decayFault: () => state.decayFault,
   defined: ({ monitor }) => { showForm(false); openAlert(state.stream.name, monitor); lookAtAlerts(); },
 });
 
@@ -267,37 +267,54 @@ $("views").addEventListener("change", () => {
 const curve = new Newest(
   (signal, text, unit, oldest) => curveOfText(text, unit, oldest, signal),
   ({ points }, _ms, text) => {
-    state.textFault = null;
+    state.decayFault = null;
     showFault("");
     showCurve(points, false);
     if (text === state.decay.text) { askAnswers(); askSparks(); }
   },
   (error) => {
     if (error.status === 401) { askForKey(); return; }
-    state.textFault = error.faults?.[0]?.reason ?? error.message;
-    showFault(state.textFault);
-    $("curve").classList.add("stale");
-    showStale("not asked: the formula is none");
+    noDecay(error.faults?.[0]?.reason ?? error.message, "the formula is none");
   },
 );
+
+// What is asked for of the answers.
+const ASKED = [figures, versus, devices, series, overTime, found];
+
+// What is shown stays, and says that it is not of what is written.
+function notAsked(why) {
+  for (const each of ASKED) each.cancel();
+  if ($("figures").dataset.of !== state.stream.name) clearFigures();
+  showStale(`not asked: ${why}`);
+  for (const each of DRAWN) showOld(each, "not asked");
+}
+
+function noDecay(fault, why) {
+  state.decayFault = fault;
+  showFault(fault);
+  $("curve").classList.add("stale");
+  notAsked(why);
+}
 
 function ask(debounceMs = 0) {
   if (!state.stream) return;
   remember();
   if (state.decay.kind === "expression" && !fixedDecay()) {
-    for (const each of [figures, versus, devices, series, overTime, found]) each.cancel();
+    for (const each of ASKED) each.cancel();
     if (state.decay.text.trim() === "") {
       curve.cancel();
-      state.textFault = "write a formula of the age x";
-      showFault(state.textFault);
-      showStale("not asked: there is no formula");
+      noDecay("write a formula of the age x", "there is no formula");
       return;
     }
     curve.put([state.decay.text, state.unit, state.axis.oldest], debounceMs); // then the answers
     return;
   }
   curve.cancel();
-  state.textFault = null;
+  if (state.lengthTyped !== null && !fixedDecay()) {
+    noDecay(state.unit.faultOfDuration(state.lengthTyped), `the ${LENGTH[state.decay.kind][1].toLowerCase()} is none`);
+    return;
+  }
+  state.decayFault = null;
   showFault("");
   if (!fixedDecay()) showCurve(closedForm(state.decay, state.axis), true);
   askAnswers(debounceMs);
@@ -305,13 +322,14 @@ function ask(debounceMs = 0) {
 }
 
 function askAnswers(debounceMs = 0) {
+  if (state.nowFault !== null) { notAsked("the time is none"); return; }
   askNow(debounceMs);
   askOverTime(debounceMs);
 }
 
 function askNow(debounceMs = 0) {
   const { stream, confidence, phi } = state;
-  if (state.view !== "answers") return;
+  if (state.view !== "answers" || !mayAsk()) return;
   figures.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, phi }], debounceMs);
   askVersusNow(debounceMs);
   askDevicesNow(debounceMs);
@@ -320,7 +338,7 @@ function askNow(debounceMs = 0) {
 
 function askVersusNow(debounceMs = 0) {
   const { stream, unit, confidence } = state;
-  if ($("versus-panel").hidden) { versus.cancel(); return; }
+  if ($("versus-panel").hidden || !mayAsk()) { versus.cancel(); return; }
   const length = unit.toStream(Number($("versus-ago").value));
   versus.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, ago: length }], debounceMs);
 }
@@ -328,13 +346,14 @@ $("versus-ago").addEventListener("change", () => askVersusNow());
 
 function askDevicesNow(debounceMs = 0) {
   const { stream, unit } = state;
-  if (!hasDevices(stream, unit)) { devices.cancel(); return; }
+  if (!hasDevices(stream, unit) || !mayAsk()) { devices.cancel(); return; }
   const now = askedNow() ?? unit.toStream(unit.clock());
   devices.put([stream, { width: $("devices-width").value, now, listed: $("devices-listed").value }], debounceMs);
 }
 for (const id of ["devices-width", "devices-listed"]) $(id).addEventListener("change", () => askDevicesNow());
 
 function askAny(debounceMs) {
+  if (!mayAsk()) return;
   const [decay, now] = [serviceDecay(), askedNow()];
   const question = any.with({ confidence: state.confidence, ...(decay && { decay }), ...(now !== null && { now }) });
   if (question) found.put(question, debounceMs);
@@ -343,7 +362,7 @@ function askAny(debounceMs) {
 
 function askOverTime(debounceMs = 0) {
   const { stream, confidence } = state;
-  if (state.view !== "answers") return;
+  if (state.view !== "answers" || !mayAsk()) return;
   if (fixedDecay()) {
     const since = stream.clock === null ? "" : ` from ${state.unit.time(state.unit.fromStream(stream.clock))} on`;
     note("count-panel", `A stream with a fixed decay forgets what has expired: it answers${since}, and has no past to draw.`);
@@ -370,7 +389,7 @@ function timesAsked() {
 
 function askOneKey(debounceMs = 0) {
   const { stream, confidence } = state;
-  if (!familyOf(stream).keys) { overTime.cancel(); return; }
+  if (!familyOf(stream).keys || !mayAsk()) { overTime.cancel(); return; }
   if (state.key === "") {
     overTime.cancel();
     note("key-panel", findsKeys(stream) ? "Choose a key above, or write one." : "Write a key.");
@@ -513,7 +532,7 @@ function showDecay() {
     $("age-label").textContent = label;
     $("age-slider").value = SLIDER * toShare(axis, decay[field]);
     $("age-slider").setAttribute("aria-valuetext", text);
-    if (document.activeElement !== $("age-text")) $("age-text").value = text;
+    if (document.activeElement !== $("age-text") && state.lengthTyped === null) $("age-text").value = text;
   }
   $("exponent").value = decay.exponent;
   $("exponent-text").textContent = decay.exponent;
@@ -522,7 +541,7 @@ function showDecay() {
 
 function showNow(at) {
   const end = latest();
-  if (document.activeElement !== $("now-text")) $("now-text").value = state.unit.time(at);
+  if (document.activeElement !== $("now-text") && state.nowFault === null) $("now-text").value = state.unit.time(at);
   $("now-slider").value = SLIDER * Math.min(1, Math.max(0, 1 - (end - at) / state.span));
   const ago = end - at;
   $("now-slider").setAttribute("aria-valuetext",
@@ -538,14 +557,19 @@ async function chooseStream(name, moved) {
   choosing?.abort();
   choosing = new AbortController();
   const { signal } = choosing;
-  for (const each of [figures, versus, devices, series, overTime, found, curve]) each.cancel();
+  for (const each of [...ASKED, curve]) each.cancel();
   try {
     const stream = await request(streamPath(name), undefined, signal);
     const unit = new Unit(stream.params.time_unit);
     const newest = newestData(stream);
     const before = state.stream;
     Object.assign(state, { stream, unit });
-    if (before?.name !== name) { state.key = ""; $("one-key").value = ""; }
+    if (before?.name !== name) {
+      state.key = "";
+      $("one-key").value = "";
+      state.lengthTyped = null;
+      showNowFault(null);
+    }
     if (before && before.name !== name) {
       showStale("asking …");
       for (const each of DRAWN) showOld(each, "asking");
@@ -676,13 +700,23 @@ function pickTime(at) {
   state.chosen = state.unit.fromStream(state.unit.toStream(at));
   check("mode", "chosen");
   remember();
+  const mended = state.nowFault !== null;
+  showNowFault(null);
   showNow(state.chosen);
-  if (!state.textFault) askNow();
+  if (mended) ask(); // for all that was not asked meanwhile
+  else askNow();
+}
+
+function showNowFault(fault) {
+  state.nowFault = fault;
+  $("now-text").setAttribute("aria-invalid", fault !== null);
+  $("now-error").textContent = fault ?? "";
 }
 
 $("kinds").addEventListener("change", () => {
   const kind = radio("kind");
   state.wished.kind = kind;
+  state.lengthTyped = null;
   changeDecay({ kind });
   if (kind === "expression") $("expression").focus();
 });
@@ -690,21 +724,28 @@ $("age-slider").addEventListener("input", (event) => {
   const [field] = LENGTH[state.decay.kind];
   const age = toAge(state.axis, event.target.valueAsNumber / SLIDER);
   const whole = Number(age.toPrecision(3));
+  state.lengthTyped = null;
   changeDecay({ [field]: state.unit.hasClock ? whole : Math.max(1, Math.round(whole)) });
 });
 $("age-text").addEventListener("input", (event) => {
-  const length = state.unit.parseDuration(event.target.value);
-  if (length === null) { showFault(`a length such as ${state.unit.hasClock ? "90 s, 1.5 h or 2 d" : `90 ${state.unit.name}`}`); return; }
-  changeDecay({ [LENGTH[state.decay.kind][0]]: length }, TYPING_MS);
+  const typed = event.target.value;
+  const length = state.unit.parseDuration(typed);
+  state.lengthTyped = length === null ? typed : null;
+  if (length === null) ask();
+  else changeDecay({ [LENGTH[state.decay.kind][0]]: length }, TYPING_MS);
 });
-$("age-text").addEventListener("change", (event) => { event.target.blur(); showDecay(); ask(); });
+$("age-text").addEventListener("change", (event) => {
+  if (state.lengthTyped !== null) return; // it stays, to be mended
+  event.target.blur();
+  showDecay();
+  ask();
+});
 $("exponent").addEventListener("input", (event) => changeDecay({ exponent: event.target.valueAsNumber }));
 $("expression").addEventListener("input", (event) => changeDecay({ text: event.target.value }, TYPING_MS));
 
 $("modes").addEventListener("change", () => {
   const before = shownNow();
-  $("now-error").textContent = "";
-  $("now-text").setAttribute("aria-invalid", false);
+  showNowFault(null);
   state.mode = radio("mode");
   state.wished.mode = state.mode === "live" ? "live" : "newest";
   if (state.mode === "chosen") { state.chosen = before; $("now-text").focus(); }
@@ -716,18 +757,20 @@ $("now-slider").addEventListener("input", (event) => {
 });
 $("now-text").addEventListener("change", (event) => {
   const at = state.unit.parseTime(event.target.value);
-  const form = state.unit.hasClock ? "a time such as 2026-01-31 12:00:00 (UTC)" : "a whole number";
-  event.target.setAttribute("aria-invalid", at === null);
-  $("now-error").textContent = at === null ? `Now is ${form}.` : "";
-  if (at === null) return;
+  if (at === null) {
+    const form = state.unit.hasClock ? "one such as 2026-01-31 12:00:00 (UTC)" : `a whole number of ${state.unit.name}`;
+    showNowFault(`'${event.target.value.trim()}' is no time: write ${form}`);
+    ask();
+    return;
+  }
   event.target.blur();
   pickTime(at);
 });
-$("range").addEventListener("change", (event) => { state.span = Number(event.target.value); remember(); showNow(shownNow()); if (!state.textFault) askOverTime(); });
+$("range").addEventListener("change", (event) => { state.span = Number(event.target.value); remember(); showNow(shownNow()); askOverTime(); });
 $("confidence").addEventListener("change", (event) => { state.confidence = Number(event.target.value); ask(); });
-$("phi").addEventListener("change", (event) => { state.phi = Number(event.target.value); if (!state.textFault) askNow(); });
+$("phi").addEventListener("change", (event) => { state.phi = Number(event.target.value); askNow(); });
 
-$("keys-phi").addEventListener("change", (event) => { state.phi = Number(event.target.value); if (!state.textFault) askNow(); });
+$("keys-phi").addEventListener("change", (event) => { state.phi = Number(event.target.value); askNow(); });
 $("one-key").addEventListener("input", (event) => { state.key = event.target.value.trim(); askOneKey(TYPING_MS); });
 
 // -------------------------------------------------------------------------------------------- theme
@@ -813,9 +856,9 @@ async function firstStream(streams) {
 const waitsForKey = () => !$("key-form").hidden;
 
 setInterval(() => { if (!document.hidden && !waitsForKey()) look(); }, LOOK_MS);
-setInterval(() => { if (!document.hidden && !waitsForKey() && state.stream && state.mode === "live" && !state.textFault) askNow(); }, LIVE_MS);
+setInterval(() => { if (!document.hidden && !waitsForKey() && state.stream && state.mode === "live") askNow(); }, LIVE_MS);
 setInterval(() => {
-  if (!document.hidden && !waitsForKey() && state.stream && state.mode === "live" && !state.textFault) askOverTime();
+  if (!document.hidden && !waitsForKey() && state.stream && state.mode === "live") askOverTime();
 }, LIVE_SERIES_MS);
 // Beside the answers the card of the decay stays whole; above them, on a phone, what moves it stays in reach.
 function keepInReach() {

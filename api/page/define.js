@@ -38,9 +38,10 @@ function placeOf(error, names) {
 export class AlertForm {
   #inputs = new Map();
 
-  // `decay()`: as the service takes it, or null where it is fixed; `stream()`: its name; `defined(answer)`.
-  constructor(form, { decay, stream, defined }) {
-    Object.assign(this, { form, decay, stream, defined });
+  // `decay()`: as the service takes it, or null where it is fixed; `decayFault()`: why what is written is
+  // none, or null; `stream()`: its name; `defined(answer)`.
+  constructor(form, { decay, decayFault, stream, defined }) {
+    Object.assign(this, { form, decay, decayFault, stream, defined });
     this.fields = form.querySelector(".fields");
     this.general = form.querySelector(".general");
     this.fields.replaceChildren(...FIELDS.map((each) => this.#field(each)));
@@ -105,6 +106,8 @@ export class AlertForm {
 
   async #define() {
     this.#clear();
+    const fault = this.decayFault();
+    if (fault !== null) { this.general.textContent = `The decay beside: ${fault}`; return; }
     const spec = this.#spec();
     if (!spec) return;
     const name = this.#inputs.get("monitor").value.trim();

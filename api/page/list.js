@@ -137,7 +137,7 @@ function markOld() {
 
 // One after another, after the panels: they are the smallest thing on the page.
 async function drawSparks(round) {
-  if (!state.textFault) markOld();
+  if (!state.decayFault) markOld();
   for (const summary of listed()) {
     if (round !== sparkRound) return;
     if (!onScreen.has(summary.name) || document.hidden) continue;
@@ -150,7 +150,7 @@ async function drawSparks(round) {
       continue;
     }
     const { decay, asked } = questionOf(summary);
-    if (sparked.get(summary.name) === asked || state.textFault) continue;
+    if (sparked.get(summary.name) === asked || state.decayFault) continue;
     try {
       const span = await spanOf(summary, unit, newest);
       if (windowed.has(summary.name) && !WINDOW_KINDS.includes(decay.kind)) {

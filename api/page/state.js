@@ -29,7 +29,9 @@ export const state = {
   confidence: 0.95,
   phi: 0.02,
   key: "", // what stands in the field
-  textFault: null,
+  decayFault: null, // why what is written of the decay is none
+  lengthTyped: null, // in the field, where that is no length
+  nowFault: null, // why what is written is no time
   find: "",
   view: "answers", // of the stream: answers, alerts, lists or sources
   alert: null, // the name of the one that is looked at
@@ -66,6 +68,9 @@ export function timesOf(unit, end, span, points = SERIES_POINTS) {
   const step = Math.max(1, Math.round(span / unit.scale / points));
   return { start: stop - step * points, stop, step };
 }
+
+// Nothing is asked while something is written that cannot be read: the answer would be to another question.
+export const mayAsk = () => state.decayFault === null && state.nowFault === null;
 
 export const fixedDecay = () => state.stream.decay;
 export const serviceDecay = () => (fixedDecay() ? null : toService(state.decay, state.unit));

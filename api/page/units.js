@@ -14,6 +14,11 @@ const WRITTEN = {
   w: 604800, week: 604800, weeks: 604800, y: 31557600, year: 31557600, years: 31557600,
 };
 
+// What people write for some of these; a text with one of them is not read, lest "mo" be minutes.
+const MEANT = {
+  msec: "ms", msecs: "ms", secs: "s", mins: "min", hr: "h", hrs: "h", wk: "w", wks: "w", yr: "y", yrs: "y",
+};
+
 const UNSIGNED_ZERO = { signDisplay: "negative" };
 const significant = (digits) => new Intl.NumberFormat("en", { maximumSignificantDigits: digits, ...UNSIGNED_ZERO });
 const SHORT = significant(3);
@@ -106,6 +111,16 @@ export class Unit {
     else if (!this.hasClock) return null;
     const length = Number(found[1]) * size;
     return Number.isFinite(length) && length > 0 ? length : null;
+  }
+
+  // Why `parseDuration` does not read a text, and what to write in its place.
+  faultOfDuration(text) {
+    const typed = text.trim();
+    const form = this.hasClock ? "a number above 0 and its unit, such as 90s, 1.5h or 2d" : `a number of ${this.name} above 0, such as 90`;
+    if (typed === "") return `no length of time is written: write ${form}`;
+    const [, size, word] = /^[-+−]?\s*([0-9]*\.?[0-9]+)\s*([a-zµ]*)\.?$/iu.exec(typed) ?? [];
+    const meant = size && size + (MEANT[word.toLowerCase()] ?? word);
+    return `'${typed}' is no length of time: write ${meant && this.parseDuration(meant) !== null ? meant : form}`;
   }
 
   time(at) {
