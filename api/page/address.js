@@ -18,6 +18,7 @@ export function remember() {
 }
 
 function writeAddress() {
+  if (!state.stream) return; // it is gone: the address still says which it was
   const { decay } = state;
   const parts = new URLSearchParams({ stream: state.stream.name });
   if (state.touched && !fixedDecay()) {

@@ -564,6 +564,7 @@ async function chooseStream(name, moved) {
     const newest = newestData(stream);
     const before = state.stream;
     Object.assign(state, { stream, unit });
+    $("no-such-stream").textContent = "";
     if (before?.name !== name) {
       state.key = "";
       $("one-key").value = "";
@@ -822,7 +823,7 @@ async function look() {
     const held = streams.find((each) => each.name === state.stream?.name);
     const back = state.away;
     state.away = false;
-    if (state.stream && !held) { state.stream = null; $("detail").hidden = true; }
+    if (state.stream && !held) leaveStream();
     if (held && held.digest !== state.stream.digest) await chooseStream(held.name, false);
     else if (held && back) ask();
     else if (!state.stream && streams.length) await firstStream(streams);
@@ -845,13 +846,38 @@ async function allStreams() {
   return streams;
 }
 
+// The one that the address names; the one with the most rows where it names none. In place of one that
+// there is not no other is opened: it is looked for again, and the address keeps it, until one is chosen.
 async function firstStream(streams) {
   const { stream, chosen } = recall();
-  const wanted = streams.find((each) => each.name === stream)
-    ?? streams.reduce((best, each) => (each.rows > best.rows ? each : best));
-  await chooseStream(wanted.name, false);
-  if (chosen !== null && wanted.name === stream) pickTime(state.unit.fromStream(chosen));
+  if (stream === null) {
+    await chooseStream(streams.reduce((best, each) => (each.rows > best.rows ? each : best)).name, false);
+  } else if (streams.some((each) => each.name === stream)) {
+    await chooseStream(stream, false);
+    if (chosen !== null) pickTime(state.unit.fromStream(chosen));
+  } else {
+    const seen = key.held ? " that this key may read" : "";
+    const said = `There is no stream '${stream}'${seen}: choose one of these.`;
+    if ($("no-such-stream").textContent !== said) $("no-such-stream").textContent = said;
+  }
 }
+
+// It was deleted, or may no longer be read.
+function leaveStream() {
+  for (const each of [...ASKED, curve]) each.cancel();
+  for (const each of [sources, lists, oneAlert]) each.leave();
+  state.stream = null;
+  $("detail").hidden = true;
+  $("stream-name").textContent = "";
+  showStale("asking …"); // once another is chosen
+  for (const each of DRAWN) showOld(each, "asking");
+  $("status").textContent = "";
+}
+
+// An address that was written by hand, or followed, into a page that is open.
+addEventListener("hashchange", () => {
+  if (new URLSearchParams(location.hash.slice(1)).has("stream")) location.reload();
+});
 
 const waitsForKey = () => !$("key-form").hidden;
 
