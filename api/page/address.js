@@ -21,6 +21,7 @@ function writeAddress() {
   if (!state.stream) return; // it is gone: the address still says which it was
   const { decay } = state;
   const parts = new URLSearchParams({ stream: state.stream.name });
+  if (state.source) parts.set("source", state.source);
   if (state.touched && !fixedDecay()) {
     parts.set("kind", decay.kind);
     for (const field of Object.keys(REMEMBERED)) parts.set(field, decay[field]);
@@ -46,5 +47,5 @@ export function recall() {
   state.alert = parts.get("alert");
   if (parts.get("now") === "live") state.wished.mode = "live";
   const chosen = parts.get("now");
-  return { stream: parts.get("stream"), chosen: /^-?[0-9]+$/.test(chosen ?? "") ? Number(chosen) : null };
+  return { stream: parts.get("stream"), source: parts.get("source") ?? "", chosen: /^-?[0-9]+$/.test(chosen ?? "") ? Number(chosen) : null };
 }

@@ -18,9 +18,10 @@ import {
   askFigures, askKey, askSeries, familyOf, findsKeys, hasFixedDecay, hasLabels, hasPast, keyOf, learnFamilies, oldestAge, seriesLabel, seriesOf,
 } from "./questions.js";
 import { Service } from "./service.js";
+import { SourceChoice } from "./source.js";
 import { Sources } from "./sources.js";
 import {
-  $, askedNow, check, fixedDecay, kindsOf, latest, mayAsk, newestData, radio, serviceDecay, shownNow, state, timesOf,
+  $, askedNow, check, fixedDecay, kindsOf, latest, mayAsk, newestData, radio, serviceDecay, shownNow, state, subject, timesOf,
 } from "./state.js";
 import { takings } from "./taking.js";
 import { askVersus, isCompared, offerAgo, showVersus } from "./versus.js";
@@ -37,13 +38,19 @@ const SLIDER = 1000;
 // ------------------------------------------------------------------------------------------ asking
 
 function failed(error) {
-  if (error.status === 401) { askForKey(); return; }
-  const text = reasonOf(error);
-  askAgainAfter(error);
-  $("ask-error").textContent = text;
-  if ($("figures").dataset.of !== state.stream?.name) clearFigures();
+  if (isMet(error)) return;
+  $("ask-error").textContent = reasonOf(error);
+  if ($("figures").dataset.of !== subject()) clearFigures();
   const { at } = $("figures").dataset;
   showStale(at ? `not answered · shown since ${at}` : "not answered");
+}
+
+// What any question may meet is said in one place, whether or not others meet it too.
+function isMet(error) {
+  if (error.status === 401) { askForKey(); return true; }
+  if (state.source && error.faults?.some(({ field }) => field === "source")) { noSource(); return true; }
+  askAgainAfter(error);
+  return false;
 }
 
 // Of what may pass it is known at the next look at the streams.
@@ -72,23 +79,22 @@ const DRAWN = ["count-panel", "quantile-panel", "key-panel", "versus-panel", "de
 function showOld(panel, why) {
   const { at, of } = $(panel).dataset;
   $(panel).classList.add("old");
-  const drawn = of === state.stream?.name ? `drawn at ${at}` : `drawn at ${at} of ${of}`;
+  const drawn = of === subject() ? `drawn at ${at}` : `drawn at ${at} of ${of}`;
   $(panel).querySelector(".age").textContent = of ? `${drawn} · ${why}` : why;
 }
 
 // What is drawn is of this stream, and of now.
 function drawnNow(panel) {
-  Object.assign($(panel).dataset, { of: state.stream.name, at: clockTime() });
+  Object.assign($(panel).dataset, { of: subject(), at: clockTime() });
 }
 
 const clockTime = () => new Date().toISOString().slice(11, 19);
 
 // What cannot be drawn now: the last drawing, if it is of this stream, is kept beside the reason.
 function undrawn(panel, error) {
-  if (error.status === 401) { askForKey(); return; }
-  askAgainAfter(error);
+  if (isMet(error)) return;
   const text = reasonOf(error);
-  if ($(panel).dataset.of !== state.stream?.name) { note(panel, text); return; }
+  if ($(panel).dataset.of !== subject()) { note(panel, text); return; }
   const said = $(panel).querySelector(".note");
   said.textContent = text;
   said.hidden = false;
@@ -111,7 +117,7 @@ const figures = new Newest(
     const decay = JSON.stringify(question.decay ?? stream.decay);
     $("ask-error").textContent = "";
     showStale("");
-    Object.assign($("figures").dataset, { of: stream.name, at: clockTime() });
+    Object.assign($("figures").dataset, { of: subject(), at: clockTime() });
     showFigures($("figures"), answer.figures, { now: answer.now, decay });
     state.figures = answer.figures;
     $("hitters-panel").hidden = answer.hitters === null;
@@ -164,16 +170,15 @@ const overTime = new Newest(
 const any = new AnyQuestion($("any-panel"), (debounceMs = TYPING_MS) => askAny(debounceMs));
 
 const found = new Newest(
-  (signal, stream, query) => AnyQuestion.ask(signal, stream, query),
+  (signal, stream, query, _question, source) => AnyQuestion.ask(signal, stream, query, source),
   (answer, _ms, _stream, _query, question) => {
     note("any-panel", "");
     any.answer(answer, question, state.unit);
     drawnNow("any-panel");
   },
   (error) => {
-    if (error.status === 401) { askForKey(); return; }
-    askAgainAfter(error);
-    if ($("any-panel").dataset.of === state.stream?.name) showOld("any-panel", "not answered");
+    if (isMet(error)) return;
+    if ($("any-panel").dataset.of === subject()) showOld("any-panel", "not answered");
     else { note("any-panel", ""); any.clear(); }
     any.fail(reasonOf(error));
   },
@@ -284,8 +289,9 @@ const ASKED = [figures, versus, devices, series, overTime, found];
 // What is shown stays, and says that it is not of what is written.
 function notAsked(why) {
   for (const each of ASKED) each.cancel();
-  if ($("figures").dataset.of !== state.stream.name) clearFigures();
+  if ($("figures").dataset.of !== subject()) clearFigures();
   showStale(`not asked: ${why}`);
+  showNow(shownNow());
   for (const each of DRAWN) showOld(each, "not asked");
 }
 
@@ -323,30 +329,31 @@ function ask(debounceMs = 0) {
 
 function askAnswers(debounceMs = 0) {
   if (state.nowFault !== null) { notAsked("the time is none"); return; }
+  if (state.sourceFault !== null) { notAsked("there is no such source"); return; }
   askNow(debounceMs);
   askOverTime(debounceMs);
 }
 
 function askNow(debounceMs = 0) {
-  const { stream, confidence, phi } = state;
+  const { stream, confidence, phi, source } = state;
   if (state.view !== "answers" || !mayAsk()) return;
-  figures.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, phi }], debounceMs);
+  figures.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, phi, source }], debounceMs);
   askVersusNow(debounceMs);
   askDevicesNow(debounceMs);
   askAny(debounceMs);
 }
 
 function askVersusNow(debounceMs = 0) {
-  const { stream, unit, confidence } = state;
+  const { stream, unit, confidence, source } = state;
   if ($("versus-panel").hidden || !mayAsk()) { versus.cancel(); return; }
   const length = unit.toStream(Number($("versus-ago").value));
-  versus.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, ago: length }], debounceMs);
+  versus.put([stream, { decay: serviceDecay(), now: askedNow(), confidence, ago: length, source }], debounceMs);
 }
 $("versus-ago").addEventListener("change", () => askVersusNow());
 
 function askDevicesNow(debounceMs = 0) {
   const { stream, unit } = state;
-  if (!hasDevices(stream, unit) || !mayAsk()) { devices.cancel(); return; }
+  if ($("devices-panel").hidden || !mayAsk()) { devices.cancel(); return; }
   const now = askedNow() ?? unit.toStream(unit.clock());
   devices.put([stream, { width: $("devices-width").value, now, listed: $("devices-listed").value }], debounceMs);
 }
@@ -356,12 +363,12 @@ function askAny(debounceMs) {
   if (!mayAsk()) return;
   const [decay, now] = [serviceDecay(), askedNow()];
   const question = any.with({ confidence: state.confidence, ...(decay && { decay }), ...(now !== null && { now }) });
-  if (question) found.put(question, debounceMs);
+  if (question) found.put([...question, state.source], debounceMs);
   else found.cancel();
 }
 
 function askOverTime(debounceMs = 0) {
-  const { stream, confidence } = state;
+  const { stream, confidence, source } = state;
   if (state.view !== "answers" || !mayAsk()) return;
   if (fixedDecay()) {
     const since = stream.clock === null ? "" : ` from ${state.unit.time(state.unit.fromStream(stream.clock))} on`;
@@ -372,7 +379,7 @@ function askOverTime(debounceMs = 0) {
     note("count-panel", "The largest and least values are known as of the newest observation alone: there is no past to draw.");
     return;
   }
-  series.put([stream, { decay: serviceDecay(), times: timesAsked(), confidence }], debounceMs);
+  series.put([stream, { decay: serviceDecay(), times: timesAsked(), confidence, source }], debounceMs);
   askOneKey(debounceMs);
 }
 
@@ -388,14 +395,14 @@ function timesAsked() {
 }
 
 function askOneKey(debounceMs = 0) {
-  const { stream, confidence } = state;
+  const { stream, confidence, source } = state;
   if (!familyOf(stream).keys || !mayAsk()) { overTime.cancel(); return; }
   if (state.key === "") {
     overTime.cancel();
     note("key-panel", findsKeys(stream) ? "Choose a key above, or write one." : "Write a key.");
     return;
   }
-  const question = { decay: serviceDecay(), times: timesAsked(), confidence, key: keyOf(state.key) };
+  const question = { decay: serviceDecay(), times: timesAsked(), confidence, source, key: keyOf(state.key) };
   overTime.put([stream, question], debounceMs);
 }
 
@@ -483,7 +490,7 @@ function show(name, chart, times, lines, between) {
   });
   drawnNow(panel);
   files.set(name, {
-    name: `${state.stream.name}-${name}`,
+    name: `${subject()}-${name}`,
     columns: ["time", "at", ...lines.flatMap((each) => Object.keys(estimateParts(each.label)))],
     rows: times.map((time, i) => [state.unit.toStream(time), state.unit.time(time),
       ...lines.flatMap((each) => Object.values(estimateParts(each.label, () => each.estimates[i])).map((part) => part()))]),
@@ -553,7 +560,8 @@ function showNow(at) {
 
 let choosing = null;
 
-async function chooseStream(name, moved) {
+// Of another stream than before all sources are asked for, or the one that is given.
+async function chooseStream(name, moved, source = "") {
   choosing?.abort();
   choosing = new AbortController();
   const { signal } = choosing;
@@ -569,8 +577,10 @@ async function chooseStream(name, moved) {
       state.key = "";
       $("one-key").value = "";
       state.lengthTyped = null;
+      state.source = source;
       showNowFault(null);
     }
+    showSourceFault(null); // it may have posted since
     if (before && before.name !== name) {
       showStale("asking …");
       for (const each of DRAWN) showOld(each, "asking");
@@ -624,7 +634,7 @@ function present() {
   const fixed = stream.decay;
   $("detail").hidden = false;
   $("stream-name").textContent = stream.name;
-  const sources = stream.sources.length;
+  const sources = stream.source_count;
   $("stream-facts").textContent = [
     `family ${stream.family}`, `capacity ${number(stream.params.capacity)}`, `${number(stream.rows)} rows`,
     `${sources} ${sources === 1 ? "source" : "sources"}`, `${number(stream.bytes)} bytes`, `times in ${unit.name}`,
@@ -643,7 +653,7 @@ function present() {
   $("now-zone").hidden = !unit.hasClock;
   for (const each of document.querySelectorAll('input[name="kind"]')) each.disabled = !kindsOf(stream).includes(each.value);
   $("versus-panel").hidden = !(isCompared(stream, unit) && offerAgo($("versus-ago"), stream, unit));
-  $("devices-panel").hidden = !hasDevices(stream, unit);
+  showSource();
   $("hitters-panel").hidden = !familyOf(stream).hitters;
   $("hitters-title").textContent = hasLabels(stream) ? "Most frequent labels" : "Heavy hitters";
   $("key-panel").hidden = !familyOf(stream).keys;
@@ -662,6 +672,16 @@ function present() {
   showDecay();
   showStreams();
   ask();
+}
+
+function showSource() {
+  const { stream, unit, source } = state;
+  sourceChoice.show(stream, source);
+  const told = hasDevices(stream, unit);
+  $("devices-panel").hidden = !told || source !== "";
+  $("source-says").hidden = !told || source === "";
+  $("answers-of").hidden = $("source-field").hidden;
+  $("answers-of").textContent = source ? `Answers of the source ${source} alone` : `Answers of all ${number(stream.source_count)} sources together`;
 }
 
 function showRanges() {
@@ -767,6 +787,30 @@ $("now-text").addEventListener("change", (event) => {
   event.target.blur();
   pickTime(at);
 });
+const sourceChoice = new SourceChoice($("source-field"), {
+  chosen: (name) => {
+    if (name === state.source && state.sourceFault === null) return;
+    for (const each of ASKED) each.cancel(); // answers on the way are of others
+    state.source = name;
+    showSourceFault(null);
+    showSource();
+    showStale("asking …");
+    for (const each of DRAWN) showOld(each, "asking");
+    ask();
+  },
+  failed: refused,
+});
+
+function showSourceFault(fault) {
+  state.sourceFault = fault;
+  sourceChoice.fail(fault ?? "");
+}
+
+function noSource() {
+  showSourceFault(`there is no source '${state.source}' in this stream: choose another, or none for all`);
+  notAsked("there is no such source");
+}
+
 $("range").addEventListener("change", (event) => { state.span = Number(event.target.value); remember(); showNow(shownNow()); askOverTime(); });
 $("confidence").addEventListener("change", (event) => { state.confidence = Number(event.target.value); ask(); });
 $("phi").addEventListener("change", (event) => { state.phi = Number(event.target.value); askNow(); });
@@ -849,11 +893,11 @@ async function allStreams() {
 // The one that the address names; the one with the most rows where it names none. In place of one that
 // there is not no other is opened: it is looked for again, and the address keeps it, until one is chosen.
 async function firstStream(streams) {
-  const { stream, chosen } = recall();
+  const { stream, source, chosen } = recall();
   if (stream === null) {
-    await chooseStream(streams.reduce((best, each) => (each.rows > best.rows ? each : best)).name, false);
+    await chooseStream(streams.reduce((best, each) => (each.rows > best.rows ? each : best)).name, false, source);
   } else if (streams.some((each) => each.name === stream)) {
-    await chooseStream(stream, false);
+    await chooseStream(stream, false, source);
     if (chosen !== null) pickTime(state.unit.fromStream(chosen));
   } else {
     const seen = key.held ? " that this key may read" : "";
@@ -898,10 +942,10 @@ new ResizeObserver(() => { if (state.points) showCurve(state.points); }).observe
 
 onChoice((name) => { state.alert = null; chooseStream(name, true); });
 
-const listedIn = (id) => () => (figures.asked ? { name: `${$("figures").dataset.of ?? state.stream.name}-${id}`, ...tableOf($(id)).csv() } : null);
+const listedIn = (id) => () => (figures.asked ? { name: `${$("figures").dataset.of ?? subject()}-${id}`, ...tableOf($(id)).csv() } : null);
 takings($("time-panel"), "the figures", {
   asked: () => figures.asked,
-  table: () => ({ name: `${$("figures").dataset.of ?? state.stream.name}-figures`, columns: ["figure", ...Object.keys(estimateParts("value"))],
+  table: () => ({ name: `${$("figures").dataset.of ?? subject()}-figures`, columns: ["figure", ...Object.keys(estimateParts("value"))],
     rows: state.figures.map(({ label, estimate }) => [label, ...Object.values(estimateParts("value", () => estimate)).map((part) => part())]) }),
 });
 // Of what is drawn in a panel, if anything is; the name of its stream is given.
@@ -920,6 +964,6 @@ for (const [id, what, asks] of [["versus", "the comparison", versus], ["devices"
     asked: drawnIn(id, () => asks.asked), table: drawnIn(id, (of) => ({ name: `${of}-${id}`, ...asks.table.csv() })),
   });
 }
-takings($("any-panel"), "any question", { asked: () => found.asked, table: () => any.csv() });
+takings($("any-panel"), "any question", { asked: () => found.asked, table: drawnIn("any", (of) => any.csv(of)) });
 showTheme();
 look();

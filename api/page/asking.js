@@ -1,10 +1,9 @@
 // Any question that a stream answers. Its fields and the columns of its answer are made of what the
 // service says of it: a question that the service learns is on the page.
 
-import { request, streamPath } from "./http.js";
 import { element } from "./nodes.js";
 import { bounds, estimateParts, keyText, tableOf } from "./panels.js";
-import { keyOf, questionsOf } from "./questions.js";
+import { askQueries, keyOf, questionsOf } from "./questions.js";
 import { number, told } from "./units.js";
 
 const FIRST = "histogram"; // where there is one
@@ -77,8 +76,8 @@ export class AnyQuestion {
     return query && [this.#stream, { ...query, ...common }, this.#question];
   }
 
-  static async ask(signal, stream, query) {
-    const { answers } = await request(streamPath(stream.name, "/query"), { queries: [query] }, signal);
+  static async ask(signal, stream, query, source) {
+    const { answers } = await askQueries(stream, [query], source, signal);
     return answers[0];
   }
 
@@ -116,9 +115,9 @@ export class AnyQuestion {
     }
   }
 
-  // What is shown, as a file; null where nothing is.
-  csv() {
-    return this.#table && { name: `${this.#stream.name}-${this.#name}`, ...this.#table.csv() };
+  // What is shown, as a file, with what it is of; null where nothing is.
+  csv(of) {
+    return this.#table && { name: `${of}-${this.#name}`, ...this.#table.csv() };
   }
 }
 

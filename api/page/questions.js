@@ -66,15 +66,20 @@ export const seriesOf = (stream) => {
 
 export const seriesLabel = (stream) => LABELS[seriesOf(stream)];
 
+// Answers to queries from the join of all sources, or from one of them.
+export function askQueries(stream, queries, source, signal) {
+  return request(streamPath(stream.name, "/query"), { queries, ...(source && { sources: [source] }) }, signal);
+}
+
 // Everything about one time: [{id, label, estimate}], the heavy hitters, the heaviest keys and the time.
-export async function askFigures(stream, { decay, now, confidence, phi }, signal) {
+export async function askFigures(stream, { decay, now, confidence, phi, source }, signal) {
   const { scalars, values, hitters: shown } = familyOf(stream);
   const common = { confidence, ...(decay && { decay }), ...(now !== null && { now }) };
   const queries = scalars.map((aggregate) => ({ aggregate, ...common }));
   if (values) queries.push({ aggregate: "quantile", q: QUANTILES, ...common });
   if (shown) queries.push({ aggregate: "heavy_hitters", phi, ...common });
   if (findsKeys(stream)) queries.push({ aggregate: "heavy_keys", phi, limit: KEYS_ASKED, ...common });
-  const { answers, digest } = await request(streamPath(stream.name, "/query"), { queries }, signal);
+  const { answers, digest } = await askQueries(stream, queries, source, signal);
   const figures = scalars.map((id, i) => ({ id, label: LABELS[id], estimate: answers[i].estimate }));
   const quantiles = answers.find((each) => each.aggregate === "quantile")?.quantiles ?? [];
   for (const { q, estimate } of quantiles) {
@@ -86,9 +91,9 @@ export async function askFigures(stream, { decay, now, confidence, phi }, signal
 }
 
 // The counts of one key over times: {times, counts: [estimate]}.
-export async function askKey(stream, { decay, times, confidence, key }, signal) {
+export async function askKey(stream, { decay, times, confidence, key, source }, signal) {
   const queries = [{ aggregate: "key_count", keys: [key], confidence, times, ...(decay && { decay }) }];
-  const { answers } = await request(streamPath(stream.name, "/query"), { queries }, signal);
+  const { answers } = await askQueries(stream, queries, source, signal);
   const { points } = answers[0];
   return { times: points.map((point) => point.now), counts: points.map((point) => point.counts[0].estimate) };
 }
@@ -103,11 +108,11 @@ export function keyOf(text) {
 }
 
 // The same over times: {times, count: [estimate], quantiles: {p10: [estimate], ...} or null}.
-export async function askSeries(stream, { decay, times, confidence }, signal) {
+export async function askSeries(stream, { decay, times, confidence, source }, signal) {
   const common = { confidence, times, ...(decay && { decay }) };
   const queries = [{ aggregate: seriesOf(stream), ...common }];
   if (familyOf(stream).values) queries.push({ aggregate: "quantile", q: QUANTILES, ...common });
-  const { answers } = await request(streamPath(stream.name, "/query"), { queries }, signal);
+  const { answers } = await askQueries(stream, queries, source, signal);
   const [count, quantile] = answers.map((each) => each.points);
   return {
     times: count.map((point) => point.now),
@@ -121,7 +126,7 @@ export async function askSeries(stream, { decay, times, confidence }, signal) {
 // The decayed count over times, for a glance.
 export async function askCounts(stream, { decay, times, confidence }) {
   const queries = [{ aggregate: counted(stream), decay, times, confidence }];
-  const { answers } = await request(streamPath(stream.name, "/query"), { queries });
+  const { answers } = await askQueries(stream, queries, "");
   return answers[0].points.map((point) => point.estimate);
 }
 
@@ -132,7 +137,7 @@ export async function dataSpan(stream, lengths, now, signal) {
   const ask = (widths) => {
     const at = now === null ? {} : { now };
     const queries = widths.map((width) => ({ aggregate: counted(stream), decay: { kind: "window", width }, ...at }));
-    return request(streamPath(stream.name, "/query"), { queries }, signal);
+    return askQueries(stream, queries, "", signal);
   };
   let asked = lengths;
   let answers;

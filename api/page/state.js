@@ -32,6 +32,8 @@ export const state = {
   decayFault: null, // why what is written of the decay is none
   lengthTyped: null, // in the field, where that is no length
   nowFault: null, // why what is written is no time
+  source: "", // whose rows the answers are of; "": of all together
+  sourceFault: null, // why there is none such
   find: "",
   view: "answers", // of the stream: answers, alerts, lists or sources
   alert: null, // the name of the one that is looked at
@@ -70,7 +72,10 @@ export function timesOf(unit, end, span, points = SERIES_POINTS) {
 }
 
 // Nothing is asked while something is written that cannot be read: the answer would be to another question.
-export const mayAsk = () => state.decayFault === null && state.nowFault === null;
+export const mayAsk = () => state.decayFault === null && state.nowFault === null && state.sourceFault === null;
+
+// What the answers are of, in words.
+export const subject = () => (state.source ? `${state.stream?.name}, source ${state.source}` : state.stream?.name);
 
 export const fixedDecay = () => state.stream.decay;
 export const serviceDecay = () => (fixedDecay() ? null : toService(state.decay, state.unit));

@@ -1,10 +1,9 @@
 // The answers now against those of a while ago: differences, of counts and sums also ratios, each from
 // one sample of the two moments, and whether the interval leaves no room for that nothing changed.
 
-import { request, streamPath } from "./http.js";
 import { element } from "./nodes.js";
 import { bounds, estimateParts, tableOf } from "./panels.js";
-import { hasLabels, LABELS, oldestAge, questionsOf } from "./questions.js";
+import { askQueries, hasLabels, LABELS, oldestAge, questionsOf } from "./questions.js";
 import { told } from "./units.js";
 
 const COMPARED = ["count", "mean", "sum"]; // those of them that a stream can be compared by
@@ -27,13 +26,13 @@ export function offerAgo(select, stream, unit) {
 }
 
 // Rows of what is compared: {rows: [{name, difference, ratio}], then}.
-export async function askVersus(stream, { decay, now, confidence, ago }, signal) {
+export async function askVersus(stream, { decay, now, confidence, ago, source }, signal) {
   const names = comparedOf(stream);
   const common = { decay, confidence, versus: { ago }, ...(now !== null && { now }) };
   const queries = names.flatMap((aggregate) => ["difference", "ratio"]
     .filter((how) => how === "difference" || DIVIDED.includes(aggregate))
     .map((how) => ({ aggregate, how, ...common })));
-  const { answers } = await request(streamPath(stream.name, "/query"), { queries }, signal);
+  const { answers } = await askQueries(stream, queries, source, signal);
   const found = new Map(answers.map((each, i) => [`${queries[i].aggregate} ${queries[i].how}`, each.estimate]));
   return {
     rows: names.map((name) => ({ name, difference: found.get(`${name} difference`), ratio: found.get(`${name} ratio`) ?? null })),

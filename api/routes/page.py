@@ -47,6 +47,7 @@ _FILES = {
     "questions.js": _JAVASCRIPT,
     "versus.js": _JAVASCRIPT,
     "service.js": _JAVASCRIPT,
+    "source.js": _JAVASCRIPT,
     "sources.js": _JAVASCRIPT,
     "state.js": _JAVASCRIPT,
     "style.css": _CSS,
