@@ -176,6 +176,7 @@ def build(
                 if (
                     chosen is not None
                     and _takes_labels(chosen)
+                    and logs[0].exists()  # else that is said below
                     and _is_of_texts(files_of(logs[0], format)[0], format, value_column)
                 ):
                     defaults["value_type"] = "label"
