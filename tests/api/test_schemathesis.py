@@ -32,6 +32,7 @@ from api.settings import Settings
 
 EXAMPLES = int(os.environ.get("DECAYSKETCH_EXAMPLES", "4"))
 COVERING = 250 * EXAMPLES
+FEW_KINDS = 4  # of queries
 KNOWN = "known"
 ROW, TOKEN = mint(role=Role.ADMIN, scope=["*"], now_us=0)
 
@@ -53,7 +54,24 @@ def as_lines(context: schemathesis.SerializationContext, value: Any) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
 
-schema = schemathesis.openapi.from_dict(create_app(Settings(auth="keys")).openapi()).exclude(
+def described() -> dict[str, Any]:
+    """What the server says of itself; but the queries of a group and of a configured question are
+    those of a stream, which is asked every kind of them, so that here a few are enough."""
+    description: dict[str, Any] = create_app(Settings(auth="keys")).openapi()
+    models = description["components"]["schemas"]
+    queries = models["GroupRequest"]["properties"]["queries"]["items"]
+    for union in (queries, models["QuestionDefinition"]["properties"]["query"]):
+        assert len(union["oneOf"]) > FEW_KINDS
+        union["oneOf"] = union["oneOf"][:FEW_KINDS]
+        kept = {each["$ref"] for each in union["oneOf"]}
+        mapping = union["discriminator"]["mapping"]
+        union["discriminator"]["mapping"] = {
+            name: model for name, model in mapping.items() if model in kept
+        }
+    return description
+
+
+schema = schemathesis.openapi.from_dict(described()).exclude(
     operation_id=["get_events", "get_live"]  # answers that do not end
 )
 

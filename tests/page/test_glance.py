@@ -84,16 +84,17 @@ def test_the_row_of_the_chosen_stream_is_in_sight_and_stays(
     assert page.eval_on_selector(".scroll:has(> #streams)", "box => box.scrollTop") == 0
 
 
-@pytest.mark.parametrize("width", [761, 820, 960, 961, 1100, 1101, 1280])
 def test_the_list_of_streams_fits_between_a_phone_and_a_desk(
-    look: Callable[..., sync_api.Page], width: int
+    look: Callable[..., sync_api.Page],
 ) -> None:
-    page = look("ward-7", size=(width, 900))
+    page = look("ward-7")
     page.wait_for_selector("tr.chosen svg.spark")
     fits = "box => box.scrollWidth <= box.clientWidth"
-    assert page.eval_on_selector(".scroll:has(> #streams)", fits)
-    assert box(page, "tr.chosen")["height"] < 50
-    assert box(page, "tr.chosen .name")["height"] < 30  # in one line
+    for width in (761, 820, 960, 961, 1100, 1101, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.eval_on_selector(".scroll:has(> #streams)", fits), width
+        assert box(page, "tr.chosen")["height"] < 50, width
+        assert box(page, "tr.chosen .name")["height"] < 30, width  # in one line
 
 
 def test_the_list_and_the_figures_write_a_count_alike(look: Callable[..., sync_api.Page]) -> None:
@@ -103,50 +104,43 @@ def test_the_list_and_the_figures_write_a_count_alike(look: Callable[..., sync_a
     assert page.inner_text("tr.chosen .spark-value") == count
 
 
-@pytest.mark.parametrize(
-    ("values", "step"),
-    [
-        ([20.001, 20.002, 20.003], 0.001),
-        ([0, 2.5, 5, 7.5], 2.5),
-        ([0.1, 0.2, 0.1 + 0.2], 0.1),
-        ([1_000_250, 1_000_500, 1_000_750], 250),
-        ([1234.5, 1235, 1235.5], 0.5),
-        ([-1e-7, 0, 1e-7], 1e-7),
-        ([0, 500_000, 1_000_000], 500_000),
-    ],
-)
-def test_no_two_values_of_an_axis_read_alike(
-    look: Callable[..., sync_api.Page], values: list[float], step: float
-) -> None:
-    page = look("bare")
-    written = page.evaluate(
-        "async ([values, step]) => (await import('/assets/units.js')).valueLabels(values, step)",
-        [values, step],
-    )
-    assert len(set(written)) == len(values)
-    assert max(map(len, written)) <= 9  # as the axis has room for
+VALUES = [
+    ([20.001, 20.002, 20.003], 0.001),
+    ([0, 2.5, 5, 7.5], 2.5),
+    ([0.1, 0.2, 0.1 + 0.2], 0.1),
+    ([1_000_250, 1_000_500, 1_000_750], 250),
+    ([1234.5, 1235, 1235.5], 0.5),
+    ([-1e-7, 0, 1e-7], 1e-7),
+    ([0, 500_000, 1_000_000], 500_000),
+]
 
 
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (0.25, ["15:06:40.00\nJun 15", "15:06:40.25", "15:06:40.50"]),
-        (0.1, ["15:06:40.0\nJun 15", "15:06:40.1", "15:06:40.2"]),
-        (0.02, ["15:06:40.00\nJun 15", "15:06:40.02", "15:06:40.04"]),
-        (1e-4, ["15:06:40.000\nJun 15", "", ""]),  # below what is written: once
-        (20, ["15:06:40\nJun 15", "15:07:00", "15:07:20"]),
-        (600, ["15:06\nJun 15", "15:16", "15:26"]),
-    ],
-)
-def test_no_two_times_of_an_axis_read_alike(
-    look: Callable[..., sync_api.Page], step: float, expected: list[str]
-) -> None:
+def test_no_two_values_of_an_axis_read_alike(look: Callable[..., sync_api.Page]) -> None:
     page = look("bare")
-    written = page.evaluate(
-        "async ([at, step]) => (await import('/assets/units.js')).timeLabels(at, step)",
-        [[NEWEST + i * step for i in range(3)], step],
+    labels = (
+        "async ([values, step]) => (await import('/assets/units.js')).valueLabels(values, step)"
     )
-    assert written == expected
+    for values, step in VALUES:
+        written = page.evaluate(labels, [values, step])
+        assert len(set(written)) == len(values), written
+        assert max(map(len, written)) <= 9, written  # as the axis has room for
+
+
+TIMES = [
+    (0.25, ["15:06:40.00\nJun 15", "15:06:40.25", "15:06:40.50"]),
+    (0.1, ["15:06:40.0\nJun 15", "15:06:40.1", "15:06:40.2"]),
+    (0.02, ["15:06:40.00\nJun 15", "15:06:40.02", "15:06:40.04"]),
+    (1e-4, ["15:06:40.000\nJun 15", "", ""]),  # below what is written: once
+    (20, ["15:06:40\nJun 15", "15:07:00", "15:07:20"]),
+    (600, ["15:06\nJun 15", "15:16", "15:26"]),
+]
+
+
+def test_no_two_times_of_an_axis_read_alike(look: Callable[..., sync_api.Page]) -> None:
+    page = look("bare")
+    labels = "async ([at, step]) => (await import('/assets/units.js')).timeLabels(at, step)"
+    for step, expected in TIMES:
+        assert page.evaluate(labels, [[NEWEST + i * step for i in range(3)], step]) == expected
 
 
 @pytest.mark.parametrize("size", [(1280, 900), PHONE])

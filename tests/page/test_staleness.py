@@ -17,12 +17,7 @@ axe_playwright = pytest.importorskip(
 PANELS = ("count", "quantile", "versus", "any")
 QUERIES = "**/query"
 REFUSAL = "the journal is out of reach"
-THEMES = [
-    ("light", (1280, 900)),
-    ("dark", (1280, 900)),
-    ("light", (390, 844)),
-    ("dark", (390, 844)),
-]
+THEMES = [("light", (1280, 900)), ("dark", (390, 844))]
 
 
 def opened(visit: Callable[..., sync_api.Page], site: Site, **look: Any) -> sync_api.Page:

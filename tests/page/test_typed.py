@@ -33,32 +33,28 @@ def questions(page: sync_api.Page) -> list[str]:
     return asked
 
 
-@pytest.mark.parametrize(
-    ("typed", "write"),
-    [
-        ("6 hr", "6h"),
-        ("-6h", "6h"),
-        ("1.5 Hrs", "1.5h"),
-        ("20 mins", "20min"),
-        ("2 wks.", "2w"),
-        ("3 mo", FORM),  # no guess: a month is not of one length
-        ("1,000 s", FORM),
-        ("0", FORM),
-        ("soon", FORM),
-    ],
-)
-def test_a_length_that_is_none_is_told_and_what_to_write(
-    ward: sync_api.Page, typed: str, write: str
-) -> None:
-    told = ward.evaluate(
-        """async typed => {
-            const {Unit} = await import('/assets/units.js');
-            const unit = new Unit('us');
-            return [unit.parseDuration(typed), unit.faultOfDuration(typed)];
-        }""",
-        typed,
-    )
-    assert told == [None, f"'{typed}' is no length of time: write {write}"]
+LENGTHS = [
+    ("6 hr", "6h"),
+    ("-6h", "6h"),
+    ("1.5 Hrs", "1.5h"),
+    ("20 mins", "20min"),
+    ("2 wks.", "2w"),
+    ("3 mo", FORM),  # no guess: a month is not of one length
+    ("1,000 s", FORM),
+    ("0", FORM),
+    ("soon", FORM),
+]
+
+
+def test_a_length_that_is_none_is_told_and_what_to_write(ward: sync_api.Page) -> None:
+    told = """async typed => {
+        const {Unit} = await import('/assets/units.js');
+        const unit = new Unit('us');
+        return [unit.parseDuration(typed), unit.faultOfDuration(typed)];
+    }"""
+    for typed, write in LENGTHS:
+        fault = f"'{typed}' is no length of time: write {write}"
+        assert ward.evaluate(told, typed) == [None, fault]
 
 
 def test_a_length_of_a_counter_is_told_in_its_unit(ward: sync_api.Page) -> None:
