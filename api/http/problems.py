@@ -36,6 +36,7 @@ from api.logs import Seldom
 from api.schemas import SOURCE
 from decaysketch import errors as library
 from decaysketch.answers.spelled import meant
+from decaysketch.ingest.mapping import without_echoes
 
 __all__ = [
     "PROBLEM_JSON",
@@ -339,7 +340,7 @@ def _known(
     faults = list(islice(_faults(error), MOST_FAULTS))
     if isinstance(error, RequestValidationError):
         detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in faults[:3])
-        if (count := len(_entries(error))) > 3:
+        if (count := len(without_echoes(error.errors()))) > 3:
             detail += f"; and {count - 3} more"
     else:
         detail = kind.detail or str(error)
@@ -370,15 +371,8 @@ def _faults(error: Exception) -> Iterable[Fault]:
     if isinstance(error, library.IncompatibleSketchError):
         return differences(error.fields, "differs from the stream's")
     if isinstance(error, RequestValidationError):
-        return (_validation_fault(entry, error.body) for entry in _entries(error))
+        return (_validation_fault(entry, error.body) for entry in without_echoes(error.errors()))
     return []
-
-
-def _entries(error: RequestValidationError) -> list[Mapping[str, Any]]:
-    """What pydantic found, but for a list that is too short without the entries that are told."""
-    entries: list[Mapping[str, Any]] = list(error.errors())
-    above = {entry["loc"][:depth] for entry in entries for depth in range(len(entry["loc"]))}
-    return [each for each in entries if each["type"] != "too_short" or each["loc"] not in above]
 
 
 def _validation_fault(entry: Mapping[str, Any], body: Any) -> Fault:

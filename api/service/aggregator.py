@@ -287,9 +287,11 @@ class Aggregator:
         Raises:
             StorageError: this process knows of none, and cannot look.
         """
-        if name not in self._streams:
-            await self._follower.catch_up()
-        return mappings_of(self._streams[name].row.ingest) if name in self._streams else None
+        try:
+            stream = await self.find(name)
+        except UnknownStreamError:
+            return None
+        return mappings_of(stream.row.ingest)
 
     async def find(self, name: str) -> Stream:
         """The stream of this name, even if another process has only just created it.

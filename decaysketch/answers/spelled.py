@@ -10,9 +10,10 @@ from decaysketch.answers.asking import QUESTIONS, read_predicate
 from decaysketch.answers.shapes import Question
 from decaysketch.errors import ParameterError
 
-__all__ = ["argument_of", "is_integer", "meant", "question_of"]
+__all__ = ["PERCENTILE", "argument_of", "is_integer", "meant", "question_of"]
 
-_PERCENTILE = re.compile(r"p(\d+)")
+PERCENTILE = re.compile(r"p(\d+)")
+"""What other tools call a quantile, such as p95."""
 _ELSEWHERE = {  # what other tools call it
     "avg": "mean", "average": "mean", "std": "stddev", "stdev": "stddev", "sd": "stddev",
     "var": "variance", "percentile": "quantile", "percentiles": "quantile", "topk": "heavy_hitters",
@@ -43,7 +44,7 @@ def meant(word: str) -> str | None:
         >>> meant("avg"), meant("p95"), meant("x")
         ('mean', 'quantile', None)
     """
-    if _PERCENTILE.fullmatch(word):
+    if PERCENTILE.fullmatch(word):
         return "quantile"
     return _ELSEWHERE.get(word.lower())
 

@@ -22,6 +22,7 @@ from decaysketch.families import Params
 __all__ = [
     "Entry",
     "column_of",
+    "holds_text",
     "id_column",
     "in_plain_text",
     "integers_of",
@@ -358,6 +359,11 @@ def _encoded_text(table: pa.Table, name: str) -> pa.DictionaryArray | None:
 def is_text(kind: pa.DataType) -> bool:
     """Whether a type is one of text."""
     return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def holds_text(kind: pa.DataType) -> bool:
+    """Whether entries of a column of a type are text, in a dictionary or not."""
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def is_binary(kind: pa.DataType) -> bool:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from decaysketch.batch.columns import column_of, in_plain_text, is_text, nulls_of
+from decaysketch.batch.columns import column_of, holds_text, in_plain_text, is_text, nulls_of
 from decaysketch.batch.copies import doubt_of_ids
 from decaysketch.batch.mapping import ColumnMapping, LogColumns, refuse_other_unit
 from decaysketch.core.callers import warn_caller
@@ -194,7 +194,7 @@ def unit_of(frame: Any, time: str) -> str:
 
 def _refuse_texts(kind: pa.DataType, time: str) -> None:
     """Which date a text says, and in which zone, its library knows."""
-    if _is_kind_of_texts(kind):
+    if holds_text(kind):
         raise ObservationError(
             f"{time} is of type {kind}; expected timestamps, dates or integers: make them by "
             f"pd.to_datetime(frame[{time!r}], utc=True) of pandas, or "
@@ -203,15 +203,11 @@ def _refuse_texts(kind: pa.DataType, time: str) -> None:
         )
 
 
-def _is_kind_of_texts(kind: pa.DataType) -> bool:
-    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
-
-
 def _is_of_texts(frame: Any, value: str | None) -> bool:
     """Whether values are labels, as the type of their column says."""
     if value is None:
         return False
-    return _is_kind_of_texts(table_of(frame, [value]).schema.field(value).type)
+    return holds_text(table_of(frame, [value]).schema.field(value).type)
 
 
 def names_of(given: Columns) -> tuple[str, ...]:

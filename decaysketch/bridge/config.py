@@ -14,6 +14,7 @@ from decaysketch.client.access import plain_url
 from decaysketch.errors import ParameterError
 from decaysketch.ingest.documents import DocumentMap
 from decaysketch.ingest.formats import AnyMap
+from decaysketch.ingest.mapping import without_echoes
 
 __all__ = ["Broker", "Config", "Server", "read"]
 
@@ -180,11 +181,7 @@ def read(path: Path) -> Config:
     try:
         return Config.model_validate(form)
     except ValidationError as refused:
-        found = refused.errors()
-        inside = {each["loc"][:-1] for each in found} | {each["loc"][:1] for each in found}
-        # That a list is too short says nothing new of one whose entries are refused.
-        told = [each for each in found if each["type"] != "too_short" or each["loc"] not in inside]
-        faults = "; ".join(map(_said, told[:5]))
+        faults = "; ".join(map(_said, without_echoes(refused.errors())[:5]))
         raise ParameterError(f"{path}: {faults}") from None
 
 

@@ -80,33 +80,33 @@ def refuse_uri(path: Path) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file that is there whole or as it was before; a device or pipe is written into."""
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        target.write_bytes(content)
-        return
-    temporary = target.with_name(f".{os.getpid()}.tmp")  # short: the name may be as long as allowed
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(target)
-    except OSError as fault:
-        temporary.unlink(missing_ok=True)
-        if fault.filename is not None:
-            fault.filename = str(path)  # which is the one that was asked for
-        raise
+    with _in_place_of(path) as place:
+        place.write_bytes(content)
 
 
 @contextmanager
 def writing_whole(path: Path) -> Iterator[TextIO]:
     """Text lines for a file that is there whole once all were written, or as it was before."""
-    if path.exists() and not path.is_file():
-        with path.open("w", encoding="utf-8") as lines:  # a device or pipe
-            yield lines
+    with _in_place_of(path) as place, place.open("w", encoding="utf-8") as lines:
+        yield lines
+
+
+@contextmanager
+def _in_place_of(path: Path) -> Iterator[Path]:
+    """Where to write what takes the place of a file once it is there whole; a device or pipe is
+    written into."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        yield target
         return
-    temporary = path.with_name(f".{os.getpid()}.lines.tmp")
+    temporary = target.with_name(f".{os.getpid()}.tmp")  # short: the name may be as long as allowed
     try:
-        with temporary.open("w", encoding="utf-8") as lines:
-            yield lines
-        temporary.replace(path)
+        yield temporary
+        temporary.replace(target)
+    except OSError as fault:
+        if fault.filename in (temporary, str(temporary)):
+            fault.filename = str(path)  # which is the one that was asked for
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

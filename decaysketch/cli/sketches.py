@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -17,7 +16,7 @@ from decaysketch import families
 from decaysketch.answers.estimate import CAVEATS, Estimate
 from decaysketch.answers.questions import QUESTIONS
 from decaysketch.answers.shapes import Question
-from decaysketch.answers.spelled import argument_of, meant
+from decaysketch.answers.spelled import PERCENTILE, argument_of, meant
 from decaysketch.batch import merge_blobs
 from decaysketch.cli.moments import (
     Chosen,
@@ -48,7 +47,6 @@ from decaysketch.families import Sketch
 
 __all__ = ["inspect", "merge", "query"]
 
-_PERCENTILE = re.compile(r"p(\d+)")
 _SHOWN = 20  # rows of a table, where as many are found as there are values
 
 
@@ -316,7 +314,7 @@ def _read(sketch: Sketch, aggregate: str, id_key: bytes | None) -> Asked:
 
 def _meant(name: str) -> str:
     """What else may have been meant by a name that is no question of a sketch."""
-    if (share := _PERCENTILE.fullmatch(name)) is not None:
+    if (share := PERCENTILE.fullmatch(name)) is not None:
         return f"; {name} is quantile:0.{share[1]}"
     if (question := meant(name)) is not None:
         return f"; did you mean {question}?"

@@ -21,7 +21,7 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from decaysketch.batch.columns import is_text
+from decaysketch.batch.columns import holds_text, is_text
 from decaysketch.cli.output import CommandError
 
 __all__ = [
@@ -136,14 +136,10 @@ def holds_texts(path: Path, format: str, column: str) -> bool:
     Raises:
         CommandError: the file is not what its format says; nearly all texts are numbers.
     """
-    try:
-        batch = next(_batches(path, format, [column], torn=_pass), None)
-    except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
-        raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
+    batch = _first(path, format, [column])
     if batch is None or column not in batch.schema.names:
         return False
-    kind = batch.schema.field(column).type
-    if not is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+    if not holds_text(batch.schema.field(column).type):
         return False
     _refuse_numbers(path, column, batch.column(column).cast(pa.string()))
     return True
@@ -172,11 +168,7 @@ def otherwise_written(path: Path, columns: Sequence[str]) -> tuple[str, str] | N
     Raises:
         CommandError: the file is no CSV.
     """
-    try:
-        read = next(_batches(path, "csv", columns, torn=_pass), None)
-        written = next(_batches(path, "csv", columns, texts=columns, torn=_pass), None)
-    except pa.ArrowInvalid as fault:
-        raise CommandError(f"{path} cannot be read as csv: {fault}") from None
+    read, written = _first(path, "csv", columns), _first(path, "csv", columns, columns)
     for name in columns:
         if read is None or written is None or name not in read.schema.names:
             continue
@@ -195,10 +187,7 @@ def numbers_of_text(path: Path, columns: Sequence[str]) -> list[str]:
     Raises:
         CommandError: the file is no CSV.
     """
-    try:
-        first = next(_batches(path, "csv", columns, torn=_pass), None)
-    except pa.ArrowInvalid as fault:
-        raise CommandError(f"{path} cannot be read as csv: {fault}") from None
+    first = _first(path, "csv", columns)
     if first is None:
         return []
     found = []
@@ -206,18 +195,27 @@ def numbers_of_text(path: Path, columns: Sequence[str]) -> list[str]:
         if name in first.schema.names:
             kind = first.schema.field(name).type
             number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-            if number or (is_text(kind) and _are_numbers(first.column(name))):
+            if number or (is_text(kind) and _numbers_among(first.column(name)) is not None):
                 found.append(name)
     return found
 
 
-def _pass(_: str) -> None:
-    """Over a line that is torn, in what only looks at the first ones."""
+def _first(
+    path: Path, format: str, columns: Sequence[str], texts: Sequence[str] = ()
+) -> pa.RecordBatch | None:
+    """The first rows of a file, but for torn lines; None: it has none."""
+    try:
+        return next(_batches(path, format, columns, texts=texts, torn=lambda _line: None), None)
+    except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
+        raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
 
 
-def _are_numbers(texts: pa.Array) -> bool:
-    said = pc.if_else(pc.is_in(texts, _NOTHING), pa.scalar(None, texts.type), texts)
-    return (pc.mean(pc.match_substring_regex(said, _NUMBER)).as_py() or 0.0) > _MOST
+def _numbers_among(texts: pa.Array) -> tuple[pa.Array, pa.Array] | None:
+    """The texts, null where they say nothing, and which are numbers; None: most are none."""
+    texts = texts.cast(pa.string())
+    said = pc.if_else(pc.is_in(texts, _NOTHING), pa.scalar(None, pa.string()), texts)
+    number = pc.match_substring_regex(said, _NUMBER)
+    return (said, number) if (pc.mean(number).as_py() or 0.0) > _MOST else None
 
 
 def with_numbers(
@@ -228,17 +226,15 @@ def with_numbers(
     faults: dict[int, tuple[str, str]] = {}
     for name in columns:
         texts = batch.column(name)
-        if not (is_text(texts.type) and _are_numbers(texts)):
+        if not is_text(texts.type) or (found := _numbers_among(texts)) is None:
             continue
-        texts = texts.cast(pa.string())
-        said = pc.if_else(pc.is_in(texts, _NOTHING), pa.scalar(None, pa.string()), texts)
-        number = pc.match_substring_regex(said, _NUMBER)
+        said, number = found
         for row in pc.indices_nonzero(pc.invert(number)).to_pylist():
             faults.setdefault(row, (name, said[row].as_py()))
         kept = pc.utf8_trim_whitespace(pc.if_else(number, said, pa.scalar(None, pa.string())))
         whole = pc.all(pc.match_substring_regex(kept, _INTEGER)).as_py() is not False
         kept = pc.utf8_ltrim(kept, "+").cast(pa.int64() if whole else pa.float64())
-        batch = batch.set_column(batch.schema.get_field_index(name), name, kept)
+        batch = _with(batch, name, kept)
     return batch, faults
 
 
@@ -256,8 +252,13 @@ def with_gaps(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
         texts = batch.column(name)
         if is_text(texts.type):
             filled = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
-            batch = batch.set_column(batch.schema.get_field_index(name), name, filled)
+            batch = _with(batch, name, filled)
     return batch
+
+
+def _with(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    """The same with another column of a name."""
+    return batch.set_column(batch.schema.get_field_index(name), name, column)
 
 
 def _batches(
@@ -290,8 +291,7 @@ def _with_texts(batch: pa.RecordBatch, names: Sequence[str], path: Path) -> pa.R
                 f"{path}: column {name!r} is of type {column.type}; expected integers or text to "
                 "be taken as text"
             )
-        place = batch.schema.get_field_index(name)
-        batch = batch.set_column(place, name, column.cast(pa.string()))
+        batch = _with(batch, name, column.cast(pa.string()))
     return batch
 
 

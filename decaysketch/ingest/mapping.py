@@ -8,13 +8,14 @@ stream of labels, whose maps say ``labels``, it is a text.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from decaysketch.ingest.readings import RefusedError
 
-__all__ = ["STREAM", "Map", "Texts", "shown"]
+__all__ = ["STREAM", "Map", "Texts", "shown", "without_echoes"]
 
 STREAM = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
@@ -33,6 +34,14 @@ def shown(given: object) -> str:
         given = given[: _SHOWN + 1].decode("utf-8", "backslashreplace")
     text = repr(given[: _SHOWN + 1] if isinstance(given, str) else given)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def without_echoes(faults: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What pydantic found, but for lists that are said to be too short where some of their entries
+    are told of: that says nothing new."""
+    found = list(faults)
+    above = {fault["loc"][:depth] for fault in found for depth in range(len(fault["loc"]))}
+    return [each for each in found if each["type"] != "too_short" or each["loc"] not in above]
 
 
 class Map(BaseModel):
