@@ -30,7 +30,7 @@ OUT = ROOT / "out" / "page"
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 NEWEST = 1_750_000_000
 PARAMS = ds.SketchParams(
     max_weight=1, id_bits=40, capacity=400, seed=7, time_unit="s", value_type="float64"

@@ -341,9 +341,13 @@ def test_what_a_panel_asks_can_be_asked_by_curl(
     page = visit(f"{ward.url}/#stream=ward-7")
     page.wait_for_selector("[data-figure=count] .value")
     page.select_option("#any-question", "selectivity")
-    page.fill("#any-panel input[name=predicate]", "v > 3 and w != 2")
     page.wait_for_selector("#any-panel .found[data-aggregate=selectivity]")
-    page.wait_for_load_state("networkidle")
+    predicate = "v > 3 and w != 2"
+    with page.expect_response(lambda sent: predicate in (sent.request.post_data or "")) as answered:
+        page.fill("#any-panel input[name=predicate]", predicate)
+    value = answered.value.json()["answers"][0]["estimate"]["value"]
+    shown = page.locator("#any-panel .found tbody tr").first
+    sync_api.expect(shown).to_contain_text(f"{value:.4g}"[:4])
     page.click("#any-panel .takings button:text('curl')")
     page.wait_for_selector("#any-panel .takings button:text('Copied')")
     said = shlex.split(page.evaluate("navigator.clipboard.readText()").replace("\\\n", " "))
@@ -351,10 +355,9 @@ def test_what_a_panel_asks_can_be_asked_by_curl(
     assert said[2].startswith(f"{ward.url}/v1/streams/ward-7/")
     assert "Authorization" not in " ".join(said)
     body = json.loads(said[said.index("-d") + 1])
-    assert body["queries"][0]["predicate"] == "v > 3 and w != 2"
+    assert body["queries"][0]["predicate"] == predicate
     answer = ward.http.post(said[2], json=body).json()["answers"][0]
-    shown = page.inner_text("#any-panel .found tbody tr")
-    assert shown.split()[0][:4] == f"{answer['estimate']['value']:.4g}"[:4]
+    assert shown.inner_text().split()[0][:4] == f"{answer['estimate']['value']:.4g}"[:4]
 
 
 def test_a_file_has_no_formula_and_a_command_no_way_out(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 __all__ = ["program"]
 
 _INSTALL_S = 1800
+_PATIENT = f"-oDPkg::Lock::Timeout={_INSTALL_S}"  # where something else installs on this machine
 
 
 def program(names: Sequence[str], packages: Sequence[str]) -> str:
@@ -22,14 +26,26 @@ def program(names: Sequence[str], packages: Sequence[str]) -> str:
         names: of the program.
         packages: of Debian, the first of which has it.
     """
-    if found := _found(names):
-        return found
+    with _alone():
+        return _found(names) or _installed(names, packages)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Wait for the other processes of the suite: one installs at a time, and what another one is
+    installing is not whole."""
+    with Path(__file__).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _installed(names: Sequence[str], packages: Sequence[str]) -> str:
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         pytest.skip(f"no {names[0]} here; install Debian's package {packages[0]}")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for command in (
         ("apt-get", "update", "-qq"),
-        ("apt-get", "install", "-qq", "-y", "--no-install-recommends", *packages),
+        ("apt-get", "install", "-qq", "-y", "--no-install-recommends", _PATIENT, *packages),
     ):
         try:
             done = subprocess.run(
