@@ -14,7 +14,13 @@
    (3) Order, as far as it matters. Events are parted by the leading bits of their expiries, and parts
        are met one after another. In a part that no level can be cut in, and that no watermark lies
        in, order does not matter, but that all copies are told apart before the first event counts.
-       Other parts are parted again. Each event is moved once for each digit of its expiry at most. */
+       Other parts are parted again. Each event is moved once for each digit of its expiry at most.
+   (4) Bounds. Some rows tell about where the watermarks will be. An event that expires no later than
+       the bound of its highest level is left out at once, which most of them are. Bounds fall as the
+       level rises, as watermarks do. So where every level is cut above its bound, what was left out
+       would have counted nowhere: at a level of its own an event that was left out expires no later
+       than that level's bound, and of two copies the later one is left out last. Where some level is
+       not, all is done again without bounds. */
 #include "integral/compaction.h"
 
 #include "core/bits.h"
@@ -23,9 +29,15 @@
 enum {
     DIGIT_BITS = 11,
     LEAST_DIGIT_BITS = 4,
-    SAMPLED = 1024,
+    SAMPLED = 2048, /* rows, by which bounds are chosen */
+    SAMPLE_BITS = 8,
+    LEAST_STRIDE = 8,
     AHEAD = 64, /* rows whose slots are fetched before they are looked at */
 };
+
+/* Of the events that a level keeps, how many more are looked at: three or four times the error of
+   their number by the sample. */
+#define MARGIN 1.25
 
 /* Fates of a row. */
 enum { UNMET = 0, LIVE = 1, DEAD = 2 };
@@ -35,6 +47,7 @@ typedef struct {
     const ds_bag *bag;
     ds_table table;
     uint8_t *fates;
+    int64_t met, live; /* rows met, and those of them that are no copies of others */
     int64_t max_weight, capacity;
     uint64_t salt;
     int64_t *marks;
@@ -77,10 +90,13 @@ static inline void meet(compaction *c, const uint32_t *rows, int64_t n) {
             if (same(c->bag, row, other)) break;
         if (other >= 0 && !represents(c->bag, row, other)) {
             c->fates[row] = DEAD;
+            c->met++;
             continue;
         }
         if (other >= 0) c->fates[other] = DEAD;
         c->fates[row] = LIVE;
+        c->met++;
+        c->live += other < 0;
         ds_put(&c->table, &at, row);
     }
 }
@@ -191,43 +207,68 @@ static void meet_in_order(
         meet_in_order(c, other + start, entries + start, ends[part] - start, floor_of(&p, part));
 }
 
-/* A partition of the events of a bag, by the expiries of some of them. */
-static partition partition_by_sample(const compaction *c) {
+/* -------------------------------------------------------------------------------------- bounds */
+
+/* Every stride-th row tells, for each level, how many events expire from some time on; see (4). The
+   bounds are the marks where too few rows are held, or nothing is known of their copies. */
+static void choose_bounds(const compaction *c, int64_t *bounds) {
+    const ds_decay *d = c->decay;
     const ds_bag *bag = c->bag;
-    const int64_t stride = bag->rows / SAMPLED + 1;
+    const int64_t stride = bag->rows / SAMPLED;
+    memcpy(bounds, c->marks, (size_t)c->levels * sizeof *bounds);
+    if (stride < LEAST_STRIDE || bag->live == 0) return;
     int64_t earliest = INT64_MAX, latest = INT64_MIN;
     for (int64_t row = 0; row < bag->rows; row += stride)
         for (int64_t k = bag->first[row]; k < bag->first[row + 1]; k++) {
-            const int64_t expiry = ds_expiry(c->decay, bag->times[row], bag->events[k]);
+            const int64_t expiry = ds_expiry(d, bag->times[row], bag->events[k]);
             earliest = expiry < earliest ? expiry : earliest;
             latest = expiry > latest ? expiry : latest;
         }
-    return partition_of(earliest, latest, bag->event_count);
+    const partition p = partition_of(earliest, latest, (1 << SAMPLE_BITS) - 1);
+    int16_t differences[1 << SAMPLE_BITS][DS_LEVEL_MASK + 2] = {0};
+    for (int64_t row = 0; row < bag->rows; row += stride)
+        for (int64_t k = bag->first[row]; k < bag->first[row + 1]; k++) {
+            const uint32_t event = bag->events[k];
+            int16_t *part = differences[part_of(&p, ds_expiry(d, bag->times[row], event))];
+            part[ds_low(event)]++;
+            part[ds_high(event) + 1]--;
+        }
+    const double copies = (double)bag->met / (double)bag->live;
+    const double wanted = MARGIN * copies * (double)c->capacity / (double)stride;
+    int64_t counts[DS_LEVEL_MASK + 1] = {0}, cut = 0; /* levels below it have their bounds */
+    for (int64_t part = 0; part < p.parts - 1 && cut < c->levels; part++) {
+        int64_t here = 0;
+        for (int64_t level = 0; level < c->levels; level++) {
+            here += differences[part][level];
+            counts[level] += here;
+        }
+        for (; cut < c->levels && (double)counts[cut] > wanted; cut++) {
+            const int64_t bound = floor_of(&p, part) - 1;
+            if (bound > bounds[cut]) bounds[cut] = bound;
+        }
+    }
 }
 
-/* Meet the events of a bag that are alive. */
-static void meet_all(compaction *c, ds_entry *const entries[2]) {
-    const ds_decay *d = c->decay;
+/* Meet the events of a bag that expire later than the bounds of their levels. Says whether they were
+   enough. */
+static int meet_all(
+    compaction *c, const ds_integral_compaction_scratch *scratch, const int64_t *bounds
+) {
     const ds_bag *bag = c->bag;
-    const partition p = partition_by_sample(c);
-    uint32_t ends[1 << DIGIT_BITS] = {0};
+    ds_entry *entries = scratch->entries[0];
+    int64_t n = 0;
     for (int64_t row = 0; row < bag->rows; row++)
         for (int64_t k = bag->first[row]; k < bag->first[row + 1]; k++) {
-            const int64_t expiry = ds_expiry(d, bag->times[row], bag->events[k]);
-            ends[part_of(&p, expiry)] += expiry > c->marks[ds_high(bag->events[k])];
+            entries[n] = (ds_entry){(uint32_t)row, bag->events[k]};
+            n += ds_alive(c->decay, bag->times[row], bag->events[k], bounds);
         }
-    to_starts(ends, p.parts);
-    for (int64_t row = 0; row < bag->rows; row++)
-        for (int64_t k = bag->first[row]; k < bag->first[row + 1]; k++) {
-            const ds_entry entry = {(uint32_t)row, bag->events[k]};
-            const int64_t expiry = expiry_of(c, entry);
-            if (expiry > c->marks[ds_high(entry.event)])
-                entries[0][ends[part_of(&p, expiry)]++] = entry;
-        }
-    for (int64_t part = 0, start = 0; part < p.parts; start = ends[part++])
-        meet_in_order(
-            c, entries[0] + start, entries[1] + start, ends[part] - start, floor_of(&p, part)
-        );
+    const int64_t most = n < bag->rows ? n + 1 : bag->rows; /* rows that are met */
+    c->table = ds_open_table(scratch->slots, ds_table_bits(2 * most), bag->rows);
+    memset(c->fates, UNMET, (size_t)bag->rows);
+    meet_in_order(c, entries, scratch->entries[1], n, INT64_MIN);
+    for (int64_t level = 0; level < c->levels; level++)
+        if (c->marks[level] < bounds[level]) return 0;
+    return 1;
 }
 
 /* ------------------------------------------------------------------------------------ compaction */
@@ -256,13 +297,21 @@ static void compact(
     const ds_decay *d, ds_bag *bag, int64_t max_weight, int64_t capacity, uint64_t salt,
     const ds_integral_compaction_scratch *scratch, int64_t *marks, int64_t levels
 ) {
-    compaction c = {
+    const compaction start = {
         .decay = d, .bag = bag, .fates = scratch->fates, .max_weight = max_weight,
         .capacity = capacity, .salt = salt, .marks = marks, .levels = levels,
-        .table = ds_open_table(scratch->slots, ds_table_bits(2 * bag->rows), bag->rows),
     };
-    memset(c.fates, UNMET, (size_t)bag->rows);
-    meet_all(&c, scratch->entries);
+    int64_t before[DS_LEVEL_MASK + 1], bounds[DS_LEVEL_MASK + 1];
+    memcpy(before, marks, (size_t)levels * sizeof *marks);
+    choose_bounds(&start, bounds);
+    compaction c = start;
+    if (!meet_all(&c, scratch, bounds)) {
+        memcpy(marks, before, (size_t)levels * sizeof *marks);
+        c = start;
+        meet_all(&c, scratch, before);
+    }
+    bag->met = c.met;
+    bag->live = c.live;
     squeeze(d, bag, c.fates, marks);
 }
 

@@ -36,6 +36,7 @@ typedef struct {
 typedef struct {
     int64_t rows, event_count;
     int64_t row_room, event_room;
+    int64_t met, live; /* rows that the last compaction met, and those that were no copies; or 0 */
     int64_t *values, *weights, *times, *ids;
     int64_t *first; /* where the events of a row begin; one more entry than rows */
     uint32_t *events;

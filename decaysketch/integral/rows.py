@@ -80,7 +80,7 @@ def release_scratch() -> None:
 class IntegralRows(Bag):
     """Rows, watermarks and clock. Not safe to use from two threads at once."""
 
-    factor = 4
+    factor = 6  # a larger bag is compacted less often, a smaller one takes less memory
     params: SketchParams
     _bag: _Bag
 
