@@ -1,6 +1,7 @@
 """A browser without a window, an aggregator with data, and the page in front of both.
 
-Chromium is Debian's, by name; where it is missing and this machine lets us, it is installed.
+Chromium is Debian's, by name, and of its packages the shell that has no window and takes half the
+processor time; where it is missing and this machine lets us, it is installed.
 Where there is none to be had, the tests of the page are skipped, and say why.
 """
 
@@ -40,7 +41,7 @@ OCTETS = {"content-type": "application/octet-stream"}
 
 @pytest.fixture(scope="module")  # its event loop runs until it is closed
 def browser() -> Iterator[sync_api.Browser]:
-    path = program(_NAMES, ("chromium", "fonts-dejavu-core"))
+    path = program(_NAMES, ("chromium-headless-shell", "fonts-dejavu-core"))
     with sync_api.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
@@ -83,6 +84,15 @@ def visit(browser: sync_api.Browser) -> Iterator[Callable[..., sync_api.Page]]:
     assert faults == []
     sent = [url for url in asked if not url.startswith(("data:", "blob:"))]
     assert {urlsplit(url).hostname for url in sent} <= {"127.0.0.1"}
+
+
+@pytest.fixture(scope="module")
+def functions(browser: sync_api.Browser, site: Site) -> Iterator[sync_api.Page]:
+    """A page whose functions are called, and which nobody looks at."""
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(site.url)
+        yield page
 
 
 @dataclass(frozen=True)

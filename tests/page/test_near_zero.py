@@ -28,16 +28,10 @@ UNITS = "const {told} = await import('/assets/units.js');"
     ],
 )
 def test_a_number_near_zero_is_written_as_its_interval_tells_it(
-    visit: Callable[..., sync_api.Page],
-    site: Site,
-    value: float,
-    lower: float,
-    upper: float,
-    written: str,
+    functions: sync_api.Page, value: float, lower: float, upper: float, written: str
 ) -> None:
-    page = visit(site.url)
     estimate = {"value": value, "lower": lower, "upper": upper, "exact": False}
-    told = page.evaluate(f"async estimate => {{ {UNITS} return told(estimate); }}", estimate)
+    told = functions.evaluate(f"async estimate => {{ {UNITS} return told(estimate); }}", estimate)
     assert told == written
 
 
@@ -53,15 +47,10 @@ def test_a_number_near_zero_is_written_as_its_interval_tells_it(
     ],
 )
 def test_an_error_of_rounding_alone_has_neither_twelve_digits_nor_none(
-    visit: Callable[..., sync_api.Page],
-    site: Site,
-    value: float,
-    half: float,
-    written: str | None,
+    functions: sync_api.Page, value: float, half: float, written: str | None
 ) -> None:
-    page = visit(site.url)
     ends = {"lower": value - half, "upper": value + half}
-    spread = page.evaluate(
+    spread = functions.evaluate(
         """async estimate => {
             const {spreadOf} = await import('/assets/panels.js');
             return spreadOf(estimate);
@@ -71,14 +60,34 @@ def test_an_error_of_rounding_alone_has_neither_twelve_digits_nor_none(
     assert spread == written
 
 
-def test_zero_has_no_sign(visit: Callable[..., sync_api.Page], site: Site) -> None:
-    page = visit(site.url)
+@pytest.mark.parametrize(
+    ("estimate", "spread"),
+    [
+        ({"value": 50, "lower": 45, "upper": 55}, "10\u00a0%"),
+        ({"value": 0.02, "lower": -1, "upper": 1.04}, "1.0"),  # as 0.0 is
+        ({"value": 0, "lower": -2, "upper": 2}, "2.0"),
+        ({"value": 3, "lower": -40, "upper": 50}, "45"),
+    ],
+)
+def test_near_zero_an_error_is_told_as_it_is(
+    functions: sync_api.Page, estimate: dict[str, float], spread: str
+) -> None:
+    told = functions.evaluate(
+        """async estimate => {
+            const host = document.createElement("div");
+            const panels = await import("/assets/panels.js");
+            panels.showFigures(host, [{id: "x", label: "x", estimate}], {});
+            return host.querySelector(".spread-of").textContent;
+        }""",
+        {**estimate, "exact": False},
+    )
+    assert told == f"± {spread}"
+
+
+def test_zero_has_no_sign(functions: sync_api.Page) -> None:
     numbers = "const {number} = await import('/assets/units.js');"
-    assert page.evaluate(f"async () => {{ {numbers} return [-0, 0, -7].map(number); }}") == [
-        "0",
-        "0",
-        "-7",
-    ]
+    told = functions.evaluate(f"async () => {{ {numbers} return [-0, 0, -7].map(number); }}")
+    assert told == ["0", "0", "-7"]
 
 
 @pytest.fixture

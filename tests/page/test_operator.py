@@ -377,31 +377,6 @@ def test_a_file_has_no_formula_and_a_command_no_way_out(
     assert json.loads(said[-1]) == {"q": "'; rm -rf ~; '"}
 
 
-@pytest.mark.parametrize(
-    ("estimate", "spread"),
-    [
-        ({"value": 50, "lower": 45, "upper": 55}, "10\u00a0%"),
-        ({"value": 0.02, "lower": -1, "upper": 1.04}, "1.0"),  # as 0.0 is
-        ({"value": 0, "lower": -2, "upper": 2}, "2.0"),
-        ({"value": 3, "lower": -40, "upper": 50}, "45"),
-    ],
-)
-def test_near_zero_an_error_is_told_as_it_is(
-    visit: Callable[..., sync_api.Page], ward: Ward, estimate: dict[str, float], spread: str
-) -> None:
-    page = visit(f"{ward.url}/#stream=ward-7")
-    told = page.evaluate(
-        """async estimate => {
-            const host = document.createElement("div");
-            const panels = await import("/assets/panels.js");
-            panels.showFigures(host, [{id: "x", label: "x", estimate}], {});
-            return host.querySelector(".spread-of").textContent;
-        }""",
-        {**estimate, "exact": False},
-    )
-    assert told == f"± {spread}"
-
-
 def test_the_state_of_the_service_is_a_button_away(
     visit: Callable[..., sync_api.Page], ward: Ward
 ) -> None:
