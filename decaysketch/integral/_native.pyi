@@ -39,6 +39,7 @@ class Room:
         events: npt.NDArray[np.uint32],
         rows: int = 0,
         event_count: int = 0,
+        before: Room | None = None,
     ) -> None: ...
     @property
     def rows(self) -> int: ...

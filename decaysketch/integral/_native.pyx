@@ -36,7 +36,7 @@ cdef extern from "integral/events.h" nogil:
         int64_t shift, first, halvings, wide
 
     ctypedef struct ds_bag:
-        int64_t rows, event_count, row_room, event_room
+        int64_t rows, event_count, row_room, event_room, met, live
         int64_t *values
         int64_t *weights
         int64_t *times
@@ -141,7 +141,8 @@ cdef class Decay:
 
 
 cdef class Room:
-    """The columns of a bag, and how many rows and events it has in them."""
+    """The columns of a bag, and how many rows and events it has in them; what compaction has learned
+    of those of a room ``before`` it."""
 
     cdef ds_bag c
     cdef int64_t[::1] values, weights, times, ids, first
@@ -150,6 +151,7 @@ cdef class Room:
     def __cinit__(
         self, int64_t[::1] values, int64_t[::1] weights, int64_t[::1] times, int64_t[::1] ids,
         int64_t[::1] first, uint32_t[::1] events, int64_t rows=0, int64_t event_count=0,
+        Room before=None,
     ):
         cdef int64_t room = _same(_same(values.shape[0], weights.shape[0]), times.shape[0])
         _same(_same(room, ids.shape[0]), first.shape[0] - 1)
@@ -167,6 +169,8 @@ cdef class Room:
         self.c.first = &first[0]
         if rows == 0:
             first[0] = 0
+        if before is not None:
+            self.c.met, self.c.live = before.c.met, before.c.live
 
     @property
     def rows(self):

@@ -29,6 +29,7 @@ __all__ = ["IntegralRows", "release_scratch"]
 Int64Array = npt.NDArray[np.int64]
 
 _INT64 = np.dtype(np.int64)
+_SPARE = 4  # room beyond the limit, which moves a little with what is kept: that part of it
 _FIRST_EVENTS = 6  # events of a row, before it is known how many there are
 _MAX_ROWS = 1 << 26  # a row number has to fit the kernels' words
 
@@ -83,6 +84,7 @@ class IntegralRows(Bag):
     factor = 6  # a larger bag is compacted less often, a smaller one takes less memory
     params: SketchParams
     _bag: _Bag
+    _room: _native.Room
 
     def __init__(self, params: SketchParams, decay: IntegralDecay) -> None:
         super().__init__(params)
@@ -168,7 +170,8 @@ class IntegralRows(Bag):
             self.compact()
         if not self._has_room():
             wanted = max(FIRST_ROOM, 2 * self._rows, self._rows + incoming) + block
-            rows = max(min(self._limit() + block, wanted), self._rows + block)
+            most = self._limit() + self._limit() // _SPARE + block
+            rows = max(min(most, wanted), self._rows + block)
             per_row = max(_FIRST_EVENTS, -(-2 * self._events // max(1, self._rows)))
             self._reserve(rows, max(rows * per_row, self._events) + 2 * _native.ADMITTED_EVENTS)
 
@@ -194,13 +197,13 @@ class IntegralRows(Bag):
 
     def _move_to(self, bag: _Bag) -> None:
         """Have the rows and events in other columns."""
-        events = 0
+        events, before = 0, None
         if self._rows:
-            events = self._events
+            events, before = self._events, self._room
             copy_rows(bag[:4], self._bag[:4], self._rows)
             copy_rows(bag[4:5], self._bag[4:5], self._rows + 1)
             copy_rows(bag[5:], self._bag[5:], events)
-        self._bag, self._room = bag, _native.Room(*bag, self._rows, events)
+        self._bag, self._room = bag, _native.Room(*bag, self._rows, events, before)
 
     # -------------------------------------------------------------------------------- compaction
 
