@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx2
+
+from quality.ports import free_port
 
 __all__ = ["NotServingError", "Server"]
 
@@ -50,9 +51,7 @@ class Server:
             NotServingError: it has ended.
         """
         if not again:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self._port = int(probe.getsockname()[1])
+            self._port = free_port()
             self.url = f"http://127.0.0.1:{self._port}"
         began = time.monotonic()
         with self.log.open("ab") as log:

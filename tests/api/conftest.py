@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from service import LOCAL, PARAMS
 
 from api.app import create_app
 from api.settings import Settings
+from quality import ports
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,14 +70,7 @@ def one_server() -> Callable[..., AbstractContextManager[tuple[Any, httpx2.Clien
 @pytest.fixture
 def free_port() -> int:
     """A port on which nobody listens."""
-    return _free_port()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return ports.free_port()
 
 
 @contextmanager
@@ -85,7 +78,7 @@ def _server(
     data: Path, *options: str, port: int | None = None
 ) -> Iterator[tuple[Any, httpx2.Client]]:
     """On a free port, or this one; killed without warning at the end."""
-    port = _free_port() if port is None else port
+    port = ports.free_port() if port is None else port
     log = data.with_suffix(".log")
     with log.open("ab") as sink:
         process = subprocess.Popen(

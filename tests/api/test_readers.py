@@ -9,7 +9,6 @@ import io
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -25,6 +24,7 @@ from service import NOW, OCTETS, PARAMS, build
 from support.debian import program
 
 from decaysketch import DecaySketch
+from quality.ports import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 WINDOW = {"kind": "window", "width": 900}
@@ -201,9 +201,7 @@ def test_prometheus_scrapes_answers_and_an_alert_fires(
         ],
     }
     (tmp_path / "prometheus.yaml").write_text(json.dumps(config))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ import numpy as np
 from decaysketch import DecaySketch, SketchParams
 from decaysketch.asyncwindow import SumParams, SumSampler
 from decaysketch.client import AsyncSensor, Sensor, StreamUnknownError
+from quality.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PARAMS = SketchParams(max_weight=99, id_bits=40, capacity=150, seed=11, time_unit="s")
@@ -31,12 +31,6 @@ QUICK: dict[str, Any] = {
     "flush_rows": 400, "flush_age_s": 0.05, "timeout_s": 1.0, "backoff_s": 0.01,
     "max_backoff_s": 0.1, "trust_env": False,
 }  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Aggregator:

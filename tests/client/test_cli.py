@@ -18,7 +18,7 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
-from client.faults import Aggregator, free_port
+from client.faults import Aggregator
 from typer.testing import CliRunner
 
 import decaysketch as ds
@@ -28,6 +28,7 @@ from decaysketch.cli import app
 from decaysketch.cli.build import build, file_name
 from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.families import FAMILIES, decode, recipe_of
+from quality.ports import free_port
 
 PARAMS = ds.SketchParams(max_weight=9, id_bits=40, capacity=100, seed=5, time_unit="s")
 OPTIONS = [

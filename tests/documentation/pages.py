@@ -6,10 +6,11 @@ import doctest
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from quality.ports import free_port
 
 __all__ = ["DOCS", "agrees", "pages", "printed", "shown"]
 
@@ -39,7 +40,7 @@ def printed(page: Path, folder: Path) -> list[str]:
             (folder / f"block-{number}.py").write_text(text, encoding="utf-8")
             text = f"python block-{number}.py\n"
         script += [text, f"echo '{_END}'"]
-    whole = "\n".join(script).replace("8000", str(_free_port()))
+    whole = "\n".join(script).replace("8000", str(free_port()))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     process = subprocess.Popen(
         ["bash", "-c", whole],
@@ -62,10 +63,3 @@ def printed(page: Path, folder: Path) -> list[str]:
 def agrees(found: str, expected: str) -> bool:
     """Whether it is that, where ``...`` stands for anything."""
     return _CHECK.check_output(expected, found, doctest.ELLIPSIS)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -8,7 +8,6 @@ Where there is none to be had, the tests of the page are skipped, and say why.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from support.debian import program
 
 import decaysketch as ds
 from decaysketch.asyncwindow import SumParams, SumSampler
+from quality.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "page"
@@ -107,9 +107,7 @@ class Site:
 @contextmanager
 def serving(data: Path, **environment: str) -> Iterator[tuple[str, httpx2.Client]]:
     """``python -m api`` on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     log = data.with_suffix(".log")
     with log.open("wb") as sink:
