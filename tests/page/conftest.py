@@ -48,8 +48,8 @@ def browser() -> Iterator[sync_api.Browser]:
         browser.close()
 
 
-@pytest.fixture
-def visit(browser: sync_api.Browser) -> Iterator[Callable[..., sync_api.Page]]:
+@contextmanager
+def visiting(browser: sync_api.Browser) -> Iterator[Callable[..., sync_api.Page]]:
     """Opens an address. At the end: no fault of a script, and no word from elsewhere."""
     contexts: list[sync_api.BrowserContext] = []
     faults: list[str] = []
@@ -86,13 +86,17 @@ def visit(browser: sync_api.Browser) -> Iterator[Callable[..., sync_api.Page]]:
     assert {urlsplit(url).hostname for url in sent} <= {"127.0.0.1"}
 
 
+@pytest.fixture
+def visit(browser: sync_api.Browser) -> Iterator[Callable[..., sync_api.Page]]:
+    with visiting(browser) as opened:
+        yield opened
+
+
 @pytest.fixture(scope="module")
 def functions(browser: sync_api.Browser, site: Site) -> Iterator[sync_api.Page]:
-    """A page whose functions are called, and which nobody looks at."""
-    with browser.new_context() as context:
-        page = context.new_page()
-        page.goto(site.url)
-        yield page
+    """A page whose functions are called, one for all tests of a file."""
+    with visiting(browser) as opened:
+        yield opened(site.url)
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,8 @@ def test_one_source_is_asked_for_in_every_panel_and_kept_in_the_address(
         page.wait_for_timeout(100)
         if len(asked) >= 4:
             break
+    page.wait_for_selector("#any-panel:not(.old)")
+    page.wait_for_selector("#versus-panel:not(.old)")
     bodies = [json.loads(body) for body in asked]
     assert len(bodies) >= 4  # figures, charts, a comparison, any question
     assert {tuple(body["sources"]) for body in bodies} == {("m1",)}

@@ -16,7 +16,6 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from socket import create_server
 
 import pyarrow.parquet as pq
 import pytest
@@ -24,6 +23,7 @@ from delivery_logs import delivery_log
 
 import decaysketch as ds
 from decaysketch.batch import ColumnMapping, sketches_by_key
+from quality.ports import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 PARAMS = ds.SketchParams(max_weight=1, id_bits=48, capacity=40, seed=9, time_unit="us")
@@ -97,11 +97,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _free_port() -> int:
-    with create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def _wait_for(text: str, log: Path, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + SECONDS_TO_START
     while text not in log.read_text(errors="replace"):
@@ -138,7 +133,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_WORKER_DIR": str(folder / "work"),
     }
-    port = _free_port()
+    port = free_port()
     address = f"spark://127.0.0.1:{port}"
     package = "org.apache.spark.deploy"
     web = ["--webui-port", "0", "--host", "127.0.0.1"]
