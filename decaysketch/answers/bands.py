@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decaysketch.answers.sample import Fading, Values
+from decaysketch.core.observations import TIME_LIMIT
 
 __all__ = ["Bands"]
 
@@ -78,11 +79,14 @@ class Bands:
     values: Values
     reading: Reading | None = None
 
-    def largest_hit(self, fading: Fading) -> tuple[float, float]:
+    def largest_hit(
+        self, fading: Fading, first: int = -TIME_LIMIT, last: int = TIME_LIMIT
+    ) -> tuple[float, float]:
         """The largest mass ``g / p`` of a hit in the sampled bands that a decay reaches, whether
-        or not they hold rows, and ``1 - p / 2`` of that band; (0, 1) where it reaches none."""
-        newest = np.minimum(self.newest, fading.now)
-        reached = self.oldest < newest
+        or not they hold rows, and ``1 - p / 2`` of that band; (0, 1) where it reaches none. Of the
+        bands that meet the times ``first..last`` only."""
+        newest = np.minimum(self.newest, min(fading.now, last))
+        reached = (self.oldest < newest) & (newest >= first)
         steps = fading(newest[reached]) / self.probabilities[reached]
         if not steps.max(initial=0.0) > 0.0:
             return 0.0, 1.0

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from decaysketch.errors import ParameterError, UnanswerableQueryError
 __all__ = [
     "CROWDED",
     "Aged",
+    "Change",
     "Columns",
     "Cumulative",
     "Fading",
@@ -44,6 +45,7 @@ __all__ = [
     "Redraw",
     "Sample",
     "Values",
+    "changed",
     "check_answerable",
     "masses_by",
     "pool",
@@ -192,13 +194,16 @@ class Aged(NamedTuple):
 
 # --------------------------------------------------------------------------------------- the sample
 
+#: Rows of a state: a run of them, or their numbers.
+Run: TypeAlias = "slice | npt.NDArray[np.intp]"
+
 
 def masses_by(group: npt.NDArray[np.intp], masses: Float64Array, size: int) -> Float64Array:
     """Sums of masses by the number of their group, in the order of the rows."""
     return np.bincount(group, masses, size).astype(np.float64, copy=False)  # integers where empty
 
 
-def read(column: Column, runs: Sequence[slice]) -> Column:
+def read(column: Column, runs: Sequence[Run]) -> Column:
     """Runs of a column, one after the other; the column itself, not a copy, where it is one."""
     if len(runs) == 1:
         return cast(Column, column[runs[0]])
@@ -262,7 +267,7 @@ class Values:
         return values, place[numbers]
 
     def distinct(
-        self, runs: Sequence[slice], valued: npt.NDArray[np.bool_]
+        self, runs: Sequence[Run], valued: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
         """Distinct values of runs of rows, of those of them that have one, rising; and of each of
         these rows the number of its value. As ``np.unique(..., return_inverse=True)``."""
@@ -291,7 +296,12 @@ class Origin(NamedTuple):
     """Where the rows of a sample come from: runs of the rows of a state, in some order."""
 
     values: Values
-    runs: Sequence[slice]
+    runs: Sequence[Run]
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Origin:
+        """Of some of the rows."""
+        parts = [np.arange(r.start, r.stop) if isinstance(r, slice) else r for r in self.runs]
+        return Origin(self.values, [np.concatenate(parts)[rows]])
 
 
 class Observed(NamedTuple):
@@ -303,22 +313,76 @@ class Observed(NamedTuple):
     levels: npt.NDArray[np.int8]
     hits: Int64Array
 
+    def take(self, rows: npt.NDArray[np.intp]) -> Observed:
+        """Of some of the rows."""
+        return Observed(
+            self.value_keys[rows], self.times[rows], self.ids[rows], self.levels[rows],
+            self.hits[rows],
+        )  # fmt: skip
 
-class Redraw(NamedTuple):
-    """How to draw a sample again, scaled for another time."""
 
-    newest_valued: Callable[[], int | None]  # newest time that counts of a row with a value
+Change: TypeAlias = "Callable[[Sample], Sample]"
+"""A sample made of another, by a rule that any sample of the same sketch can be given to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Redraw:
+    """How to draw a sample again, scaled for another time.
+
+    Attributes:
+        newest: the newest time, up to that of the query, of a row; of those with a value only
+            where that is asked for. None where there is none.
+        later: weights of the rows later than the query that were all of their times.
+        draw: the sample whose weights are scaled for a time.
+        changed: the same of samples that are changed.
+    """
+
+    newest: Callable[[bool], int | None]
+    later: Callable[[], Int64Array]
     draw: Callable[[int], Sample]
+    changed: Callable[[Change], Redraw]
+
+    @classmethod
+    def of(cls, everything: Callable[[], Sample], draw: Callable[[int], Sample]) -> Redraw:
+        """Of one state.
+
+        Args:
+            everything: all rows of the state, whatever the decay; those come first as exact ones
+                that were all of their times.
+            draw: the sample whose weights are scaled for a time.
+        """
+
+        def newest(valued: bool) -> int | None:
+            sample = everything()
+            counted = sample.times <= sample.now
+            if valued:
+                counted &= ~sample.missing
+            return int(sample.times[counted].max()) if counted.any() else None
+
+        def later() -> Int64Array:
+            sample = everything()
+            exact = slice(0, sample.exact_rows)
+            return sample.weights[exact][sample.times[exact] > sample.now]
+
+        def changed(change: Change) -> Redraw:
+            return cls.of(lambda: change(everything()), lambda time: draw(time).apply(change))
+
+        return cls(newest, later, draw, changed)
 
     @classmethod
     def of_all(cls, redraws: Sequence[Redraw]) -> Redraw:
         """Of a pool of samples."""
 
-        def newest_valued() -> int | None:
-            times = [redraw.newest_valued() for redraw in redraws]
+        def newest(valued: bool) -> int | None:
+            times = [redraw.newest(valued) for redraw in redraws]
             return max((time for time in times if time is not None), default=None)
 
-        return cls(newest_valued, lambda time: pool([redraw.draw(time) for redraw in redraws]))
+        return cls(
+            newest,
+            redraws[0].later,
+            lambda time: pool([redraw.draw(time) for redraw in redraws]),
+            lambda change: cls.of_all([redraw.changed(change) for redraw in redraws]),
+        )
 
 
 class Cumulative(NamedTuple):
@@ -364,6 +428,9 @@ class Sample:
         complete_after: everything later than this, as far as it counts, is among the exact entries;
             by default nothing is promised.
         labels: those of the values, where these are labels.
+        hit_within: step and thinning over the sampled bands that meet the times ``first..last``;
+            None where an estimator does not offer that.
+        noted: caveats of every answer that come from how the sample was changed.
     """
 
     params: Valued
@@ -386,6 +453,8 @@ class Sample:
     later: Int64Array | None = None
     complete_after: int = TIME_LIMIT
     labels: Labels | None = None
+    hit_within: Callable[[int, int], tuple[float, float]] | None = None
+    noted: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -402,7 +471,7 @@ class Sample:
         """Those of every answer; see :data:`~decaysketch.answers.estimate.CAVEATS`."""
         crowded = not self.exact and self.collision_bias > CROWDED
         grid = self.verified == "grid"
-        return ("crowded-ids",) * crowded + ("decay-on-grid",) * grid
+        return ("crowded-ids",) * crowded + ("decay-on-grid",) * grid + self.noted
 
     def __len__(self) -> int:
         return len(self.masses)
@@ -555,12 +624,8 @@ class Sample:
         # of garbage, and the next query would write on fresh pages, which costs more than it does.
         if self.redraw is None or self._has_weighty_value():
             return None
-        time = self.redraw.newest_valued()
-        if time is None:
-            return None
-        again = self.redraw.draw(time)
-        # Where what may be missing is as much newer, it weighs more than all that is held.
-        return again if len(again) and again.step <= 1.0 / _FAINT else None
+        found = _drawn_again([self], valued=True)
+        return None if found is None else found[0]
 
     def _has_weighty_value(self) -> bool:
         if len(self):
@@ -582,7 +647,120 @@ class Sample:
             variances=np.ldexp(self.variances, 2 * by),
             jumps=np.ldexp(self.jumps, by),
             step=float(np.ldexp(self.step, by)),
+            hit_within=_scaled(self.hit_within, float(np.ldexp(1.0, by))),
         )
+
+    def only(
+        self,
+        rows: npt.NDArray[np.bool_] | Callable[[Sample], npt.NDArray[np.bool_]],
+        *,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Sample:
+        """The rows of a mask, as a sample of those observations of the stream that the mask means.
+
+        ``step`` stays as it is: an observation that was not retained may be one of those, so a
+        count of no row has an upper bound. Where the mask lets through the times ``first..last``
+        alone, only the sampled bands that meet them count for it. If none does, the result is
+        exact.
+
+        Args:
+            rows: bool[n], or a function of a sample that gives it: a function is called again for
+                the rows that a sample scaled for another time has.
+            first, last: no row of another time is in the mask, nor could one be.
+
+        Raises:
+            ParameterError: the mask has another shape or type.
+
+        Complexity: O(n), and what the function takes.
+        """
+        if callable(rows):
+            rule = rows
+            return changed([self], lambda sample: _masked(sample, rule(sample), first, last))[0]
+        return replace(_masked(self, rows, first, last), redraw=None, later=None)
+
+    def apply(self, change: Change) -> Sample:
+        """The sample as a rule changes it; :func:`changed` also scales it for the rows it has."""
+        found = change(self)
+        if self.redraw is None:
+            return replace(found, redraw=None, later=None)
+        redraw = self.redraw.changed(change)
+        later = self.later if self.later is None or not len(self.later) else redraw.later()
+        return replace(found, redraw=redraw, later=later)
+
+
+def changed(samples: Sequence[Sample], change: Change) -> list[Sample]:
+    """Samples of one query, one for each hash function, as a rule changes them.
+
+    Where the rows that remain are so old that squares of their weights would be lost, all samples
+    are drawn again, scaled for the newest of these rows.
+    """
+    found = [sample.apply(change) for sample in samples]
+    if any(float(np.max(sample.decayed, initial=0.0)) >= _FAINT for sample in found):
+        return found
+    again = _drawn_again(found, valued=False)
+    return found if again is None else again
+
+
+def _drawn_again(samples: Sequence[Sample], *, valued: bool) -> list[Sample] | None:
+    """Samples scaled for their newest row; None where there is none, or where an observation that
+    may be missing is so much newer that it weighs more than all rows together."""
+    redraws = [sample.redraw for sample in samples if sample.redraw is not None]
+    times = [redraw.newest(valued) for redraw in redraws]
+    newest = max((time for time in times if time is not None), default=None)
+    if newest is None or len(redraws) < len(samples):
+        return None
+    again = [redraw.draw(newest) for redraw in redraws]
+    if not any(map(len, again)) or max(sample.step for sample in again) > 1.0 / _FAINT:
+        return None
+    return again
+
+
+def _scaled(
+    hit_within: Callable[[int, int], tuple[float, float]] | None, by: float
+) -> Callable[[int, int], tuple[float, float]] | None:
+    if hit_within is None:
+        return None
+    base = hit_within
+
+    def scaled(first: int, last: int) -> tuple[float, float]:
+        step, thinning = base(first, last)
+        return step * by, thinning
+
+    return scaled
+
+
+def _masked(
+    sample: Sample, rows: npt.NDArray[np.bool_], first: int | None, last: int | None
+) -> Sample:
+    """See :meth:`Sample.only`."""
+    mask = np.asarray(rows)
+    if mask.shape != (len(sample),) or mask.dtype != np.bool_:
+        raise ParameterError(
+            f"rows is {mask.dtype} of shape {mask.shape}; expected a truth value for each of "
+            f"{len(sample)} rows"
+        )
+    index = np.flatnonzero(mask)
+    exact, known = index.searchsorted([sample.exact_rows, sample.known_rows]).tolist()
+    step, thinning = sample.step, sample.thinning
+    if (first is not None or last is not None) and sample.hit_within is not None and step > 0.0:
+        step, thinning = sample.hit_within(
+            -TIME_LIMIT if first is None else first, TIME_LIMIT if last is None else last
+        )
+        if not step > 0.0:  # no sampled band meets these times
+            exact = known = len(index)
+    columns = ("weights", "decayed", "masses", "variances", "jumps")
+    taken: dict[str, Any] = {name: getattr(sample, name)[index] for name in columns}
+    return replace(
+        sample,
+        **taken,
+        observed=lambda: sample._observed.take(index),
+        origin=None if sample.origin is None else sample.origin.take(index),
+        exact_rows=exact,
+        known_rows=known,
+        step=step,
+        thinning=thinning,
+    )
 
 
 def pool(samples: Sequence[Sample]) -> Sample:
@@ -632,7 +810,24 @@ def pool(samples: Sequence[Sample]) -> Sample:
         collision_bias=first.collision_bias,
         magnitude=magnitude,
         redraw=Redraw.of_all(redraws) if len(redraws) == k else None,
+        hit_within=_largest_within(samples),
+        noted=first.noted,
         later=first.later,
         complete_after=min(sample.complete_after for sample in samples),
         labels=first.labels,
     )
+
+
+def _largest_within(
+    samples: Sequence[Sample],
+) -> Callable[[int, int], tuple[float, float]] | None:
+    """Of a pool, the largest hit of any of its samples."""
+    each = [sample.hit_within for sample in samples]
+    if any(within is None for within in each):
+        return None
+
+    def largest(first: int, last: int) -> tuple[float, float]:
+        step, thinning = max(within(first, last) for within in each if within is not None)
+        return step / len(each), thinning
+
+    return largest

@@ -22,7 +22,7 @@ over levels; for ``stratified`` it is measured (``python -m quality.asyncwindow`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -157,7 +157,10 @@ def stratified(state: WindowState, decay: Decay | None, now: int, *, strata: Str
         rows, decayed = Aged.of(_Timed(part.times), fading)
         parts.append(part.taken(rows))
         decays.append(decayed)
-    return _sample(state, fading, parts, decays, step, thinning)
+    sample = _sample(state, fading, parts, decays, step, thinning)
+    return replace(
+        sample, hit_within=lambda first, last: strata.bands.largest_hit(fading, first, last)
+    )
 
 
 class _Timed:

@@ -179,13 +179,8 @@ def assemble(
     """
     step, thinning = bands.largest_hit(fading)
 
-    def newest_valued() -> int | None:
-        missing = origin.values.decoded[1]
-        # In the order of the values.
-        reading = None if order is None else bands.reading
-        times = state.times if reading is None else state.times[reading.rows]
-        held = ~missing & (times <= fading.now)
-        return int(times[held].max()) if held.any() else None
+    def everything() -> Sample:
+        return _everything(state, bands, fading)
 
     def observed() -> Observed:
         index: slice | npt.NDArray[np.intp] = rows if order is None else order()
@@ -213,8 +208,22 @@ def assemble(
         collision_bias=bands.observations / 2.0 ** (state.params.id_bits + 1),
         origin=origin,
         magnitude=fading.magnitude,
-        redraw=Redraw(newest_valued, draw),
+        redraw=Redraw.of(everything, draw),
+        hit_within=lambda first, last: bands.largest_hit(fading, first, last),
         complete_after=int(state.watermarks[0]),
         later=later,
         labels=state.labels,
     )
+
+
+def _everything(state: SketchState, bands: Bands, fading: Fading) -> Sample:
+    """All rows of a state, each of weight 1, whatever the decay and the time of the query."""
+    ones = np.ones(len(state))
+    exact = int(bands.levels.searchsorted(np.int8(1)))
+    return Sample(
+        params=state.params, decay=fading.decay, now=fading.now,
+        observed=Observed(state.value_keys, state.times, state.ids, bands.levels, bands.hits),
+        weights=state.weights, decayed=ones, masses=ones, variances=ones, jumps=ones,
+        exact_rows=exact, known_rows=exact, step=0.0, thinning=1.0, collision_bias=0.0,
+        labels=state.labels,
+    )  # fmt: skip
