@@ -40,7 +40,9 @@ from decaysketch.errors import (
     ObservationError,
     ParameterError,
     TimeUnitWarning,
+    TimeZoneWarning,
     UnanswerableQueryError,
+    UnlikelyClockWarning,
 )
 from decaysketch.families import decode, merge
 from decaysketch.integral.sketch import IntegralDecaySketch, IntegralStats
@@ -70,7 +72,9 @@ __all__ = [
     "SketchStats",
     "Snapshot",
     "TimeUnitWarning",
+    "TimeZoneWarning",
     "UnanswerableQueryError",
+    "UnlikelyClockWarning",
     "asyncwindow",
     "decay",
     "decode",

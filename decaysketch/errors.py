@@ -23,7 +23,9 @@ __all__ = [
     "OtherUnitError",
     "ParameterError",
     "TimeUnitWarning",
+    "TimeZoneWarning",
     "UnanswerableQueryError",
+    "UnlikelyClockWarning",
 ]
 
 
@@ -74,6 +76,14 @@ class ObservationError(DecaySketchError, ValueError):
 
 class TimeUnitWarning(UserWarning):
     """Times are hardly of the unit that they are said to be in; they are taken all the same."""
+
+
+class TimeZoneWarning(UserWarning):
+    """Times name no zone and no ``time_zone`` was given; they are read as UTC."""
+
+
+class UnlikelyClockWarning(UserWarning):
+    """Some times lie outside the years 1990 to 2099, the others inside; all of them are taken."""
 
 
 class DisagreeingCopiesWarning(UserWarning):

@@ -21,7 +21,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from decaysketch.core.time_units import NANOSECONDS
 
@@ -32,8 +35,10 @@ __all__ = [
     "doubts_of_query",
     "in_another_unit",
     "likely_unit",
+    "of_another_clock",
     "span",
     "told",
+    "undated",
     "unit_in_name",
 ]
 
@@ -70,6 +75,54 @@ def dated(unit: str, time: int) -> str | None:
         return None
     moment = _EPOCH + timedelta(seconds=at // 1_000_000_000)
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def undated(unit: str, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which times lie outside the years 1990 to 2099: no clock of a device that was set shows them.
+
+    Args:
+        unit: of the times; where it has no wall clock, no time is outside.
+        times: int64[n].
+
+    Returns:
+        bool[n]. O(n).
+
+    Example:
+        >>> undated("s", np.array([0, 1_700_000_000])).tolist()
+        [True, False]
+    """
+    size = NANOSECONDS.get(unit)
+    if size is None:
+        return np.zeros(np.shape(times), np.bool_)
+    return (times < -(-_SINCE_NS // size)) | (times >= -(-_UNTIL_NS // size))
+
+
+def of_another_clock(unit: str, rows: int, outside: int, oldest: Any, newest: Any) -> str | None:
+    """The sentence for times that no clock shows, beside others that are dates.
+
+    Times that count from a beginning of their own (a simulation) are all outside: then nothing is
+    said, unless ``rows`` and ``outside`` count times that are dates by their type.
+
+    Args:
+        unit: of the times.
+        rows, outside: how many times there were, and how many of them :func:`undated`.
+        oldest, newest: of those outside.
+
+    Returns:
+        None: nothing is suspicious.
+
+    Example:
+        >>> print(of_another_clock("s", 10, 1, 0, 0))
+        1 of 10 times lies outside the years 1990 to 2099 (0 s): a clock that was not set
+    """
+    if not outside or outside == rows:
+        return None
+    which = f"{oldest} {unit}" if oldest == newest else f"{oldest} to {newest} {unit}"
+    lie = "lies" if outside == 1 else "lie"
+    return (
+        f"{outside:,} of {rows:,} times {lie} outside the years 1990 to 2099 ({which}): a clock "
+        "that was not set"
+    )
 
 
 def told(unit: str, time: int | None) -> str:
