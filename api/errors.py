@@ -283,8 +283,8 @@ class NoRoomError(ServiceError):
 
     def __init__(self, where: str, field: str, rows: int, limit: int) -> None:
         super().__init__(
-            f"{where} would hold {rows} rows with this; it may hold {limit} ({field}); "
-            "nothing was taken",
+            f"{where} would hold {rows} rows with this (of 25 bytes each, labels included); it may "
+            f"hold {limit} ({field}); nothing was taken",
             [Fault(field=field, reason="no room", value=rows, expected=limit)],
         )
 

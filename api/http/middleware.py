@@ -331,10 +331,9 @@ class Body:
             if not sent.begun:
                 begin()
             message = await (sent.next() if pieces is None else _next(pieces))
-            if message["type"] == "http.request":
-                received = not message["more_body"]
-                if message["body"]:
-                    hold(message["body"])
+            received = not message["more_body"]
+            if message["body"]:
+                hold(message["body"])
             return message
 
         try:
@@ -376,7 +375,12 @@ class _Sent:
         return self._deadline is not None
 
     async def next(self) -> Message:
-        """The next chunk, or that the client is gone."""
+        """The next chunk.
+
+        Raises:
+            ClientLeftError: the client left before the last one.
+            SlowBodyError, BodyTooLargeError: a limit is exceeded.
+        """
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:
@@ -384,21 +388,20 @@ class _Sent:
                 message = await self._receive()
         except TimeoutError:
             raise refusals.SlowBodyError(self._timeout_s) from None
-        if message["type"] == "http.request":
-            message.setdefault("body", b"")
-            message.setdefault("more_body", False)
-            self._taken_bytes += len(message["body"])
-            if self._taken_bytes > self._limit_bytes:
-                raise refusals.BodyTooLargeError(self._limit_bytes)
+        if message["type"] == "http.disconnect":
+            raise refusals.ClientLeftError
+        message.setdefault("body", b"")
+        message.setdefault("more_body", False)
+        self._taken_bytes += len(message["body"])
+        if self._taken_bytes > self._limit_bytes:
+            raise refusals.BodyTooLargeError(self._limit_bytes)
         return message
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """All of them; raises _DisconnectedError if the client is gone."""
+        """All of them; raises what :meth:`next` raises."""
         more = True
         while more:
             message = await self.next()
-            if message["type"] == "http.disconnect":
-                raise _DisconnectedError
             more = message["more_body"]
             if message["body"]:
                 yield message["body"]
@@ -406,15 +409,8 @@ class _Sent:
 
 async def _next(pieces: AsyncIterator[bytes]) -> Message:
     """The next piece of an inflated body as the server would give it."""
-    try:
-        piece = await anext(pieces, None)
-    except _DisconnectedError:
-        return {"type": "http.disconnect"}
+    piece = await anext(pieces, None)
     return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
-
-
-class _DisconnectedError(Exception):
-    """The client is gone."""
 
 
 @lru_cache(_TEXTS_KEPT)

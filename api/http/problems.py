@@ -102,6 +102,7 @@ TABLE: dict[type[Exception], _Kind] = {
     library.IncompatibleSketchError: _Kind(
         409, "incompatible-sketch", "The sketch was built with other parameters"
     ),
+    refusals.ClientLeftError: _Kind(refusals.CLIENT_LEFT, "client-left", "The client left"),
     library.ConflictingSketchError: _Kind(
         409, "conflicting-sketch", "The sketch contradicts another one"
     ),

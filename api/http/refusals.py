@@ -16,8 +16,10 @@ from api.errors import Fault, ServiceError
 from api.http import influx_requests
 
 __all__ = [
+    "CLIENT_LEFT",
     "BodiesInFlightError",
     "BodyTooLargeError",
+    "ClientLeftError",
     "CorruptEncodingError",
     "ForbiddenError",
     "ForeignPageError",
@@ -30,6 +32,17 @@ __all__ = [
     "UnsupportedMediaTypeError",
     "shortened",
 ]
+
+
+CLIENT_LEFT = 499
+"""Status of a request whose client left. Only the log and the metrics show it."""
+
+
+class ClientLeftError(HTTPException):
+    """The client closed the connection before its body was complete."""
+
+    def __init__(self) -> None:
+        super().__init__(CLIENT_LEFT, "the client left before its body was complete")
 
 
 class TooManyLiveClientsError(HTTPException):

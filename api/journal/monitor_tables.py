@@ -2,9 +2,8 @@
 unposted, and what is still to be told; and of top-k lists, what was asked last and what each site
 said; and the questions that are configured, to be scraped.
 
-They are in every database from its next opening on; one of a release before has none, and is made
-no other database by them: the version of the tables stays, and a release before reads what it did.
-What belongs to a stream or a monitor goes with it, whichever release deletes it.
+Databases have them from version 2 on (:mod:`api.journal.versions`). A row that belongs to a stream
+or a monitor is deleted with it.
 
 Times are microseconds since 1970 UTC.
 """

@@ -47,8 +47,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
-from api.journal import instance, lease, monitor_tables, tables
-from api.journal.migration import migrate
+from api.journal import instance, tables, versions
 from api.journal.model import (
     Head,
     Interval,
@@ -182,9 +181,7 @@ class SqlStorage:
                     if not self._is_sqlite:
                         await connection.run_sync(_require_durability)
                     with _as_storage_error():
-                        await connection.run_sync(tables.prepare, migrate)
-                        await connection.run_sync(monitor_tables.prepare)
-                        await connection.run_sync(lease.prepare)
+                        await connection.run_sync(versions.prepare)
                         identity = await connection.run_sync(instance.prepare)
                 self._opened.keep_to(identity)
                 return

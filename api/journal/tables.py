@@ -1,4 +1,4 @@
-"""The tables, and how they come to be in a database.
+"""The tables of streams and of the journal.
 
 Bodies stand last in their rows: SQLite reads a row from its beginning, and what stands before a
 body is read without it. Text is compared byte by byte, so an index does not depend on a locale of
@@ -7,12 +7,9 @@ the operating system. Times are microseconds since 1970 UTC.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
-
-from api.journal.model import StorageError
 
 __all__ = [
     "VERSION",
@@ -20,15 +17,14 @@ __all__ = [
     "journal",
     "ledger",
     "metadata",
-    "prepare",
     "revocations",
     "snapshots",
     "streams",
 ]
 
-VERSION = 1
-
-_CREATION_LOCK = 0x6465636179  # "decay"; PostgreSQL: held by who creates the tables
+VERSION = 2
+"""Raise it, with a step in ``versions``, when a release stores something that the release before
+cannot read: a table, a column, a field of a stored document, a family."""
 
 metadata = sa.MetaData(
     naming_convention={  # other names than PostgreSQL gives by itself, which releases before had
@@ -131,30 +127,6 @@ revocations = sa.Table(
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("active", sa.Boolean, nullable=False),
 )
-
-
-def prepare(connection: sa.Connection, migrate: Callable[[sa.Connection], None]) -> None:
-    """Create the tables if they are not there, or see that they are of this version.
-
-    Args:
-        connection: in a writing transaction of its own.
-        migrate: called for a database that has streams but no version.
-
-    Raises:
-        StorageError: the tables are of another version.
-    """
-    if connection.dialect.name == "postgresql":
-        # Two that create one table at the same time fail there, whether or not it "exists".
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
-    present = sa.inspect(connection).get_table_names()
-    if schema_version.name not in present:
-        if streams.name in present:
-            migrate(connection)
-        else:
-            create(connection)
-    found = connection.execute(sa.select(schema_version.c.version)).scalars().all()
-    if found != [VERSION]:
-        raise StorageError(f"the tables are of version {found}; this release reads {[VERSION]}")
 
 
 def create(connection: sa.Connection) -> None:

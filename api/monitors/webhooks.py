@@ -39,6 +39,15 @@ TIMEOUT_S = 10.0
 _LINE_BYTES = 1024
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: |\r)")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Not of the whole internet although ``ipaddress`` calls them global: protocol assignments, 6to4
+# relays (RFC 7526), site-local addresses (RFC 3879), ORCHIDs (RFC 7343), examples (RFC 9637).
+_SPECIAL = tuple(
+    map(
+        ipaddress.ip_network,
+        ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "2001:20::/28", "3fff::/20"),
+    )
+)
+_ISATAP = (0x0000_5EFE, 0x0200_5EFE)  # RFC 5214: before the IPv4 address, in the interface's half
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -158,7 +167,11 @@ def is_public(address: Address) -> bool:
     """Whether an address is one of the whole internet, and so is the one that it stands for."""
     if not address.is_global or address.is_multicast or address.is_reserved:
         return False
+    if any(address in network for network in _SPECIAL):
+        return False
     if isinstance(address, ipaddress.IPv6Address):
+        if int(address) >> 32 & 0xFFFF_FFFF in _ISATAP:
+            return False
         inner = [address.ipv4_mapped, address.sixtofour]
         if address.teredo is not None:
             inner.append(address.teredo[1])

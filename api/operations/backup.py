@@ -29,7 +29,7 @@ import sqlalchemy as sa
 
 import decaysketch
 from api.access import store as access
-from api.journal import instance, monitor_tables, tables
+from api.journal import instance, monitor_tables, tables, versions
 from api.journal.sql import create_private
 
 __all__ = ["BackupError", "Findings", "StreamFindings", "TableCopy", "backup", "check", "restore"]
@@ -103,7 +103,7 @@ def backup(database_url: str, path: Path) -> list[TableCopy]:
 
 
 def _copy_out(source: sa.Connection, sink: sa.Connection) -> list[TableCopy]:
-    present = _tables_of_this_version(source)
+    present = _known_tables(source)
     _manifest_metadata.create_all(sink)
     copies = []
     for table in _ALL:
@@ -152,6 +152,7 @@ def restore(path: Path, database_url: str) -> list[TableCopy]:
                 written = _summed(table, _rows(sink, table))
                 if written != copied:
                     raise BackupError(f"restored {copied}, and read back {written}")
+            versions.bring_up_to_date(sink)
             _continue_numbers(sink)
             _rename_streams(sink)
             _renew_monitors(sink)
@@ -165,7 +166,7 @@ def _read_manifest(source: sa.Connection, path: Path) -> dict[str, TableCopy]:
     (form,) = source.execute(sa.select(_origin.c.format)).scalars().all()
     if form != FORMAT:
         raise BackupError(f"{path} is a backup of format {form}; this release reads {FORMAT}")
-    _tables_of_this_version(source)
+    _known_tables(source)
     copies = {row[0]: TableCopy(*row) for row in source.execute(sa.select(_manifest))}
     if missing := {each.name for each in _ALL if each not in _MONITORS} - copies.keys():
         raise BackupError(f"{path} is damaged: it does not name {', '.join(sorted(missing))}")
@@ -188,7 +189,7 @@ def _make_empty(sink: sa.Connection) -> None:
         count = sink.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
         if count:
             raise BackupError(f"the database is not empty: {table.name} has {count} rows")
-    _tables_of_this_version(sink)
+    _known_tables(sink)
     for table in (tables.head, tables.schema_version):
         sink.execute(table.delete())
 
@@ -259,7 +260,7 @@ def check(database_url: str) -> Findings:
     """
     findings = Findings()
     with _explained("cannot check"), _reading(_existing(database_url)) as connection:
-        _tables_of_this_version(connection)
+        _known_tables(connection)
         findings.faults += _faults_of_the_file(connection)
         last = connection.execute(sa.select(tables.head.c.last)).scalar_one()
         streams = {
@@ -367,11 +368,11 @@ def _present(connection: sa.Connection) -> set[str]:
     return set(sa.inspect(connection).get_table_names())
 
 
-def _tables_of_this_version(connection: sa.Connection) -> set[str]:
-    """Names of the tables there are.
+def _known_tables(connection: sa.Connection) -> set[str]:
+    """Names of the tables there are. Those of every version have the same columns.
 
     Raises:
-        BackupError: they are not those of this release.
+        BackupError: they are of a newer release, or of one before versions.
     """
     present = _present(connection)
     if tables.schema_version.name not in present:
@@ -380,9 +381,10 @@ def _tables_of_this_version(connection: sa.Connection) -> set[str]:
             "aggregator over it once"
         )
     version = connection.execute(sa.select(tables.schema_version.c.version)).scalar_one()
-    if version != tables.VERSION:
+    if not 1 <= version <= tables.VERSION:
         raise BackupError(
-            f"the tables are of version {version}; this release reads {tables.VERSION}"
+            f"the tables are of version {version}; this release reads versions 1 to "
+            f"{tables.VERSION}"
         )
     return present
 

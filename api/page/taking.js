@@ -13,7 +13,8 @@ function say(button, text) {
   setTimeout(() => { button.textContent = label; }, SAID_MS);
 }
 
-const MAY_BE_A_FORMULA = /^[=+\-@\t\r]/; // to a spreadsheet
+// To a spreadsheet; the same pattern is in api/queries/tables.py.
+const MAY_BE_A_FORMULA = /^(?:[\t\r\n]|[\s\u200b\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b])/;
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 

@@ -2,9 +2,9 @@
 
 A table is written from the JSON that was answered, so nothing is computed twice and both say the
 same. CSV is that of RFC 4180 (CRLF; what is null is empty). A spreadsheet takes a text that begins
-with one of ``= + - @``, a tab or a carriage return for a formula: such a text gets an apostrophe
-in front (names of queries and keys may come from anyone). Numbers are written as numbers. Arrow is
-one stream of one record batch, and has texts as they are.
+with one of ``= + - @``, their full-width forms, a tab or a line end for a formula: such a text gets
+an apostrophe in front (names of queries and keys may come from anyone). Numbers are written as
+numbers. Arrow is one stream of one record batch, and has texts as they are.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -61,7 +62,11 @@ COLUMNS: Mapping[str, pa.DataType] = {
 }
 
 _ESTIMATED = ("value", "lower", "upper", "stderr", "confidence", "exact", "rows")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# To a spreadsheet. Some skip what is white before a sign, and read full-width and small signs as
+# the usual ones. The same pattern is in ``api/page/taking.js``.
+_FORMULA = re.compile(
+    r"[\t\r\n]|[\s\u200b\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b]"
+)
 _ARROW_UNITS = ("s", "ms", "us", "ns")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_ACCEPTED = 50  # types of an Accept header that are read
@@ -170,7 +175,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA) else value
+        return f"'{value}" if _FORMULA.match(value) else value
     return repr(value)
 
 

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute
 from api import schemas
 from api.http.asker import asker
 from api.http.json_body import not_json
-from api.http.refusals import UnsupportedMediaTypeError
+from api.http.refusals import CLIENT_LEFT, UnsupportedMediaTypeError
 from api.service.aggregator import Aggregator
 from api.service.streams import Stream
 from api.service.threads import Compute
@@ -38,10 +38,6 @@ __all__ = [
     "require_media_type",
     "route_named",
 ]
-
-
-CLIENT_LEFT = 499
-"""For the log: nobody is there to read it."""
 
 
 async def _aggregator(request: Request) -> Aggregator:

@@ -40,7 +40,7 @@ from api.service.streams import SourceInfo, Stream
 from api.service.threads import Compute
 from api.service.turns import LeftError, Pauses, Turns, in_turns
 from decaysketch.families import FAMILIES, Recipe
-from decaysketch.ingest.formats import Mappings, ingest_of, mappings_of
+from decaysketch.ingest.formats import Mappings, ingest_of
 
 __all__ = ["router"]
 
@@ -445,7 +445,7 @@ def _state(
         max_clock_lead_s=clock_lead_s(merged, stream.row.max_clock_skew_s),
         secret_ids=stream.row.id_key is not None,
         bind_keys=stream.row.bind_keys,
-        ingest=mappings_of(stream.row.ingest),
+        ingest=stream.mappings,
         views=views,
         view_of=None if stream.row.view is None else schemas.ViewOfModel(**stream.row.view),
         bytes=merged.size_bytes,

@@ -25,7 +25,6 @@ from api.service.streams import Stream
 from api.settings import Settings
 from decaysketch.core.verdicts import Verdict
 from decaysketch.ingest.columns import Form, Lead, Refusal
-from decaysketch.ingest.formats import mappings_of
 from decaysketch.ingest.mapping import Map
 
 __all__ = [
@@ -70,8 +69,7 @@ def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]
     Raises:
         InvalidRequestError: it has none, with what to do.
     """
-    mappings = mappings_of(stream.row.ingest)
-    given = () if mappings is None else mappings.map
+    given = () if stream.mappings is None else stream.mappings.map
     maps: list[M] = [each for each in given if isinstance(each, kind) and each.format == format]
     if not maps:
         reason = f"the stream has no map of format {format!r}"

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from api.errors import NoRoomError, TooManySourcesError
-from api.service.budget import PART_ROWS, Memory
+from api.service.budget import PART_ROWS, ROW_BYTES, Memory
 from api.service.drafts import Draft
 from api.service.streams import Stream
 from api.service.threads import Compute
+from decaysketch.core.labels import BYTES_BESIDE_TEXT
 
 __all__ = ["Admission", "RowLimits", "Scoped"]
 
@@ -104,8 +105,7 @@ class Admission:
             TooManySourcesError: the source is another one, and there are as many as may be.
             NoRoomError: naming the limit, and how many rows there would be.
         """
-        each = stream.recipe.kind.row_cost
-        rows = each * draft.rows
+        rows = stream.recipe.kind.row_cost * draft.rows + _label_rows(stream, draft)
         growth = stream.most_growth(source, rows)
         if self._fault(stream, source, growth, caller, spare=2) is not None:
             growth = await self._exact(stream, source, draft, growth, caller)
@@ -237,6 +237,14 @@ class Admission:
             if count >= limits.max_sources // spare:
                 return f"stream {name!r}", "max_sources", count, limits.max_sources
         return None
+
+
+def _label_rows(stream: Stream, draft: Draft) -> int:
+    """What the labels of sketches take at the most, as rows: a byte on the wire may be the letter
+    that makes every other one of its text 4 bytes long."""
+    if getattr(stream.recipe.params, "value_type", "") != "label":
+        return 0
+    return -(-(BYTES_BESIDE_TEXT * draft.rows + 4 * draft.size) // ROW_BYTES)
 
 
 def _growth(stream: Stream, source: str, draft: Draft) -> tuple[int, int]:

@@ -56,7 +56,7 @@ from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay import integral
 from decaysketch.families import Recipe, normal_form, recipe_from_dict
 from decaysketch.ingest.columns import check_takes_readings
-from decaysketch.ingest.formats import Mappings, mappings_of
+from decaysketch.ingest.formats import Mappings
 
 __all__ = ["MOST_OPERATIONS", "Aggregator", "Limits", "Receipt", "recipe_of_form"]
 
@@ -291,7 +291,7 @@ class Aggregator:
             stream = await self.find(name)
         except UnknownStreamError:
             return None
-        return mappings_of(stream.row.ingest)
+        return stream.mappings
 
     async def find(self, name: str) -> Stream:
         """The stream of this name, even if another process has only just created it.

@@ -145,9 +145,13 @@ class MergeBuffer:
             self._trim()
 
     def settle(self) -> None:
-        """Merge in what waits, and give back what no row needs."""
+        """Merge in what waits, and give back what no row needs. A snapshot that is kept goes only
+        where the sketch has grown since it was trimmed last."""
         with self._memory.merging(self.work_rows), self._merging:
             self._fold()
+            if self._kept and self._sketch.nbytes > self._trimmed_bytes:
+                self._memory.reading.gave_up(self)
+                self._kept = False
             if not self._kept:
                 self._trim()
 
@@ -170,11 +174,13 @@ class MergeBuffer:
             grown.merge(*sketches)
             after = len(grown)
             grown.trim()
-            counted = max(after, -(-grown.nbytes // ROW_BYTES))
+            texts = _text_bytes(grown.snapshot())
+            counted = max(after, -(-(grown.nbytes - texts) // ROW_BYTES))
             if not self._kept:
                 self._trim()
         change = after - len(before)
-        return change if change <= 0 else -(-change * counted // after)
+        rows = change if change <= 0 else -(-change * counted // after)
+        return rows - (_text_bytes(before) - texts) // ROW_BYTES
 
     @property
     def work_rows(self) -> int:
@@ -239,5 +245,12 @@ def _rows(part: Snapshot | MergeBuffer) -> int:
 
 
 def _counted(part: Snapshot | MergeBuffer) -> int:
-    """As rows."""
-    return 0 if isinstance(part, MergeBuffer) else len(part) + PART_ROWS
+    """As rows, labels included."""
+    if isinstance(part, MergeBuffer):
+        return 0
+    return len(part) + PART_ROWS + -(-_text_bytes(part) // ROW_BYTES)
+
+
+def _text_bytes(sketch: Snapshot) -> int:
+    """What the texts of labels take. O(labels)."""
+    return 0 if sketch.labels is None else sketch.labels.nbytes

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from api.errors import (
     CapacityTooSmallError,
@@ -29,6 +30,7 @@ from api.service.merging import MergeBuffer
 from decaysketch import Snapshot
 from decaysketch.core.params import Form
 from decaysketch.families import Recipe, peek, recipe_from_dict
+from decaysketch.ingest.formats import Mappings, mappings_of
 
 __all__ = ["SourceInfo", "Stream", "Streams", "table_rows"]
 
@@ -93,6 +95,7 @@ class Stream:
         self.replacing: Mapping[str, int] | None = None
         self.disagreeing = 0
         self.last_received_us = 0
+        self._mappings: tuple[Mapping[str, Any] | None, Mappings | None] = (None, None)
         self.generation = 0
         """Another one once what is told of the stream may be something else."""
 
@@ -102,6 +105,16 @@ class Stream:
             self.row = row
             self.disagreeing = 0
             self.generation += 1
+
+    @property
+    def mappings(self) -> Mappings | None:
+        """Its mappings of other formats; None: it has none. They are validated once: at the limit
+        of ``max_query_bytes`` that takes milliseconds."""
+        ingest, mappings = self._mappings
+        if ingest is not self.row.ingest:
+            mappings = mappings_of(self.row.ingest)
+            self._mappings = self.row.ingest, mappings
+        return mappings
 
     def decode(self, body: bytes) -> Snapshot:
         """The sketch in a body, checked against this stream.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from decaysketch.core.observations import MISSING_KEY, decode_values
 from decaysketch.errors import ObservationError, ParameterError
 
 __all__ = [
+    "BYTES_BESIDE_TEXT",
     "MAX_LABELS",
     "MAX_LABEL_BYTES",
     "EncodedLabels",
@@ -47,7 +49,11 @@ MAX_LABELS = 1 << 20
 
 _PERSON = b"dsk-label"
 _SLACK = 1_000  # labels that are no longer held, before they are looked for
-_LABEL_BYTES = 200  # of memory, besides the characters of a label
+BYTES_BESIDE_TEXT = 224
+"""Of memory that a label takes at the most in addition to its characters: the object of the text,
+76 bytes, and an entry of a dictionary with its code."""
+
+_LABEL_BYTES = BYTES_BESIDE_TEXT - 76
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -137,6 +143,12 @@ class Labels:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def nbytes(self) -> int:
+        """About so many bytes of memory. A character takes 1, 2 or 4 of them, by the largest one of
+        its text. O(labels)."""
+        return len(self.texts) * _LABEL_BYTES + sum(map(sys.getsizeof, self.texts))
+
     def places(self, codes: Int64Array) -> npt.NDArray[np.intp]:
         """Where codes stand that all have a label."""
         return np.searchsorted(self.codes, codes)
@@ -165,7 +177,7 @@ class LabelBook:
     def __init__(self, id_key: bytes | None = None) -> None:
         self._key = id_key or b""
         self._names: dict[int, str] = {}
-        self._let_go_at, self._characters = _SLACK, 0
+        self._let_go_at, self._text_bytes = _SLACK, 0
         self.collisions = 0  # labels that came and had the code of another
 
     def __len__(self) -> int:
@@ -173,8 +185,8 @@ class LabelBook:
 
     @property
     def nbytes(self) -> int:
-        """About so many bytes of memory."""
-        return len(self._names) * _LABEL_BYTES + self._characters
+        """About so many bytes of memory, as :attr:`Labels.nbytes`. O(1)."""
+        return len(self._names) * _LABEL_BYTES + self._text_bytes
 
     def read(self, labels: Any) -> Any:
         """Codes of labels, which are known from now on; see :func:`codes_of`.
@@ -221,10 +233,11 @@ class LabelBook:
         before = len(self._names)
         known = self._names.setdefault(code, text)
         if len(self._names) > before:
-            self._characters += len(text)
+            self._text_bytes += sys.getsizeof(text)
         elif known != text:
             self.collisions += 1
-            self._names[code] = min(known, text)
+            self._names[code] = smaller = min(known, text)
+            self._text_bytes += sys.getsizeof(smaller) - sys.getsizeof(known)
 
     @property
     def crowded(self) -> bool:
@@ -239,7 +252,7 @@ class LabelBook:
         """Forget all others; ``rows``: of the sketch, so many labels more may come before that is
         done again."""
         self._names = dict(zip(labels.codes.tolist(), labels.texts, strict=True))
-        self._characters = sum(map(len, labels.texts))
+        self._text_bytes = sum(map(sys.getsizeof, labels.texts))
         room = max(_SLACK, (MAX_LABELS - len(labels)) // 2)
         self._let_go_at = len(labels) + min(max(rows, _SLACK), room)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import decaysketch as ds
 from decaysketch.core import labels
-from decaysketch.core.labels import EncodedLabels, code_of
+from decaysketch.core.labels import EncodedLabels, LabelBook, code_of
 
 PARAMS = ds.SketchParams(id_bits=40, capacity=60, seed=1, value_type="label")
 SECRET = bytes(range(16))
@@ -222,3 +223,20 @@ class TestAnswers:
         assert sketch.verdicts(["E1"], [1], [int(times[0])], [10**9]).tolist() == [
             sketch.copy().verdicts(["E1"], [1], [int(times[0])], [10**9])[0]
         ]
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "€", "\U0001f600"])
+def test_memory_is_counted_in_bytes_not_in_characters(letter: str) -> None:
+    texts = [f"{number:06}{'x' * 300}{letter}" for number in range(2_000)]
+    tracemalloc.start()
+    try:
+        book = LabelBook()
+        codes = book.read([str(text.encode(), "utf-8") for text in texts])
+        held, _ = tracemalloc.get_traced_memory()
+        labels = book.held([codes])
+    finally:
+        tracemalloc.stop()
+    assert held < book.nbytes + codes.nbytes
+    assert book.nbytes == labels.nbytes
+    book.keep(labels, 0)
+    assert book.nbytes == labels.nbytes

@@ -366,9 +366,9 @@ def test_a_file_has_no_formula_and_a_command_no_way_out(
     page = visit(f"{ward.url}/#stream=ward-7")
     text = page.evaluate(
         "async () => (await import('/assets/taking.js')).csvOf({columns: ['a', 'b'],"
-        " rows: [['=1+1', -5], ['x,\"y\"', null], ['@cmd', 0.1]]})"
+        " rows: [['=1+1', -5], ['x,\"y\"', null], ['@cmd', 0.1], ['\\uff1d1', 2], [' +1', 3]]})"
     )
-    assert text == 'a,b\r\n\'=1+1,-5\r\n"x,""y""",\r\n\'@cmd,0.1\r\n'
+    assert text == ('a,b\r\n\'=1+1,-5\r\n"x,""y""",\r\n\'@cmd,0.1\r\n\'\uff1d1,2\r\n\' +1,3\r\n')
     command = page.evaluate(
         "async () => (await import('/assets/taking.js')).curlOf("
         "{path: '/v1/x', body: {q: \"'; rm -rf ~; '\"}})"

@@ -187,6 +187,16 @@ async def test_the_connection_is_made_to_the_address_that_was_looked_at(
         ("::ffff:127.0.0.1", False),
         ("64:ff9b::a9fe:a9fe", False),
         ("2002:7f00:1::", False),
+        ("2002:808:808::", True),
+        ("fec0::1", False),
+        ("192.88.99.1", False),
+        ("2002:c058:6301::", False),  # 192.88.99.1 by 6to4
+        ("192.0.0.9", False),
+        ("3fff::1", False),
+        ("2001:20::1", False),
+        ("2606:4700::5efe:10.0.0.1", False),
+        ("2606:4700::200:5efe:10.0.0.1", False),
+        ("2606:4700::5eff:10.0.0.1", True),
     ],
 )
 def test_which_addresses_are_public(address: str, public: bool) -> None:

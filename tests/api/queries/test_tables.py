@@ -114,10 +114,13 @@ def test_what_few_estimates_have_is_told_of_those(holding: TestClient) -> None:
 
 
 def test_a_text_is_no_formula_and_a_number_stays_one(holding: TestClient) -> None:
-    names = ["=1+2", "+1", "-1", "@SUM(A1)", "\tx", "\r=x", 'a "b", c', "plain=1"]
+    formulas = ["=1+2", "+1", "-1", "@SUM(A1)", "\tx", "\r=x", "\n=x", "\nx", " =x", "\ufeff@x"]
+    formulas += ["\uff1d1+2", "\uff0b1", "\uff0d1", "\uff20SUM(A1)", "\u3000\uff1dx", "\ufe66x"]
+    names = [*formulas, 'a "b", c', "plain=1", " a"]
     queries = [dict(QUERIES[0], name=name) for name in names]
     rows = rows_of(holding.post("/v1/streams/s/query", json={"queries": queries}, headers=CSV).text)
-    assert [row["query"] for row in rows] == [f"'{name}" for name in names[:6]] + names[6:]
+    written = [f"'{name}" for name in formulas] + names[len(formulas) :]
+    assert [row["query"] for row in rows] == written
     hitters = {"heavy_hitters": [{"value": -5, "frequency": estimate()}]}
     point = {"aggregate": "heavy_hitters", "now": 1, "verified": "proof", **hitters}
     written = write(Form.CSV, json.dumps({"answers": [point]}).encode(), [None], "ticks")

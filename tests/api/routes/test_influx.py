@@ -18,8 +18,10 @@ from service import LOCAL, problem
 
 from api.app import create_app
 from api.errors import BusyError
+from api.service import streams
 from api.service.aggregator import Aggregator
 from api.settings import Settings
+from decaysketch.ingest.formats import mappings_of
 
 T = 1_700_000_000_000_000_000
 PARAMS = {"max_weight": 1, "id_bits": 48, "time_unit": "ms"}
@@ -79,6 +81,25 @@ def test_lines_are_taken_once(ward: TestClient, path: str) -> None:
     answer = ward.post(path, content=packed, headers={"content-encoding": "gzip"})
     assert answer.status_code == 204
     assert count(ward) == 60
+
+
+def test_the_maps_of_a_stream_are_validated_once(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def counted(ingest: Any) -> Any:
+        seen.append(ingest)
+        return mappings_of(ingest)
+
+    monkeypatch.setattr(streams, "mappings_of", counted)
+    put(client, TEMP)
+    for _ in range(3):
+        assert client.post(WRITE, content=lines(0, 1)).status_code == 204
+        assert client.get("/v1/streams/ward").json()["ingest"]
+    put(client, TEMP | {"value": "hum"})
+    assert client.post(WRITE, content=b"weather,site=ward hum=5 %d" % T).status_code == 204
+    assert [each["map"][0]["value"] for each in seen] == ["temp", "hum"]
 
 
 def warnings(client: TestClient) -> list[str]:

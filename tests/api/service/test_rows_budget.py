@@ -350,6 +350,37 @@ def test_what_takes_memory_besides_rows_counts_as_rows(start: Start) -> None:
     assert made[-1] == 507
 
 
+LABELLED = SketchParams(max_weight=1, id_bits=40, capacity=100_000, value_type="label")
+
+
+def labelled(number: int, rows: int = 400) -> bytes:
+    """Rows whose labels take four bytes of memory for a letter."""
+    sketch = DecaySketch(LABELLED)
+    ids = number * rows + np.arange(rows)
+    texts = [f"{identity:08}{'x' * 480}\U0001f600" for identity in ids.tolist()]
+    sketch.update(texts, 1, np.full(rows, 1000), ids)
+    return sketch.to_bytes()
+
+
+def test_labels_count_as_their_bytes_and_room_to_grow_does_not(start: Start) -> None:
+    limit = 400_000
+    client = start(max_sketch_rows=limit)
+    create(client, LABELLED)
+    (stream,) = aggregator_of(client).streams()
+    each_rows = 400 * (2_000 // 25)
+    for number in range(1_000):
+        answer = post(client, labelled(number))
+        if answer.status_code != 200:
+            break
+    fault = problem(answer, 507, "no-room")["errors"][0]
+    settle(client)
+    own, _ = stream.held("a")
+    assert number * each_rows < own <= limit
+    assert own + 1.2 * each_rows > limit  # it is full, and not for what it may grow by
+    assert limit < fault["value"] < own + 1.3 * each_rows
+    assert posted(post(client, labelled(0)))["duplicate"]
+
+
 # ---------------------------------------------------------------------------------------- replay
 
 
