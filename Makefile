@@ -3,9 +3,12 @@
 #   make demo LOG=path     the same on a delivery log of yours; ARGS="--time-column ts ..." says
 #                          which columns mean what
 #   make demo-frame        a small program: a frame with copies; demo-broker, demo-otlp likewise
-#   make test              the whole test suite
+#   make check             the tests that start no program, Java or browser
+#   make test              the test suite
+#   make test-all          everything, before you close an issue
 #   make coverage          the same with coverage of the library, which takes twice as long
-#   make lint              style and types
+#   make lint              style, types and the language budget
+#   make format            format the code
 #   make docs              the documentation as a site, into out/docs/
 #   make notebooks         run the notebooks and write them as pages to out/notebooks/
 #   make bench             the benchmarks (one core, a few minutes)
@@ -28,7 +31,7 @@ SOURCES := decaysketch api spark_jobs demo examples benchmarks quality notebooks
 # environment says that no bytecode is to be kept, each of them compiles all of them.
 KEEPING_BYTECODE := PYTHONDONTWRITEBYTECODE=
 
-.PHONY: setup demo demo-frame demo-broker demo-otlp test coverage lint docs notebooks bench quality serve relays \
+.PHONY: setup demo demo-frame demo-broker demo-otlp check test test-all coverage lint format docs notebooks bench quality serve relays \
 	wheel sanitize pins clean
 
 setup:
@@ -40,7 +43,10 @@ demo: setup
 demo-frame demo-broker demo-otlp: demo-%: setup
 	@$(VENV_PYTHON) -m examples.$*
 
-test: setup
+check: setup
+	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest -n logical --dist loadfile -m "not process and not jvm and not browser"
+
+test test-all: setup
 	@$(VENV_PYTHON) -m spark_jobs.archive
 	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL)
 
@@ -52,10 +58,15 @@ lint: setup
 	$(VENV_PYTHON) -m ruff check $(wildcard $(SOURCES))
 	$(VENV_PYTHON) -m ruff format --check $(wildcard $(SOURCES))
 	$(VENV_PYTHON) -m mypy
+	@$(VENV_PYTHON) scripts/prose.py
+
+format: setup
+	$(VENV_PYTHON) -m ruff check --fix $(wildcard $(SOURCES))
+	$(VENV_PYTHON) -m ruff format $(wildcard $(SOURCES))
 
 docs: setup
 	@$(VENV_PYTHON) scripts/command_line.py
-	@.venv/bin/zensical build --strict --config-file mkdocs.yml
+	@$(VENV_PYTHON) scripts/site.py
 
 notebooks: setup
 	@$(VENV_PYTHON) -m notebooks

@@ -1,12 +1,17 @@
-"""How many processes run the suite, which files begin first and which share a process; what is no
-garbage, whose logs."""
+"""Test tiers, the number of worker processes, and the order of files.
+
+Three marks say what a test starts: ``process`` (a server or another program), ``jvm`` (Spark) and
+``browser``. ``make check`` runs the tests without a mark. An audit hook fails a test that starts a
+program without the mark, so that list stays true.
+"""
 
 from __future__ import annotations
 
 import gc
 import logging
 import os
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterator
 
 import pytest
 from xdist import remote
@@ -41,6 +46,34 @@ SESSION_OF = {
     for names in _SESSIONS
     for name in names
 }
+
+# Marks by file or folder. Fixtures that start a server add ``process`` to each test that uses them.
+_MARKS = {
+    "browser": ("tests/page/",),
+    "jvm": (
+        "tests/spark/",
+        "tests/toy/",
+        "tests/demo/test_walkthrough.py",
+        "tests/test_notebooks.py",
+    ),
+    "process": (
+        "tests/api/journal/test_faults.py",
+        "tests/api/operations/test_failed_start.py",
+        "tests/api/test_bridge.py",
+        "tests/api/test_deploy.py",
+        "tests/api/test_kill.py",
+        "tests/client/test_delivery_under_faults.py",
+        "tests/demo/test_relays.py",
+        "tests/demo/test_service.py",
+        "tests/documentation/",
+        "tests/examples/",
+        "tests/native/",
+        "tests/quality/",
+        "tests/test_gateway.py",
+        "tests/test_wheel.py",
+    ),
+}
+_SERVER_FIXTURES = {"server", "one_server"}
 
 _PROCESS_BYTES = 2e9  # with the servers, Java and the browser that it starts
 
@@ -77,8 +110,42 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before ``-m`` selects: mark each test by what it starts."""
+    for item in items:
+        for mark, places in _MARKS.items():
+            if item.nodeid.startswith(places):
+                item.add_marker(mark)
+        if _SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("process")
     items.sort(key=_place)
+
+
+class _Watch:
+    """Programs that an unmarked test has started."""
+
+    started: list[str] | None = None
+
+
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "subprocess.Popen" and _Watch.started is not None:
+        _Watch.started.append(str(arguments[0]))
+
+
+sys.addaudithook(_audit)
+
+
+@pytest.fixture(autouse=True)
+def no_unmarked_program(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test without a mark starts no program."""
+    if any(request.node.get_closest_marker(mark) for mark in _MARKS):
+        yield
+        return
+    _Watch.started = []
+    yield
+    started, _Watch.started = _Watch.started, None
+    assert not started, f"mark this test or its file in tests/conftest.py: it starts {started[0]}"
 
 
 def pytest_runtest_logreport() -> None:
