@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +12,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from scripts.site import build
 
 from .conftest import OUT, ROOT, sync_api
 
@@ -33,14 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = settings.replace("paths: [.]", f"paths: [{ROOT}]")
     settings = settings.replace("scripts/", f"{ROOT}/scripts/")
     (folder / "mkdocs.yml").write_text(settings, encoding="utf-8")
-    built = subprocess.run(
-        [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--config-file",
-         str(folder / "mkdocs.yml")],
-        cwd=folder, capture_output=True, text=True,
-    )  # fmt: skip
-    said = built.stdout + built.stderr
-    assert built.returncode == 0, said
-    return folder / "out" / "docs"
+    return build(folder / "mkdocs.yml")
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
@@ -86,3 +79,13 @@ def test_a_word_is_found(
         for name in ("reference/sketches.html", "start/analyst.html"):
             page.goto(f"{url}/{name}")
             page.screenshot(path=OUT / f"documentation-{theme}-{Path(name).stem}.png")
+
+
+def test_a_word_is_found_in_pages_that_are_opened_from_the_folder(
+    site: Path, visit: Callable[..., sync_api.Page]
+) -> None:
+    page = visit((site / "index.html").as_uri(), theme="light", size=(1280, 900))
+    page.get_by_role("heading", name="decaysketch").first.wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("drop_tags", delay=20)
+    page.get_by_role("link", name=re.compile("protocol", re.IGNORECASE)).first.wait_for()
