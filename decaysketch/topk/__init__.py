@@ -18,7 +18,7 @@ right and so are its counts, whatever the network lost, repeated or reordered: s
     (True, [('eve', 11)])
 
 :class:`TopKSpec` says what a list is of, where a hub is run by the aggregator.
-:mod:`decaysketch.topk.topico` is TOPiCo, the protocol without a hub that this is measured against.
+The study ``quality/papers/topico.py`` is TOPiCo, a protocol without a hub, as a baseline.
 """
 
 from decaysketch.topk.messages import Ask, Post

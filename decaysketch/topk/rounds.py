@@ -35,7 +35,7 @@ Whence
     The three phases are those of Cao and Wang, "Efficient top-k query calculation in distributed
     networks" (PODC 2004). Floor and watched items of the round before stand in for the first two,
     so most rounds take one exchange. The hub, in place of TOPiCo's broadcast, is what makes a
-    certificate possible: see :mod:`~decaysketch.topk.topico`.
+    certificate possible: see ``quality/papers/topico.py``.
 Counts
     Whole numbers, or real ones as decays give them. Sums are exact: all are of integers, as many to
     one as the finest count of the round needs. So no order of sites changes a list. Each event is

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from decaysketch.monitor.frequent import FrequentHub, FrequentSite, ItemPoll
-from decaysketch.monitor.geometric_items import GeometricItemsHub, GeometricItemsSite
 from quality.figures import pool
 from quality.figures.claims import Claim, Figure
 from quality.figures.draw import COLOURS, MARKERS, MUTED, Page, legend, line
 from quality.figures.report import Report, Table
 from quality.monitor.protocols import HEADER, NAIVE
 from quality.monitor.windows import zipf
+from quality.papers.geometric_items import GeometricItemsHub, GeometricItemsSite
 
 __all__ = ["METHODS", "Found", "main", "measure", "produce"]
 

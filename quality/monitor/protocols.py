@@ -19,7 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from decaysketch.monitor.geometric import (
+from decaysketch.monitor.rounds import Collect, Offer, Poll, RoundHub, RoundSite, Start, ZoneMaker
+from decaysketch.monitor.safe import Drift, Zone
+from quality.papers.geometric import (
     Balance,
     Counters,
     Full,
@@ -28,8 +30,6 @@ from decaysketch.monitor.geometric import (
     Summary,
     TestMaker,
 )
-from decaysketch.monitor.rounds import Collect, Offer, Poll, RoundHub, RoundSite, Start, ZoneMaker
-from decaysketch.monitor.safe import Drift, Zone
 
 __all__ = ["HEADER", "NAIVE", "Budgets", "Functional", "Geometric", "Protocol"]
 
@@ -131,7 +131,7 @@ class Budgets(Protocol):
 
 
 class Geometric(Protocol):
-    """:mod:`decaysketch.monitor.geometric`."""
+    """:mod:`quality.papers.geometric`."""
 
     def __init__(self, sites: int, test_of: TestMaker, shape: tuple[int, int, int]) -> None:
         super().__init__()

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from decaysketch.monitor.geometric import NormBounds, SafeZone, Sphere
 from decaysketch.monitor.safe import SelfJoinZone
 from quality.figures import pool
 from quality.figures.claims import Claim, Figure
@@ -24,6 +23,7 @@ from quality.figures.draw import COLOURS, INK, MARKERS, MUTED, Page, legend, lin
 from quality.figures.report import Report, Table
 from quality.monitor.protocols import NAIVE, Budgets, Functional, Geometric, Protocol
 from quality.monitor.windows import Stream, flights, zipf
+from quality.papers.geometric import NormBounds, SafeZone, Sphere
 
 __all__ = ["METHODS", "Measured", "main", "measure", "produce", "watch"]
 

@@ -6,7 +6,7 @@ Each round every site knows its exact counts of a window. Four ways to the 20 la
 sites together are run on the same counts:
 
 * TOPiCo *as printed*; with a *gentle start* (T4 corrected: the first k, where the print sends
-  everything); *corrected* (``decaysketch.topk.topico``);
+  everything); *corrected* (``quality.papers.topico``);
 * *certified* rounds over a hub, by the messages of the library.
 
 Communication takes no time and loses nothing; so all sites of TOPiCo hold one list, which is kept
@@ -40,11 +40,11 @@ from rich.console import Console
 import decaysketch as ds
 from decaysketch.topk import TopKHub, TopKSite
 from decaysketch.topk.ranking import Item, top
-from decaysketch.topk.topico import Erratum, Topico
 from quality.ecm.logs import FOLDER
 from quality.figures.claims import Claim, Figure, share
 from quality.figures.draw import COLOURS, INK, Page, legend
 from quality.figures.report import Report, Table
+from quality.papers.topico import Erratum, Topico
 
 __all__ = ["LOGS", "METHODS", "Log", "Round", "kendall", "main", "measure", "produce"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from decaysketch.monitor.geometric import NormBounds
-from decaysketch.monitor.geometric_items import outside
 from decaysketch.monitor.safe import SelfJoinZone
+from quality.papers.geometric import NormBounds
+from quality.papers.geometric_items import outside
 
 THETA, SITES = 0.15, 16
 

@@ -1,7 +1,7 @@
 """Where the paper of TOPiCo errs in print: each printed form fails, each corrected one holds.
 
 Section numbers are those of the paper; T1 to T5 are errata of algorithm 1 and of its observations,
-which :class:`decaysketch.topk.topico.Topico` has in both forms, T6 to T10 of its text. Of items
+which :class:`quality.papers.topico.Topico` has in both forms, T6 to T10 of its text. Of items
 with equal counts the smaller comes first.
 """
 
@@ -14,7 +14,7 @@ import pytest
 
 from decaysketch.errors import ParameterError
 from decaysketch.topk.ranking import Count, Item, top
-from decaysketch.topk.topico import ERRATA, Candidates, Topico
+from quality.papers.topico import ERRATA, Candidates, Topico
 
 Table = Sequence[Mapping[Item, Count]]
 

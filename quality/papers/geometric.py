@@ -19,7 +19,7 @@ hub the new estimate.
 *Corrections* to the print: v is the average of sites' counters on both sides of the bounds (E1);
 what rose and fell is counted from the site's own reference, not from the global one (E2); the upper
 query bounds ``N + d`` and the lower one ``N - d`` (E3); slacks refer to what was reported (G1).
-Items (section 6.3) are in :mod:`decaysketch.monitor.geometric_items`.
+Items (section 6.3) are in :mod:`quality.papers.geometric_items`.
 
 Links are taken to deliver each message once and in order; :mod:`decaysketch.monitor.rounds` does
 not need that, and sends less.

@@ -1,0 +1,1 @@
+"""Protocols from the papers, as baselines for studies. No program of the product runs them."""
