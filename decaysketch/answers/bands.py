@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.answers.reach import Reach
 from decaysketch.answers.sample import Fading, Values
 from decaysketch.core.observations import TIME_LIMIT
 
@@ -91,3 +92,14 @@ class Bands:
         if not steps.max(initial=0.0) > 0.0:
             return 0.0, 1.0
         return float(steps.max()), 1.0 - 0.5 * float(self.probabilities[reached][steps.argmax()])
+
+    def reach(self, fading: Fading) -> Reach:
+        """The sampled bands that a decay reaches, with rows or without."""
+        newest = np.minimum(self.newest, fading.now)
+        support = fading.decay.support
+        begins = (
+            max(fading.now - int(support), -TIME_LIMIT) if support < TIME_LIMIT else -TIME_LIMIT
+        )
+        oldest = np.maximum(self.oldest, begins - 1) + 1
+        reached = oldest <= newest
+        return Reach(oldest[reached], newest[reached], 1.0 / self.probabilities[reached])

@@ -5,7 +5,8 @@ decays and times two answers are asked under, their difference is a sum ``sum c_
 coefficients that depend on the row alone: unbiased, of variance ``sum c_i^2 V_i``. A row that both
 answers count enters once, with the difference of its coefficients, so what they share cancels; two
 separate intervals would not know that and come out up to a third too wide. The interval is that of
-every signed sum: MOVER of its positive and negative parts.
+every signed sum: MOVER of its positive and negative parts. Either part may lack a hit that was not
+retained, as large as the largest coefficient of that sign over the sampled bands (:class:`Grid`).
 
 ============== =================================================================================
 counts, sums   ``c = (g1 - g2) f``, with ``f`` the count, weight or value of a unit of mass
@@ -34,6 +35,7 @@ import numpy.typing as npt
 
 from decaysketch.answers.estimate import Estimate, Interval, check_confidence
 from decaysketch.answers.query import (
+    Hits,
     approximate,
     exactly,
     signed_sum,
@@ -41,13 +43,16 @@ from decaysketch.answers.query import (
     unbounded,
     undefined,
 )
+from decaysketch.answers.reach import Grid
 from decaysketch.answers.sample import Columns, Fading, Sample, pool
+from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.decay import Decay
 from decaysketch.errors import ParameterError
 
 __all__ = ["Comparison", "Moment", "Pair", "compare"]
 
 Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
 
 Comparison = Literal["difference", "ratio"]
 
@@ -67,8 +72,7 @@ class Pair(NamedTuple):
 
     Attributes:
         both: undecayed, of all that either moment gives weight to.
-        first, second: under the decay and as of the time of each; of these only the size of a hit
-            is read.
+        first, second: under the decay and as of the time of each.
     """
 
     both: Sample
@@ -82,73 +86,83 @@ class Pair(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """Decay weights of rows as of a moment, over a power of two; 0 of what is later."""
+    """Decay weights as of a moment, over a power of two; 0 of what is later."""
 
-    weights: Float64Array
-    hit: float  # mass of a single one, the largest that there may be
-    magnitude: int
+    fading: Fading
+    weights: Float64Array  # of rows
 
     @classmethod
-    def of(cls, moment: Moment, sample: Sample, times: npt.NDArray[np.int64]) -> _Side:
+    def of(cls, moment: Moment, times: Int64Array) -> _Side:
+        """Of rows, scaled for the newest that counts."""
         counted = times <= moment.now
+        newest = int(times.max(where=counted, initial=-TIME_LIMIT)) if counted.any() else moment.now
+        side = cls(Fading.of(moment.decay, moment.now, newest), np.empty(0))
+        return side._replace(weights=side.at(times))
+
+    @property
+    def magnitude(self) -> int:
+        return self.fading.magnitude
+
+    def at(self, times: Int64Array) -> Float64Array:
+        """Weights of any times on that scale; infinite where they are no float64 on it."""
+        counted = times <= self.fading.now
         there = times[counted]
-        newest = int(there.max()) if len(there) else moment.now
-        fading = Fading.of(moment.decay, moment.now, newest)
         weights, decayed = np.zeros(len(times)), np.empty(len(there))
         order = np.argsort(-there, kind="stable")  # as they are asked for: latest first
-        decayed[order] = fading(there[order])
+        decayed[order] = self.fading(there[order])
         weights[counted] = decayed
-        hit = float(np.ldexp(sample.step, sample.magnitude - fading.magnitude))
-        return cls(weights, hit, fading.magnitude)
-
-    def over(self, magnitude: int) -> _Side:
-        by = self.magnitude - magnitude
-        return _Side(np.ldexp(self.weights, by), float(np.ldexp(self.hit, by)), magnitude)
+        return weights
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows that an aggregate is of, and what either side makes of them."""
+    """Rows that an aggregate is of, and the weights that either side gives them.
+
+    Attributes:
+        sample, columns, values: the rows; values are None where an aggregate has none.
+        first, second: their weights.
+        grid: weights over all sampled bands, for the largest hit that no row shows.
+    """
 
     sample: Sample
     values: Float64Array | None
     columns: Columns
     first: _Side
     second: _Side
+    grid: Grid
 
     @classmethod
     def of(cls, pair: Pair, now: Moment, then: Moment, *, valued: bool) -> _Rows:
         sample = pair.both
         times = sample.beside(sample.times, valued=valued)
-        sides = _Side.of(now, pair.first, times), _Side.of(then, pair.second, times)
+        first, second = _Side.of(now, times), _Side.of(then, times)
+        assert sample.reach is not None, "of an estimator by bands"
+        grid = Grid.over(sample.reach().cut(now.now).cut(then.now), first.at, second.at)
         if not valued:
-            return cls(sample, None, sample.columns, *sides)
+            return cls(sample, None, sample.columns, first, second, grid)
         values, columns = sample.valued
-        return cls(sample, values.astype(np.float64, copy=False), columns, *sides)
+        return cls(sample, values.astype(np.float64, copy=False), columns, first, second, grid)
 
     def linear(
-        self, c: Float64Array, confidence: float, hits: tuple[float, float], *,
-        over_weights: bool, unseen: float = 0.0,
-    ) -> _Linear:  # fmt: skip
+        self, c: Float64Array, confidence: float, hits: Hits, function: Float64Array | None = None
+    ) -> _Linear:
         """The sum of masses times coefficients.
 
         Args:
-            c: coefficients of an observation of weight 1, if ``over_weights``; else of a unit of
-                weight.
+            c: coefficients of an observation of weight 1, where there is a function; else of a
+                unit of weight.
             confidence: of the interval.
             hits: the largest that may be of either sign.
-            over_weights: see there.
-            unseen: how far from 0 coefficients may be, where no row shows anything but 0.
+            function: what is summed, without the weights of either side.
         """
         columns = self.columns
-        x = c / columns.weights if over_weights else c
+        x = c if function is None else c / columns.weights
         exact = float((columns.masses[: columns.exact] * x[: columns.exact]).sum())
         if self.sample.exact:
             return _Linear(Interval(exact, exact, exact), 0.0, 0.0, ())
         part, spread, step, caveats = signed_sum(
-            self.sample, columns, x, None, confidence, (-unseen, unseen),
-            c if over_weights else None, hits,
-        )  # fmt: skip
+            self.sample, columns, x, None, confidence, (0.0, 0.0), function, hits
+        )
         ends = Interval(*(exact + float(end) for end in part))
         return _Linear(ends, spread, step, caveats)
 
@@ -215,26 +229,26 @@ def compare(
 def _of_sums(
     rows: _Rows, aggregate: str, spans: Sequence[float], how: Comparison, confidence: float
 ) -> Estimate:
-    columns, over_weights = rows.columns, aggregate != "sum"
+    columns = rows.columns
     f = np.ones(len(columns.masses)) if rows.values is None else rows.values
-    # Where no row has a coefficient, values may be any; a count has hits of about this size.
-    unseen = math.inf if aggregate == "total" else 0.0
-    up, down = _sizes(columns.masses, f / columns.weights if over_weights else f)
+    function = None if aggregate == "sum" else f
+    sizes = _Sizes.of(columns, function)
     first, second = rows.first, rows.second
     if how == "difference":
         magnitude = max(first.magnitude, second.magnitude)
-        first, second = first.over(magnitude), second.over(magnitude)
-        c = f * (first.weights / spans[0] - second.weights / spans[1])
-        one, other = first.hit / spans[0], second.hit / spans[1]
-        hits = (max(one * up, other * down), max(other * up, one * down))
-        found = rows.linear(c, confidence, hits, over_weights=over_weights, unseen=unseen)
+        alpha, beta = (
+            math.ldexp(1.0, side.magnitude - magnitude) / span
+            for side, span in zip((first, second), spans, strict=True)
+        )
+        c = f * (alpha * first.weights - beta * second.weights)
+        found = rows.linear(c, confidence, sizes.hits(rows.grid, alpha, beta), function)
         return rows.estimate(found.ends, found, 1.0, confidence).over(magnitude)
     if np.any(f < 0.0):
         raise ParameterError(
             f"value {f.min():g} is negative: a ratio is one of totals that cannot be; compare by "
             "how='difference'"
         )
-    unit = 1.0 / columns.weights if over_weights else 1.0
+    unit = 1.0 if function is None else 1.0 / columns.weights
     a, b = f * first.weights, f * second.weights
     above, below = (float((columns.masses * side * unit).sum()) for side in (a, b))
     by, magnitude = spans[1] / spans[0], first.magnitude - second.magnitude
@@ -242,8 +256,7 @@ def _of_sums(
         return undefined(rows.sample, confidence, 0.0, math.inf)
 
     def balance(r: float) -> _Linear:
-        hits = (first.hit * up, r * second.hit * up)
-        return rows.linear(a - r * b, confidence, hits, over_weights=over_weights, unseen=unseen)
+        return rows.linear(a - r * b, confidence, sizes.hits(rows.grid, 1.0, r), function)
 
     ratio = above / below
     exact = rows.sample.exact
@@ -252,14 +265,39 @@ def _of_sums(
     return rows.estimate(ends, balance(ratio), by / below, confidence).over(magnitude)
 
 
-def _sizes(masses: Float64Array, sizes: Float64Array) -> tuple[float, float]:
-    """What a hit adds where its decay is 1: above 0, and below, where the two sides change signs.
-    Means over all rows, of which those of the other sign count as 0."""
-    mass = float(masses.sum())
-    if not mass > 0.0:
-        return 1.0, 0.0
-    up, down = (float((masses * np.maximum(each, 0.0)).sum()) for each in (sizes, -sizes))
-    return up / mass, down / mass
+class _Sizes(NamedTuple):
+    """What an observation adds to a sum for a unit of weight, where its coefficient is 1: the
+    largest value of either sign, of a usual weight and of weight 1. Infinite, where all values that
+    were read are 0: they tell nothing of others."""
+
+    usual: tuple[float, float]
+    lightest: tuple[float, float]
+
+    @classmethod
+    def of(cls, columns: Columns, function: Float64Array | None) -> _Sizes:
+        if function is None:  # weights themselves
+            return cls((1.0, 0.0), (1.0, 0.0))
+        if not len(function):
+            return cls((math.inf, math.inf), (math.inf, math.inf))
+        most = max(float(function.max()), 0.0), max(-float(function.min()), 0.0)
+        if most == (0.0, 0.0):
+            return cls((math.inf, math.inf), (math.inf, math.inf))
+        mass = float(columns.masses.sum())
+        mean = float((columns.masses / columns.weights).sum()) / mass if mass > 0.0 else 1.0
+        return cls((mean * most[0], mean * most[1]), most)
+
+    def hits(self, grid: Grid, alpha: float, beta: float) -> Hits:
+        """The largest of a sum of ``alpha g1 - beta g2`` times what is summed."""
+        rise, fall = grid.largest(alpha, beta), grid.largest(-alpha, -beta)
+        usual, lightest = (
+            (max(_times(up, rise), _times(down, fall)), max(_times(up, fall), _times(down, rise)))
+            for up, down in self
+        )
+        return Hits(usual, lightest, max(rise, fall))
+
+
+def _times(size: float, hit: float) -> float:
+    return size * hit if size > 0.0 and hit > 0.0 else 0.0
 
 
 def _roots(ratio: float, balance: Callable[[float], Interval]) -> Interval:
@@ -307,15 +345,14 @@ def _of_means(rows: _Rows, how: Comparison, confidence: float, at_most: float | 
         if sample.exact:
             return exactly(sample, 0.0, confidence, len(seen))
         return unbounded(sample, 0.0, least, most, confidence, len(seen), "equal-values")
-    # A hit may be of one side alone and have any value that was seen, though none was such.
-    one, other = rows.first.hit / a, rows.second.hit / b
-    hits = (
-        max(one * (highest - m1), other * (m2 - lowest)),
-        max(one * (m1 - lowest), other * (highest - m2)),
-    )
+    # A hit may have any value that was seen, though none was such.
+    ends_of = [((value - m1) / a, (value - m2) / b) for value in (lowest, highest)]
+    up = max(rows.grid.largest(*each) for each in ends_of)
+    down = max(rows.grid.largest(-one, -other) for one, other in ends_of)
+    hits = Hits((up, down), (up, down), max(up, down))
     # The residuals of either side have mean 0: only distances matter.
     c = g1 / a * (v - m1) - g2 / b * (v - m2)
-    around = rows.linear(c, confidence, hits, over_weights=False)
+    around = rows.linear(c, confidence, hits)
     value, lower, upper = around.ends
     ends = Interval(
         m1 - m2, max(least, m1 - m2 - (value - lower)), min(most, m1 - m2 + (upper - value))

@@ -271,6 +271,20 @@ def _sum(
         return found.over(sample.magnitude)
 
 
+class Hits(NamedTuple):
+    """How large a hit may be of which no row was retained, of a positive part and a negative one.
+
+    Attributes:
+        usual: of an observation of a usual weight.
+        lightest: of an observation of weight 1.
+        step: the mass of a hit times the largest coefficient.
+    """
+
+    usual: tuple[float, float]
+    lightest: tuple[float, float]
+    step: float
+
+
 def signed_sum(
     sample: Sample,
     columns: Columns,
@@ -279,7 +293,7 @@ def signed_sum(
     confidence: float,
     unseen: tuple[float, float],
     function: Float64Array | None = None,
-    hits: tuple[float, float] = (0.0, 0.0),
+    hits: Hits | None = None,
 ) -> tuple[Interval, float, float, tuple[str, ...]]:
     """The sampled part of the sum of masses times x: interval, variance, size of a hit, caveats.
 
@@ -295,32 +309,32 @@ def signed_sum(
         certain: what was really seen of each sampled term, where that bounds the sum.
         confidence: of the interval.
         unseen: how low and how high x may be, where no row shows anything but 0.
-        function: what x is over weights, where it is: the largest value is that of the hit of an
-            observation of weight 1, and where weights are so unequal that light ones are hardly
-            seen, a hit may be such a one.
-        hits: no less is the largest hit of a positive part, and of a negative one, whatever was
-            seen: for who knows that there may be such.
+        function: what x is over weights, up to a coefficient of the time: the largest value is that
+            of the hit of an observation of weight 1, and where weights are so unequal that light
+            ones are hardly seen, a hit may be such a one.
+        hits: replaces the rules above, where the coefficients of all times are known.
     """
     tail = slice(columns.exact, None)
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
     terms, variances, jumps = masses * far, far * far, columns.jumps[tail] * far
     variances *= columns.variances[tail]
-    weighted = function is not None
-    larger = _as_shown(sample, columns) if weighted else 1.0
+    larger = _as_shown(sample, columns) if function is not None else 1.0
     variances *= larger
     everything = float(variances.sum())
     thirds = _skew_lengths(columns, tail)
     thirds *= larger * variances
     thirds *= far
     highest, lowest = float(jumps.max(initial=0.0)), float(jumps.min(initial=0.0))
-    caveats = _hinges(sample, columns, x, variances, jumps, everything, weighted=weighted)
-    floor = 0.0
+    unit = sample.step if hits is None else hits.step
+    caveats = _hinges(sample, columns, function, variances, jumps, everything, unit)
+    floors = (0.0, 0.0)
     if "unequal-weights" in caveats and function is not None:
-        floor = sample.step * float(np.max(np.abs(function)))
+        most = sample.step * float(np.max(np.abs(function)))
+        floors = (most, most) if hits is None else hits.lightest
     sides, largest = [], 0.0
-    parts = ((1.0, highest, unseen[1], hits[0]), (-1.0, -lowest, -unseen[0], hits[1]))
-    for sign, jump, bound, least_hit in parts:
-        sampled = seen = spread = skew = 0.0
+    parts = ((1.0, highest, unseen[1]), (-1.0, -lowest, -unseen[0]))
+    for side, (sign, jump, bound) in enumerate(parts):
+        sampled = seen = spread = skew = step = 0.0
         if jump > 0.0:
             # Of one sign, all rows may stand for those of that sign: the others add nothing.
             one_sign = highest == 0.0 or lowest == 0.0
@@ -331,13 +345,16 @@ def signed_sum(
             spread = everything if one_sign else float(variances[rows].sum())
             skew = sign * float(thirds[rows].sum())
             seen = 0.0 if certain is None else float(certain[rows].sum())
-            step = max(jump, floor, sample.step * sampled / mass)
-            if _all_equal(far):  # nothing tells how far others lie but the exact rows
-                step = max(step, sample.step * float(np.max(sign * near, initial=0.0)))
-        else:
+            step = max(jump, floors[side])
+            if hits is None:
+                step = max(step, sample.step * sampled / mass)
+                if _all_equal(far):  # nothing tells how far others lie but the exact rows
+                    step = max(step, sample.step * float(np.max(sign * near, initial=0.0)))
+        elif hits is None:
             blank = not (highest or lowest or np.any(near) or np.any(far))
             step = sample.step * (bound if blank else float(np.max(sign * near, initial=0.0)))
-        step = max(step, least_hit)
+        if hits is not None:
+            step = max(step, hits.usual[side], floors[side])
         largest = max(largest, step)
         if math.isinf(step):
             sides.append(Interval(sampled, seen, math.inf))
@@ -353,12 +370,11 @@ def signed_sum(
 def _hinges(
     sample: Sample,
     columns: Columns,
-    x: Float64Array,
+    function: Float64Array | None,
     variances: Float64Array,
     jumps: Float64Array,
     everything: float,
-    *,
-    weighted: bool,
+    step: float,
 ) -> tuple[str, ...]:
     """Whether a few rows decide a sum, and whether that is because they are so light.
 
@@ -372,29 +388,29 @@ def _hinges(
 
     Args:
         sample, columns: what is summed over.
-        x: what is summed, for a unit of weight.
+        function: what terms are over weights, up to a coefficient of the time; None where they are
+            not over weights.
         variances, jumps: of the sampled terms, and the sizes of their hits, of either sign.
         everything: the sum of the variances.
-        weighted: terms are over weights.
+        step: the mass of a hit times the largest coefficient.
     """
     if not len(variances):
         return ()
     few = bool(variances.max() > _HINGES * everything)
     named: tuple[str, ...] = ("few-rows",) if few else ()
-    if not weighted:
+    if function is None:
         return named
     unequal = ("unequal-weights",)
     weights = columns.weights[columns.exact :]
     of_near = _shown(sample, columns)
-    near = x[: columns.whole]
+    near = function[: columns.whole] / columns.weights[: columns.whole]
     if len(of_near) > len(near):  # of later ones, with a value that is usual among all
-        function = np.abs(x * columns.weights)
-        counted = function > 0.0
-        usual = float(function[counted].mean()) if counted.any() else 0.0
+        counted = function != 0.0
+        usual = float(np.abs(function[counted]).mean()) if counted.any() else 0.0
         near = np.concatenate([near, usual / of_near[len(near) :]])
     bound = _LIGHTER * max(float(jumps.max()), -float(jumps.min()))
-    if len(near) >= _SOME and sample.step * max(near.max(), -near.min()) > bound:
-        beyond = sample.step * np.abs(near) > bound
+    if len(near) >= _SOME and step * max(near.max(), -near.min()) > bound:
+        beyond = step * np.abs(near) > bound
         if np.count_nonzero(beyond) > _MANY * len(near):
             of_beyond = of_near[beyond]
             if few or (bound > 0.0 and _much_lighter(of_beyond, weights)):
@@ -920,7 +936,8 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
     # As in signed_sum: the largest hit seen, or one of mean x in the band whose hits weigh most.
     variances, jumps = variances[tail], (columns.jumps * x)[tail]
     everything = float(np.sum(variances))
-    hinges = _hinges(sample, columns, x, variances, jumps, everything, weighted=True)
+    ones = np.ones(len(x))
+    hinges = _hinges(sample, columns, ones, variances, jumps, everything, sample.step)
     unequal = tuple(caveat for caveat in hinges if caveat == "unequal-weights")
     seen = counts.sampled > 0.0
     average = counts.sampled / np.where(seen, sums.sampled, 1.0)

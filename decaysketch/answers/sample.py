@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from decaysketch.answers.reach import Reach
 from decaysketch.core.distinct import Distinct
 from decaysketch.core.labels import Labels, values_of
 from decaysketch.core.observations import TIME_LIMIT, check_time
@@ -431,6 +432,7 @@ class Sample:
         hit_within: step and thinning over the sampled bands that meet the times ``first..last``;
             None where an estimator does not offer that.
         noted: caveats of every answer that come from how the sample was changed.
+        reach: the sampled bands that the decay reaches; None where an estimator has none.
     """
 
     params: Valued
@@ -455,6 +457,7 @@ class Sample:
     labels: Labels | None = None
     hit_within: Callable[[int, int], tuple[float, float]] | None = None
     noted: tuple[str, ...] = ()
+    reach: Callable[[], Reach] | None = None
 
     @property
     def exact(self) -> bool:
@@ -749,6 +752,7 @@ def _masked(
         )
         if not step > 0.0:  # no sampled band meets these times
             exact = known = len(index)
+    reach = sample.reach
     columns = ("weights", "decayed", "masses", "variances", "jumps")
     taken: dict[str, Any] = {name: getattr(sample, name)[index] for name in columns}
     return replace(
@@ -760,6 +764,7 @@ def _masked(
         known_rows=known,
         step=step,
         thinning=thinning,
+        reach=None if reach is None else lambda: reach().within(first, last),
     )
 
 
@@ -792,6 +797,7 @@ def pool(samples: Sequence[Sample]) -> Sample:
         return Observed(*(joined(name) for name in Observed._fields))
 
     largest = max(samples, key=lambda sample: sample.step)
+    reaches = [sample.reach for sample in samples if sample.reach is not None]
     redraws = [sample.redraw for sample in samples if sample.redraw is not None]
     return Sample(
         params=first.params,
@@ -815,6 +821,7 @@ def pool(samples: Sequence[Sample]) -> Sample:
         later=first.later,
         complete_after=min(sample.complete_after for sample in samples),
         labels=first.labels,
+        reach=(lambda: Reach.pooled([reach() for reach in reaches])) if len(reaches) == k else None,
     )
 
 

@@ -158,9 +158,11 @@ def stratified(state: WindowState, decay: Decay | None, now: int, *, strata: Str
         parts.append(part.taken(rows))
         decays.append(decayed)
     sample = _sample(state, fading, parts, decays, step, thinning)
+    bands = strata.bands
     return replace(
-        sample, hit_within=lambda first, last: strata.bands.largest_hit(fading, first, last)
-    )
+        sample, hit_within=lambda first, last: bands.largest_hit(fading, first, last),
+        reach=lambda: bands.reach(fading),
+    )  # fmt: skip
 
 
 class _Timed:

@@ -213,6 +213,7 @@ def assemble(
         complete_after=int(state.watermarks[0]),
         later=later,
         labels=state.labels,
+        reach=lambda: bands.reach(fading),
     )
 
 

@@ -1,0 +1,125 @@
+"""The largest coefficient of an observation that was not retained.
+
+A sampled band holds every observation of its times that its level selects. An observation that is
+missing there would have counted ``1 / p`` times its coefficient. In a comparison the coefficient
+depends on the time: ``alpha g1(t) - beta g2(t)``. A :class:`Grid` evaluates it over all sampled
+bands, with rows or without, at times so close that neither decay changes by more than 2 % of its
+largest hit from one to the next. The steps of a decay, such as the ends of a window, are found
+exactly: cells are divided until they are one time unit wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Grid", "Reach"]
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+Weights = Callable[[Int64Array], Float64Array]
+
+_FINE = 0.02  # of the largest hit: a cell in which a decay changes by more is divided
+_PARTS = 8  # of a divided cell
+_ROUNDS = 22  # 8^22 > 2^63: enough for time units
+_MOST = 1 << 14  # times of a grid
+
+
+class Reach(NamedTuple):
+    """Sampled bands, as far as a query reaches them.
+
+    Attributes:
+        first, last: int64[b], the earliest and the latest time of each.
+        hits: float64[b], the mass ``1 / p`` of a single hit, without decay.
+    """
+
+    first: Int64Array
+    last: Int64Array
+    hits: Float64Array
+
+    def cut(self, time: int) -> Reach:
+        """The same bands. One that has times on both sides of the end of ``time`` becomes two."""
+        both = (self.first <= time) & (self.last > time)
+        return Reach(
+            np.concatenate([self.first, np.full(np.count_nonzero(both), time + 1)]),
+            np.concatenate([np.where(both, time, self.last), self.last[both]]),
+            np.concatenate([self.hits, self.hits[both]]),
+        )
+
+    def within(self, first: int | None, last: int | None) -> Reach:
+        """What of the bands lies in the times ``first..last``; None where there is no bound."""
+        begins = self.first if first is None else np.maximum(self.first, first)
+        ends = self.last if last is None else np.minimum(self.last, last)
+        met = begins <= ends
+        return Reach(begins[met], ends[met], self.hits[met])
+
+    @classmethod
+    def pooled(cls, reaches: list[Reach]) -> Reach:
+        """Of several hash functions, whose masses count ``1 / k`` each."""
+        first, last, hits = (np.concatenate(column) for column in zip(*reaches, strict=True))
+        return cls(first, last, hits / len(reaches))
+
+
+class Grid(NamedTuple):
+    """Times of sampled bands, dense enough to find the largest coefficient.
+
+    Attributes:
+        hits: float64[k], ``1 / p`` of the band of each time.
+        one, other: float64[k], decay weights on either side of a comparison.
+    """
+
+    hits: Float64Array
+    one: Float64Array
+    other: Float64Array
+
+    @classmethod
+    def over(cls, reach: Reach, one: Weights, other: Weights) -> Grid:
+        """The grid of some bands.
+
+        Args:
+            reach: the bands. Within a band the decays rise with the time.
+            one, other: decay weights of times, in any order.
+
+        Complexity: O(k log k) for k times, some hundreds for smooth decays.
+        """
+        band = np.tile(np.arange(len(reach.hits)), 2)
+        times = np.concatenate([reach.first, reach.last])
+        found = cls(reach.hits[band], one(times), other(times))
+        most = [float((side * found.hits).max(initial=0.0)) for side in found[1:]]
+        for _ in range(_ROUNDS):
+            order = np.lexsort((times, band))
+            band, times, found = band[order], times[order], cls(*(c[order] for c in found))
+            steep = np.zeros(max(len(times) - 1, 0), np.bool_)
+            for side, largest in zip(found[1:], most, strict=True):
+                steep |= np.diff(side) * found.hits[1:] > _FINE * largest
+            cells = np.flatnonzero(steep & (band[1:] == band[:-1]))
+            new, of = _between(times[cells], times[cells + 1], band[cells])
+            if not len(new) or len(times) + len(new) > _MOST:
+                break
+            band, times = np.concatenate([band, of]), np.concatenate([times, new])
+            added = cls(reach.hits[of], one(new), other(new))
+            found = cls(*(np.concatenate(pair) for pair in zip(found, added, strict=True)))
+        return found
+
+    def largest(self, alpha: float, beta: float) -> float:
+        """The largest ``(alpha one - beta other) / p``; 0 where none is above 0. Either factor may
+        be negative."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = (alpha * self.one - beta * self.other) * self.hits
+        # The difference of two infinite weights is not known: it may be of any size.
+        return float(np.nan_to_num(found, nan=np.inf, posinf=np.inf).max(initial=0.0))
+
+
+def _between(
+    starts: Int64Array, stops: Int64Array, band: npt.NDArray[np.intp]
+) -> tuple[Int64Array, npt.NDArray[np.intp]]:
+    """Times that divide cells into about eight parts, and the band of each."""
+    widths = (stops - starts).view(np.uint64)  # up to 2^63
+    steps = np.maximum(widths // np.uint64(_PARTS), np.uint64(1))
+    offsets = steps[:, None] * np.arange(1, _PARTS, dtype=np.uint64)
+    inside = offsets < widths[:, None]
+    times = starts[:, None] + offsets.view(np.int64)
+    return times[inside], np.repeat(band, np.count_nonzero(inside, axis=1))
