@@ -210,8 +210,9 @@ def build(
             except ObservationError as fault:
                 raise _counted_from(first, fault) from None
             first += batch.num_rows
-    if builder.doubt_of_ids is not None:
-        warnings.warn(builder.doubt_of_ids, DisagreeingCopiesWarning, stacklevel=2)
+    doubt = builder.doubt_of_ids or builder.replaced_readings()
+    if doubt is not None:
+        warnings.warn(doubt, DisagreeingCopiesWarning, stacklevel=2)
     return pa.Table.from_batches(builder.batches(), schema)
 
 

@@ -26,6 +26,7 @@ from decaysketch.batch.mapping import ColumnMapping, LogColumns, refuse_other_un
 from decaysketch.core.callers import warn_caller
 from decaysketch.core.params import BuildParams, SketchParams
 from decaysketch.core.plausible_times import dated, likely_unit
+from decaysketch.core.replaced import replaced_readings
 from decaysketch.core.sizing import DEFAULT_ACCURACY, capacity_for
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay.integral import IntegralDecay, parse
@@ -157,11 +158,15 @@ def feed(
                 f"{fault}; time_unit (where there are params, column_unit) says which it is, "
                 "check_units=False takes them as they are"
             ) from None
-    if (found := doubt_of_ids(log, mapping, recipe)) is not None:
-        warn_caller(found, DisagreeingCopiesWarning)
+    found = doubt_of_ids(log, mapping, recipe)
+    before = sketch.replaced
     sketch.looks_at_times = False  # they were looked at, or are not to be
     log.update(sketch, slice(None))
     sketch.left_out += left_out
+    if found is None and (replaced := sketch.replaced - before):  # of rows that came before, too
+        found = replaced_readings(replaced, len(sketch), mapping.ids)
+    if found is not None:
+        warn_caller(found, DisagreeingCopiesWarning)
     return log
 
 

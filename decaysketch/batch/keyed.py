@@ -20,6 +20,7 @@ from decaysketch.batch.numbering import KeyNumbers
 from decaysketch.batch.sites import by_code, epochs_of_keys
 from decaysketch.contract.many import HeldByKey, Many
 from decaysketch.core.params import check_integer
+from decaysketch.core.replaced import replaced_readings
 from decaysketch.errors import OtherTypeError, ParameterError, TimeUnitWarning
 from decaysketch.families import BuiltWith, Sketch
 
@@ -326,6 +327,18 @@ class KeyedBuilder:
         """Beside each sketch ``[rows, missing_values, fallback_times, refused]`` of the deliveries
         that were read (copies included: these are counts of work, not of observations)."""
         return {key: self._counts[code] for code, key in enumerate(self._keys())}
+
+    def replaced_readings(self) -> str | None:
+        """Why readings that a later one of the same id replaced are many, since the last
+        :meth:`clear`; None: they are few, or the family has no ids. O(rows held)."""
+        if not self.recipe.kind.input.joined:
+            return None
+        if self._rows is not None:
+            replaced, held = self._rows.replaced, self._rows.held
+        else:
+            replaced = sum(each.replaced for each in self._sketches.values())
+            held = sum(map(len, self._sketches.values())) if replaced else 0
+        return replaced_readings(replaced, held, self.mapping.ids)
 
     @property
     def totals(self) -> dict[str, int]:

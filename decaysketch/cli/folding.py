@@ -83,6 +83,8 @@ def fold(
                 bar.update(task, completed=before + share * size, rows=files.rows)
 
             files.add(path, progress)
+        if not files.joined and (replaced := builder.replaced_readings()) is not None:
+            warn(f"{replaced} (--id-columns takes several, with commas)")
         return files.refused
 
 

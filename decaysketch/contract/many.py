@@ -72,6 +72,17 @@ class HeldByKey(ABC):
 
     @property
     @abstractmethod
+    def held(self) -> int:
+        """Rows of all keys that are left; compacts."""
+
+    @property
+    @abstractmethod
+    def replaced(self) -> int:
+        """Readings that a later one of the same id replaced, far away in time
+        (:mod:`decaysketch.core.replaced`), of all keys; compacts."""
+
+    @property
+    @abstractmethod
     def nbytes(self) -> int:
         """Bytes of memory, at the height of the next compaction."""
 

@@ -54,6 +54,8 @@ class Stats:
             query that it answers, else the time later than which everything that reaches the level
             is held. None where nothing was discarded and no clock was told.
         left_out: rows of frames that ``drop_nulls`` left out, of this object as ``fed``.
+        replaced: readings that a later one of the same id replaced although they are none of its
+            duplicates, of this object as ``fed``; see :mod:`decaysketch.core.replaced`.
     """
 
     fed: int
@@ -64,6 +66,7 @@ class Stats:
     newest: int | None
     complete_since: tuple[int | None, ...]
     left_out: int = 0
+    replaced: int = 0
 
 
 class Held(Views, Summarized):
@@ -353,6 +356,13 @@ class Sketch(Held):
         self._flush()
         return sum(map(len, self._bags))
 
+    @property
+    def replaced(self) -> int:
+        """Readings that a later one of the same id replaced, far away in time; as of
+        :class:`Stats`. O(rows) after a change, else O(1)."""
+        self._flush()
+        return max((bag.replaced for bag in self._bags), default=0)
+
     def _flush(self) -> None:
         """Fold in the single rows gathered so far; they were validated one by one."""
         if self._pending:
@@ -367,7 +377,7 @@ class Sketch(Held):
         return {
             "fed": self._fed, "too_late": self._too_late, "rows": len(held), "clock": held.clock,
             "oldest": held.oldest, "newest": held.newest, "complete_since": held.complete_since,
-            "left_out": self.left_out,
+            "left_out": self.left_out, "replaced": self.replaced,
         }  # fmt: skip
 
     # -------------------------------------------------------------------------------------- merge

@@ -103,6 +103,11 @@ class Retained(Protocol):
         """The latest time that was told, or ``NO_WATERMARK``."""
 
     @property
+    def replaced(self) -> int:
+        """Readings that a later one of their identity replaced, far away in time; see
+        :mod:`decaysketch.core.replaced`."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes of memory, room for more rows included."""
 
@@ -129,6 +134,11 @@ class Bag(ABC):
     factor: ClassVar[int]
 
     _bag: Columns
+
+    @property
+    def replaced(self) -> int:
+        """Of bags in which none replaces another one."""
+        return 0
 
     def __init__(self, params: Any) -> None:
         self.params = params

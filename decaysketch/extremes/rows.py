@@ -136,6 +136,7 @@ class Staircases:
     """
 
     clock = NO_WATERMARK
+    replaced = 0  # an extreme stays, whatever its id is
 
     def __init__(self, params: ExtremesParams) -> None:
         self.params = params

@@ -76,7 +76,9 @@ def compact(
     fates: npt.NDArray[np.uint8],
     slots: npt.NDArray[np.uint32],
     entries: npt.NDArray[np.uint64],
-) -> None: ...
+    far_other: int,
+    far_any: int,
+) -> int: ...
 def append_alive(decay: Decay, room: Room, marks: _Int64Array, to: Room) -> None: ...
 def held_by_level(
     decay: Decay, room: Room, marks: _Int64Array, later: _Int64Array, tied: _Int64Array

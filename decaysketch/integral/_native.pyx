@@ -63,10 +63,15 @@ cdef extern from "integral/compaction.h" nogil:
     ctypedef struct ds_entry:
         pass
 
+    ctypedef struct ds_replaced:
+        uint64_t other, any
+        int64_t rows
+
     ctypedef struct ds_integral_compaction_scratch:
         uint8_t *fates
         uint32_t *slots
         ds_entry *entries[2]
+        ds_replaced *replaced
 
     ctypedef struct ds_integral_compaction_kernels:
         void (*compact)(
@@ -242,26 +247,29 @@ def admit(
 def compact(
     Decay decay not None, Room room not None, int64_t[::1] marks, int64_t max_weight,
     int64_t capacity, uint64_t salt, uint8_t[::1] fates, uint32_t[::1] slots,
-    uint64_t[:, ::1] entries,
+    uint64_t[:, ::1] entries, uint64_t far_other, uint64_t far_any,
 ):
     """Drop copies, raise the watermarks to what the capacity allows, and drop what they do not
     leave alive. Working memory: for each row a fate and two slots, rounded up to a power of two;
-    two entries for each event."""
+    two entries for each event. Returns how many readings a later one of their identity replaced,
+    further apart than the last arguments say (``core/replaced.h``)."""
     cdef int64_t rows = room.c.rows, levels = marks.shape[0]
     cdef ds_integral_compaction_scratch scratch
+    cdef ds_replaced replaced = ds_replaced(far_other, far_any, 0)
     if rows == 0:
-        return
+        return 0
     if (
         fates.shape[0] < rows or slots.shape[0] < 1 << ds_table_bits(2 * rows)
         or entries.shape[0] != 2 or entries.shape[1] < room.c.event_count
     ):
         raise ValueError(f"{rows} rows, {room.c.event_count} events; expected memory for as many")
-    scratch.fates, scratch.slots = &fates[0], &slots[0]
+    scratch.fates, scratch.slots, scratch.replaced = &fates[0], &slots[0], &replaced
     scratch.entries[0], scratch.entries[1] = <ds_entry *> &entries[0, 0], <ds_entry *> &entries[1, 0]
     with nogil:
         compaction.compact(
             &decay.c, &room.c, max_weight, capacity, salt, &scratch, &marks[0], levels
         )
+    return replaced.rows
 
 
 def append_alive(Decay decay not None, Room room not None, const int64_t[::1] marks, Room to not None):

@@ -47,6 +47,7 @@ typedef struct {
     const ds_bag *bag;
     ds_table table;
     uint8_t *fates;
+    ds_replaced replaced;
     int64_t met, live; /* rows met, and those of them that are no copies of others */
     int64_t max_weight, capacity;
     uint64_t salt;
@@ -88,6 +89,11 @@ static inline void meet(compaction *c, const uint32_t *rows, int64_t n) {
         int64_t other;
         while ((other = ds_next(&c->table, &at)) >= 0)
             if (same(c->bag, row, other)) break;
+        if (other >= 0)
+            ds_count_replaced(
+                &c->replaced, c->bag->times[row], c->bag->values[row], c->bag->times[other],
+                c->bag->values[other]
+            );
         if (other >= 0 && !represents(c->bag, row, other)) {
             c->fates[row] = DEAD;
             c->met++;
@@ -300,6 +306,7 @@ static void compact(
     const compaction start = {
         .decay = d, .bag = bag, .fates = scratch->fates, .max_weight = max_weight,
         .capacity = capacity, .salt = salt, .marks = marks, .levels = levels,
+        .replaced = *scratch->replaced,
     };
     int64_t before[DS_LEVEL_MASK + 1], bounds[DS_LEVEL_MASK + 1];
     memcpy(before, marks, (size_t)levels * sizeof *marks);
@@ -312,6 +319,7 @@ static void compact(
     }
     bag->met = c.met;
     bag->live = c.live;
+    *scratch->replaced = c.replaced;
     squeeze(d, bag, c.fates, marks);
 }
 

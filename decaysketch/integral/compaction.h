@@ -3,6 +3,7 @@
 #define DS_COMPACTION_H
 
 #include "core/levels.h"
+#include "core/replaced.h"
 #include "integral/events.h"
 
 /* An event and its row. */
@@ -15,6 +16,7 @@ typedef struct {
     uint8_t *fates;       /* of rows */
     uint32_t *slots;      /* 2^ds_table_bits(2 rows) */
     ds_entry *entries[2]; /* of events */
+    ds_replaced *replaced;
 } ds_integral_compaction_scratch;
 
 typedef struct {

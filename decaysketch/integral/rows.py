@@ -18,6 +18,7 @@ import numpy.typing as npt
 from decaysketch.core.bags import FIRST_ROOM, Bag, copy_rows, roomy
 from decaysketch.core.observations import Observations
 from decaysketch.core.params import SketchParams
+from decaysketch.core.replaced import far_apart
 from decaysketch.core.verdicts import Identified
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.integral import _native
@@ -89,6 +90,7 @@ class IntegralRows(Bag):
     def __init__(self, params: SketchParams, decay: IntegralDecay) -> None:
         super().__init__(params)
         self.decay = decay
+        self._lost = 0  # see :attr:`replaced`
         self.expired = 0  # rows that were expired at the clock when they came
         self._plan = integral_plan(params, decay)
         self._move_to(_Bag.empty(0, 0))
@@ -104,6 +106,12 @@ class IntegralRows(Bag):
         return rows
 
     frozen = from_state  # a state has no events
+
+    @property
+    def replaced(self) -> int:
+        """Readings that a later one of their identity replaced here, far away in time."""
+        self.compact()
+        return self._lost
 
     @property
     def gathered(self) -> int:
@@ -209,9 +217,10 @@ class IntegralRows(Bag):
 
     def _drop(self) -> None:
         _scratch.reserve(self._rows, self._events)
-        _native.compact(
+        self._lost += _native.compact(
             self._plan.decay, self._room, self._marks, self.params.max_weight,
             self.params.capacity, _TABLE_SALT, _scratch.fates, _scratch.slots, _scratch.entries,
+            *far_apart(self.params.time_unit),
         )  # fmt: skip
         self._rows = self._room.rows
 

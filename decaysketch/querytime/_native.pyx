@@ -41,12 +41,16 @@ cdef extern from "querytime/rows.h" nogil:
         int64_t max_weight, last_id, time_limit
     ctypedef struct ds_entry:
         pass
+    ctypedef struct ds_replaced:
+        uint64_t other, any
+        int64_t rows
     ctypedef struct ds_scratch:
         ds_rows out
         uint32_t *words[2]
         uint32_t *slots
         uint64_t *present
         ds_entry *entries[2]
+        ds_replaced replaced
     ctypedef struct ds_rows_kernels:
         int (*check)(const ds_bounds *, ds_batch *) noexcept nogil
         int (*admit)(
@@ -233,6 +237,8 @@ cdef class Rows:
         salt: an odd number that keys the identity table.
         factor: times the rows that the last compaction kept, at which the bag is compacted again.
         smallest_limit: rows below which it is not, to make room.
+        far: times of one identity further apart than the first number, with another value, or than
+            the second are those of different readings, which :attr:`replaced` counts.
     """
 
     cdef Hash hash
@@ -241,14 +247,14 @@ cdef class Rows:
     cdef object value_dtype
     cdef int64_t marks[64]
     cdef readonly int64_t kept  # rows that the last compaction kept: the first ones of the bag
-    cdef int64_t rows, levels, capacity, factor, smallest_limit
-    cdef uint64_t salt
+    cdef int64_t rows, levels, capacity, factor, smallest_limit, lost
+    cdef uint64_t salt, far_other, far_any
     cdef bint dirty, in_order
 
     def __init__(
         self, Hash hash not None, *, int64_t max_weight, int id_bits, int64_t time_limit,
         bint floats, int64_t capacity, int levels, uint64_t salt, int64_t factor,
-        int64_t smallest_limit,
+        int64_t smallest_limit, tuple far,
     ):
         if not 0 < levels < 64 or levels != hash.c.top + 1 or self.hash is not None:
             raise ValueError(f"{levels} levels of a hash function that has {hash.c.top + 1}")
@@ -256,6 +262,7 @@ cdef class Rows:
         self.value_dtype = _float64 if floats else _int64
         self.bounds = ds_bounds(max_weight, ((<int64_t> 1) << id_bits) - 1, time_limit)
         self.salt, self.factor, self.smallest_limit = salt, factor, smallest_limit
+        self.far_other, self.far_any = far
         self.in_order = True
         for level in range(levels):
             self.marks[level] = INT64_MIN
@@ -281,6 +288,12 @@ cdef class Rows:
     def gathered(self):
         """Rows in the bag, before they are compacted."""
         return self.rows
+
+    @property
+    def replaced(self):
+        """Readings that a later one of their identity replaced here, far away in time."""
+        self.compact()
+        return self.lost
 
     @property
     def watermarks(self):
@@ -443,6 +456,7 @@ cdef class Rows:
             self.in_order = self.in_order and rows <= 2 * self.kept
             if self.in_order:
                 scratch.reserve_entries(rows - self.kept)
+            scratch.c.replaced = ds_replaced(self.far_other, self.far_any, 0)
             with nogil:
                 if self.in_order:
                     rows = kernels.merge_newcomers(
@@ -454,6 +468,7 @@ cdef class Rows:
                         &self.bag, rows, self.capacity, self.levels, self.marks, self.salt,
                         &scratch.c, self.kept if self.kept else rows // 2,
                     )
+            self.lost += scratch.c.replaced.rows
             self._trade(scratch, rows)
         self.kept, self.dirty = rows, False
 

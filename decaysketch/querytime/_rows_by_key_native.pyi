@@ -13,8 +13,17 @@ RECORD_FIELDS: int
 
 class ByKey:
     def __init__(
-        self, hash: Hash, *, max_weight: int, capacity: int, levels: int, salt: int
+        self,
+        hash: Hash,
+        *,
+        max_weight: int,
+        capacity: int,
+        levels: int,
+        salt: int,
+        far: tuple[int, int],
     ) -> None: ...
+    @property
+    def replaced(self) -> int: ...
     def take(
         self,
         codes: _Int32Array,

@@ -22,12 +22,17 @@ cdef extern from "querytime/rows_by_key.h" nogil:
         uint64_t key
         int64_t row
 
+    ctypedef struct ds_replaced:
+        uint64_t other, any
+        int64_t rows
+
     ctypedef struct ds_scratch:
         ds_rows out
         uint32_t *words[2]
         uint32_t *slots
         uint64_t *present
         ds_entry *entries[2]
+        ds_replaced replaced
 
     ctypedef struct ds_record:
         pass
@@ -162,19 +167,26 @@ cdef class ByKey:
         hash: the hash function.
         max_weight, capacity, levels: of every sketch.
         salt: an odd number that keys tables of identities.
+        far: see :class:`decaysketch.querytime._native.Rows`.
+
+    Attributes:
+        replaced: readings that a later one of their identity replaced, far away in time.
     """
 
     cdef Hash hash
     cdef ds_common c
+    cdef uint64_t far_other, far_any
+    cdef readonly int64_t replaced
 
     def __init__(
         self, Hash hash not None, *, int64_t max_weight, int64_t capacity, int levels,
-        uint64_t salt,
+        uint64_t salt, tuple far,
     ):
         if levels != hash.c.top + 1:
             raise ValueError(f"{levels} levels of a hash function that has {hash.c.top + 1}")
         self.hash = hash
         self.c = ds_common(&hash.c, max_weight, capacity, levels, salt)
+        self.far_other, self.far_any = far
 
     def take(
         self, const int32_t[::1] codes, const int64_t[::1] values, const int64_t[::1] weights,
@@ -222,8 +234,10 @@ cdef class ByKey:
         if new.c.keys != old.c.keys or (partitions.shape[0] - 1) << shift < old.c.keys:
             raise ValueError(f"{partitions.shape[0] - 1} partitions of {old.c.keys} keys")
         cdef _Room room = _Room(largest, (<int64_t> 1) << shift)
+        room.c.scratch.replaced = ds_replaced(self.far_other, self.far_any, 0)
         with nogil:
             kernels.build(&self.c, &old.c, incoming, &partitions[0], shift, &new.c, &room.c)
+        self.replaced += room.c.scratch.replaced.rows
 
     def write(
         self, states, int64_t largest, int64_t[::1] times, int64_t[::1] ids, int64_t[::1] weights,

@@ -165,6 +165,7 @@ typedef struct {
     const ds_rows *bag, *out;
     ds_marks marks;
     ds_table table;
+    ds_replaced *replaced;
     uint64_t salt;
     int64_t at;   /* rows kept so far; numbers in the table, so that none moves before the end */
     int64_t most; /* rows that may come */
@@ -204,6 +205,9 @@ static inline void keep(walk *w, const uint32_t *words, int64_t n) {
         while ((copy = ds_next(&w->table, &at)) >= 0)
             if (out->facts[copy].identity == fact.identity) break;
         if (copy >= 0) {
+            ds_count_replaced(
+                w->replaced, time, fact.value, out->times[copy], out->facts[copy].value
+            );
             if (time > out->times[copy]) {
                 out->times[copy] = time;
                 out->facts[copy].value = fact.value;
@@ -405,6 +409,7 @@ static int64_t compact(
         .out = &scratch->out,
         .marks = ds_first_marks(marks, levels, capacity),
         .table = ds_open_table(scratch->slots, table_bits, n),
+        .replaced = &scratch->replaced,
         .salt = salt,
         .most = n,
     };
@@ -544,6 +549,10 @@ static int64_t merge_newcomers(
             ds_put(&table, &at, size++);
         } else {
             ds_fact *fact = &bag->facts[order[copy]];
+            ds_count_replaced(
+                &scratch->replaced, bag->times[row], bag->facts[row].value,
+                bag->times[order[copy]], fact->value
+            );
             if (bag->times[order[copy]] == bag->times[row] && bag->facts[row].value > fact->value)
                 fact->value = bag->facts[row].value;
         }
@@ -569,6 +578,11 @@ static int64_t merge_newcomers(
                 while ((copy = ds_next(&table, &probe)) >= 0)
                     if (order[copy] != GONE && bag->facts[order[copy]].identity == fact.identity)
                         break;
+                if (copy >= 0)
+                    ds_count_replaced(
+                        &scratch->replaced, bag->times[row], fact.value, bag->times[order[copy]],
+                        bag->facts[order[copy]].value
+                    );
                 if (copy >= j)
                     order[copy] = GONE;
                 else if (copy >= 0)

@@ -4,6 +4,7 @@
 
 #include "core/levels.h"
 #include "core/marks.h"
+#include "core/replaced.h"
 #include "core/table.h"
 #include "minhit/hash.h"
 
@@ -53,6 +54,7 @@ typedef struct {
     uint32_t *slots;    /* 2^ds_slot_bits(n) */
     uint64_t *present;  /* 2^DS_FILTER_BITS bits for each slot */
     ds_entry *entries[2]; /* for as many rows as are sorted */
+    ds_replaced replaced;
 } ds_scratch;
 
 enum { DS_FILTER_BITS = 3 };

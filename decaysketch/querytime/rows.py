@@ -17,6 +17,7 @@ import numpy.typing as npt
 from decaysketch.core.bags import MAX_ROWS, roomy
 from decaysketch.core.observations import TIME_LIMIT
 from decaysketch.core.params import SketchParams
+from decaysketch.core.replaced import far_apart
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.errors import ParameterError
 from decaysketch.minhit import plan
@@ -64,6 +65,7 @@ class RetainedRows(Rows):
             salt=_TABLE_SALT,
             factor=_FACTOR,
             smallest_limit=_SMALLEST_LIMIT,
+            far=far_apart(params.time_unit),
         )
         self.params, self.copy = params, copy
 

@@ -100,8 +100,11 @@ static inline ds_rows from_row(const ds_rows *bag, int64_t row) {
 }
 
 /* Row `row` is a copy of an earlier one: keep the larger by (time, value) there. */
-static inline void keep_larger(const ds_rows *bag, int64_t copy, int64_t row) {
+static inline void keep_larger(
+    const ds_rows *bag, int64_t copy, int64_t row, ds_replaced *replaced
+) {
     const int64_t time = bag->times[row], value = bag->facts[row].value;
+    ds_count_replaced(replaced, time, value, bag->times[copy], bag->facts[copy].value);
     if (time > bag->times[copy] || (time == bag->times[copy] && value > bag->facts[copy].value)) {
         bag->facts[copy].value = value;
         bag->times[copy] = time;
@@ -124,7 +127,7 @@ static int64_t drop_copies(const ds_rows *bag, int64_t n, uint64_t salt, ds_scra
         while ((copy = ds_next(&table, &at)) >= 0)
             if (bag->facts[copy].identity == identity) break;
         if (copy >= 0) {
-            keep_larger(bag, copy, k);
+            keep_larger(bag, copy, k, &scratch->replaced);
         } else {
             move(bag, out, k);
             ds_put(&table, &at, out++);
@@ -134,12 +137,14 @@ static int64_t drop_copies(const ds_rows *bag, int64_t n, uint64_t salt, ds_scra
 }
 
 /* The same of few rows, of which the first `kept` are no copies of one another. */
-static int64_t drop_few_copies(const ds_rows *bag, int64_t kept, int64_t n) {
+static int64_t drop_few_copies(
+    const ds_rows *bag, int64_t kept, int64_t n, ds_replaced *replaced
+) {
     for (int64_t k = kept; k < n; k++) {
         int64_t copy = 0;
         while (copy < kept && bag->facts[copy].identity != bag->facts[k].identity) copy++;
         if (copy < kept)
-            keep_larger(bag, copy, k);
+            keep_larger(bag, copy, k, replaced);
         else
             move(bag, kept++, k);
     }
@@ -172,7 +177,8 @@ static void build_key(
     const ds_rows *from = bag;
     int64_t mark_at = after->mark_offsets[key], at = after->offsets[key];
     if (n <= c->capacity && marks_before == 0) {
-        n = n <= FEW ? drop_few_copies(bag, kept, n) : drop_copies(bag, n, c->salt, scratch);
+        n = n <= FEW ? drop_few_copies(bag, kept, n, &scratch->replaced)
+                     : drop_copies(bag, n, c->salt, scratch);
         memset(bag->levels, UNKNOWN, (size_t)n);
     } else {
         int64_t marks[DS_MOST_LEVELS];

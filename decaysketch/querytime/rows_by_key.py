@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from decaysketch import minhit
 from decaysketch.core.params import SketchParams
+from decaysketch.core.replaced import far_apart
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.minhit import plan
 from decaysketch.querytime._rows_by_key_native import RECORD_FIELDS, ByKey
@@ -79,6 +80,7 @@ class RowsByKey:
             capacity=params.capacity,
             levels=params.levels + 1,
             salt=_SALT,
+            far=far_apart(params.time_unit),
         )
         self._smallest_limit = min(limit or _SMALLEST_LIMIT, _SMALLEST_LIMIT)
         self._incoming = _no_records(0)  # with room for more than there are
@@ -231,6 +233,12 @@ class RowsByKey:
             found.append((start, stop))
             start = stop
         return found
+
+    @property
+    def replaced(self) -> int:
+        """Readings that a later one of their id replaced, far away in time, by the compactions so
+        far; see :mod:`decaysketch.core.replaced`."""
+        return self._kernels.replaced
 
     @property
     def nbytes(self) -> int:

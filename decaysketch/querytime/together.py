@@ -87,6 +87,16 @@ class _Held(HeldByKey):
         self._rows.compact()
 
     @property
+    def held(self) -> int:
+        self._rows.compact()
+        return self._rows.rows
+
+    @property
+    def replaced(self) -> int:
+        self._rows.compact()
+        return self._rows.replaced
+
+    @property
     def nbytes(self) -> int:
         return self._rows.nbytes
 

@@ -105,7 +105,9 @@ static void compact(call *c) {
     ds_bag bag = bag_of(c->in + ROWS);
     const int64_t *of = c->in[MARKS + 1].numbers, levels = c->in[MARKS].count;
     int64_t *marks = copy_of(&c->in[MARKS]);
+    ds_replaced replaced = {0};
     const ds_integral_compaction_scratch scratch = {
+        .replaced = &replaced,
         .fates = room(bag.rows, 1),
         .slots = room(1LL << ds_table_bits(2 * bag.rows), 4),
         .entries = {room(bag.event_count, sizeof(ds_entry)), room(bag.event_count, sizeof(ds_entry))},

@@ -129,7 +129,7 @@ def held(rng: random.Random, of: Plan, bag: Bag, marks: Any, none: Any) -> Itera
         native = _native.Room(*copies, n, events)
         _native.compact(
             of.decay, native, raised, of.max_weight, capacity, rng.randrange(1 << 64) | 1,
-            room(n, np.uint8), room(4 * n, np.uint32), np.empty((2, events), np.uint64),
+            room(n, np.uint8), room(4 * n, np.uint32), np.empty((2, events), np.uint64), 0, 0,
         )  # fmt: skip
         yield Call(
             "compact",
