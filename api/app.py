@@ -22,7 +22,7 @@ from api.routes.plain_posts import PlainPosts
 from api.service.aggregator import Aggregator, Limits
 from api.service.metrics import Metrics
 from api.service.threads import Compute, Threads, pools
-from api.service.turns import turns_of
+from api.service.turns import lanes_of, turns_of
 from api.settings import Settings
 from decaysketch.core import special
 
@@ -117,6 +117,7 @@ async def _open(app: FastAPI, settings: Settings, stack: AsyncExitStack) -> Aggr
     for threads in (compute, questions, decays, opening, large):
         stack.callback(threads.close)
     app.state.questions, app.state.decays = turns_of(questions, decays, settings, app.state.metrics)
+    app.state.lanes = lanes_of(compute, large, app.state.metrics)
     opened = asyncio.Event()
 
     async def open_streams(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

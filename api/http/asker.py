@@ -1,13 +1,18 @@
-"""Whose work a request is."""
+"""Whose work a request is, and whether anybody still waits for it."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import Request
 
 from api.access.keys import Caller
 from api.access.rates import address_of
+from api.http.refusals import ClientLeftError
 
-__all__ = ["asker"]
+__all__ = ["as_long_as_connected", "asker"]
 
 
 def asker(request: Request) -> str:
@@ -16,3 +21,32 @@ def asker(request: Request) -> str:
     if caller is not None and caller.prefix is not None:
         return f"key {caller.prefix}"
     return address_of("unknown" if request.client is None else request.client.host)
+
+
+@asynccontextmanager
+async def as_long_as_connected(request: Request) -> AsyncIterator[None]:
+    """Within it, work is cancelled as soon as the client leaves. The body must have been read.
+
+    Raises:
+        ClientLeftError: the client has left.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    left = False
+
+    async def watch() -> None:
+        nonlocal left
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        left = True
+        task.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if left and not task.uncancel():
+            raise ClientLeftError from None
+        raise
+    finally:
+        watching.cancel()

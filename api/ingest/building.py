@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from api.errors import UnknownSourceError
 from api.ingest.arrow import read_arrow
-from api.ingest.json_rows import read_json, read_lines
+from api.ingest.json_rows import json_steps, line_steps
 from api.journal.model import Interval
 from api.service.drafts import Incoming
 from api.service.sites import Site
@@ -24,16 +24,18 @@ from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import Batch, Columns, Form, Raw, check
+from decaysketch.ingest.readings import Steps
 
-__all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "count", "take"]
+__all__ = ["READERS", "REFUSED", "Reader", "Taken", "build", "count", "read", "take"]
 
-Reader = Callable[[bytes, Form], Raw]
+Reader = Callable[[bytes, Form], Raw | Steps[Raw]]
+"""Reads a body; one that takes long does it in steps."""
 
 #: What reads a body of each media type.
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
-        "application/json": read_json,
-        "application/x-ndjson": read_lines,
+        "application/json": json_steps,
+        "application/x-ndjson": line_steps,
         "application/vnd.apache.arrow.stream": read_arrow,
     }
 )
@@ -60,8 +62,15 @@ class Taken:
     joined: tuple[int, int] = (0, 0)
 
 
-def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> tuple[Taken, Raw]:
-    """Read a body, judge its rows by what the source has posted before, and build their sketch.
+def read(reader: Reader, body: bytes, form: Form) -> Steps[Raw]:
+    """What a reader reads, in steps. Raises what it raises."""
+    found = reader(body, form)
+    return found if isinstance(found, Raw) else (yield from found)
+
+
+def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> Steps[tuple[Taken, Raw]]:
+    """Read a body, judge its rows by what the source has posted before, and build their sketch, in
+    steps.
 
     Args:
         stream: where to.
@@ -76,14 +85,18 @@ def take(stream: Stream, reader: Reader, body: bytes, form: Form) -> tuple[Taken
         InvalidRequestError: the body as a whole cannot be read.
         TooManyRowsError: more rows than one post may have.
     """
-    raw = reader(body, form)
+    raw = yield from read(reader, body, form)
+    yield
     batch = check(raw, form)
+    yield
     verdicts = np.full(batch.rows, REFUSED, dtype=np.int8)
     if not len(batch.positions):
         return Taken(batch, verdicts, None), raw
     before = _before(stream, form.source)
     verdicts[batch.positions] = _feed(before.verdicts, stream, form.source, batch.columns)
+    yield
     sketch = build(stream, form.source, batch.columns)
+    yield
     snapshot = sketch.snapshot()
     named = stream.recipe.kind.input.named_by == "ids" and not raw.polled
     incoming = Incoming(sketch.to_bytes(), snapshot)

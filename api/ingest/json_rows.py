@@ -33,14 +33,23 @@ from decaysketch.ingest.columns import (
     value_column,
 )
 from decaysketch.ingest.json_text import Repeated, parse
+from decaysketch.ingest.readings import Steps, finished
 
-__all__ = ["MAX_LINE_BYTES", "MAX_LINE_PARTS", "read_json", "read_lines"]
+__all__ = [
+    "MAX_LINE_BYTES",
+    "MAX_LINE_PARTS",
+    "json_steps",
+    "line_steps",
+    "read_json",
+    "read_lines",
+]
 
 MAX_LINE_BYTES = 1 << 16
 MAX_LINE_PARTS = 64
 """Brackets and commas of a line; an observation has 8 at most."""
 
 _BYTES_TOGETHER = 48 << 10
+_ROWS_TOGETHER = 4096
 _ABSENT = object()
 
 
@@ -49,7 +58,17 @@ class _Unreadable(str):
 
 
 def read_json(body: bytes, form: Form) -> Raw:
-    """Read ``{"observations": [{...}, ...]}``.
+    """The same as :func:`json_steps`, without a pause."""
+    return finished(json_steps(body, form))
+
+
+def read_lines(body: bytes, form: Form) -> Raw:
+    """The same as :func:`line_steps`, without a pause."""
+    return finished(line_steps(body, form))
+
+
+def json_steps(body: bytes, form: Form) -> Steps[Raw]:
+    """Read ``{"observations": [{...}, ...]}``: at once, then thousands of rows a step.
 
     Raises:
         InvalidRequestError: not JSON, or not such an object.
@@ -80,13 +99,15 @@ def read_json(body: bytes, form: Form) -> Raw:
     if len(rows) > form.max_rows:
         raise TooManyRowsError(len(rows), form.max_rows)
     read = _Reader(form)
-    for row in rows:
+    for number, row in enumerate(rows):
+        if number % _ROWS_TOGETHER == 0:
+            yield
         read.take(row)
     return read.raw()
 
 
-def read_lines(body: bytes, form: Form) -> Raw:
-    """Read an object from each line; empty lines do not count.
+def line_steps(body: bytes, form: Form) -> Steps[Raw]:
+    """Read an object from each line, some KB of them a step; empty lines do not count.
 
     A line that is not JSON, longer than MAX_LINE_BYTES, or of more parts than MAX_LINE_PARTS,
     refuses that row alone.
@@ -100,6 +121,7 @@ def read_lines(body: bytes, form: Form) -> Raw:
     read = _Reader(form)
     read_plain = plain_reader(form)
     for text in _portions(body.removesuffix(b"\n")):
+        yield
         plain = read_plain(text) if len(text) <= MAX_LINE_BYTES else None
         if plain is not None:
             read.extend(plain)

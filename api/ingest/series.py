@@ -13,7 +13,7 @@ from decaysketch.core.plausible_times import in_another_unit
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.ingest.columns import INT64_LIMIT, Form, Raw, Refusal, points_to_columns
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import RefusedError
+from decaysketch.ingest.readings import RefusedError, Steps
 
 __all__ = ["SeriesReader"]
 
@@ -23,33 +23,35 @@ class SeriesReader:
     """Reads one body; what it says besides its readings is in ``points.told``.
 
     Attributes:
-        parse: gives the readings of a body; where there are more than so many, it may stop.
+        parse: gives the readings of a body, in steps; where there are more than so many, it may
+            stop.
         unit: of time, that the body has its times in.
         check_times: raises where those of a body, in this unit, are hardly of it; None: they are.
         place: what a place in the body is called, such as "line".
         polled: whether of periods one reading stays, by the maps of the stream.
     """
 
-    parse: Callable[[bytes, Form], Points]
+    parse: Callable[[bytes, Form], Steps[Points]]
     unit: str
     check_times: Callable[[npt.NDArray[np.int64]], None] | None
     place: str
     polled: bool = False
     points: Points = field(default_factory=Points)
 
-    def __call__(self, body: bytes, form: Form) -> Raw:
-        """The columns of the readings.
+    def __call__(self, body: bytes, form: Form) -> Steps[Raw]:
+        """The columns of the readings, in steps.
 
         Raises:
             TooManyRowsError: more readings than one post may have.
             InvalidRequestError: times are dates in another unit, or the body cannot be read.
         """
         try:
-            self.points = self.parse(body, form)
+            self.points = yield from self.parse(body, form)
         except RefusedError as error:
             raise InvalidRequestError(str(error)) from None
         if len(self.points) > form.max_rows:
             raise TooManyRowsError(len(self.points), form.max_rows)
+        yield
         if self.check_times is not None:
             self.check_times(self._stamps())
         raw = points_to_columns(self.points, form)

@@ -13,7 +13,7 @@ Problems have the members ``code`` and ``message`` beside their own, which these
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
@@ -26,19 +26,22 @@ from api.http.guard import writes, writes_buckets
 from api.http.problems import ProblemResponse, problems
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings
-from api.routes.taking import bring_series, form_of, maps_of, precision_check
+from api.routes.taking import bring_series, form_of, index_of, precision_check
 from api.routes.understood import BAD, as_understood, translated, understood_by
 from api.service.aggregator import Aggregator
 from api.settings import Settings
 from decaysketch.ingest.columns import Form
-from decaysketch.ingest.line_protocol import PRECISIONS, LineMap, parse
+from decaysketch.ingest.line_protocol import PRECISIONS, LineMap, steps
 from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import Steps
+from decaysketch.ingest.series import SeriesIndex
 
 __all__ = ["router"]
 
 _LEAST_BYTES = 6  # of a line with its end: "m f=1 "
 _MOST_STREAMS = 20  # of one write
 _MOST_LINES = 10  # for each observation that a post may have: what is skipped is read all the same
+_MOST_PARTS = 4  # tags and fields, of each of these lines
 _LINES_TOLD = 10
 _UNITS = {"n": "ns", "u": "us", "m": "min"} | {name: name for name in ("ns", "us", "ms", "s", "h")}
 _CODES = {
@@ -197,13 +200,15 @@ async def _write(
         raise InvalidRequestError(reason, [Fault(field="bucket", reason=reason)])
     # All is looked at before anything is stored.
     streams = [await aggregator.find(name) for name in chosen]
-    read = [(stream, maps_of(stream, "influx", LineMap, _EXAMPLE)) for stream in streams]
+    read = [(stream, index_of(stream, "influx", LineMap, _EXAMPLE)) for stream in streams]
     for stream in streams:
         stream.admit(source)
     body = await request.body()
     lines, most_lines = body.count(b"\n"), _MOST_LINES * settings.max_rows // len(chosen)
     if lines > most_lines:
         raise TooManyRowsError(lines, most_lines, "lines")
+    if (commas := body.count(b",")) > _MOST_PARTS * most_lines:
+        raise TooManyRowsError(commas, _MOST_PARTS * most_lines, "tags and fields")
     told: list[str] = []
     refused = 0
     for stream, maps in read:
@@ -211,8 +216,7 @@ async def _write(
         form = form_of(aggregator, stream, source, settings, most)
         unit = _UNITS[precision]
         check_times = precision_check(stream, unit, check_units=check_units)
-        polled = any(each.dedup for each in maps)
-        reader = SeriesReader(_parser(maps, precision), unit, check_times, "line", polled)
+        reader = SeriesReader(_parser(maps, precision), unit, check_times, "line", maps.polled)
         count, listed = await bring_series(request, stream, reader, body, form, _LINES_TOLD)
         refused += count
         told += listed
@@ -224,8 +228,8 @@ async def _write(
 _EXAMPLE = '"measurement": ..., "value": ...'
 
 
-def _parser(maps: Sequence[LineMap], precision: str) -> Callable[[bytes, Form], Points]:
-    return lambda body, form: parse(body, maps, PRECISIONS[precision], form.max_rows)
+def _parser(maps: SeriesIndex[LineMap], precision: str) -> Callable[[bytes, Form], Steps[Points]]:
+    return lambda body, form: steps(body, maps, PRECISIONS[precision], form.max_rows)
 
 
 @router.post(

@@ -19,7 +19,7 @@ from api.errors import Fault, InvalidRequestError, NothingTakenError
 from api.http.guard import writes
 from api.http.problems import ProblemResponse, presentable, problem_of, problems
 from api.ingest.arrow import read_arrow
-from api.ingest.building import READERS, Reader, Taken, count
+from api.ingest.building import READERS, Reader, Taken, count, read
 from api.ingest.doubts import (
     doubts_of_columns,
     doubts_of_copies,
@@ -37,16 +37,17 @@ from api.routes.common import (
     require_media_type,
     route_named,
 )
-from api.routes.taking import form_of, take_held
+from api.routes.taking import Work, form_of, held, take_held
 from api.service.admission import Scoped
 from api.service.aggregator import Aggregator, Receipt
-from api.service.budget import Hold, Memory
+from api.service.budget import Hold
 from api.service.drafts import Draft
 from api.service.sites import Site
 from api.service.streams import Stream
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import REFUSALS_LISTED, Batch, Form, Refusal, check
+from decaysketch.ingest.readings import Steps
 
 __all__ = ["PLAIN", "router"]
 
@@ -196,9 +197,10 @@ async def post_observations(
     with aggregator.hold_observations(stream, source, rows) as hold:
         cost = rows if reader is read_arrow else _COST * rows
         caller = request.scope["state"].get("caller")
+        work = Work(request, cost)
         if interval is not None:
-            compute = aggregator.compute_of(cost)
-            batch = await compute(_check_held, memory, hold, reader, body, form, check_times)
+            checking = held(_checked(reader, body, form, check_times), memory, hold)
+            batch = await work.by_steps(checking)
             _check_numbers(batch, interval)
             sent = hashlib.sha256(f"{interval.first} {interval.next} ".encode() + body).digest()
             taken, receipt = await _count(
@@ -206,7 +208,7 @@ async def post_observations(
             )
         else:
             taken = await take_held(
-                aggregator, stream, reader, body, form, hold, cost, check_times=check_times
+                aggregator, stream, reader, body, form, hold, work, check_times=check_times
             )
             if taken.incoming is not None:
                 draft = Draft.of(taken.incoming)
@@ -332,20 +334,16 @@ async def _count(
     return await aggregator.sites.count(stream, source, post)
 
 
-def _check_held(
-    memory: Memory,
-    hold: Hold,
+def _checked(
     reader: Reader,
     body: bytes,
     form: Form,
     check_times: Callable[[npt.NDArray[np.int64]], None] | None,
-) -> Batch:
-    """On a thread, which goes on if who asked is gone by then."""
-    with hold, memory.merging(hold.rows):
-        batch = check(reader(body, form), form)
-        if check_times is not None:
-            check_times(batch.columns.times)
-        return batch
+) -> Steps[Batch]:
+    batch = check((yield from read(reader, body, form)), form)
+    if check_times is not None:
+        check_times(batch.columns.times)
+    return batch
 
 
 def _nothing_taken(posted: PostedObservations) -> ProblemResponse:

@@ -23,11 +23,13 @@ from api.http.refusals import BodyTooLargeError
 from api.ingest.json_weight import parts
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
-from api.routes.taking import bring_series, form_of, maps_of, precision_check
+from api.routes.taking import bring_series, form_of, index_of, precision_check
 from api.routes.understood import BAD, BUSY, as_understood, translated, understood_by
 from decaysketch.ingest.columns import Form
-from decaysketch.ingest.otlp import OtlpMap, parse
+from decaysketch.ingest.otlp import OtlpMap, steps
 from decaysketch.ingest.points import Points
+from decaysketch.ingest.readings import Steps
+from decaysketch.ingest.series import SeriesIndex
 
 __all__ = ["router"]
 
@@ -122,7 +124,7 @@ async def post_metrics(
     `OTEL_EXPORTER_OTLP_HEADERS`, and `delta` as the preference of temporality."""
     as_json = require_media_type(request, _PROTOBUF, _JSON) == _JSON
     stream.admit(source)
-    maps = maps_of(stream, "otlp", OtlpMap, _EXAMPLE)
+    maps = index_of(stream, "otlp", OtlpMap, _EXAMPLE)
     body = await request.body()
     if not as_json and (most := settings.max_json_bytes * _JSON_GROWTH // _GROWTH) < len(body):
         raise BodyTooLargeError(most)
@@ -133,7 +135,7 @@ async def post_metrics(
         "ns",
         precision_check(stream, "ns", check_units=check_units),
         "data point",
-        any(each.dedup for each in maps),
+        maps.polled,
     )
     refused, told = await bring_series(request, stream, reader, body, form, _POINTS_TOLD)
     if as_json:
@@ -146,12 +148,14 @@ async def post_metrics(
     return Response(content, media_type=_PROTOBUF)
 
 
-def _parse(body: bytes, maps: list[OtlpMap], form: Form, *, as_json: bool) -> Points:
+def _parse(body: bytes, maps: SeriesIndex[OtlpMap], form: Form, *, as_json: bool) -> Steps[Points]:
     if as_json and (found := parts(body, MOST_PARTS)) > MOST_PARTS:
         raise TooManyPartsError(found, MOST_PARTS)
     weight = form.max_weight
     try:
-        return parse(body, maps, as_json=as_json, max_weight=weight, most=form.max_rows)
+        return (
+            yield from steps(body, maps, as_json=as_json, max_weight=weight, most=form.max_rows)
+        )
     except ModuleNotFoundError as error:
         raise HTTPException(
             HTTPStatus.NOT_IMPLEMENTED,

@@ -21,10 +21,10 @@ from api.http.problems import ProblemResponse, problems
 from api.http.refusals import BodyTooLargeError, UnsupportedMediaTypeError
 from api.ingest.series import SeriesReader
 from api.routes.common import TheAggregator, TheSettings, TheStream, require_media_type
-from api.routes.taking import bring_series, form_of, maps_of
+from api.routes.taking import bring_series, form_of, index_of
 from api.routes.understood import BAD, BUSY, as_understood, translated, understood_by
 from decaysketch.ingest.readings import UnreadableError
-from decaysketch.ingest.remote_write import RemoteWriteMap, most_samples, parse, plain_length
+from decaysketch.ingest.remote_write import RemoteWriteMap, most_samples, plain_length, steps
 
 __all__ = ["router"]
 
@@ -84,17 +84,17 @@ async def write_samples(
     """Give a Prometheus server this URL under `remote_write`."""
     version = _version(request)
     stream.admit(source)
-    maps = maps_of(stream, "prometheus", RemoteWriteMap, '"metric": ...')
+    maps = index_of(stream, "prometheus", RemoteWriteMap, '"metric": ...')
     body = await request.body()
     if request.headers.get("content-encoding", "").strip().lower() == "snappy":
         body = await aggregator.compute(_plain, body, settings.max_json_bytes)
     form = form_of(aggregator, stream, source, settings, 1 + len(maps) * most_samples(body))
     reader = SeriesReader(
-        lambda given, form: parse(given, maps, version=version, most=form.max_rows),
+        lambda given, form: steps(given, maps, version=version, most=form.max_rows),
         "ms",
         check_times=None,  # which they always are
         place="series",
-        polled=any(each.dedup for each in maps),
+        polled=maps.polled,
     )
     refused, told = await bring_series(request, stream, reader, body, form, _SAMPLES_TOLD)
     points = reader.points

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fastapi import Request
 
 from api.errors import BusyError, Fault, InvalidRequestError, RoadBusyError, RowsInFlightError
+from api.http.asker import as_long_as_connected, asker
 from api.ingest.building import Reader, Taken, take
 from api.ingest.doubts import refuse_other_unit
 from api.ingest.series import SeriesReader
@@ -22,16 +23,22 @@ from api.service.aggregator import Aggregator
 from api.service.budget import Hold, Memory
 from api.service.drafts import Draft
 from api.service.streams import Stream
+from api.service.turns import Lanes, by_steps
 from api.settings import Settings
 from decaysketch.core.verdicts import Verdict
-from decaysketch.ingest.columns import Form, Lead, Refusal
+from decaysketch.ingest.columns import Form, Lead, Raw, Refusal
 from decaysketch.ingest.mapping import Map
+from decaysketch.ingest.readings import Steps
+from decaysketch.ingest.series import SeriesIndex, SeriesMap
 
 __all__ = [
     "Outcome",
+    "Work",
     "bring",
     "bring_series",
     "form_of",
+    "held",
+    "index_of",
     "maps_of",
     "precision_check",
     "take_held",
@@ -40,6 +47,32 @@ __all__ = [
 _COST = 32  # to read one takes as long as to decode so many rows of a sketch
 
 M = TypeVar("M", bound=Map)
+S = TypeVar("S", bound=SeriesMap)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where the work of a request is done.
+
+    Attributes:
+        request: whose client must still be there.
+        rows: of a sketch, which take as long.
+    """
+
+    request: Request
+    rows: int
+
+    async def by_steps(self, steps: Steps[T]) -> T:
+        """What work returns that is done in steps, in time slices by caller.
+
+        Raises:
+            ClientLeftError: nobody waits for it any more.
+        """
+        lanes: Lanes = self.request.app.state.lanes
+        caller = asker(self.request)
+        async with as_long_as_connected(self.request), lanes.lane(caller, self.rows) as compute:
+            return await by_steps(compute, steps)
 
 
 @dataclass(frozen=True)
@@ -79,6 +112,13 @@ def maps_of(stream: Stream, format: str, kind: type[M], example: str) -> list[M]
             [Fault(field="format", reason=reason, value=format)],
         )
     return maps
+
+
+def index_of(stream: Stream, format: str, kind: type[S], example: str) -> SeriesIndex[S]:
+    """The compiled maps of a stream for a format of time series; see :func:`maps_of`."""
+    maps_of(stream, format, kind, example)
+    assert stream.mappings is not None
+    return stream.mappings.series[format]
 
 
 def form_of(
@@ -159,7 +199,9 @@ async def _post(
     """What became of the readings, and the token of their post."""
     rows = getattr(stream.recipe.params, "copies", 1) * form.max_rows
     with aggregator.hold_observations(stream, form.source, rows) as hold:
-        taken = await take_held(aggregator, stream, reader, body, form, hold, _COST * rows)
+        taken = await take_held(
+            aggregator, stream, reader, body, form, hold, Work(request, _COST * rows)
+        )
         if taken.incoming is None:
             return taken, None
         caller: Any = request.scope["state"].get("caller")
@@ -175,29 +217,28 @@ async def take_held(
     body: bytes,
     form: Form,
     hold: Hold,
-    rows: int,
+    work: Work,
     *,
     check_times: Callable[[npt.NDArray[np.int64]], None] | None = None,
 ) -> Taken:
-    """Read a body on a thread, and have the views of the stream hold what is theirs of it.
+    """Read a body in time slices, and have the views of the stream hold what is theirs of it.
 
     Args:
         aggregator: to post to.
         stream: whose observations they are.
         reader, body, form: as of :func:`api.ingest.building.take`.
         hold: of the rows.
-        rows: that it may take as long as so many do.
+        work: where it is read.
         check_times: raises what refuses the body for the times of its sound rows.
 
     Raises:
         ServiceError: what refuses the body, or a post to a view; what the views before it took is
             there a second time when the body is, and changes nothing.
     """
-    compute = aggregator.compute_of(rows)
     views = aggregator.views_of(stream)
-    taken, fed = await compute(
-        _take_held, aggregator.memory, hold, stream, views, reader, body, form, check_times
-    )
+    reading = take(stream, reader, body, form)
+    memory = aggregator.memory
+    taken, fed = await work.by_steps(_fed(reading, memory, hold, views, form, check_times))
     for each in fed:
         if each.without:
             aggregator.observer.skipped(each.view.name, "no-device", each.without)
@@ -206,19 +247,31 @@ async def take_held(
     return taken
 
 
-def _take_held(
+def _fed(
+    reading: Steps[tuple[Taken, Raw]],
     memory: Memory,
     hold: Hold,
-    stream: Stream,
     views: Sequence[Stream],
-    reader: Reader,
-    body: bytes,
     form: Form,
     check_times: Callable[[npt.NDArray[np.int64]], None] | None,
-) -> tuple[Taken, list[Fed]]:
-    """On a thread, which goes on if who asked is gone by then."""
+) -> Steps[tuple[Taken, list[Fed]]]:
+    """What became of a body, and what of it is of the views. A step goes on to its end if who asked
+    is gone by then, and holds the rows as long."""
+    taken, raw = yield from held(reading, memory, hold)
+    if check_times is not None:
+        check_times(taken.batch.columns.times)
+    yield
     with hold, memory.merging(hold.rows):
-        taken, raw = take(stream, reader, body, form)
-        if check_times is not None:
-            check_times(taken.batch.columns.times)
         return taken, feed(views, raw, taken.batch, form) if taken.incoming is not None else []
+
+
+def held(steps: Steps[T], memory: Memory, hold: Hold) -> Steps[T]:
+    """The same steps, each of which holds the rows, and of many rows is the only one."""
+    while True:
+        with hold, memory.merging(hold.rows):
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: T = end.value
+                return found
+        yield

@@ -22,7 +22,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from api.service.budget import LARGE_ROWS
+from api.service.turns import LONG_UNDER_WAY
 from api.settings import Settings
+from decaysketch.ingest.series import MOST_TEXT_BYTES, PLANS_KEPT
 
 __all__ = ["Part", "bound_bytes", "memory_table", "parts"]
 
@@ -39,6 +41,7 @@ OWN_ROWS = 1 << 18  # of posts that this process has committed and not taken yet
 ANSWERS_BYTES = 64 * _MIB
 COUNTING_BYTES = 64 * _MIB  # what is replaced, of 2^20 rows
 TABLES_BYTES = 512 * _MIB  # of decays (at most 20, of 24 MiB each), hash functions and predicates
+PLAN_BYTES = 300  # of what is known of a series for each mapping that reads it
 JSON_FACTOR = 30  # of the bytes of a JSON body, parsed
 
 
@@ -88,6 +91,11 @@ def parts(settings: Settings) -> Iterator[Part]:
         "parsed JSON",
         f"{JSON_FACTOR} times `max_json_bytes` for each thread",
         threads * JSON_FACTOR * settings.max_json_bytes,
+    )
+    yield Part(
+        "names of series",
+        f"texts and plans of {LONG_UNDER_WAY} bodies of time series that are half read",
+        LONG_UNDER_WAY * (MOST_TEXT_BYTES + PLANS_KEPT * PLAN_BYTES),
     )
     if settings.upstream:
         waiting = settings.upstream_queue_rows * WAITING_BYTES

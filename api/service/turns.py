@@ -17,22 +17,39 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from api.errors import TooMuchAskedError
+from api.service.budget import LARGE_ROWS
 from api.service.observer import Observer
 from api.service.threads import Compute, Threads
 from api.settings import Settings
+from decaysketch.ingest.readings import Steps
 
-__all__ = ["TURN_S", "LeftError", "Pauses", "Turns", "in_turns", "turns_of"]
+__all__ = [
+    "LONG_UNDER_WAY",
+    "TURN_S",
+    "Lanes",
+    "LeftError",
+    "Pauses",
+    "Turns",
+    "by_steps",
+    "in_turns",
+    "lanes_of",
+    "turns_of",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+LONG_UNDER_WAY = 8
+"""Long posts that are half read at a time."""
 TURN_S = 0.05
 """About how long a turn should take; who needs longer comes again."""
 
 _DECAYS, _DECAYS_OF_CALLER = 16, 4
+_UNBOUNDED = 1 << 62  # posts are bounded by their rows in flight
 _STRETCH_S = 0.005
 _LOOK_S = 0.25
 
@@ -156,6 +173,41 @@ class Turns:
         self._free += 1
 
 
+class Lanes:
+    """Where posts are read and built: long ones on a thread of their own, each lane in time slices
+    by caller, so that no caller holds a lane. What is half read takes memory, so of the long posts
+    one of each caller is under way at a time, and LONG_UNDER_WAY of all.
+
+    Args:
+        usual, long: a fair queue each.
+    """
+
+    def __init__(self, usual: Turns, long: Turns) -> None:
+        self._usual, self._long = usual, long
+        self._under_way = asyncio.Semaphore(LONG_UNDER_WAY)
+        self._own: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def lane(self, caller: str, rows: int) -> AsyncIterator[Compute]:
+        """The lane for one post that takes as long as so many rows of a sketch."""
+        if rows < LARGE_ROWS:
+            yield self._usual.by(caller)
+            return
+        own = self._own.setdefault(caller, asyncio.Lock())
+        async with own, self._under_way:
+            yield self._long.by(caller)
+
+
+def lanes_of(usual: Threads, long: Threads, observer: Observer) -> Lanes:
+    """Lanes on threads that have other work as well. Usual posts take a millisecond, so one of them
+    waits in front of the threads."""
+    lanes = (
+        Turns(threads, name, of_caller=_UNBOUNDED, in_all=_UNBOUNDED, observer=observer, spare=n)
+        for threads, name, n in ((usual, "posts", 1), (long, "large posts", 0))
+    )
+    return Lanes(*lanes)
+
+
 def turns_of(
     questions: Threads, decays: Threads, settings: Settings, observer: Observer
 ) -> tuple[Turns, Turns]:
@@ -198,6 +250,27 @@ def _some(steps: Iterator[T], done: list[T]) -> bool:
         if time.monotonic() > end:
             return True
     return False
+
+
+async def by_steps(compute: Compute, steps: Steps[T]) -> T:
+    """What long work returns that is done in steps, as many of them in each time slice as have
+    ``TURN_S``. Cancelling it ends the work with the slice that is under way."""
+    while True:
+        ended, found = await compute(_slice, steps)
+        if ended:
+            return cast(T, found)
+
+
+def _slice(steps: Steps[T]) -> tuple[bool, T | None]:
+    """Whether the work has ended after a slice, and what it returns."""
+    end = time.monotonic() + TURN_S
+    try:
+        while True:
+            next(steps)
+            if time.monotonic() > end:
+                return False, None
+    except StopIteration as stop:
+        return True, stop.value
 
 
 class LeftError(Exception):

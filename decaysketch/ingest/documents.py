@@ -331,19 +331,24 @@ class _Paths(NamedTuple):
     id: tuple[Path | None, ...]  # None: the frame
     time: Path | None
     weight: Path | None
-    where: tuple[tuple[Path, tuple[Any, ...]], ...]
+    where: tuple[tuple[Path, frozenset[tuple[bool, Any]]], ...]
     field: str
     reset_ns: int
 
 
-def _options(given: Any) -> tuple[Any, ...]:
-    return given if type(given) is tuple else (given,)
+def _options(given: Any) -> frozenset[tuple[bool, Any]]:
+    """Scalars as :func:`_holds` looks for them: 1 and 1.0 are the same, and true is neither."""
+    return frozenset(
+        (type(each) is bool, each) for each in (given if type(given) is tuple else (given,))
+    )
 
 
-def _holds(path: Path, options: tuple[Any, ...], opened: Opened) -> bool:
+def _holds(path: Path, options: frozenset[tuple[bool, Any]], opened: Opened) -> bool:
     found = path.find(opened.root, opened.root, opened.message.topic)
-    is_truth = type(found) is bool
-    return any((type(each) is bool) == is_truth and each == found for each in options)
+    return type(found) in _SCALARS and (type(found) is bool, found) in options
+
+
+_SCALARS = frozenset({str, bool, int, float})
 
 
 def _part(given: Any, name: str) -> str | int:

@@ -7,6 +7,7 @@ readings, which come to a server alone, have a line in ``Mappings``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
@@ -20,6 +21,7 @@ from decaysketch.ingest.otlp import OtlpMap
 from decaysketch.ingest.plain_json import JsonMap
 from decaysketch.ingest.readings import Parsed
 from decaysketch.ingest.remote_write import RemoteWriteMap
+from decaysketch.ingest.series import SeriesIndex, SeriesMap
 from decaysketch.ingest.things_stack import ThingsStackMap
 
 __all__ = ["DOCUMENTS", "AnyMap", "Mappings", "ingest_of", "mappings_of", "parse_message"]
@@ -46,6 +48,15 @@ class Mappings(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     map: Annotated[tuple[_MapOfStream, ...], Field(strict=False, min_length=1, max_length=20)]
+
+    @cached_property
+    def series(self) -> Mapping[str, SeriesIndex[Any]]:
+        """The mappings of time series, compiled once, by their format."""
+        found: dict[str, list[SeriesMap]] = {}
+        for each in self.map:
+            if isinstance(each, SeriesMap):
+                found.setdefault(each.format, []).append(each)
+        return {format: SeriesIndex(maps) for format, maps in found.items()}
 
     @model_validator(mode="after")
     def _names_nothing_of_a_bridge(self) -> Self:

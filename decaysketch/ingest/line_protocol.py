@@ -20,16 +20,18 @@ Two ways
     together (:func:`_plain`). Whatever they do not fit is read by the grammar (:func:`_careful`),
     to the same readings.
 
-Time is linear, a line of more than MAX_LINE_BYTES is refused, and what is known of series is let go
-of where there are very many. Nothing raises for what a stranger sends but
+Time is linear, a line of more than MAX_LINE_BYTES is refused, what is known of series is let go of
+where there are very many, and the texts of series are counted before they are made
+(:class:`~decaysketch.ingest.series.SeriesTexts`). Nothing raises for what a stranger sends but
 :class:`~decaysketch.ingest.readings.UnreadableError`, of a body of which nearly nothing is sound.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import repeat
 from math import isfinite
 from typing import ClassVar, Literal, Self
@@ -38,10 +40,17 @@ from pydantic import Field, model_validator
 
 from decaysketch.ingest.mapping import Texts, shown
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import RefusedError, UnreadableError
-from decaysketch.ingest.series import Name, SeriesMap
+from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
+from decaysketch.ingest.series import (
+    MOST_TEXT_BYTES,
+    Name,
+    Plans,
+    SeriesIndex,
+    SeriesMap,
+    SeriesTexts,
+)
 
-__all__ = ["MAX_LINE_BYTES", "PRECISIONS", "LineMap", "parse"]
+__all__ = ["MAX_LINE_BYTES", "PRECISIONS", "LineMap", "parse", "steps"]
 
 MAX_LINE_BYTES = 1 << 16
 
@@ -53,7 +62,6 @@ PRECISIONS = {
 
 _TOGETHER = 8 << 10  # bytes of lines that are split together
 _MOST_REFUSED = 100_000  # of one body
-_PLANS_KEPT = 20_000  # each of which takes some hundred bytes, where its line may be of ten
 
 
 class LineMap(SeriesMap):
@@ -90,32 +98,79 @@ class LineMap(SeriesMap):
             )
         return self
 
-    def series(self, tags: dict[str, str]) -> str:
-        """The text of the id, as the protocol writes it: no two series have the same."""
-        named = [
-            f",{_escaped(name)}={_escaped(tags[name])}"
-            for name in sorted(tags)
-            if (name in self.id_tags if self.id_tags is not None else name not in self.drop_tags)
-        ]
-        return _MEASUREMENT_SPECIAL.sub(r"\\\g<0>", self.measurement) + "".join(named)
+    @property
+    def series_name(self) -> str:
+        """The measurement."""
+        return self.measurement
+
+    @cached_property
+    def begin(self) -> str:
+        """How the text of every id begins: the measurement, as the protocol writes it."""
+        return _MEASUREMENT_SPECIAL.sub(r"\\\g<0>", self.measurement)
+
+    @cached_property
+    def dropped(self) -> frozenset[str]:
+        """``drop_tags``."""
+        return frozenset(self.drop_tags)
+
+    @cached_property
+    def kept(self) -> tuple[str, ...] | None:
+        """``id_tags`` in order."""
+        return None if self.id_tags is None else tuple(sorted(set(self.id_tags)))
+
+
+class _Tags:
+    """The tags of a line, written once as the protocol writes them, for all mappings."""
+
+    def __init__(self, tags: Mapping[str, str]) -> None:
+        self._written = {name: f",{_escaped(name)}={_escaped(tags[name])}" for name in sorted(tags)}
+        self._length = sum(map(len, self._written.values()))
+
+    def series(self, of: LineMap, texts: SeriesTexts) -> str:
+        """The text of the id for a mapping: no two series have the same.
+
+        Raises:
+            RefusedError: it is too long, or those of the body are together.
+        """
+        written = self._written
+        if of.kept is not None:
+            return texts.checked(of.begin, *[written[name] for name in of.kept if name in written])
+        left_out = sum(len(written[name]) for name in of.dropped if name in written)
+        texts.check(len(of.begin) + self._length - left_out)
+        kept = [text for name, text in written.items() if name not in of.dropped]
+        return texts.checked(of.begin, *kept)
 
 
 def parse(
-    body: bytes, maps: Sequence[LineMap], precision_ns: int = 1, most: int | None = None
+    body: bytes,
+    maps: Iterable[LineMap] | SeriesIndex[LineMap],
+    precision_ns: int = 1,
+    most: int | None = None,
 ) -> Points:
     """The readings of a body, by maps of one stream. O(length).
 
     Args:
         body: any bytes.
-        maps: of the stream.
+        maps: of the stream; as an index, where there are several bodies.
         precision_ns: of the unit that times are in.
         most: where there are more readings than this, some are left out and still more are given
             than this.
 
     Raises:
-        UnreadableError: more is refused than any list is made of.
+        UnreadableError: more is refused than any list is made of, or series have more text than
+            may be.
     """
-    read = _Reader(maps, precision_ns)
+    return finished(steps(body, maps, precision_ns, most))
+
+
+def steps(
+    body: bytes,
+    maps: Iterable[LineMap] | SeriesIndex[LineMap],
+    precision_ns: int = 1,
+    most: int | None = None,
+) -> Steps[Points]:
+    """The same, in steps of a few milliseconds."""
+    read = _Reader(SeriesIndex.of(maps), precision_ns)
     at, number = 0, 1
     while at < len(body) and (most is None or len(read.points) <= most):
         end = len(body)
@@ -125,13 +180,16 @@ def parse(
                 end = body.find(b"\n", at)
             if end < 0:
                 end = len(body)
+        yield
         if _plain(read, body[at:end], number):
             number += body.count(b"\n", at, end) + 1
             at = end + 1
+            read.check_texts()
             continue
         while at <= end and at < len(body):
             begin, at = at, _careful(read, body, at, number)
             number += body.count(b"\n", begin, at)
+            read.check_texts()
         if read.points.told.refusals > _MOST_REFUSED:
             raise UnreadableError(
                 f"more than {_MOST_REFUSED} lines are refused, the first for this: "
@@ -149,12 +207,14 @@ class _Wanted:
         series: text of the id.
         period_ns: of which there is one reading.
         code: among the readings; -1: it has none yet.
+        fault: why the map cannot read the series; empty: it can.
     """
 
     map: LineMap
     series: str
     period_ns: int
     code: int = -1
+    fault: str = ""
 
     def coded(self, points: Points) -> int:
         """Its code."""
@@ -183,13 +243,22 @@ class _Plan:
 class _Reader:
     """Readings so far, and what is known of the series that were seen."""
 
-    def __init__(self, maps: Iterable[LineMap], precision_ns: int) -> None:
+    def __init__(self, index: SeriesIndex[LineMap], precision_ns: int) -> None:
         self.points = Points()
         self.precision_ns = precision_ns
-        self.plans: dict[bytes, _Plan] = {}
-        self._maps: dict[str, list[LineMap]] = {}
-        for each in maps:
-            self._maps.setdefault(each.measurement, []).append(each)
+        self.plans: Plans[bytes, _Plan] = Plans()
+        self._faults: dict[str, str] = {}
+        self._index = index
+        self._texts = SeriesTexts()
+
+    def check_texts(self) -> None:
+        """Raises UnreadableError: the texts of the series are too long together. To go on would
+        refuse every line that follows, at a cost for each mapping."""
+        if self._texts.full:
+            raise UnreadableError(
+                f"the names of the series of the body take more than {MOST_TEXT_BYTES} bytes of "
+                "memory together; send fewer lines at a time"
+            )
 
     def plan(self, head: bytes) -> _Plan:
         """Of a measurement with its tags, as they are written.
@@ -200,38 +269,32 @@ class _Reader:
         found = self.plans.get(head)
         if found is None:
             found = self._planned(head)
-            if len(self.plans) >= _PLANS_KEPT:
-                self.plans.clear()
-            self.plans[head] = found
+            self.plans.keep(head, found, sum(map(len, found.wanted.values())))
         return found
 
     def _planned(self, head: bytes) -> _Plan:
         name = _MEASUREMENT.match(head)
         if name is None or head.startswith(b"#"):
             raise RefusedError("there is no measurement")
-        maps = self._maps.get(_MEASUREMENT_ESCAPE.sub(r"\1", _text(name[0], "the measurement")), ())
-        plan = _Plan(named=bool(maps))
-        if not maps:
+        readers = self._index.readers(
+            _MEASUREMENT_ESCAPE.sub(r"\1", _text(name[0], "the measurement"))
+        )
+        plan = _Plan(named=readers is not None)
+        if readers is None:
             return plan
-        tags: dict[str, str] = {}
-        at = name.end()
-        while at < len(head):
-            tag = _TAG.match(head, at)
-            if tag is None:
-                raise RefusedError(f"is no tag: {shown(head[at:])}; expected ',name=value'")
-            key = _unescaped(tag[1], "a tag")
-            if key in tags:
-                raise RefusedError(f"tag {shown(key)} is there twice")
-            tags[key] = _unescaped(tag[2], "a tag")
-            at = tag.end()
-        for each in maps:
-            if not each.wants(tags):
-                plan.elsewhere += 1
-                continue
-            series = each.series(tags)
-            wanted = _Wanted(each, series, each.period_ns)
+        tags = _tags(head, name.end())
+        chosen = readers.wanting(tags)
+        plan.elsewhere = len(readers.maps) - len(chosen)
+        written = _Tags(tags) if chosen else None
+        for each in chosen:
+            assert written is not None
+            wanted = _Wanted(each, "", each.period_ns)
+            try:
+                wanted.series = written.series(each, self._texts)
+            except RefusedError as fault:
+                wanted.fault = self._faults.setdefault(str(fault), str(fault))
             plan.wanted.setdefault(each.value.encode("utf-8"), []).append(wanted)
-            plan.plain &= not (each.id_fields or each.weight)
+            plan.plain &= not (each.id_fields or each.weight or wanted.fault)
         return plan
 
     def skip(self, plan: _Plan, lines: int = 1) -> None:
@@ -240,6 +303,25 @@ class _Reader:
             self.points.told.skip("measurement", lines)
         if plan.elsewhere:
             self.points.told.skip("where", plan.elsewhere * lines)
+
+
+def _tags(head: bytes, at: int) -> dict[str, str]:
+    """The tags of a line, which begin at a byte of its head.
+
+    Raises:
+        RefusedError: they are none, or one is there twice.
+    """
+    tags: dict[str, str] = {}
+    while at < len(head):
+        tag = _TAG.match(head, at)
+        if tag is None:
+            raise RefusedError(f"is no tag: {shown(head[at:])}; expected ',name=value'")
+        key = _unescaped(tag[1], "a tag")
+        if key in tags:
+            raise RefusedError(f"tag {shown(key)} is there twice")
+        tags[key] = _unescaped(tag[2], "a tag")
+        at = tag.end()
+    return tags
 
 
 # ------------------------------------------------------------------------------------- many lines
@@ -442,6 +524,8 @@ def _add(
     number: int,
 ) -> None:
     """Add the reading that a field is."""
+    if wanted.fault:
+        raise RefusedError(wanted.fault)
     if not stamp:
         raise RefusedError(
             "there is no time; with that of this server, a line that is sent again would be "

@@ -33,7 +33,7 @@ from __future__ import annotations
 import json
 import math
 from collections import ChainMap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -42,14 +42,23 @@ from pydantic import Field
 
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import RefusedError, UnreadableError
-from decaysketch.ingest.series import Name, SeriesMap, SeriesTexts, text_of
+from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
+from decaysketch.ingest.series import (
+    Name,
+    Plans,
+    Readers,
+    SeriesIndex,
+    SeriesMap,
+    SeriesTexts,
+    text_of,
+)
 
-__all__ = ["OtlpMap", "parse"]
+__all__ = ["OtlpMap", "parse", "steps"]
 
 _DELTA = 1
 _NO_RECORDED_VALUE = 1
 _MOST_COUNTED = 1 << 63
+_POINTS_A_STEP = 64
 _CURE = "set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta where it is exported"
 
 
@@ -76,6 +85,11 @@ class OtlpMap(SeriesMap):
     )
 
     @property
+    def series_name(self) -> str:
+        """The metric."""
+        return self.metric
+
+    @property
     def attribute(self) -> str | None:
         """Name of the attribute that is the value."""
         return None if self.value is None else self.value.removeprefix("attr:")
@@ -91,7 +105,7 @@ class OtlpMap(SeriesMap):
 
 def parse(
     body: bytes,
-    maps: Sequence[OtlpMap],
+    maps: Iterable[OtlpMap] | SeriesIndex[OtlpMap],
     *,
     as_json: bool = False,
     max_weight: int = 1,
@@ -101,7 +115,7 @@ def parse(
 
     Args:
         body: any bytes: an ``ExportMetricsServiceRequest``.
-        maps: of the stream.
+        maps: of the stream; as an index, where there are several bodies.
         as_json: in JSON, not in protobuf.
         max_weight: of a reading.
         most: where there are more readings than this, some are left out and still more are given
@@ -111,22 +125,32 @@ def parse(
         UnreadableError: it is none.
         ModuleNotFoundError: the extra ``otlp`` is not installed.
     """
+    return finished(steps(body, maps, as_json=as_json, max_weight=max_weight, most=most))
+
+
+def steps(
+    body: bytes,
+    maps: Iterable[OtlpMap] | SeriesIndex[OtlpMap],
+    *,
+    as_json: bool = False,
+    max_weight: int = 1,
+    most: int | None = None,
+) -> Steps[Points]:
+    """The same, in steps: the body at once, then some data points a step."""
     request = _from_json(body) if as_json else _from_protobuf(body)
-    read = _Reader(max_weight, most)
-    named: dict[str, list[OtlpMap]] = {}
-    for each in maps:
-        named.setdefault(each.metric, []).append(each)
+    read, index = _Reader(max_weight, most), SeriesIndex.of(maps)
     for group in request.resource_metrics:
         resource: _Resource | None = None
         for scope in group.scope_metrics:
+            yield
             for metric in scope.metrics:
-                chosen = named.get(metric.name, ())
+                readers = index.readers(metric.name)
                 kind = metric.WhichOneof("data")
                 data = None if kind is None else getattr(metric, kind)
                 points = () if data is None else data.data_points
                 if not points:
                     continue
-                if not chosen:
+                if readers is None:
                     read.points.told.skip("metric", len(points))
                     continue
                 if (reason := _fault_of_kind(kind, data)) is not None:
@@ -134,7 +158,9 @@ def parse(
                     continue
                 if resource is None:
                     resource = _Resource(_attributes(group.resource.attributes))
-                read.metric(chosen, resource, points, kind)
+                yield from read.metric(
+                    resource.readers(metric.name, readers), resource, points, kind
+                )
                 if read.full:
                     return read.points
     return read.points
@@ -158,6 +184,14 @@ class _Resource:
         self.labels = {f"resource.{key}": _text(value) for key, value in attributes.items()}
         self._attributes = attributes
         self._texts: dict[tuple[str, ...], str] = {}
+        self._readers: dict[str, Readers[OtlpMap]] = {}
+
+    def readers(self, name: str, of: Readers[OtlpMap]) -> Readers[OtlpMap]:
+        """Mappings of a metric, of which these attributes are known."""
+        found = self._readers.get(name)
+        if found is None:
+            found = self._readers[name] = of.given(self.labels)
+        return found
 
     def text(self, keys: tuple[str, ...]) -> str:
         """These of its attributes, as far as it has them."""
@@ -186,6 +220,7 @@ class _Reader:
     most: int | None
     points: Points = field(default_factory=Points)
     _texts: SeriesTexts = field(default_factory=SeriesTexts)
+    _faults: dict[str, str] = field(default_factory=dict)
     _place: int = 0
 
     @property
@@ -194,18 +229,20 @@ class _Reader:
 
     def metric(
         self,
-        maps: Sequence[OtlpMap],
+        readers: Readers[OtlpMap],
         resource: _Resource,
         data: Iterable[Any],
         kind: str,
-    ) -> None:
+    ) -> Steps[None]:
         """Read the data points of a metric that is a gauge, a sum or a histogram."""
-        told = self.points.told
-        plans: dict[tuple[tuple[str, str | bytes], ...], list[_Wanted] | str] = {}
+        told, maps = self.points.told, readers.maps
+        plans: Plans[tuple[tuple[str, str | bytes], ...], list[_Wanted] | str] = Plans()
         take = self._histogram if kind == "histogram" else self._number
         for point in data:
             if self.full:
                 return
+            if self._place % _POINTS_A_STEP == 0:
+                yield
             self._place += 1
             # As bytes, for 1, 1.0 and true are equal in Python and not in the protocol.
             pairs = tuple(
@@ -214,7 +251,8 @@ class _Reader:
             )  # fmt: skip
             plan = plans.get(pairs)
             if plan is None:
-                plan = plans[pairs] = self._planned(maps, resource, point.attributes)
+                plan = self._planned(readers, resource, point.attributes)
+                plans.keep(pairs, plan, len(plan))
             if isinstance(plan, str):
                 told.refuse(self._where(maps[0]), plan)
             elif point.flags & _NO_RECORDED_VALUE:
@@ -241,7 +279,7 @@ class _Reader:
         return f"{of.metric}, data point {self._place}"
 
     def _planned(
-        self, maps: Sequence[OtlpMap], resource: _Resource, given: Any
+        self, readers: Readers[OtlpMap], resource: _Resource, given: Any
     ) -> list[_Wanted] | str:
         """What is read of a series; or why it is none."""
         attributes = _attributes(given)
@@ -251,19 +289,21 @@ class _Reader:
         both = ChainMap(resource.labels, labels)
         return [
             self._named(each, attributes, resource, both)
-            for each in maps
-            if each.wants(both) and (each.attribute is None or each.attribute in both)
+            for each in readers.wanting(labels)
+            if each.attribute is None or each.attribute in both
         ]
 
     def _named(
         self, each: OtlpMap, attributes: dict[str, Any], resource: _Resource, both: Any
     ) -> _Wanted:
-        parts = each.series(attributes, resource.text(each.resource_keys))
         label = None if each.attribute is None else both[each.attribute]
         try:
+            self._texts.check(0)
+            parts = each.series(attributes, resource.text(each.resource_keys))
             return _Wanted(each, self._texts.checked(*parts), {}, label)
         except RefusedError as fault:
-            return _Wanted(each, "", {}, label, str(fault))
+            told = self._faults.setdefault(str(fault), str(fault))
+            return _Wanted(each, "", {}, label, told)
 
     def _number(self, wanted: _Wanted, point: Any) -> None:
         kind = point.WhichOneof("value")

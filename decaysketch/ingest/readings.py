@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from decaysketch.errors import DecaySketchError
 
-__all__ = ["REFUSALS_KEPT", "Parsed", "Reading", "RefusedError", "SkippedError", "UnreadableError"]
+__all__ = [
+    "REFUSALS_KEPT",
+    "Parsed",
+    "Reading",
+    "RefusedError",
+    "SkippedError",
+    "Steps",
+    "UnreadableError",
+    "finished",
+]
+
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[None, None, T]
+"""Long work that may be suspended between two of its steps, and what it returns."""
+
+
+def finished(steps: Steps[T]) -> T:
+    """What the work returns, done without a pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
 
 REFUSALS_KEPT = 1000
 """Of one body; of the others it is known how many they are."""

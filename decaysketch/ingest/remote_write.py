@@ -18,20 +18,21 @@ import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import RefusedError, UnreadableError
-from decaysketch.ingest.series import Name, SeriesMap, SeriesTexts
+from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
+from decaysketch.ingest.series import Name, Plans, SeriesIndex, SeriesMap, SeriesTexts
 
-__all__ = ["RemoteWriteMap", "most_samples", "parse", "plain_length"]
+__all__ = ["RemoteWriteMap", "most_samples", "parse", "plain_length", "steps"]
 
 _NS = 1_000_000  # of a millisecond
+_SERIES_A_STEP = 64
 _MOST_LABELS = 1000  # of a series
-_PLANS_KEPT = 20_000  # of a body, each of which takes some hundred bytes
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _NAME = "__name__"
 _DOUBLE = struct.Struct("<d")
@@ -81,9 +82,15 @@ class RemoteWriteMap(SeriesMap):
         description="Labels that are no part of an id, such as `replica` of a pair of servers.",
     )
 
-    def kept(self, labels: dict[str, str]) -> dict[str, str]:
-        """Those that are part of an id."""
-        return {name: text for name, text in labels.items() if name not in self.drop_labels}
+    @property
+    def series_name(self) -> str:
+        """The metric."""
+        return self.metric
+
+    @cached_property
+    def dropped(self) -> frozenset[str]:
+        """``drop_labels``."""
+        return frozenset(self.drop_labels)
 
 
 def plain_length(body: bytes) -> int:
@@ -104,13 +111,17 @@ def most_samples(body: bytes) -> int:
 
 
 def parse(
-    body: bytes, maps: Sequence[RemoteWriteMap], *, version: int = 1, most: int | None = None
+    body: bytes,
+    maps: Iterable[RemoteWriteMap] | SeriesIndex[RemoteWriteMap],
+    *,
+    version: int = 1,
+    most: int | None = None,
 ) -> Points:
     """The readings of a body, by maps of one stream. O(length).
 
     Args:
         body: any bytes: a ``WriteRequest``, or of version 2 a ``Request``, no more compressed.
-        maps: of the stream.
+        maps: of the stream; as an index, where there are several bodies.
         version: 1 or 2.
         most: where there are more readings than this, some are left out and still more are given
             than this.
@@ -118,19 +129,32 @@ def parse(
     Raises:
         UnreadableError: it is none.
     """
+    return finished(steps(body, maps, version=version, most=most))
+
+
+def steps(
+    body: bytes,
+    maps: Iterable[RemoteWriteMap] | SeriesIndex[RemoteWriteMap],
+    *,
+    version: int = 1,
+    most: int | None = None,
+) -> Steps[Points]:
+    """The same, in steps of some series each."""
     try:
-        return _read(body, maps, version, most)
+        return (yield from _read(body, SeriesIndex.of(maps), version, most))
     except (IndexError, struct.error, UnicodeDecodeError):
         raise UnreadableError("the body is no protobuf of a remote write") from None
 
 
-def _read(body: bytes, maps: Sequence[RemoteWriteMap], version: int, most: int | None) -> Points:
+def _read(
+    body: bytes, index: SeriesIndex[RemoteWriteMap], version: int, most: int | None
+) -> Steps[Points]:
     layout = _LAYOUTS[version]
     symbols = None
     if version == 2:
         symbols = [str(text, "utf-8") for tag, text in _fields(body) if tag == _SYMBOLS]
-    read = _Reader(maps, symbols)
-    plans: dict[tuple[bytes, ...], _Plan] = {}
+    read = _Reader(index, symbols)
+    plans: Plans[tuple[bytes, ...], _Plan] = Plans()
     place = 0
     for tag, series in _fields(body):
         if tag in layout.foreign:
@@ -140,6 +164,8 @@ def _read(body: bytes, maps: Sequence[RemoteWriteMap], version: int, most: int |
             )
         if tag != layout.series:
             continue
+        if place % _SERIES_A_STEP == 0:
+            yield
         place += 1
         labels: list[bytes] = []
         samples: list[bytes] = []
@@ -154,9 +180,8 @@ def _read(body: bytes, maps: Sequence[RemoteWriteMap], version: int, most: int |
         key = tuple(labels)
         plan = plans.get(key)
         if plan is None:
-            if len(plans) >= _PLANS_KEPT:
-                plans.clear()
-            plan = plans[key] = read.plan(labels)
+            plan = read.plan(labels)
+            plans.keep(key, plan, len(plan.wanted) + len(plan.faults))
         _take(read.points, plan, samples, histograms, place)
         if most is not None and len(read.points) > most:
             break
@@ -183,13 +208,12 @@ class _Plan:
 class _Reader:
     """Readings so far; ``symbols`` are the texts of labels, in version 2."""
 
-    def __init__(self, maps: Sequence[RemoteWriteMap], symbols: Sequence[str] | None) -> None:
+    def __init__(self, index: SeriesIndex[RemoteWriteMap], symbols: Sequence[str] | None) -> None:
         self.points = Points()
         self._symbols = symbols
         self._texts = SeriesTexts()
-        self._maps: dict[str, list[RemoteWriteMap]] = {}
-        for each in maps:
-            self._maps.setdefault(each.metric, []).append(each)
+        self._faults: dict[str, str] = {}
+        self._index = index
 
     def plan(self, parts: Sequence[bytes]) -> _Plan:
         """Of the labels of a series, as they are written."""
@@ -198,16 +222,16 @@ class _Reader:
         except RefusedError as fault:
             return _Plan(named=1, faults=[str(fault)])
         name = labels.pop(_NAME, "")
-        chosen = self._maps.get(name, [])
-        plan = _Plan(name, len(chosen))
-        for each in chosen:
-            if not each.wants(labels):
-                continue
+        readers = self._index.readers(name)
+        if readers is None:
+            return _Plan(name)
+        plan = _Plan(name, len(readers.maps))
+        for each in readers.wanting(labels):
             try:
-                text = self._texts.of(each.kept(labels))
+                text = self._texts.of(labels, each.dropped)
                 plan.wanted.append((each, self.points.enter(text, name)))
             except RefusedError as fault:
-                plan.faults.append(str(fault))
+                plan.faults.append(self._faults.setdefault(str(fault), str(fault)))
         return plan
 
     def _labels(self, parts: Sequence[bytes]) -> dict[str, str]:

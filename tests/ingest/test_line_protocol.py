@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from decaysketch import DecaySketch, SketchParams, observation_ids
 from decaysketch.families import recipe_of
-from decaysketch.ingest import line_protocol
+from decaysketch.ingest import line_protocol, series
 from decaysketch.ingest.columns import Form, check, points_to_columns
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.line_protocol import MAX_LINE_BYTES, parse
@@ -106,9 +106,9 @@ def test_a_series_that_is_too_long_for_an_id_is_refused_alone() -> None:
     points = parse(b"weather temp=1 1\n" + long + long + b"weather temp=2 2", WEATHER)
     batch = check(points_to_columns(points, FORM), FORM)
     assert batch.columns.values.tolist() == [1.0, 2.0]
-    assert [(each.row, each.field) for each in batch.refusals] == [(1, "id"), (2, "id")]
-    alone = check(points_to_columns(parse(long, WEATHER), FORM), FORM)
-    assert (len(alone.columns.ids), len(alone.refusals)) == (0, 1)
+    assert [where for where, _ in points.told.refused] == ["line 2 temp", "line 3 temp"]
+    alone = parse(long, WEATHER)
+    assert (len(alone), alone.told.refusals) == (0, 1)
 
 
 def test_what_is_of_no_map_is_skipped() -> None:
@@ -209,7 +209,7 @@ def test_numbers_are_what_the_protocol_writes() -> None:
 def test_what_is_known_of_series_is_let_go_of_where_there_are_very_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(line_protocol, "_PLANS_KEPT", 10)
+    monkeypatch.setattr(series, "PLANS_KEPT", 10)
     lines = [b"weather,t=%d temp=%d %d" % (n % 30, n, n) for n in range(1000)]
     few = parse(b"\n".join(lines), WEATHER)
     monkeypatch.undo()
@@ -224,7 +224,7 @@ def test_what_is_known_of_series_is_let_go_of_where_there_are_very_many(
 def test_series_without_a_reading_take_no_memory(
     line: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_protocol, "_PLANS_KEPT", 500)
+    monkeypatch.setattr(series, "PLANS_KEPT", 500)
     body = b"\n".join(line % n for n in range(6000))
     tracemalloc.start()
     found = parse(body, WEATHER)
@@ -237,3 +237,29 @@ def test_series_without_a_reading_take_no_memory(
 def test_a_body_of_which_nearly_nothing_is_sound_is_refused_as_a_whole() -> None:
     with pytest.raises(UnreadableError, match="more than 100000 lines are refused, the first"):
         parse(b"weather temp=1 1\n" + b"weather\n" * 100_100, WEATHER)
+
+
+def test_texts_of_series_are_bounded_before_they_are_made() -> None:
+    """A letter beyond the BMP makes each of a text four bytes long, and maps multiply it."""
+    each = [{"measurement": "m", "value": f"v{number}"} for number in range(20)]
+    head = b"m,t=" + b"a" * 60_000 + "\U0001f600".encode()
+    body = b"\n".join(head + b"%d v0=1 1" % number for number in range(20))
+    points, peak = traced(body, maps(*each))
+    assert (len(points), points.told.refusals) == (0, 20)
+    assert peak < 3_000_000  # the texts of the maps alone would be 96 MB
+
+
+def test_texts_of_all_series_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "MOST_TEXT_BYTES", 100_000)
+    each = [{"measurement": "m", "value": "v", "drop_tags": [f"x{n}"]} for n in range(20)]
+    body = b"\n".join(b"m,t=%d u=1 1" % number for number in range(100_000))
+    with pytest.raises(UnreadableError, match="together"):
+        traced(body, maps(*each))
+
+
+def traced(body: bytes, given: Any) -> tuple[Points, int]:
+    tracemalloc.start()
+    try:
+        return parse(body, given), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

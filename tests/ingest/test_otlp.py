@@ -192,7 +192,7 @@ def test_texts_of_the_series_of_a_body_are_bounded_together(
     monkeypatch.setattr(series, "MOST_TEXT_BYTES", 200)
     found = read(request(gauge(*(point(n, room={"intValue": str(n)}) for n in range(9)))))
     assert found.told.refusals == 9 - len(found) > 0
-    assert "longer than 200 bytes together" in found.told.refused[0][1]
+    assert "200 bytes of memory together" in found.told.refused[0][1]
 
 
 def test_series_of_equal_numbers_of_other_types_are_others() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.write_requests import STALE, field, messages, version_1, version_2
 from decaysketch import DecaySketch, SketchParams, observation_ids
 from decaysketch.families import recipe_of
-from decaysketch.ingest import remote_write
+from decaysketch.ingest import series
 from decaysketch.ingest.columns import Form, check, points_to_columns
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.points import Points
@@ -222,7 +222,7 @@ def test_empty_parts_take_time_and_memory_in_proportion(version: int, body: byte
 
 
 def test_series_that_are_not_read_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_write, "_PLANS_KEPT", 500)
+    monkeypatch.setattr(series, "PLANS_KEPT", 500)
     body = b"".join(field(1, field(1, field(1, b"%d" % n)) + field(2, b"")) for n in range(6000))
     sound = version_1([(LABELS, [(1.0, T)])])
     tracemalloc.start()
