@@ -1,5 +1,5 @@
-"""Bytes that every family writes alike: header, checksum, varints, bit-packed columns.
+"""Byte-level building blocks: header, checksum, varints, bit-packed columns.
 
-No family is known here. What a family adds is in its own ``wire.py``; every bit is named in
-``docs/wire-format.md``.
+No family appears here. Each family adds its own part in ``wire.py``. ``docs/wire-format.md``
+specifies every bit.
 """

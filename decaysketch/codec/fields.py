@@ -1,8 +1,8 @@
-"""What every family of bytes shares: fixed header, parameters, numbers, watermarks, checksum.
+"""Common parts of all formats: header, parameters, numbers, watermarks, checksum.
 
-``begin`` ... ``seal`` frame what a family writes; ``open_blob`` verifies magic, version, length,
-checksum, family and flags before anything else is read, and hands over a :class:`Reader` that
-stands behind the capacity. Every fault is one :class:`~decaysketch.errors.CorruptSketchError`.
+``begin`` and ``seal`` frame the bytes of a family. ``open_blob`` verifies magic, version, length,
+checksum, family and flags first, and returns a :class:`Reader` positioned after the capacity. Every
+fault is a :class:`~decaysketch.errors.CorruptSketchError`.
 """
 
 from __future__ import annotations
@@ -69,26 +69,25 @@ _PIECE_BYTES = 5_000
 
 
 def refuse(message: str) -> NoReturn:
-    """Raise the one error of bytes that no honest builder could have written."""
+    """Raise the error for bytes that no correct builder could have written."""
     raise CorruptSketchError(message)
 
 
 def check_time(time: int, field: str) -> None:
-    """Refuse a time beyond the limit of timestamps."""
+    """Reject a time beyond the timestamp limit."""
     if abs(time) > TIME_LIMIT:
         refuse(f"{field} is {time}; expected at most 2^62 = {TIME_LIMIT} in magnitude")
 
 
 def check_row_count(rows: int, capacity: int, levels: int, blob: bytes | None = None) -> None:
-    """Refuse more rows than can be, before any of them is looked at: what decoding finds in the
-    end, found at once.
+    """Reject an impossible row count before any row is read.
 
     Args:
-        rows: how many are declared.
-        capacity: rows that a level holds later than its watermark.
-        levels: how many levels may hold rows of their own: those with a watermark, and the first
-            without one, which holds all of those above.
-        blob: the bytes; a row takes a bit of them at the least. None: they are about to be read.
+        rows: declared row count.
+        capacity: rows that a level stores after its watermark.
+        levels: levels that may store rows of their own: those with a watermark, and the first
+            without one, which stores the rows of all levels above.
+        blob: the bytes, at least one bit per row. None if they are read later.
     """
     if rows > capacity * levels:
         refuse(f"{rows} rows; capacity {capacity} at {levels} levels allows {capacity * levels}")
@@ -100,7 +99,7 @@ def check_row_count(rows: int, capacity: int, levels: int, blob: bytes | None = 
 
 
 def begin(family: int, params: SketchParams, *, embed_params: bool) -> bytearray:
-    """Fixed header, parameters (if they are to be embedded), capacity and number of copies."""
+    """Return the fixed header, embedded parameters, capacity and repetition count."""
     several = params.copies > 1
     required = (_PARAMS_IN_FULL if embed_params else 0) | (_SEVERAL_COPIES if several else 0)
     body = bytearray(_FIXED.pack(MAGIC, VERSION, family, required, 0, params.fingerprint))
@@ -113,7 +112,7 @@ def begin(family: int, params: SketchParams, *, embed_params: bool) -> bytearray
 
 
 def seal(*parts: bytes | bytearray) -> bytes:
-    """The parts of a body, one behind the other, and their checksum."""
+    """Join the parts of a body and append their checksum."""
     checksum = 0
     for part in parts:
         checksum = zlib.crc32(part, checksum)
@@ -140,7 +139,9 @@ def _put_params(body: bytearray, params: SketchParams) -> None:
 
 
 def put_varint(body: bytearray, number: int) -> None:
-    """Unsigned LEB128: seven bits a byte, low ones first, the high bit says that more follow."""
+    """Encode unsigned LEB128: seven bits per byte, low bits first, high bit set if more bytes
+    follow.
+    """
     while number > 0x7F:
         body.append(number & 0x7F | 0x80)
         number >>= 7
@@ -148,12 +149,12 @@ def put_varint(body: bytearray, number: int) -> None:
 
 
 def put_signed_varint(body: bytearray, number: int) -> None:
-    """The varint of the zigzag: 0, -1, 1, -2, ... as 0, 1, 2, 3, ..."""
+    """Encode the zigzag varint: 0, -1, 1, -2, ... as 0, 1, 2, 3, ..."""
     put_varint(body, number << 1 if number >= 0 else ~(number << 1))
 
 
 def put_watermarks(body: bytearray, watermarks: Sequence[int]) -> None:
-    """Those that are set, from level 0 up; they never rise from level to level."""
+    """Encode the watermarks that are set, from level 0 up. They never rise with the level."""
     put_varint(body, len(watermarks))
     if watermarks:
         put_signed_varint(body, watermarks[0])
@@ -162,14 +163,14 @@ def put_watermarks(body: bytearray, watermarks: Sequence[int]) -> None:
 
 
 def put_clock(body: bytearray, clock: int) -> None:
-    """Whether a sketch was told a time, and which; ``NO_WATERMARK`` where it was not."""
+    """Encode whether a sketch has a clock, and its time. ``NO_WATERMARK`` means none."""
     body.append(clock != NO_WATERMARK)
     if clock != NO_WATERMARK:
         put_signed_varint(body, clock)
 
 
 def put_rows(body: bytearray, times: npt.NDArray[np.int64]) -> None:
-    """How many rows there are, and the time of the first."""
+    """Encode the row count and the time of the first row."""
     put_varint(body, len(times))
     if len(times):
         put_signed_varint(body, int(times[0]))
@@ -179,7 +180,7 @@ def put_rows(body: bytearray, times: npt.NDArray[np.int64]) -> None:
 
 
 class Reader:
-    """Takes fields from the front of a body; every fault names the field and its offset."""
+    """Read fields from the front of a body. Every fault names the field and its offset."""
 
     __slots__ = ("at", "body")
 
@@ -188,7 +189,7 @@ class Reader:
         self.at = at
 
     def take(self, size: int, field: str) -> bytes:
-        """The next ``size`` bytes."""
+        """Return the next ``size`` bytes."""
         left = len(self.body) - self.at
         if size > left:
             refuse(f"{field} at byte {self.at} needs {size} bytes; {left} are left")
@@ -197,7 +198,7 @@ class Reader:
         return taken
 
     def byte(self, field: str) -> int:
-        """The next byte, as a number."""
+        """Return the next byte as a number."""
         at = self.at
         if at >= len(self.body):
             return self.take(1, field)[0]  # which says what is missing
@@ -205,7 +206,7 @@ class Reader:
         return self.body[at]
 
     def varint(self, field: str) -> int:
-        """An unsigned number below 2^64, in the fewest bytes."""
+        """Return an unsigned number below 2^64 in its shortest encoding."""
         start = self.at
         number = shift = 0
         while True:
@@ -228,7 +229,7 @@ class Reader:
         return number >> 1 if number & 1 == 0 else ~(number >> 1)
 
     def time(self, field: str) -> int:
-        """A signed number that is a possible timestamp."""
+        """Return a signed number that is a possible timestamp."""
         time = self.signed_varint(field)
         check_time(time, field)
         return time
@@ -248,14 +249,14 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What stands in front of the parts that a family defines.
+    """The part before the columns that a family defines.
 
     Attributes:
         version, family, optional_flags, fingerprint: as written.
-        params: as ``SketchParams.to_dict()`` gives them, None where there is only the fingerprint.
-        capacity: as written; not checked against the domain of capacities.
+        params: as in ``SketchParams.to_dict()``, or None if there is only the fingerprint.
+        capacity: as written, not checked against the allowed range.
         copies: number of hash functions, 1..64.
-        reader: stands behind all that.
+        reader: positioned after all of these.
     """
 
     version: int
@@ -269,14 +270,14 @@ class Opening:
 
 
 def as_bytes(blob: bytes | bytearray | memoryview) -> bytes:
-    """A copy of what could change while it is being checked."""
+    """Copy a buffer that could change during the checks."""
     if not isinstance(blob, (bytes, bytearray, memoryview)):
         raise TypeError(f"expected bytes, bytearray or memoryview, not {type(blob).__name__}")
     return bytes(blob)
 
 
 def family_number(blob: bytes | bytearray | memoryview) -> int:
-    """The family that bytes say they are of; nothing behind it is looked at. O(1)."""
+    """Return the family byte without reading anything after it. O(1)."""
     head = bytes(memoryview(blob)[: _FAMILY_AT + 1])
     _check_start(head)
     if len(head) <= _FAMILY_AT:
@@ -285,7 +286,7 @@ def family_number(blob: bytes | bytearray | memoryview) -> int:
 
 
 def fingerprint_of(head: bytes) -> bytes:
-    """The fingerprint of the parameters, from the first ``HEAD_BYTES`` of a sketch. O(1)."""
+    """Return the parameter fingerprint from the first ``HEAD_BYTES`` of a sketch. O(1)."""
     _check_start(head)
     if len(head) < HEAD_BYTES:
         refuse(f"{len(head)} bytes; a sketch has more")
@@ -300,7 +301,7 @@ def _check_start(blob: bytes) -> None:
 
 
 def open_blob(blob: bytes, family: int) -> Opening:
-    """Verify the frame and read up to the parts that ``family`` defines."""
+    """Verify the frame and read up to the part that ``family`` defines."""
     smallest = _FIXED.size + _CHECKSUM.size
     _check_start(blob)
     if len(blob) < smallest:
@@ -333,8 +334,11 @@ def open_blob(blob: bytes, family: int) -> Opening:
 
 
 def _checksum(body: memoryview) -> int:
-    """CRC-32. Of more than 5 KB at once zlib lets go of the interpreter's lock; to wait for it
-    afterwards, where many threads want it, takes longer than all of a body of usual size."""
+    """Compute CRC-32 in pieces.
+
+    zlib releases the interpreter's lock for more than 5 KB at once. With many threads, waiting for
+    the lock takes longer than the checksum of a typical body.
+    """
     checksum = 0
     step = _PIECE_BYTES if len(body) <= _SHORT_BYTES else len(body)
     for begin in range(0, len(body), step):
@@ -373,9 +377,9 @@ def _read_params(reader: Reader) -> dict[str, Any]:
 def read_watermarks(
     reader: Reader, check: Callable[[int, str], None] = check_time
 ) -> tuple[int, ...]:
-    """Inverse of :func:`put_watermarks`; at most 64, a family asks for its levels.
+    """Inverse of :func:`put_watermarks`, at most 64. A family checks its level count.
 
-    ``check`` refuses what no watermark may be, by its name.
+    ``check`` rejects an impossible watermark by name.
     """
     count = reader.varint("number of watermarks")
     if count > 64:  # levels end at 56; the exact bound needs the parameters
@@ -390,9 +394,9 @@ def read_watermarks(
 
 
 def skip_optional_sections(blob: bytes, flags: int, at: int) -> None:
-    """Optional sections are for later releases: each is a varint length and as many bytes.
+    """Skip optional sections, which later releases may add: a varint length, then as many bytes.
 
-    They lie between ``at`` and the checksum; nothing else may.
+    They lie between ``at`` and the checksum, and nothing else may.
     """
     reader = Reader(memoryview(blob)[:-CHECKSUM_BYTES], at)
     for bit in range(8):
@@ -410,12 +414,12 @@ def skip_optional_sections(blob: bytes, flags: int, at: int) -> None:
 
 
 def params_of(opening: Opening, ours: SketchParams | None, id_key: bytes | None) -> SketchParams:
-    """The parameters behind the bytes, with the capacity that they carry.
+    """Return the parameters for some bytes, with the capacity that the bytes carry.
 
     Args:
-        opening: of the bytes.
-        ours: what the bytes are expected to carry; needed where they carry a fingerprint only.
-        id_key: the secret, where they are keyed by one and ``ours`` is None.
+        opening: from the bytes.
+        ours: expected parameters. Required if the bytes carry a fingerprint only.
+        id_key: the secret id key, if the bytes use one and ``ours`` is None.
 
     Raises:
         CorruptSketchError, IncompatibleSketchError, ParameterError: see ``wire.decode``.
@@ -428,7 +432,7 @@ def params_of(opening: Opening, ours: SketchParams | None, id_key: bytes | None)
 
 
 def _expected_params(opening: Opening, ours: SketchParams) -> SketchParams:
-    """``ours`` with the capacity of the bytes, once the bytes are seen to be of that stream."""
+    """Return ``ours`` with the capacity from the bytes, if the fingerprints are equal."""
     listing = {} if opening.params is None else differing(ours.to_dict(), opening.params)
     if listing:
         raise IncompatibleSketchError(listing)
@@ -446,7 +450,7 @@ def _expected_params(opening: Opening, ours: SketchParams) -> SketchParams:
 
 
 def _embedded_params(opening: Opening, id_key: bytes | None) -> SketchParams:
-    """The parameters that the bytes carry, with the secret key if they need one."""
+    """Return the embedded parameters, with the secret key if they need one."""
     if opening.params is None:
         raise IncompatibleSketchError(
             {"params": ("not given", f"needed, with fingerprint {opening.fingerprint.hex()}")}

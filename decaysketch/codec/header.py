@@ -1,6 +1,6 @@
-"""What the bytes of every family say in front of the rows, read by itself.
+"""Read the header of any family without the rows.
 
-For routing, and for refusing by size, by capacity or by time before any memory is spent.
+Use it to route bytes, and to reject them by size, capacity or time before any allocation.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["CopyHeader", "Header"]
 
 @dataclass(frozen=True, slots=True)
 class CopyHeader:
-    """What the header says of one copy.
+    """Header of one repetition.
 
     Attributes:
-        watermarks: those that are written, in the order of their levels.
+        watermarks: as written, by level.
         rows: number of retained observations.
-        newest: time of the most recent row, None without rows.
+        newest: time of the most recent row, or None without rows.
     """
 
     watermarks: tuple[int, ...]
@@ -30,7 +30,7 @@ class CopyHeader:
     newest: int | None
 
     def check(self, capacity: int, levels: int) -> None:
-        """Refuse more than sketches of so many levels hold."""
+        """Reject more rows than so many levels can store."""
         if len(self.watermarks) > levels:
             refuse(f"{len(self.watermarks)} watermarks; there are {levels} levels")
         fields.check_row_count(self.rows, capacity, levels)
@@ -38,19 +38,19 @@ class CopyHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """Everything in front of the columns.
+    """Everything before the columns.
 
     Attributes:
-        version: of the wire format.
-        family: byte of the kind of sketch.
-        optional_flags: one bit for each optional section behind the columns.
-        fingerprint: 8 bytes, that of the parameters.
-        params: the parameters as ``SketchParams.to_dict()`` gives them, or None where the bytes do
-            not carry them as families 1 and 2 do.
-        capacity: observations kept for each level.
-        clock: the latest time that the sketch was told, or None.
-        copies: one entry for each hash function.
-        columns_at: offset of the first byte of the columns.
+        version: wire format version.
+        family: family byte.
+        optional_flags: one bit per optional section after the columns.
+        fingerprint: 8-byte parameter fingerprint.
+        params: as in ``SketchParams.to_dict()``, or None if the bytes do not embed them as families
+            1 and 2 do.
+        capacity: observations kept per level.
+        clock: the sketch's clock, or None.
+        copies: one entry per hash function.
+        columns_at: offset of the first column byte.
     """
 
     version: int
@@ -72,7 +72,7 @@ class Header:
         clock: int | None = None,
         **own: Any,  # attributes that a family adds
     ) -> Self:
-        """Of an opening whose reader has arrived at the columns."""
+        """Build from an opening whose reader has reached the columns."""
         return cls(
             version=opening.version,
             family=opening.family,
@@ -88,10 +88,10 @@ class Header:
 
     @property
     def rows(self) -> int:
-        """Number of retained observations, of all copies together."""
+        """Number of retained observations over all repetitions."""
         return sum(copy.rows for copy in self.copies)
 
     @property
     def newest(self) -> int | None:
-        """Time of the most recent row of any copy, None without rows."""
+        """Time of the most recent row in any repetition, or None without rows."""
         return max((copy.newest for copy in self.copies if copy.newest is not None), default=None)

@@ -1,12 +1,11 @@
-"""Labels on the wire: rows carry the rank of a code, and the texts follow them.
+"""Labels on the wire: rows contain ranks, and the texts follow the rows.
 
-Of a state whose values are labels, a row holds for its value the place of its code among those of
-the dictionary, which rise. Behind the rows of all copies stand the number of labels and, in that
-order, each of them: its length and its UTF-8. Codes are not written: they follow from the texts.
+For a label state, a row's value is the rank of its code in the sorted dictionary. After the rows of
+all repetitions come the label count and each label in code order: length and UTF-8 text. Codes are
+not written, because they follow from the texts.
 
-A reader asks that every text is UTF-8 of at most 1,024 bytes, that codes rise strictly, that every
-label is the value of some row, and every rank that of a label. So there is one form of a state, and
-no label in it that no row has.
+The reader requires valid UTF-8 of at most 1,024 bytes, strictly rising codes, a row for every
+label, and a label for every rank. So each state has one encoding without unused labels.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def encode_labels(labels: Labels) -> bytes:
-    """The labels, as they stand behind the rows."""
+    """Encode the labels that follow the rows."""
     body = bytearray()
     put_varint(body, len(labels))
     for label in labels.texts:
@@ -38,7 +37,7 @@ def encode_labels(labels: Labels) -> bytes:
 
 
 def ranks_of(labels: Labels, value_keys: Int64Array) -> Int64Array:
-    """What stands in the rows for value keys."""
+    """Convert value keys to ranks."""
     missing = value_keys == MISSING_KEY
     ranks = labels.places(value_keys).astype(np.int64, copy=False)
     return np.where(missing, np.int64(MISSING_KEY), ranks)
@@ -47,10 +46,10 @@ def ranks_of(labels: Labels, value_keys: Int64Array) -> Int64Array:
 def read_labels(
     blob: bytes, at: int, columns: Sequence[Int64Array], id_key: bytes | None
 ) -> tuple[Labels, int]:
-    """Labels that start at byte ``at`` of a sealed blob, and the offset behind them.
+    """Read labels from byte ``at`` of a sealed blob. Return them and the offset after them.
 
     Args:
-        columns: the ranks of the rows of every copy; each of them is one of a label that is read.
+        columns: the ranks in every repetition. Each must have a label.
         id_key: the stream's secret.
     """
     used = [np.unique(column) for column in columns]
@@ -91,7 +90,7 @@ def _label(reader: Reader, name: str) -> str:
 
 
 def codes_of_ranks(labels: Labels, ranks: Int64Array) -> Int64Array:
-    """Value keys of what stands in the rows."""
+    """Convert ranks to value keys."""
     missing = ranks == MISSING_KEY
     if not len(labels):
         return ranks

@@ -1,8 +1,8 @@
-"""A column of whole numbers as bits: blocks of 8 with a width each.
+"""A column of non-negative integers as bits, in blocks of 8 with one width each.
 
-Behind the widths, one byte a block, stand the numbers end to end, low bits first, each in the bits
-that the largest of its block needs, at the least one; then zeros up to a whole byte. So what a
-reader makes of bytes is bounded: a number takes a bit, and 8 bytes of memory.
+One width byte per block comes first. Then come the numbers without gaps, low bits first, each with
+the block's width (at least one bit), padded with zeros to a byte. So bytes bound the memory of a
+reader: one bit becomes at most 8 bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _CHUNK = 1 << 13  # blocks at a time: what is read or written of them takes some
 
 
 def pack_numbers(numbers: npt.NDArray[np.int64] | UInt64Array) -> bytes:
-    """Bytes of a column of numbers >= 0. O(bits), about 3 ns each.
+    """Encode a column of non-negative numbers. O(bits), about 3 ns each.
 
     Args:
-        numbers: int64[n], none negative, or uint64[n].
+        numbers: int64[n] without negatives, or uint64[n].
     """
     column = np.ascontiguousarray(numbers).view(np.uint64).ravel()
     blocks = -(-len(column) // _BLOCK)
@@ -50,17 +50,16 @@ def read_numbers(reader: Reader, count: int, name: str) -> UInt64Array:
     """Inverse of :func:`pack_numbers`.
 
     Args:
-        reader: stands before the widths.
-        count: how many numbers there are.
-        name: of the column, for the error.
+        reader: positioned before the widths.
+        count: how many numbers to read.
+        name: column name for the error.
 
     Returns:
-        uint64[count]. What would not fit into the bytes that are left is refused before anything is
-        allocated.
+        uint64[count]. The remaining bytes are checked before allocation.
 
     Raises:
-        CorruptSketchError: the bytes end before the numbers do, a width is none or not the least
-            one, or a bit behind the last number is set.
+        CorruptSketchError: the bytes end early, a width is invalid or not minimal, or a padding bit
+            is set.
     """
     left = len(reader.body) - reader.at
     if -(-count // _BLOCK) + -(-count // 8) > left:
@@ -101,14 +100,14 @@ def read_numbers(reader: Reader, count: int, name: str) -> UInt64Array:
 
 
 def _offsets(widths: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """Of blocks of these widths, the first byte of each, and one behind the last."""
+    """Return the first byte of each block, and the end of the last."""
     offsets = np.zeros(len(widths) + 1, np.int64)
     np.cumsum(widths, out=offsets[1:])
     return offsets
 
 
 def _size(widths: npt.NDArray[np.uint8], count: int) -> int:
-    """Bytes of so many numbers behind their widths."""
+    """Return the byte count of the numbers after their widths."""
     if not count:
         return 0
     last, bits = count - _BLOCK * (len(widths) - 1), int(widths[-1])
@@ -116,7 +115,7 @@ def _size(widths: npt.NDArray[np.uint8], count: int) -> int:
 
 
 def _bit_lengths(numbers: UInt64Array) -> npt.NDArray[np.uint8]:
-    """Bits of each number, at least one."""
+    """Return the bits per number, at least one."""
     lengths = np.ones(len(numbers), np.uint8)
     rest = numbers.copy()
     for step in (32, 16, 8, 4, 2, 1):

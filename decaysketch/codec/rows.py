@@ -1,11 +1,10 @@
-"""Rows as bit-packed columns, and the checks that need the rows alone.
+"""Rows as bit-packed columns, and the checks that need only the rows.
 
-Rows stand in canonical order: time, then id, then weight, all descending. Packing them takes about
-the bits of an id plus two bytes each (``bitpack.c``); no general compressor: on these columns it
-gained nothing.
+Rows are in canonical order: time, then id, then weight, all descending. A packed row takes about
+the id bits plus two bytes (``bitpack.c``). A general compressor gained nothing on these columns.
 
-What is flawless is read by one kernel that asks for everything (``rows.c``). Whatever is not is
-read again with care, one question after the other, to say what is wrong with it.
+One kernel reads correct bytes and checks everything (``rows.c``). If it fails, a slow reader runs
+one check after another to name the fault.
 """
 
 from __future__ import annotations
@@ -45,22 +44,23 @@ class Rows(NamedTuple):
 
     @classmethod
     def room(cls, count: int) -> Rows:
-        """Columns to be filled."""
+        """Allocate columns."""
         return cls(*(np.empty(count, np.int64) for _ in range(4)))
 
 
 def encode_rows(rows: Rows, value_type: str) -> bytes:
-    """The packed columns, padded to a whole byte. O(rows), about 6 ns a row."""
+    """Encode the packed columns, padded to a byte. O(rows), about 6 ns per row."""
     return _native.pack_rows(*rows, value_type == "float64")
 
 
 def read_rows(
     params: SketchParams, blob: bytes, at: int, count: int, newest: int | None
 ) -> tuple[Rows, int]:
-    """Columns that start at byte ``at`` of a sealed blob, and the offset behind them: checked.
+    """Read and check columns from byte ``at`` of a sealed blob. Return them and the offset after
+    them.
 
-    What :func:`decode_rows` reads, once :func:`check_rows` and :func:`check_canonical` pass it.
-    O(rows), about 10 ns a row.
+    Equal to :func:`decode_rows` followed by :func:`check_rows` and :func:`check_canonical`.
+    O(rows), about 10 ns per row.
     """
     if count <= len(blob):  # else they take much memory for their bytes
         rows, stop = Rows.room(count), len(blob) - CHECKSUM_BYTES
@@ -79,10 +79,10 @@ def read_rows(
 def decode_rows(
     blob: bytes, at: int, count: int, newest: int | None, value_type: str
 ) -> tuple[Rows, int]:
-    """Columns that start at byte ``at`` of a sealed blob, and the offset behind them.
+    """Read columns from byte ``at`` of a sealed blob. Return them and the offset after them.
 
-    What is read lies inside the blob, and memory is paid for in bytes; apart from that the rows
-    are not yet checked.
+    The read stays inside the blob, and the bytes bound the memory. The rows are not checked
+    otherwise.
     """
     stop, floats = len(blob) - CHECKSUM_BYTES, value_type == "float64"
     outcome, bits = _native.scan_rows(blob, at, stop, count, floats)
@@ -93,7 +93,9 @@ def decode_rows(
 
 
 def first_out_of_order(rows: Rows) -> int:
-    """First row not strictly after its predecessor in (time, id, weight) descending; or -1."""
+    """Return the first row not strictly after its predecessor in descending (time, id, weight), or
+    -1.
+    """
     return _native.first_out_of_order(rows.times, rows.ids, rows.weights)
 
 
@@ -112,7 +114,7 @@ def _check_scan(outcome: tuple[int, int, int, int, int]) -> None:
 
 
 def check_rows(params: SketchParams, rows: Rows) -> None:
-    """Ranges, strict canonical order, and no (id, weight) twice."""
+    """Check ranges, strict canonical order, and that no (id, weight) occurs twice."""
     times, ids, weights, value_keys = rows
     if not len(times):
         return
@@ -148,7 +150,7 @@ def check_rows(params: SketchParams, rows: Rows) -> None:
 
 
 def check_canonical(blob: bytes, at: int, end: int, rows: Rows, value_type: str) -> None:
-    """Encoding what was decoded gives the same bytes."""
+    """Check that encoding the decoded rows gives the same bytes."""
     given = blob[at:end]
     again = encode_rows(rows, value_type)
     if given != again:
