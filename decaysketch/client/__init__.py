@@ -1,10 +1,9 @@
-"""What a sensor or a gateway uses to bring observations to an aggregator (extra ``client``).
+"""Send observations from a device or gateway to an aggregator (extra ``client``).
 
-:class:`Sensor` and :class:`AsyncSensor` fill a sketch of what is not acknowledged yet, keep it in a
-spool that survives a crash, and post it until the aggregator has it. The sketch is insensitive to
-duplicates, so nothing has to be known of a post whose answer never came: it is sent again.
-:class:`Admin` defines and watches monitors.
-``docs/client.md`` says what is guaranteed.
+:class:`Sensor` and :class:`AsyncSensor` fill a sketch with observations that the aggregator has not
+acknowledged, store it in a spool that survives crashes, and post it until it is acknowledged. The
+sketch is insensitive to duplicates, so a post without a response is simply sent again.
+:class:`Admin` defines and follows monitors. ``docs/client.md`` states the guarantees.
 """
 
 from decaysketch.client.admin import Admin, MonitorEvent

@@ -1,6 +1,6 @@
-"""How requests are let in: an API key as a header, and addresses that show no secret.
+"""API keys in headers, and URLs without secrets.
 
-Neither a key nor an address that may hold one is ever part of a message.
+No message contains a key, or a URL that may contain one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ _SECRETS = frozenset(
 
 
 def bearer(text: str, where: str) -> str:
-    """The value of the header ``authorization`` for an API key, without spaces around it.
+    """Return the value of the ``authorization`` header for an API key, without spaces around the
+    key.
 
     Args:
         text: the key.
-        where: what it was read from, for the message.
+        where: where the key came from, for the error message.
 
     Raises:
-        ParameterError: it is not one word of visible ASCII characters.
+        ParameterError: the key is not one word with visible ASCII characters.
     """
     key = text.strip()
     if not _KEY.fullmatch(key):
@@ -41,10 +42,10 @@ def bearer(text: str, where: str) -> str:
 
 
 def plain_url(url: str, where: str) -> str:
-    """The address of an aggregator, as it was given.
+    """Return the aggregator's URL unchanged.
 
     Raises:
-        ParameterError: it has a user name or password in it, or is not of http or https.
+        ParameterError: it contains a user name or password, or is not http or https.
     """
     try:
         parts = urlsplit(url)
@@ -64,14 +65,16 @@ def plain_url(url: str, where: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether an option of this name is a secret itself; one that says where it is is none."""
+    """Return whether an option with this name is a secret. An option with the secret's location is
+    not.
+    """
     return re.sub(r"[-_. ]", "", name.lower()) in _SECRETS
 
 
 def has_secret(uri: str) -> bool:
-    """Whether a URI has a password in it, or a field of its query that is a secret.
+    """Return whether a URI contains a password, or a query field that is a secret.
 
-    A name alone is none: file systems write containers and users so.
+    A user name alone is no secret: file systems use it for containers and users.
     """
     try:
         parts = urlsplit(uri)

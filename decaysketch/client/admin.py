@@ -1,7 +1,7 @@
-"""Monitors of an aggregator, for who defines and watches them.
+"""Define and follow monitors.
 
-Small, and synchronous: what is asked is asked again until it is answered, as by
-:class:`~decaysketch.client.posting.Poster`, and events come as an iterator that connects again.
+Small and synchronous. Requests are repeated until answered, as in
+:class:`~decaysketch.client.posting.Poster`. Events arrive as an iterator that reconnects.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _LONGEST_RETRY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class MonitorEvent:
-    """What is said of a monitor.
+    """One event about a monitor.
 
     Attributes:
         monitor: its name.
-        state: "calm", "firing", "uncertain", or "gone" where it was deleted.
+        state: "calm", "firing", "uncertain", or "gone" after deletion.
         reason: why it is uncertain.
-        value, lower, upper: the estimate, and the ends that hold what sites hold back, too; None
-            where there is none.
-        threshold: the line that these are compared with.
-        pending_at_most: what all sites may hold back together.
-        silent: sites that nothing is known of now.
+        value, lower, upper: the estimate, and bounds that include data that sources hold back. None
+            if there is none.
+        threshold: the threshold.
+        pending_at_most: the most that all sources together may hold back.
+        silent: sources with unknown state.
         alert: "inactive", "pending" or "firing".
-        fields: all that the server said.
+        fields: the complete event.
     """
 
     monitor: str
@@ -62,10 +62,10 @@ class MonitorEvent:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """From what the server says of a monitor.
+        """Build from the server's JSON.
 
         Raises:
-            ClientError: it says something else.
+            ClientError: the JSON is not a monitor event.
         """
         try:
             alert = fields.get("alert")
@@ -87,19 +87,19 @@ class MonitorEvent:
 
 
 class Admin:
-    """The monitors of an aggregator. Threads may share it.
+    """Monitors of an aggregator. Threads may share it.
 
     Args:
         url: the aggregator, such as ``http://localhost:8000``.
-        key: sent as a bearer token: of role "admin" to define and delete, "read" for the rest.
-        timeout_s: patience for one answer.
-        attempts: how often one request is tried before it counts as failed.
-        trust_env: whether proxies and certificates are taken from the environment.
-        transport: of httpx2, in place of the network.
-        wait: called with seconds between two attempts.
+        key: bearer token. Role "admin" to define and delete, "read" for the rest.
+        timeout_s: seconds to wait for one response.
+        attempts: tries per request before it fails.
+        trust_env: whether to read proxies and certificates from the environment.
+        transport: an httpx2 transport that replaces the network.
+        wait: called with the seconds between two attempts.
 
     Raises:
-        ParameterError: the key is none, or the address shows one or is none.
+        ParameterError: the key is invalid, or the URL is invalid or contains a key.
     """
 
     def __init__(
@@ -126,23 +126,24 @@ class Admin:
     def put_monitor(
         self, stream: str, monitor: str, spec: Spec | Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Define a monitor, or another one under its name; its state, with the posts that it is
-        expected to cost. The same spec again changes nothing.
+        """Define or replace a monitor. Return its state and the expected number of posts.
+
+        The same specification again changes nothing.
 
         Raises:
-            PostRefusedError: the aggregator refuses it, and says why.
-            UnreachableError: there was no answer.
+            PostRefusedError: the aggregator rejected it. The message has the reason.
+            UnreachableError: there was no response.
         """
         form = spec.to_dict() if isinstance(spec, Spec) else dict(spec)
         path = _path(stream, monitor)
         return self._asking.fields("PUT", path, {"monitor": monitor}, json=form)
 
     def get_monitor(self, stream: str, monitor: str) -> dict[str, Any]:
-        """The state of a monitor, with its sites and what it costs. Raises as put_monitor does."""
+        """Return a monitor's state, sources and cost. Raises as put_monitor does."""
         return self._asking.fields("GET", _path(stream, monitor), {"monitor": monitor})
 
     def list_monitors(self, stream: str) -> list[dict[str, Any]]:
-        """The states of all monitors of a stream. Raises as put_monitor does."""
+        """Return the states of all monitors of a stream. Raises as put_monitor does."""
         fields = self._asking.fields("GET", _path(stream), {})
         listed = fields.get("monitors")
         if not isinstance(listed, list):
@@ -150,7 +151,7 @@ class Admin:
         return listed
 
     def delete_monitor(self, stream: str, monitor: str) -> bool:
-        """Delete a monitor; whether there was one. Raises as put_monitor does."""
+        """Delete a monitor. Return whether it existed. Raises as put_monitor does."""
         try:
             self._asking.answer(
                 "DELETE", _path(stream, monitor), lambda answer: answer.status == _NO_CONTENT, {}
@@ -162,14 +163,13 @@ class Admin:
         return True
 
     def watch(self, stream: str) -> Iterator[MonitorEvent]:
-        """What is so of every monitor of a stream, then whatever changes, without end.
+        """Yield the current state of every monitor of a stream, then every change, without end.
 
-        Where the connection ends it is made again, with backoff; what changed meanwhile is told by
-        what is so then.
+        After a lost connection it reconnects with backoff, and the current states cover the gap.
 
         Raises:
-            PostRefusedError: the aggregator refuses to tell.
-            ClientError: it tells what is no state of a monitor.
+            PostRefusedError: the aggregator rejected the request.
+            ClientError: an event is not a monitor state.
         """
         backoff = Backoff(_RETRY_S, _LONGEST_RETRY_S, random.Random())
         while True:
@@ -195,7 +195,7 @@ class Admin:
             self._wait(max(backoff.next_s(), after_s))
 
     def close(self) -> None:
-        """Let its connections go."""
+        """Close its connections."""
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -226,10 +226,10 @@ def _object(data: str) -> dict[str, Any]:
 
 
 def _later_s(response: httpx2.Response) -> float:
-    """When to ask again, at the earliest.
+    """Return the seconds until the next attempt.
 
     Raises:
-        PostRefusedError: it would be refused again.
+        PostRefusedError: another attempt would be rejected too.
     """
     headers = {name.lower(): value for name, value in response.headers.items()}
     answer = Answer(response.status_code, headers, response.read())

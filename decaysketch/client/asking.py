@@ -1,4 +1,4 @@
-"""Requests that are sent until their answer would not change any more."""
+"""Repeat requests until the response is final."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LONGEST_WAIT_S = 60.0
 
 
 class PostRefusedError(ClientError):
-    """The aggregator refused a request, and would refuse it again.
+    """The aggregator rejected a request, and would reject it again.
 
     Attributes:
-        status: of the answer.
-        kind: the aggregator's name for the reason, such as "revoked-source"; "" where it gave none.
+        status: HTTP status.
+        kind: the problem type, such as "revoked-source". "" if there was none.
     """
 
     def __init__(self, message: str, status: int, kind: str) -> None:
@@ -33,14 +33,14 @@ class PostRefusedError(ClientError):
 
 
 class UnreachableError(ClientError):
-    """No attempt was answered by the aggregator."""
+    """The aggregator answered no attempt."""
 
 
 class Asking:
-    """Asks one aggregator. Threads may share it.
+    """Send requests to one aggregator. Threads may share it.
 
     Args:
-        client: an httpx2 client whose base URL is the aggregator's; it brings the API key.
+        client: an httpx2 client with the aggregator's base URL and the API key.
         attempts, backoff_s, max_backoff_s, wait: see :class:`decaysketch.client.posting.Poster`.
 
     Raises:
@@ -65,7 +65,7 @@ class Asking:
     def fields(
         self, method: str, path: str, expected: Mapping[str, str], **arguments: Any
     ) -> dict[str, Any]:
-        """What the answer says; see :meth:`answer`."""
+        """Return the response as JSON. See :meth:`answer`."""
 
         def taken(answer: Answer) -> bool:
             return isinstance(judge(answer, expected), Taken)
@@ -82,9 +82,9 @@ class Asking:
         expected: Mapping[str, str],
         **arguments: Any,
     ) -> Answer:
-        """Send until there is an answer that another attempt would not change.
+        """Send until the response is final.
 
-        What another library says of a request that it cannot send may show its headers.
+        Errors of the HTTP library may contain headers, so they are not passed on.
         """
         backoff = Backoff(*self._backoff, self._random)
         problem, after_s = "", 0.0
@@ -120,7 +120,7 @@ class Asking:
 
 
 def problem_kind(response: httpx2.Response) -> str:
-    """The aggregator's name for why it refused a request; "" where it gave none."""
+    """Return the problem type of a rejected request, or ""."""
     try:
         return str(response.json()["type"]).rpartition(":")[2]
     except (ValueError, KeyError, TypeError):

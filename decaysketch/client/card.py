@@ -1,8 +1,8 @@
-"""Cards of a spool, with a checksum, so that no damage is taken for a value.
+"""Metadata files of a spool, with a checksum that detects damage.
 
-``sensor.json`` says what a spool is of, ``monitors.json`` what its site knows of monitors. The
-checksum is a member of its own, over the form without it. A card of an earlier release has none,
-and is taken as it is.
+``sensor.json`` identifies the stream and source of a spool. ``monitors.json`` stores the state of a
+participating source. The checksum is a member of the JSON object, computed without it. A file from
+an earlier release has none and is accepted.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _CHECK = "crc32"
 
 
 def card_bytes(card: Mapping[str, Any]) -> bytes:
-    """A card as it is written."""
+    """Encode a metadata file."""
     return _text({**card, _CHECK: zlib.crc32(_text(card))})
 
 
 def parse_card(content: bytes) -> dict[str, Any]:
-    """What a card says, without its checksum.
+    """Decode a metadata file without its checksum.
 
     Raises:
-        ValueError: these are not the bytes of a card.
+        ValueError: the bytes are not a metadata file.
     """
     card, said = _object(content)
     if unknown := sorted(card.keys() - {*_FIELDS, "next_number"}):
@@ -44,10 +44,10 @@ def parse_card(content: bytes) -> dict[str, Any]:
 
 
 def parse_form(content: bytes) -> dict[str, Any]:
-    """What any card says, without its checksum, which it must have.
+    """Decode a metadata file that must have a checksum.
 
     Raises:
-        ValueError: these are not the bytes of a card.
+        ValueError: the bytes are not a metadata file.
     """
     form, said = _object(content)
     _check(form, said)

@@ -1,14 +1,12 @@
-"""The time of the aggregator, by the ``Date`` of its answers, for sensors whose own may be wrong.
+"""Estimate the aggregator's clock from ``Date`` headers, because a device's clock may be wrong.
 
-What is dated past what the stream admits is refused by the sensor, row by row and at once; the
-aggregator could only refuse the whole delta that it is in, and all that was merged with it. The
-estimate is never early: the clock of this machine may step forward, and then more is let pass,
-which the aggregator judges.
+A client rejects rows dated after the latest accepted time, one by one. The aggregator could only
+reject the complete delta. The estimate is never early. If this machine's clock jumps forward, more
+rows pass, and the aggregator decides.
 
-A clock that a sketch is told may lie ahead by less than a time may, or the stream would forget by
-it what is not due. A sketch that is told an earlier time forgets later and loses nothing, so a
-sensor whose own clock is ahead tells its sketches the aggregator's: what they hold is taken at
-once, and not when its time has come.
+A sketch's clock may run ahead by less than a row's time, or the stream would drop data too early. A
+sketch with an earlier clock drops data later and loses nothing. So a client with a fast clock sets
+its sketches to the aggregator's time, and the aggregator accepts them at once.
 """
 
 from __future__ import annotations
@@ -33,11 +31,12 @@ _WHOLE_SECONDS = 1.0  # what a Date leaves out
 
 
 class AggregatorClock:
-    """What a stream admits, as far as is known.
+    """The limits of a stream, as far as they are known.
 
     Attributes:
-        max_skew_s: how far past the aggregator's clock a time may lie; None: any, or not known.
-        max_lead_s: how far a clock may; None: any, or not known.
+        max_skew_s: seconds that a row's time may lie ahead of the aggregator's clock. None:
+            unlimited or unknown.
+        max_lead_s: the same for a sketch's clock.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class AggregatorClock:
         self._heard: tuple[float, float, float] | None = None
 
     def hear(self, headers: Mapping[str, str]) -> None:
-        """Take the time from an answer of the aggregator."""
+        """Read the time from a response."""
         try:
             moment = parsedate_to_datetime(headers.get("date", ""))
             date = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
@@ -60,14 +59,14 @@ class AggregatorClock:
         self._heard = date, self._steady(), self._wall()
 
     def latest(self, unit: str) -> int | None:
-        """The latest time that is admitted; None where any is, or where that is not known."""
+        """Return the latest accepted time, or None if unlimited or unknown."""
         size, now_s = NANOSECONDS.get(unit), self._now_s()
         if now_s is None or self.max_skew_s is None or size is None:
             return None
         return int((now_s + _WHOLE_SECONDS + self.max_skew_s) * 1e9 // size)
 
     def _now_s(self) -> float | None:
-        """By the last ``Date``, so up to a second early."""
+        """Return the time of the last ``Date``, up to a second early."""
         if self._heard is None:
             return None
         date, steady, wall = self._heard
@@ -75,10 +74,10 @@ class AggregatorClock:
         return date + max(self._steady() - steady, self._wall() - wall)
 
     def not_before(self, unit: str) -> float:
-        """A time that the aggregator's clock has reached, by which ages are never too large; of no
-        ``Date`` yet, minus infinity.
+        """Return a time that the aggregator's clock has passed, so ages are never too large.
 
-        By the steady clock alone, which may stop while the machine sleeps, and may be fast.
+        Minus infinity before the first ``Date``. It uses the monotonic clock, which may stop during
+        sleep and may be fast.
         """
         heard, size = self._heard, NANOSECONDS.get(unit)
         if heard is None or size is None:
@@ -87,21 +86,21 @@ class AggregatorClock:
         return (date + (self._steady() - steady) * (1.0 - CLOCK_RATE)) * 1e9 / size
 
     def to_tell(self, now: int, unit: str) -> int:
-        """The clock that a sketch is told at ``now``: what the aggregator takes of it."""
+        """Return the clock to set at ``now``, limited to the aggregator's limit."""
         size, now_s = NANOSECONDS.get(unit), self._now_s()
         if now_s is None or self.max_lead_s is None or size is None:
             return now
         return min(now, int((now_s + self.max_lead_s) * 1e9 // size))
 
     def check(self, arguments: Mapping[str, Any], unit: str) -> None:
-        """Refuse an update that has times past what is admitted.
+        """Reject an update with times after the latest accepted time.
 
         Args:
-            arguments: of ``update``; rows later than its ``not_after`` are not looked at.
-            unit: of the stream's times.
+            arguments: of ``update``. Rows after its ``not_after`` are ignored.
+            unit: the stream's time unit.
 
         Raises:
-            ObservationError: naming the row, its time and the latest that is admitted.
+            ObservationError: names the row, its time and the latest accepted time.
         """
         latest = self.latest(unit)
         if latest is None:

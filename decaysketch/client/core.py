@@ -1,13 +1,13 @@
-"""What a sensor does, without doing any input or output over a network.
+"""The client's state machine, without network I/O.
 
-A transport asks :meth:`Core.next_step` what to do, does it, and tells :meth:`Core.settle` what came
-of it; it decides nothing. What was given, and is not acknowledged, is kept by the
-:class:`~decaysketch.client.store.Store`. A disk that fails stops the making of deltas, not the
-delivery of those that are there, which makes room.
+A transport calls :meth:`Core.next_step`, performs the step, and reports the outcome to
+:meth:`Core.settle`. It makes no decisions. :class:`~decaysketch.client.store.Store` keeps all
+unacknowledged data. A failing disk stops new deltas, but not the delivery of existing ones, which
+frees space.
 
-Where the sensor is a site of monitors, the :class:`~decaysketch.client.watch.Watch` says when to
-post what there is, or to report without a post; every post that carries the last of what was sealed
-is a report, too. How events come to :meth:`Core.hear` is the transport's.
+For a source that participates in monitors, :class:`~decaysketch.client.watch.Watch` decides when to
+post or to report. Every post with the last sealed data is a report too. The transport brings events
+to :meth:`Core.hear`.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _LEVELS = {"acknowledged": logging.DEBUG, "failed": logging.INFO}  # the others:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Something to be sent.
+    """A request to send.
 
     Attributes:
-        delta: what it delivers, if anything.
-        report: what it says to monitors, with the delta or alone; a request that has neither asks
-            for the stream, or for its events.
+        delta: the delta to deliver, if any.
+        report: the report to monitors, with the delta or alone. A request without both reads the
+            stream or its events.
     """
 
     method: str
@@ -70,7 +70,7 @@ class Request:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Its own headers."""
+        """Request-specific headers."""
         if self.content is None:
             return {}
         if self.delta is None:
@@ -81,19 +81,19 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do for so many seconds, or until woken; None: until woken."""
+    """Nothing to do for this many seconds, or until woken. None: until woken."""
 
     seconds: float | None
 
 
 class Core:
-    """All of a sensor but its transport. Thread-safe.
+    """Everything in a client except the transport. Thread-safe.
 
     Attributes:
-        wake: the transport's; called when there is something to do.
+        wake: set by the transport, called when there is work.
         running: whether the transport sends.
-        attempts: requests that were settled.
-        watch: the sensor as a site of monitors; None where it is none.
+        attempts: number of finished requests.
+        watch: the monitor state of a participating source, or None.
     """
 
     def __init__(
@@ -153,12 +153,12 @@ class Core:
 
     @property
     def known(self) -> bool:
-        """Whether it is known what the stream is built with."""
+        """Whether the stream's sketch configuration is known."""
         return self.store.known
 
     @property
     def recipe(self) -> Recipe:
-        """What the stream is built with.
+        """The stream's sketch configuration.
 
         Raises:
             StreamUnknownError: it is not known yet.
@@ -172,7 +172,7 @@ class Core:
     # ------------------------------------------------------------------------------- what is given
 
     def update(self, arguments: dict[str, Any], *, named_by: str) -> int:
-        """Feed rows, named by "ids", "sequence" or "key"; their number."""
+        """Add rows identified by "ids", "sequence" or "key". Return their number."""
         _ = self.recipe
         rows, wake = self.store.update(arguments, named_by=named_by)
         if wake:
@@ -180,27 +180,27 @@ class Core:
         return rows
 
     def advance(self, now: int) -> None:
-        """Tell the time; see ``advance`` of the sketch."""
+        """Set the time. See ``advance`` of the sketch."""
         self.store.advance(now)
         self.wake()
 
     def sync(self) -> None:
-        """Have all that was given on disk."""
+        """Write everything to disk."""
         _ = self.recipe
         self.store.sync()
 
     def seal(self) -> int:
-        """Make a delta of all that is not in one; the number of this seal."""
+        """Make a delta from all rows that are in none. Return the seal's number."""
         return self.store.seal()
 
     # --------------------------------------------------------------------------------- the network
 
     def look(self) -> Request:
-        """Ask what the stream is built with."""
+        """Request the stream's sketch configuration."""
         return Request("GET", f"/v1/streams/{quote(self.stream, safe='')}")
 
     def next_step(self) -> Request | Wait | None:
-        """What to send now, or how long there is nothing to send; None: it is closed."""
+        """Return the next request, or how long to wait. None: the client is closed."""
         try:
             with self.store.files:
                 return None if self.store.closed else self._next_step()
@@ -239,7 +239,7 @@ class Core:
 
     @property
     def _all_is_there(self) -> bool:
-        """Whether the aggregator has all that was sealed."""
+        """Whether the aggregator has everything that was sealed."""
         return self.store.packed and not self.store.spool.deltas
 
     def _seal_at(self) -> float | None:
@@ -252,8 +252,10 @@ class Core:
             self._on_disk(self.store.seal)
 
     def _on_disk(self, work: Callable[[], object]) -> None:
-        """Do it unless the disk failed a moment ago. Nothing is lost where it fails: what could not
-        be moved is where it was."""
+        """Run a disk operation unless the disk failed a moment ago.
+
+        A failure loses nothing: data that could not move stay where they were.
+        """
         if self._clock() < self._disk_not_before:
             return
         try:
@@ -282,7 +284,7 @@ class Core:
         return Request("POST", path, {"source": self.source}, content, report=report)
 
     def settle(self, request: Request, result: Answer | Exception) -> None:
-        """Take note of what came of a request."""
+        """Record the outcome of a request."""
         with self.store.files:
             self.attempts += 1
             if self.store.closed:
@@ -415,7 +417,7 @@ class Core:
             self._note("failed", outcome.reason)
 
     def stumbled(self, fault: Exception) -> Wait:
-        """Take note of an error that nobody foresaw; how long to wait before going on."""
+        """Record an unexpected error. Return the seconds to wait."""
         _log.error("%s/%s: the sender met an error", self.stream, self.source, exc_info=fault)
         with self.store.files:
             self._fail(Later(f"{type(fault).__name__}: {fault}"))
@@ -423,19 +425,20 @@ class Core:
         return Wait(self.retry_in_s)
 
     def hurry(self) -> None:
-        """Try again at once, unless the server named a time."""
+        """Retry at once, unless the server named a time."""
         self._not_before = self._told_not_before
         self.wake()
 
     def settled(self, seal: int) -> bool:
-        """Whether nothing waits that was sealed up to this seal, but what is held."""
+        """Whether everything up to this seal is delivered, except held deltas."""
         return self.store.waiting.settled(seal)
 
     def adopt(self) -> int:
-        """Build by what the stream is now; what was not sent is set aside. How many deltas.
+        """Continue with the stream's new parameters and move unsent data aside. Return the delta
+        count.
 
         Raises:
-            ClientError: the stream is not known to be another one.
+            ClientError: the stream is not known to have changed.
         """
         with self.store.files:
             if self._found is None:
@@ -450,11 +453,11 @@ class Core:
     # ---------------------------------------------------------------------------------- its events
 
     def follow(self) -> Request:
-        """Ask for the events of the stream's monitors, which come for as long as they may."""
+        """Request the events of the stream's monitors."""
         return Request("GET", f"{self.look().path}/events", {"source": self.source})
 
     def heard(self, kind: str, data: str) -> None:
-        """An event; what it asks for is done by who sends."""
+        """Process an event. The sender performs any step that it requires."""
         assert self.watch is not None, "who is no site follows nothing"
         self._follow_backoff.reset()
         self.watch.follows(True)
@@ -467,7 +470,7 @@ class Core:
         self.wake()
 
     def parted(self, why: str) -> float:
-        """No events come any more; after how many seconds to ask again."""
+        """The event connection ended. Return the seconds until the next attempt."""
         assert self.watch is not None, "who is no site follows nothing"
         _log.debug("%s/%s: no events of monitors: %s", self.stream, self.source, why)
         self.watch.follows(False)
@@ -478,16 +481,16 @@ class Core:
 
     @property
     def retry_in_s(self) -> float:
-        """Seconds until something may be sent."""
+        """Seconds until a request may be sent."""
         return max(self._not_before - self._clock(), 0.0)
 
     @property
     def paused(self) -> str | None:
-        """Why nothing is sent."""
+        """The reason why nothing is sent."""
         return self._paused
 
     def status(self) -> Status:
-        """How things stand."""
+        """The current status."""
         store, spool = self.store, self.store.spool
         unsynced, synced = store.rows()
         deltas = tuple(spool.deltas)
@@ -514,14 +517,14 @@ class Core:
         )
 
     def close(self) -> None:
-        """Seal what there is and let the spool go."""
+        """Seal all rows and release the spool."""
         self.store.close()
 
     def _note(self, kind: Any, detail: str, fields: dict[str, Any] | None = None) -> None:
         self._events.append(Event(kind, detail, fields))
 
     def _tell_events(self) -> None:
-        """Outside of the locks: whoever listens may ask for the status."""
+        """Call listeners outside of the locks, because they may read the status."""
         while True:
             try:
                 event = self._events.popleft()

@@ -1,19 +1,19 @@
-"""What an answer of the server means for what was sent, and when to try again.
+"""Decide from a response what happens to a delta, and when to retry.
 
-A delta is given up only where the aggregator itself says that these bytes are bad. Whatever a
-proxy, a portal or a gateway on the way says of it, the delta is kept.
+A client gives a delta up only if the aggregator itself rejects these bytes. It keeps the delta on
+any response from a proxy or portal.
 
 =========================================  =====================================================
-answer                                     what becomes of the delta
+response                                   effect on the delta
 =========================================  =====================================================
-200, naming the stream and the source      taken: it is on the server's disk
-none, or cut off, or not the server's      again later (a portal on the way says 200 to anything)
-408, 425, 429, 5xx, 3xx                    again later, not before ``Retry-After``, but for
-the aggregator's own word that the body    refused: set aside with the problem
-is bad (``corrupt-sketch``, ...)
-``clock-ahead`` (422, 429), 413            held: tried again by itself, and the others go on
-any other 4xx                              kept: nothing is wrong with it; delivery pauses, and the
-                                           stream, which may be another one now, is looked at
+200 that names the stream and the source   acknowledged, on the server's disk
+none, incomplete, or not from the server   retry later (a captive portal returns 200 as well)
+408, 425, 429, 5xx, 3xx                    retry later, not before ``Retry-After``, except for
+problem that names the body as bad         rejected, moved aside with the problem
+(``corrupt-sketch``, ...)
+``clock-ahead`` (422, 429), 413            held: retried separately while the others go on
+any other 4xx                              kept. Delivery pauses, and the client reads the
+                                           stream, which may have changed
 =========================================  =====================================================
 """
 
@@ -44,7 +44,7 @@ _ABOUT_THE_SENDER = {"name", "source"}  # fields of a request that is not valid
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer; names of headers in lower case."""
+    """A complete response. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -53,14 +53,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Acknowledged; ``fields`` is what the answer says."""
+    """Acknowledged. ``fields`` is the response."""
 
     fields: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Nobody knows; send the same again, not before ``after_s`` seconds have passed."""
+    """Outcome unknown. Send the same again, not before ``after_s`` seconds."""
 
     reason: str
     after_s: float = 0.0
@@ -68,9 +68,9 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Not this delta, and not now; whatever else waits may be sent.
+    """Not this delta and not now. Others may be sent.
 
-    ``after_s``: when it will be taken, where the aggregator says so; else 0.
+    ``after_s``: seconds until the aggregator accepts it, if it said so, otherwise 0.
     """
 
     reason: str
@@ -80,14 +80,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The sender or the stream is not what it should be; what was sent is sound."""
+    """The key or the stream is wrong. The delta is sound."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """This body will never be taken."""
+    """This body will never be accepted."""
 
     problem: dict[str, Any]
 
@@ -100,11 +100,11 @@ Outcome = Taken | Later | Held | Paused | Refused
 
 
 def judge(answer: Answer, expected: Mapping[str, str]) -> Outcome:
-    """What an answer means.
+    """Classify a response.
 
     Args:
-        answer: what came.
-        expected: fields by which an answer of success is known to be the server's own.
+        answer: the response.
+        expected: fields that identify a success as the server's own.
     """
     status, fields = answer.status, _object(answer.body)
     if 200 <= status < 300:
@@ -149,7 +149,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """Seconds or a date; whatever is neither is as if it were not there."""
+    """Parse seconds or a date. Ignore anything else."""
     text = headers.get("retry-after", "").strip()
     if not text:
         return 0.0
@@ -168,7 +168,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
 class Backoff:
     """Exponential backoff with full jitter: uniform from 0 to ``base_s 2^failures``, capped.
 
-    Full jitter spreads a fleet that lost its server at one moment; the mean wait is half the bound.
+    Full jitter spreads a fleet that lost its server at one moment. The mean wait is half the cap.
     """
 
     def __init__(self, base_s: float, cap_s: float, source: random.Random) -> None:
@@ -176,7 +176,7 @@ class Backoff:
         self.failures = 0
 
     def next_s(self) -> float:
-        """Seconds to wait after one more failure."""
+        """Return the seconds to wait after one more failure."""
         bound = min(self._cap_s, self._base_s * 2.0 ** min(self.failures, 60))
         self.failures += 1
         return self._source.uniform(0.0, bound)

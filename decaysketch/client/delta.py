@@ -1,11 +1,11 @@
-"""Deltas: complete sketches of the observations that were not acknowledged yet.
+"""Deltas: complete sketches of the observations that are not acknowledged yet.
 
-A delta is never a difference of two states: it stands for itself, so it may be sent twice, late, in
-any order, or merged with others, and the stream ends the same. Only what a sampler numbered itself
-is bound to its interval.
+A delta is never a difference of two states. It may arrive twice, late, in any order, or merged with
+others, and the stream ends the same. Only elements that a sampler numbered itself are bound to
+their interval.
 
-Where rows are counted for a site, a delta is the whole state of that, since only a whole state may
-come twice: the next one goes on from it, and takes its place.
+For key counts, a delta is the complete state of a source, because only a complete state may arrive
+twice. The next delta continues it and replaces it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["Delta"]
 
 @dataclass(slots=True)
 class Delta:
-    """A sketch that is being filled.
+    """A sketch during filling.
 
     Attributes:
-        sketch: of these observations alone.
-        rows: how many were given.
-        told: whether its clock was told a time, which is worth sending by itself.
-        first: number of its first element, where the sensor numbers them; else None.
-        next: number after its last one.
+        sketch: these observations only.
+        rows: number of rows added.
+        told: whether its clock was set, which is worth sending by itself.
+        first: number of its first element if the client numbers them, otherwise None.
+        next: number after its last element.
     """
 
     sketch: Any
@@ -41,14 +41,14 @@ class Delta:
 
     @classmethod
     def empty(cls, recipe: Recipe, source: str, next_number: int | None) -> Delta:
-        """Of nothing; ``next_number`` where the sensor numbers its elements."""
+        """Create an empty delta, with ``next_number`` if the client numbers its elements."""
         if next_number is None:
             return cls(recipe.empty())
         sampler = recipe.sketch_type(recipe.params, source=source, next_number=next_number)
         return cls(sampler, first=next_number, next=next_number)
 
     def onward(self) -> Delta:
-        """Of no rows yet, that goes on from this one."""
+        """Create an empty delta that continues this one."""
         return Delta(self.sketch.copy())
 
     @property
@@ -59,12 +59,12 @@ class Delta:
         return Interval(self.first, self.next)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to send: a numbered delta needs a number."""
+        """Whether there is anything to send. A numbered delta needs a number."""
         return self.rows > 0 or (self.told and self.first is None)
 
     @staticmethod
     def join(parts: Iterable[Delta | None]) -> Delta | None:
-        """One delta of several, whose intervals follow each other; None of nothing."""
+        """Merge deltas with consecutive intervals into one, or return None for no delta."""
         some = [part for part in parts if part is not None and (part.rows or part.told)]
         if len(some) < 2:
             return some[0] if some else None

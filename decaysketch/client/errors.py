@@ -1,4 +1,4 @@
-"""What a sensor refuses to do, each as one sentence that says what is wrong."""
+"""Errors of a client. Each sentence says what is wrong."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["ClientError", "SpoolFullError", "SpoolInUseError", "StreamUnknownErr
 
 
 class ClientError(DecaySketchError):
-    """A sensor cannot do what it was asked to."""
+    """A client cannot perform a call."""
 
 
 class SpoolInUseError(ClientError):
-    """Another process, or another sensor of this one, has the spool open."""
+    """Another process, or another client in this one, has the spool open."""
 
 
 class SpoolFullError(ClientError):
-    """The spool has reached its limit: nothing of the update was taken."""
+    """The spool is full. The update was rejected as a whole."""
 
 
 class StreamUnknownError(ClientError):
-    """What the stream is built with is neither kept in the spool nor to be had from the server."""
+    """The stream's sketch configuration is not in the spool, and the server did not provide it."""

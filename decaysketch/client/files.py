@@ -1,4 +1,4 @@
-"""Files that are on stable storage when the call returns, for their owner alone."""
+"""Files that are on stable storage when the call returns, readable by the owner only."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TEMPORARY = ".tmp"
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """A file that is there whole, or as it was before; nobody else may read it.
+    """Write a file completely, or leave the previous one. Nobody else may read it.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     temporary = path.with_name(path.name + TEMPORARY)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -33,10 +33,10 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Put the names in a directory on stable storage.
+    """Write a directory's names to stable storage.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,10 +1,10 @@
-"""One process a folder, whatever a cleaner of old files does to the lock.
+"""One process per folder, even if a cleanup job removes the lock file.
 
-Two locks are held (``flock``): that of the folder itself, which cannot be deleted while it is
-full, and that of a file ``lock`` in it, for file systems that do not lock folders, such as NFS, and
-for earlier releases, which hold that alone. A file that somebody deletes is locked no more for
-those who come later: the name leads to another file. So it counts only while the name leads to it,
-which is looked at when it is taken and before everything that is written.
+Two ``flock`` locks are held: one on the folder itself, which cannot be deleted while it has
+content, and one on a file ``lock`` in it, for file systems such as NFS that do not lock folders and
+for earlier releases. A deleted file no longer excludes later processes, because the name leads to a
+new file. So the lock is valid only while the name leads to it, which is checked when it is taken
+and before every write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TRIES = 16  # whoever deletes the file between opening and locking does not do 
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether a name leads to what is open."""
+    """Whether a name leads to an open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -32,8 +32,8 @@ class FolderLock:
     """Held from the start until :meth:`release`. Not thread-safe.
 
     Raises:
-        SpoolInUseError: somebody else has it.
-        OSError: the folder cannot be opened, or nothing in it be written.
+        SpoolInUseError: another process has it.
+        OSError: the folder cannot be opened or written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,10 +74,10 @@ class FolderLock:
         )
 
     def check(self) -> str | None:
-        """Make sure of it; what had happened to it, where that could be mended.
+        """Verify the lock. Return a description of the damage if it could be repaired.
 
         Raises:
-            SpoolInUseError: somebody else has it, or the folder is another one.
+            SpoolInUseError: another process has it, or the folder was replaced.
         """
         if not is_at(self._folder, self._path):
             raise SpoolInUseError(
@@ -92,7 +92,7 @@ class FolderLock:
         return f"{self._name} was removed while it was locked; it is there again, and locked"
 
     def release(self) -> None:
-        """Let another one have it."""
+        """Release the lock."""
         for descriptor in (self._file, self._folder):
             if descriptor >= 0:
                 os.close(descriptor)

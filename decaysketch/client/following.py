@@ -1,8 +1,8 @@
-"""The events of a stream's monitors, brought to a sensor: a connection that is made again.
+"""Receive the events of a stream's monitors over a connection that reopens.
 
-Only asyncio can be told to stop waiting for bytes, so a sensor that has threads gives one to a loop
-of its own. Events are what makes an alert quick, and nothing rests on them: where they cannot be
-had the sensor hears the same from answers.
+Only asyncio can stop waiting for bytes, so a threaded client runs an event loop for it. Events make
+alerts fast, but no guarantee rests on them. Without events, a client learns the same from
+responses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OK = 200
 
 
 async def follow(core: Core, client: httpx2.AsyncClient, connect_s: float) -> None:
-    """Bring events for as long as the task lives."""
+    """Receive events for as long as the task lives."""
     while True:
         try:
             why = await _follow_once(core, client, connect_s)
@@ -34,7 +34,7 @@ async def follow(core: Core, client: httpx2.AsyncClient, connect_s: float) -> No
 
 
 async def _follow_once(core: Core, client: httpx2.AsyncClient, connect_s: float) -> str:
-    """Until there are no more; why."""
+    """Receive events until the connection ends. Return the reason."""
     request = core.follow()
     async with client.stream(
         request.method, request.path, params=request.params,
@@ -50,12 +50,12 @@ async def _follow_once(core: Core, client: httpx2.AsyncClient, connect_s: float)
 
 
 class Follower(threading.Thread):
-    """A loop in a thread.
+    """An event loop in a thread.
 
     Args:
-        core: of the sensor.
-        make_client: a client of its own.
-        connect_s: patience for a connection.
+        core: the client's core.
+        make_client: creates its own HTTP client.
+        connect_s: seconds to wait for a connection.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Follower(threading.Thread):
             await follow(self._core, client, self._connect_s)
 
     def stop(self, timeout_s: float) -> None:
-        """Come to an end; it is waited for so long."""
+        """Stop, and wait for this many seconds."""
         self._begun.wait(timeout_s)
         if self._loop is not None and self._task is not None:
             with suppress(RuntimeError):  # the loop has ended by itself

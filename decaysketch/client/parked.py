@@ -1,8 +1,7 @@
-"""What a spool holds, read back: also what was set aside, as far as sound sketches are in it.
+"""Read a spool's content, including rejected and damaged data with intact sketches.
 
-Every sketch has a checksum of its own. So one whose record in the log had a damaged head is sound
-all the same, and of the end of a log that an earlier release set aside in one piece, only the
-record that was hit is lost.
+Each sketch has its own checksum. So a sketch is intact even if its record header in the log is
+damaged. If an earlier release moved the end of a log aside, only the damaged record is lost.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ PLACES = ("deltas", "open.log", "rejected", "damaged")
 
 
 class Found(NamedTuple):
-    """A sound sketch: its bytes and, where it is of numbered elements, their numbers."""
+    """An intact sketch: its bytes and, for numbered elements, their numbers."""
 
     blob: bytes
     interval: Interval | None
@@ -39,15 +38,15 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A file of a spool that holds observations.
+    """A file in a spool that contains observations.
 
     Attributes:
         place: one of "deltas", "open.log", "rejected", "damaged".
-        name: of the file.
+        name: file name.
         size: in bytes.
-        reason: why it was set aside; None where it was not, or where that is not known.
-        sketches: those in it that can be read.
-        unreadable: bytes in which there is none.
+        reason: why it was moved aside. None if it was not, or if that is unknown.
+        sketches: the readable sketches.
+        unreadable: bytes without a sketch.
     """
 
     place: str
@@ -59,7 +58,7 @@ class Piece:
 
 
 class Recovered(NamedTuple):
-    """What came of one piece that was set aside."""
+    """The outcome for one file that was moved aside."""
 
     piece: Piece
     deltas: int
@@ -67,7 +66,7 @@ class Recovered(NamedTuple):
 
 
 def read_card(folder: Path) -> dict[str, Any] | None:
-    """What a spool is of; None where neither ``sensor.json`` nor its copy can be read."""
+    """Return a spool's stream and source, or None if ``sensor.json`` and its copy are unreadable."""
     for name in (CARD, CARD_COPY):
         try:
             return parse_card((folder / name).read_bytes())
@@ -77,15 +76,15 @@ def read_card(folder: Path) -> dict[str, Any] | None:
 
 
 def look(folder: Path, id_key: bytes | None = None) -> list[Piece]:
-    """Everything that a spool holds. Changes nothing; a sensor may have it open.
+    """Return everything that a spool contains. Changes nothing. A client may have it open.
 
     Args:
-        folder: of the spool.
-        id_key: the stream's secret, where its ids are keyed by one.
+        folder: the spool.
+        id_key: the stream's secret id key, if it has one.
 
     Raises:
-        ClientError: it is no spool.
-        ParameterError: the secret is missing, or none is needed.
+        ClientError: the folder is not a spool.
+        ParameterError: the secret is missing or unnecessary.
     """
     card = _checked_card(folder)
     read: Callable[[bytes], Sketch]
@@ -150,7 +149,7 @@ def _in_log(content: bytes, read: Callable[[bytes], Sketch]) -> tuple[list[Found
 
 
 def _blobs_in(piece: bytes) -> Iterator[bytes]:
-    """What may be sketches whose heads in the log are damaged."""
+    """Return candidates for sketches with damaged record headers."""
     start = piece.find(MAGIC)
     while start >= 0:
         following = piece.find(MAGIC, start + 1)
@@ -172,19 +171,19 @@ def _reason(file: Path) -> str | None:
 def recover(
     folder: Path, *, id_key: bytes | None = None, rejected: bool = False
 ) -> list[Recovered]:
-    """Make deltas of what was set aside and can be read; the next sensor sends them.
+    """Turn rejected and damaged data that are readable into deltas. The next client sends them.
 
-    What was recovered whole is deleted where it was set aside; what holds anything else stays
-    there. To send a sketch twice changes nothing, and of numbers the server takes each once.
+    A completely recovered file is deleted. A file with other content stays. A repeated sketch
+    changes nothing, and the server accepts each number once.
 
     Args:
-        folder: of the spool; no sensor may have it open.
-        id_key: the stream's secret, where its ids are keyed by one.
-        rejected: whether to try again what the server refused, too.
+        folder: the spool. No client may have it open.
+        id_key: the stream's secret id key, if it has one.
+        rejected: whether to retry rejected data too.
 
     Raises:
-        SpoolInUseError: a sensor has it open.
-        ClientError: it is no spool, or it is not known what its stream is built with.
+        SpoolInUseError: a client has it open.
+        ClientError: the folder is not a spool, or the sketch configuration is unknown.
     """
     card = _checked_card(folder)
     spool = Spool(folder, lambda said: _log.warning("%s: %s", folder, said))

@@ -1,4 +1,4 @@
-"""When to make deltas, and how hard to try."""
+"""When to make deltas, and how to retry."""
 
 from __future__ import annotations
 

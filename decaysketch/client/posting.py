@@ -1,18 +1,18 @@
-"""Posting sketches that are bytes already, and proof that the aggregator holds them.
+"""Post existing sketches, and prove that the aggregator has them.
 
-What a :class:`Sensor` does for a stream of observations, :class:`Poster` does for a table of
-sketches: every request is tried again until its answer would not change any more, which costs
-nothing because a sketch that arrives twice changes nothing. Then it asks what the aggregator holds
-of a source. With sketch ``s`` posted and ``h`` held there,
+:class:`Poster` does for a table of sketches what :class:`Sensor` does for a stream of observations.
+It repeats each request until the response is final, which is harmless because a sketch that arrives
+twice changes nothing. Then it reads the aggregator's sketch of a source. With the posted sketch
+``s`` and the stored sketch ``h``:
 
-    h = s          nothing but what was posted, now or before;
-    h join s = h   all that was posted, and more: somebody else posts there, or what was posted
-                   before has been corrected since;
-    else           something is missing.
+    h = s          exactly the posted data, now or before
+    h join s = h   the posted data and more: another client posts there, or earlier data were
+                   corrected since
+    else           something is missing
 
-All three are told by digests of states; bytes are fetched only where the first does not hold.
+Digests of states decide. Bytes are fetched only if the first equation fails.
 
-A poster also reads what a stream holds, and posts raw observations.
+A poster also reads a stream's content and posts raw observations.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _NOTHING_TAKEN = "urn:decaysketch:problem:nothing-taken"
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the aggregator said to the sketches of one source.
+    """The aggregator's response to the sketches of one source.
 
     Attributes:
-        source: of whom they are.
-        sketches: how many were posted.
-        size: of all of them, in bytes.
-        new: how many of them the journal did not hold.
-        token: who shows it to the aggregator is answered from a sketch that holds the post.
+        source: the source.
+        sketches: number of posted sketches.
+        size: their bytes.
+        new: how many were not in the journal.
+        token: send it with a query for read-your-writes.
     """
 
     source: str
@@ -78,22 +78,22 @@ class Receipt:
 
 
 def joined(blobs: Sequence[bytes], recipe: Recipe) -> Any:
-    """The sketch that a source of a stream holds once these were posted to it.
+    """Return the sketch that a stream's source contains after these were posted.
 
     Args:
         blobs: at least one.
-        recipe: of the stream; its capacity is in force, however large theirs are.
+        recipe: the stream's configuration. Its capacity applies.
     """
     return merge([recipe.empty(), *map(recipe.decode, blobs)])
 
 
 def source_name(key: tuple[Any, ...]) -> str:
-    """The source that a key is posted as: its parts, joined by slashes; "all" where it has none.
+    """Return the source name for a key: its parts joined by slashes, or "all" for an empty key.
 
-    Different keys of the same columns have different names. Times with a zone are given in UTC.
+    Different keys of the same columns have different names. Times with a zone are written in UTC.
 
     Raises:
-        ParameterError: there is a null in it.
+        ParameterError: the key contains a null.
     """
     if not key:
         return "all"
@@ -111,17 +111,17 @@ def _name_part(part: Any) -> str:
 
 
 class Poster(Asking):
-    """Posts sketches to one stream of an aggregator. Threads may share it.
+    """Post sketches to one stream of an aggregator. Threads may share it.
 
     Args:
-        client: an httpx2 client whose base URL is the aggregator's; it brings the API key.
-        stream: name of the stream.
-        attempts: how often one request is tried before it counts as failed.
-        backoff_s, max_backoff_s: the wait after the first failure is up to ``backoff_s``, twice as
-            much after each further one, up to the other; at least what ``Retry-After`` says, up to
-            a minute.
+        client: an httpx2 client with the aggregator's base URL and the API key.
+        stream: stream name.
+        attempts: tries per request before it fails.
+        backoff_s, max_backoff_s: the wait after the first failure is at most ``backoff_s``. It
+            doubles with each failure up to ``max_backoff_s``. ``Retry-After`` applies up to a
+            minute.
         max_body_bytes: sketches of one source share bodies up to this size.
-        wait: called with seconds between two attempts.
+        wait: called with the seconds between two attempts.
 
     Raises:
         ParameterError: ``attempts`` is below 1.
@@ -148,38 +148,38 @@ class Poster(Asking):
     # ------------------------------------------------------------------------------- the stream
 
     def create_stream(self, recipe: Recipe) -> dict[str, Any]:
-        """Create the stream of a recipe, or find it there with the same one; its state.
+        """Create a stream, or find it with equal parameters. Return its state.
 
         Raises:
-            PostRefusedError: it has other parameters, or the aggregator does not take these.
-            UnreachableError: there was no answer.
+            PostRefusedError: it has other parameters, or the aggregator rejects these.
+            UnreachableError: there was no response.
         """
         return self.fields("PUT", self._path, {"name": self.stream}, json=recipe.to_dict())
 
     def stream_state(self) -> dict[str, Any]:
-        """What the aggregator knows of the stream.
+        """Return the stream's state.
 
         Raises:
-            PostRefusedError: there is no such stream, or the key does not cover it.
-            UnreachableError: there was no answer.
+            PostRefusedError: the stream does not exist, or the key does not cover it.
+            UnreachableError: there was no response.
         """
         return self.fields("GET", self._path, {"name": self.stream}, params={"sources": 0})
 
     def recipe(self) -> Recipe:
-        """What the stream's sketches are built by.
+        """The stream's sketch configuration.
 
         Raises:
-            ParameterError: its ids are keyed by a secret, or its decay is a table.
+            ParameterError: it uses a secret id key, or its decay is a table.
             PostRefusedError, UnreachableError: see :meth:`stream_state`.
         """
         state = self.stream_state()
         return recipe_from_dict({n: state[n] for n in _RECIPE if state.get(n) is not None})
 
     def sources(self) -> list[str]:
-        """Names of all sources of the stream, in their order.
+        """Names of all sources, sorted.
 
         Raises:
-            ClientError: the aggregator lists them in no order.
+            ClientError: the aggregator returned an unsorted list.
             PostRefusedError, UnreachableError: see :meth:`stream_state`.
         """
         found: list[str] = []
@@ -203,9 +203,9 @@ class Poster(Asking):
         return listed
 
     def digests(self, sources: Iterable[str]) -> dict[str, str]:
-        """Digests of what the aggregator holds of sources, as far as it knows them.
+        """Digests of sources, as far as the aggregator knows them.
 
-        Every answer tells of up to 1,000 sources. Raises as :meth:`stream_state` does.
+        Each response covers up to 1,000 sources. Raises as :meth:`stream_state` does.
         """
         wanted = sorted(set(sources), reverse=True)
         found: dict[str, str] = {}
@@ -224,11 +224,11 @@ class Poster(Asking):
     # --------------------------------------------------------------------------------- sketches
 
     def post(self, source: str, blobs: Sequence[bytes]) -> Receipt:
-        """Post sketches of one source; once this returns they are on the aggregator's disk.
+        """Post sketches of one source. They are on the aggregator's disk when this returns.
 
         Raises:
-            PostRefusedError: the aggregator refused one of them; what went before it was taken.
-            UnreachableError: there was no answer.
+            PostRefusedError: the aggregator rejected one. It accepted the ones before.
+            UnreachableError: there was no response.
         """
         waiting = list(_bodies(blobs, self._max_body_bytes))[::-1]
         new, token = 0, ""
@@ -256,15 +256,15 @@ class Poster(Asking):
         )  # fmt: skip
 
     def post_observations(self, source: str, stream: bytes) -> dict[str, Any]:
-        """Post raw observations; what became of them, also where every one was refused.
+        """Post raw observations. Return the outcome, even if every row was rejected.
 
         Args:
-            source: whose.
+            source: the source.
             stream: an Arrow stream with the columns value, weight, time and id.
 
         Raises:
-            PostRefusedError: the body as a whole was refused.
-            UnreachableError: there was no answer.
+            PostRefusedError: the complete body was rejected.
+            UnreachableError: there was no response.
         """
         expected = {"stream": self.stream, "source": source}
         answer = self.answer(
@@ -278,13 +278,13 @@ class Poster(Asking):
         return outcome.fields
 
     def sketch(self, source: str | None = None) -> tuple[bytes, str] | None:
-        """The merged sketch of a source, or of the whole stream, and its digest.
+        """Return the merged sketch of a source, or of the stream, and its digest.
 
-        None where nothing came from that source. The digest is computed from the bytes, unless only
-        who has a secret or a table can read them: then it is the aggregator's.
+        None if the source posted nothing. The digest is computed from the bytes. If reading them
+        needs a secret or a table, it is the aggregator's.
 
         Raises:
-            CorruptSketchError: the answer is no sketch.
+            CorruptSketchError: the response is not a sketch.
             PostRefusedError, UnreachableError: see :meth:`stream_state`.
         """
         try:
@@ -308,16 +308,17 @@ class Poster(Asking):
         return answer.body, digest
 
     def check(self, source: str, sketch: Any, recipe: Recipe, token: str = "") -> Held:
-        """Whether the aggregator holds a sketch of a source.
+        """Return whether the aggregator has a sketch of a source.
 
         Args:
-            source: whose.
-            sketch: what was posted, see :func:`joined`.
-            recipe: of the stream.
-            token: of the post, so that no process answers which does not know of it yet.
+            source: the source.
+            sketch: the posted sketch, see :func:`joined`.
+            recipe: the stream's configuration.
+            token: the post's token, so that only a process that has the post answers.
 
         Raises:
-            CorruptSketchError, IncompatibleSketchError: the answer is no sketch of this stream.
+            CorruptSketchError, IncompatibleSketchError: the response is not a sketch of this
+                stream.
             PostRefusedError, UnreachableError: see :meth:`stream_state`.
         """
         digest = sketch.digest()
@@ -342,11 +343,11 @@ class Poster(Asking):
         return "more" if merge([held, sketch]).digest() == before else "missing"
 
     def clear(self, source: str) -> None:
-        """Empty a source: what it posted is dropped. Needs a key of role admin.
+        """Drop everything that a source posted. Needs a key with role admin.
 
         Raises:
-            PostRefusedError, UnreachableError: see :meth:`stream_state`. The source may be left
-                revoked, until :meth:`reinstate`.
+            PostRefusedError, UnreachableError: see :meth:`stream_state`. The source may remain
+                revoked until :meth:`reinstate`.
         """
         try:
             self._tell(source, "revoke")
@@ -360,7 +361,7 @@ class Poster(Asking):
             self.reinstate(source)
 
     def reinstate(self, source: str) -> None:
-        """Admit a revoked source again. Needs a key of role admin.
+        """Admit a revoked source again. Needs a key with role admin.
 
         Raises:
             PostRefusedError, UnreachableError: see :meth:`stream_state`.
@@ -380,7 +381,7 @@ class Poster(Asking):
 
 
 def _judge_rows(answer: Answer, expected: Mapping[str, str]) -> Outcome:
-    """As :func:`judge`; that no row was taken is told row by row, as that some were."""
+    """As :func:`judge`. A rejection of every row is reported per row, like a rejection of some."""
     if answer.status == _UNPROCESSABLE:
         outcome = judge(replace(answer, status=_OK), expected)
         if isinstance(outcome, Taken) and outcome.fields.get("type") == _NOTHING_TAKEN:

@@ -1,10 +1,10 @@
-"""Records of the log: how each is written, and how they are found again where bytes are damaged.
+"""Records of the log: how they are written, and how they are found after damage.
 
-``[u32 length | u32 crc32 | i64 first | i64 next | sketch bytes]`` (little-endian). The length is
-that of the sketch bytes, first = next = -1 without an interval, and the checksum covers all that
-comes after it. Where a record is not sound, its length may be what is wrong, so the next one is
-searched for: sketch bytes open with four that are always the same, a head before them, and a
-checksum that agrees. A fault costs the record that it is in, and no other.
+``[u32 length | u32 crc32 | i64 first | i64 next | sketch bytes]`` (little-endian). The length
+covers the sketch bytes, first = next = -1 means no interval, and the checksum covers everything
+after it. The length of a damaged record may be wrong, so the reader searches for the next one:
+sketch bytes begin with a constant of four bytes, a record header precedes them, and a checksum
+agrees. A fault costs only the record that it hits.
 """
 
 from __future__ import annotations
