@@ -66,7 +66,7 @@ class Recovered(NamedTuple):
 
 
 def read_card(folder: Path) -> dict[str, Any] | None:
-    """Return a spool's stream and source, or None if ``sensor.json`` and its copy are unreadable."""
+    """Return a spool's stream and source, or None if both metadata files are unreadable."""
     for name in (CARD, CARD_COPY):
         try:
             return parse_card((folder / name).read_bytes())

@@ -1,7 +1,7 @@
-"""Sensors: what a device or gateway feeds, and what brings it to an aggregator.
+"""Clients that send observations from a device or gateway to an aggregator.
 
-Both classes are a transport around one :class:`~decaysketch.client.core.Core`: ``Sensor`` sends
-from a thread of its own, ``AsyncSensor`` from a task.
+Both classes are transports around one :class:`~decaysketch.client.core.Core`: ``Sensor`` sends from
+its own thread, ``AsyncSensor`` from a task.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONGEST_ANSWER_BYTES = 16 * 1024 * 1024  # the description of a stream lists it
 
 
 class _Face:
-    """What both sensors have: everything but the network."""
+    """Common parts of both classes: everything except the network."""
 
     _client: Any
 
@@ -141,17 +141,18 @@ class _Face:
 
     @property
     def recipe(self) -> Recipe:
-        """What the stream is built with; its ``params`` are what ``ds.observation_ids`` needs.
+        """The stream's sketch configuration. Pass its ``params`` to ``ds.observation_ids``.
 
         Raises:
-            StreamUnknownError: the sensor has not been started, and never was on this spool.
+            StreamUnknownError: the client has never been started on this spool.
         """
         return self._core.recipe
 
     @property
     def next_number(self) -> int | None:
-        """Number of the next element, where the sensor numbers them: after a crash, read your log
-        from here."""
+        """Number of the next element, if the client numbers them. After a crash, read your log from
+        here.
+        """
         return self._core.status().next_number
 
     def _update(
@@ -186,23 +187,23 @@ class _Face:
         return self._core.update(_with_given(arguments, not_after=not_after), named_by="key")
 
     def advance(self, now: int) -> None:
-        """Tell the sketches the time, in the stream's unit, where the family has a clock."""
+        """Set the sketches' clock, in the stream's unit, if the family has one."""
         self._core.advance(now)
 
     def status(self) -> Status:
-        """How things stand, at once."""
+        """Return the current status without waiting."""
         return self._core.status()
 
     def adopt(self) -> int:
-        """Go on with a stream that was created again with other parameters.
+        """Continue with a stream that was created again with other parameters.
 
-        What was not sent was built with the old ones and is moved to ``rejected/``.
+        Unsent data were built with the old parameters and move to ``rejected/``.
 
         Returns:
-            How many deltas were set aside.
+            The number of deltas that moved.
 
         Raises:
-            ClientError: the stream is not known to be another one.
+            ClientError: the stream is not known to have changed.
         """
         return self._core.adopt()
 
@@ -216,12 +217,12 @@ def _late(timeout_s: float) -> httpx2.ReadTimeout:
 
 
 def _unreachable(result: Answer | Exception) -> bool:
-    """Whether there is nobody to ask again: the address is wrong, or there is no way there."""
+    """Whether retrying is pointless: the address is wrong, or there is no route."""
     return isinstance(result, httpx2.ConnectError | httpx2.ConnectTimeout)
 
 
 class _Reading:
-    """The body of an answer, of bounded length and within a bounded time."""
+    """A response body with bounded length, read within a bounded time."""
 
     def __init__(self, deadline: float) -> None:
         self.body = bytearray()
@@ -243,9 +244,9 @@ class _Reading:
 
 
 class Sensor(_Face):
-    """Feeds one stream from one source, and posts in the background.
+    """Send observations from one source to one stream, in the background.
 
-    Used as a context: entering starts it, leaving flushes it. Thread-safe.
+    Use it as a context manager: entering starts it, leaving flushes it. Thread-safe.
 
     Example::
 
@@ -265,14 +266,14 @@ class Sensor(_Face):
         self._follower: Follower | None = None
 
     def start(self) -> Self:
-        """Learn what the stream is built with, unless the spool tells, and start sending.
+        """Read the stream's sketch configuration, unless the spool has it, and start sending.
 
-        Where the spool tells, nothing is waited for. Otherwise a server that does not answer well
-        is asked again until ``timeout_s`` is over, and one that cannot be reached is not.
+        With a known configuration, it returns at once. Otherwise it repeats the request until
+        ``timeout_s`` if the server answers with an error, and fails at once if the server is
+        unreachable.
 
         Raises:
-            StreamUnknownError: the server could not tell within ``timeout_s``, or no connection to
-                it could be made.
+            StreamUnknownError: the server did not provide it in time, or is unreachable.
         """
         deadline = time.monotonic() + self._timeout_s
         while not self._core.known:
@@ -327,8 +328,7 @@ class Sensor(_Face):
             self._progress.notify_all()
 
     def _send_until(self, request: Request, deadline: float) -> Answer | Exception:
-        """As ``_send``, but back in time: each step of a request has a time-out of its own, and the
-        look-up of a name has none."""
+        """As ``_send``, with one timeout for all steps. Name resolution has none of its own."""
         results: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
         threading.Thread(target=lambda: results.put(self._send(request)), daemon=True).start()
         try:
@@ -360,21 +360,21 @@ class Sensor(_Face):
         not_after: int | None = None,
         durable: bool = False,
     ) -> int:
-        """Feed observations, of a stream of the family decay or integral; their number.
+        """Add observations to a stream of family decay or integral. Return their number.
 
-        Never waits for the network. A crash loses what was not synced: give ``durable=True``, or
-        call :meth:`sync` after several updates.
+        Never waits for the network. A crash loses observations that are not synced. Pass
+        ``durable=True``, or call :meth:`sync` after several updates.
 
         Args:
-            values, weights, timestamps, ids, now, not_after: as ``update`` of the sketch takes.
-            durable: on disk when this returns.
+            values, weights, timestamps, ids, now, not_after: as in ``update`` of the sketch.
+            durable: write to disk before returning.
 
         Raises:
-            ObservationError: a row is refused; nothing of the batch was taken. So is one that is
-                dated past what the stream admits, by the aggregator's clock, once that answered.
-            SpoolFullError: the spool is at its limit; nothing of the batch was taken.
-            ClientError: the stream is of another family, or the sensor is closed.
-            OSError: with ``durable``: the disk refused; the rows were taken, in memory.
+            ObservationError: a row is invalid, or later than the stream accepts by the aggregator's
+                clock. The batch was rejected as a whole.
+            SpoolFullError: the spool is full. The batch was rejected as a whole.
+            ClientError: the stream is of another family, or the client is closed.
+            OSError: with ``durable``: the disk failed. The rows are in memory.
         """
         rows = self._update(values, weights, timestamps, ids, now, not_after)
         if durable:
@@ -390,13 +390,13 @@ class Sensor(_Face):
         not_after: int | None = None,
         durable: bool = False,
     ) -> int:
-        """Feed elements, of a stream of the family sum or median; their number.
+        """Add elements to a stream of family sum or median. Return their number.
 
         Args:
-            values, timestamps, not_after: as ``update`` of the sampler takes.
-            sequence: the numbers of the elements in this source; None where the sensor numbers
-                them (``numbered=True``), from :attr:`next_number` on.
-            durable: on disk when this returns.
+            values, timestamps, not_after: as in ``update`` of the sampler.
+            sequence: the elements' numbers in this source. None if the client numbers them
+                (``numbered=True``), starting at :attr:`next_number`.
+            durable: write to disk before returning.
 
         Raises:
             See :meth:`update`.
@@ -415,14 +415,14 @@ class Sensor(_Face):
         not_after: int | None = None,
         durable: bool = False,
     ) -> int:
-        """Count events of keys, of a stream of the family ecm; their number.
+        """Count keys in a stream of family ecm. Return the number of events.
 
-        The sensor is a site, and every process of it begins an epoch. What is posted is the whole
-        state of that each time, so give ``flush_rows`` and ``flush_age_s`` with that in mind.
+        Each process begins an epoch, and each post contains the epoch's complete state. Choose
+        ``flush_rows`` and ``flush_age_s`` accordingly.
 
         Args:
-            keys, timestamps, weights, not_after: as ``update`` of the collection takes.
-            durable: on disk when this returns.
+            keys, timestamps, weights, not_after: as in ``update`` of the collection.
+            durable: write to disk before returning.
 
         Raises:
             See :meth:`update`.
@@ -433,29 +433,28 @@ class Sensor(_Face):
         return rows
 
     def sync(self) -> None:
-        """Have everything that was given on disk when this returns.
+        """Write all observations to disk before returning.
 
         Raises:
-            OSError: the disk refused; what was given is kept in memory.
+            OSError: the disk failed. The observations stay in memory.
         """
         self._core.sync()
 
     def flush(self, timeout_s: float | None = None) -> Status:
-        """Post everything that was given, and wait until it is acknowledged.
+        """Post all observations and wait for the acknowledgement.
 
-        Tries at once, whatever the backoff, unless the server named a time. Returns early where
+        Tries at once regardless of backoff, unless the server named a time. Returns early if
         delivery is paused.
 
         Args:
-            timeout_s: how long to wait; None: ``timeout_s`` of the sensor.
+            timeout_s: seconds to wait. None: ``timeout_s`` of the client.
 
         Returns:
-            How things stand then: ``done`` says whether all was acknowledged (or refused:
-            ``rejected``).
+            The status. ``done`` is true if everything was acknowledged (or rejected: ``rejected``).
 
         Raises:
-            ClientError: the sensor is not running, or ``on_event`` calls this.
-            OSError: the disk refused.
+            ClientError: the client is not running, or ``on_event`` calls this.
+            OSError: the disk failed.
         """
         core = self._core
         if not core.running:
@@ -474,9 +473,9 @@ class Sensor(_Face):
         return core.status()
 
     def close(self, timeout_s: float | None = None) -> Status:
-        """Flush for so long, stop sending, and let the spool go; what is left waits there.
+        """Flush for this long, stop sending, and release the spool. Unsent data wait there.
 
-        ``on_event`` may call it, and then nothing is flushed.
+        ``on_event`` may call it, and then it does not flush.
         """
         try:
             if self._core.running and not self._is_sender():
@@ -515,8 +514,8 @@ class Sensor(_Face):
 class AsyncSensor(_Face):
     """A :class:`Sensor` that sends from a task of the running event loop.
 
-    ``update`` is a plain method and waits for nothing; the disk is worked by threads. Arguments and
-    meaning of everything are those of :class:`Sensor`.
+    ``update`` is a plain method that never waits. Threads do the disk I/O. Arguments are those of
+    :class:`Sensor`.
 
     Example::
 
@@ -615,7 +614,7 @@ class AsyncSensor(_Face):
         now: int | None = None,
         not_after: int | None = None,
     ) -> int:
-        """See :meth:`Sensor.update`; durable once :meth:`sync` has returned."""
+        """See :meth:`Sensor.update`. Durable after :meth:`sync`."""
         return self._update(values, weights, timestamps, ids, now, not_after)
 
     def update_elements(
@@ -626,7 +625,7 @@ class AsyncSensor(_Face):
         *,
         not_after: int | None = None,
     ) -> int:
-        """See :meth:`Sensor.update_elements`; durable once :meth:`sync` has returned."""
+        """See :meth:`Sensor.update_elements`. Durable after :meth:`sync`."""
         return self._update_elements(values, timestamps, sequence, not_after)
 
     def update_keys(
@@ -637,7 +636,7 @@ class AsyncSensor(_Face):
         *,
         not_after: int | None = None,
     ) -> int:
-        """See :meth:`Sensor.update_keys`; durable once :meth:`sync` has returned."""
+        """See :meth:`Sensor.update_keys`. Durable after :meth:`sync`."""
         return self._update_keys(keys, timestamps, weights, not_after)
 
     async def sync(self) -> None:

@@ -1,4 +1,4 @@
-"""What a sensor says about itself."""
+"""Status and events of a client."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["Event", "HeldBack", "Status"]
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """What a sensor holds back of one monitor.
+    """Data that a source holds back for one monitor.
 
     Attributes:
-        monitor, epoch: which.
-        weight: of what is not acknowledged, at most; infinite until what the sensor had when it
-            heard of the monitor has been posted.
-        allowance: what it may hold back now.
-        lease_s: for so long, if nothing is heard.
+        monitor, epoch: the monitor.
+        weight: upper bound of the unacknowledged weight. Infinite until the data from before the
+            client learned about the monitor are posted.
+        allowance: weight that it may hold back now.
+        lease_s: seconds until the allowance ends without a response.
     """
 
     monitor: str
@@ -29,31 +29,29 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How things stand with what a sensor was given.
+    """Progress of the observations that a client received.
 
     Attributes:
-        running: whether there is a thread or task that sends.
-        unsynced_rows: observations in memory alone; a crash loses them.
-        synced_rows: observations on disk that are in no delta yet.
-        pending_deltas: deltas that wait to be acknowledged.
-        pending_bytes: their size, and that of the log.
-        spool_bytes: size of all that is in the spool, what was set aside included.
-        held: of the deltas that wait, those that are tried again by themselves, once a minute: the
-            aggregator or something on the way does not take them now (times ahead of its clock,
-            too long), or the disk does not give them back.
-        rejected: deltas set aside because the server refused them, in ``rejected/``.
-        damaged: things set aside because they could not be read, in ``damaged/``.
-        paused: why nothing is sent although there is something to send; None: nothing is wrong.
-        last_error: the last failure since the last acknowledgement; None: there was none.
-        last_token: ``token`` of the last acknowledgement: a query that names it sees that post.
-        posts: posts acknowledged since the start.
-        posted_bytes: sum of their sizes.
-        failed_bytes: sizes of posts that failed or of which nobody knows.
-        next_number: number of the next element, where the sensor numbers them; else None.
-        repaired: what this process found damaged in the spool or missing, and how it went on, each
-            in a sentence.
-        reports: answered reports to monitors, those that came with a post included.
-        monitors: what is held back of each monitor of the stream, where the sensor is their site.
+        running: whether a thread or task sends.
+        unsynced_rows: observations in memory only. A crash loses them.
+        synced_rows: observations on disk that are not in a delta yet.
+        pending_deltas: deltas without acknowledgement.
+        pending_bytes: size of those deltas and the log.
+        spool_bytes: size of everything in the spool.
+        held: pending deltas that are retried separately once a minute. The aggregator or a proxy
+            rejects them for now (times ahead of its clock, too long), or the disk cannot read them.
+        rejected: deltas in ``rejected/``.
+        damaged: files in ``damaged/``.
+        paused: why nothing is sent although data are pending. None: no problem.
+        last_error: the last failure since the last acknowledgement, or None.
+        last_token: token of the last acknowledgement, for read-your-writes.
+        posts: acknowledged posts since the start.
+        posted_bytes: their size.
+        failed_bytes: size of posts that failed or have an unknown outcome.
+        next_number: number of the next element if the client numbers them, otherwise None.
+        repaired: repairs of the spool by this process, one sentence each.
+        reports: answered reports to monitors, with or without a post.
+        monitors: data held back per monitor, for a participating source.
     """
 
     running: bool
@@ -78,7 +76,7 @@ class Status:
 
     @property
     def done(self) -> bool:
-        """Everything that was given is acknowledged, or was set aside."""
+        """Whether everything was acknowledged or moved aside."""
         return not (self.unsynced_rows or self.synced_rows or self.pending_deltas)
 
 
@@ -87,10 +85,10 @@ class Event:
     """Something that happened in the background.
 
     Attributes:
-        kind: "acknowledged", "failed" (will be tried again), "paused", "held" (that delta alone
-            is tried again later), "rejected", "damaged".
-        detail: what, in one sentence.
-        fields: what the server said, where it said something.
+        kind: "acknowledged", "failed" (will be retried), "paused", "held" (only that delta is
+            retried later), "rejected", "damaged".
+        detail: one sentence.
+        fields: the server's response, if any.
     """
 
     kind: Literal["acknowledged", "failed", "paused", "held", "rejected", "damaged"]

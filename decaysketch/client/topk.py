@@ -1,12 +1,11 @@
-"""TopKSensor: one site of a top-k list that an aggregator keeps.
+"""TopKSensor: one source of a top-k list in an aggregator.
 
-It counts events exactly (:class:`~decaysketch.topk.Tally`) and says what it is asked for, over
-HTTP. Each request says how things are, so any of them may be lost, repeated or overtaken, and
-nothing has to be remembered of it: :meth:`TopKSensor.step` is called again and again.
+It counts events exactly (:class:`~decaysketch.topk.Tally`) and answers the aggregator over HTTP.
+Each request contains the complete state, so any of them may be lost, repeated or overtaken. Call
+:meth:`TopKSensor.step` again and again.
 
-A list is certain of what its sites counted. So a site says nothing of a round that reaches back to
-before it began to count, or to what it has forgotten: the list then names it among those it is
-without.
+A list is certain about the counts of its sources. A source therefore stays silent for a round that
+reaches back before its count began, and the list names it as missing.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ __all__ = ["TopKSensor"]
 
 
 class TopKSensor:
-    """A site. One thread at a time uses it.
+    """A source of a top-k list, for one thread.
 
     Args:
-        client: an httpx2 client whose base URL is the aggregator's; it brings the API key.
-        stream: name of the stream that the list is of.
-        topk: name of the list.
-        source: name of this site.
-        counting_since: events before this time may be missing, as after a restart that lost them;
-            None: all are, or will be, counted.
+        client: an httpx2 client with the aggregator's base URL and the API key.
+        stream: name of the list's stream.
+        topk: list name.
+        source: name of this source.
+        counting_since: events before this time may be missing, such as after a restart. None: all
+            events are counted.
 
     Example::
 
@@ -71,27 +70,27 @@ class TopKSensor:
         self._as_of: int | None = None  # of the last post in this epoch
 
     def update(self, items: Sequence[Item], timestamps: npt.ArrayLike) -> None:
-        """Count events, in any order.
+        """Count events in any order.
 
         Args:
-            items: texts or integers within 2^53, as the list has them.
-            timestamps: in the time unit of the stream.
+            items: text, or integers up to 2^53.
+            timestamps: in the stream's time unit.
 
         Raises:
-            ParameterError, ObservationError: no such items or times; nothing was counted. O(n).
+            ParameterError, ObservationError: invalid items or times. Nothing was counted. O(n).
         """
         self._tally.update(items, timestamps)
 
     def step(self) -> bool:
-        """Ask what is wanted, and say it.
+        """Read the current request and answer it.
 
-        To be called several times in each round: there is an exchange to most, and some need three.
+        Call it several times per round. Most rounds take one exchange, some take three.
 
         Returns:
-            False: the aggregator was not reached, or asked for patience; call again later.
+            False if the aggregator was unreachable or requested a pause. Call again later.
 
         Raises:
-            PostRefusedError: there is no such list, this is no site of it, or the key does not
+            PostRefusedError: the list does not exist, this source is not in it, or the key does not
                 cover it.
         """
         ask = self._ask("GET", "ask")
@@ -110,7 +109,7 @@ class TopKSensor:
         return True
 
     def _counted(self, as_of: int | None) -> Post | None:
-        """What to say of a round that nothing was said of; None: nothing may be, or it was."""
+        """Return the post for a new round, or None."""
         if as_of is None or (self._as_of is not None and as_of <= self._as_of):
             return None
         if as_of - self._tally.decay.support < self._complete_since:
@@ -124,7 +123,7 @@ class TopKSensor:
         return post
 
     def _define(self, epoch: int) -> bool:
-        """Read what the list is of; whether it is what was asked about."""
+        """Read the list's definition. Return whether it matches the request."""
         state = self._fields("GET", "", {"topk": self._topk})
         if state is None or state["epoch"] != epoch:
             return False
@@ -149,7 +148,7 @@ class TopKSensor:
     def _fields(
         self, method: str, path: str, expected: dict[str, str], **sent: Any
     ) -> dict[str, Any] | None:
-        """What an answer says; None: nobody knows, and the same may be sent again."""
+        """Return the response, or None if the outcome is unknown and a repeat is safe."""
         try:
             answer = self._client.request(method, self._path + path, **sent)
         except httpx2.RequestError:
