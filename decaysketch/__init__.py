@@ -51,9 +51,11 @@ from decaysketch.querytime import wire as wire
 from decaysketch.querytime.devices import Device, Devices
 from decaysketch.querytime.sketch import DecaySketch, SketchStats
 from decaysketch.querytime.state import SketchState as SketchState
+from decaysketch.sources import CoverageView, SourceSet
 
 __all__ = [
     "CorruptSketchError",
+    "CoverageView",
     "Decay",
     "DecaySketch",
     "DecaySketchError",
@@ -71,6 +73,7 @@ __all__ = [
     "SketchParams",
     "SketchStats",
     "Snapshot",
+    "SourceSet",
     "TimeUnitWarning",
     "TimeZoneWarning",
     "UnanswerableQueryError",

@@ -49,6 +49,10 @@ _MILD = 4.0 / math.pi
 #: What an estimate may carry in ``caveats``, and what it means.
 CAVEATS: Mapping[str, str] = MappingProxyType(
     {
+        "assumes-independence": "nothing bounds messages that no source heard without an "
+        "assumption about how sources hear: the range spans the models and may miss the truth",
+        "clocks-disagree": "duplicates of a message differ in time by so much that few messages "
+        "have a known set of sources",
         "crowded-ids": "the ids fill more than a quarter of their space, so hits of different "
         "observations are no longer independent; id_bits needs two bits of room",
         "decay-on-grid": "that the decay falls was looked at on a grid of ages, not proved",
@@ -56,10 +60,18 @@ CAVEATS: Mapping[str, str] = MappingProxyType(
         "faded": "weights have faded beyond what a 64-bit float holds, or beside what may be newer",
         "few-rows": "a few retained observations decide the answer: it may be off by more than the "
         "interval says, more often than stated",
+        "no-overlap": "no message was heard by two sources: nothing bounds from above how many "
+        "none heard",
+        "rare": "less than 0.1 % of the messages would be unheard: only the lower bound is "
+        "meaningful",
+        "silences": "a source heard nothing for a spell in which others heard messages: it may "
+        "have been down, which lowers its shares",
         "span-cut": "the window begins inside of a span of time of which only the extreme value is "
         "kept: both ends of the interval are sure, and neither is known to be reached",
         "unequal-weights": "weights differ so much that light observations are hardly ever seen: "
         "the interval allows for as many as could have been missed",
+        "weights-disagree": "an id came with several weights: each counts as a message of its own, "
+        "which raises exclusive counts",
     }
 )
 

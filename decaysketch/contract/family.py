@@ -39,6 +39,7 @@ __all__ = [
     "Family",
     "Head",
     "Input",
+    "Joining",
     "Promises",
     "family_of",
 ]
@@ -140,6 +141,19 @@ class Head:
         return self.total + self.beside
 
 
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """How sketches of several sources make a joint sample; see :mod:`decaysketch.sources.joint`.
+
+    Attributes:
+        matches: of snapshots, the rows of all sources by message, for each hash function.
+        joint: the joint sample of such rows, of guards and of the number of the hash function.
+    """
+
+    matches: Callable[[Any], Any]
+    joint: Callable[[Any, Any, int], Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A kind of sketch; see the module.
@@ -159,6 +173,7 @@ class Family:
         release_scratch: gives back the working memory of the calling thread.
         many: handles sketches of many keys together, of parameters with which it can; of others it
             gives None. None: there is an object for each key.
+        joining: joint samples of several sources. None: the family has none.
     """
 
     name: str
@@ -177,6 +192,7 @@ class Family:
     row_cost: int = 1
     release_scratch: Callable[[], None] = lambda: None
     many: Callable[[Any], ManyKeys | None] | None = None  # of parameters of the class ``params``
+    joining: Joining | None = None
 
     @property
     def example(self) -> Recipe:

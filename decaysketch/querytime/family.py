@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from decaysketch.contract.family import Blob, Family, Head, Input, Promises
+from decaysketch.contract.family import Blob, Family, Head, Input, Joining, Promises
 from decaysketch.contract.recipe import Own, Recipe, refuse_decay, take_fields
 from decaysketch.core.params import OPTIONS, Form, SketchParams
 from decaysketch.decay.integral import IntegralDecay
 from decaysketch.errors import ParameterError
 from decaysketch.querytime import rows, wire
+from decaysketch.querytime.joint import joint_of, matches
 from decaysketch.querytime.sketch import DecaySketch
 from decaysketch.querytime.snapshot import QueryTimeSnapshot
 from decaysketch.querytime.together import many_keys
@@ -79,4 +80,5 @@ FAMILY = Family(
     },
     release_scratch=rows.release_scratch,
     many=many_keys,
+    joining=Joining(matches, joint_of),
 )

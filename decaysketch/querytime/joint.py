@@ -1,0 +1,53 @@
+"""The joint sample of several sources' sketches, drawn by the stratified estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from decaysketch.answers.bands import Bands
+from decaysketch.answers.sample import Sample
+from decaysketch.core.params import SketchParams
+from decaysketch.decay import Decay
+from decaysketch.querytime import stratified
+from decaysketch.querytime.snapshot import QueryTimeSnapshot
+from decaysketch.querytime.state import SketchState
+from decaysketch.sources.joint import Guards, Joint, Match
+
+__all__ = ["QueryTimeJoint", "joint_of", "matches"]
+
+
+class QueryTimeJoint(Joint):
+    """See :class:`~decaysketch.sources.joint.Joint`."""
+
+    @cached_property
+    def _params(self) -> SketchParams:
+        # Row numbers take the place of values until a view puts values there.
+        return replace(self.match.states[0].params, value_type="int64")
+
+    @cached_property
+    def _state(self) -> SketchState:
+        rows = self.columns
+        return SketchState(
+            self._params, self.numbers, rows.weights, rows.times, rows.ids, rows.levels,
+            rows.watermarks, self.copy,
+        )  # fmt: skip
+
+    @cached_property
+    def _bands(self) -> Bands:
+        return stratified.bands_of(self._state)
+
+    def draw(self, decay: Decay | None, now: int) -> Sample:
+        return stratified.draw(self._state, decay, now, bands=self._bands)
+
+
+def matches(snapshots: Sequence[QueryTimeSnapshot]) -> list[Match]:
+    """Rows of sources by message, for each hash function."""
+    copies = zip(*(each.states for each in snapshots), strict=True)
+    return [Match(states) for states in copies]
+
+
+def joint_of(match: Match, guards: Guards, copy: int) -> Joint:
+    """The joint sample of matched sources."""
+    return QueryTimeJoint(match, guards, copy)

@@ -1,0 +1,230 @@
+/* Rows of several sources matched by observation, and overlaps of pairs of sources.
+
+   match: one pass over all rows. The table begins small and grows by four with the observations that
+   it meets, so that a few observations that all sources hear stay in cache. Its entries for rows
+   ahead are prefetched. Memory is the caller's; a table of the network's ids is salted per process.
+
+   overlaps: an observation that sources a and b store counts for the pair at the coarser of their two
+   levels, from which on both are complete at its time. With p the probability of that level, u = 1/p
+   and g the decayed weight, its mass is g u. Its moments follow from one Bernoulli draw:
+
+       variance  E (m - g)^2 ~ g^2 u (u - 1)        skew  variance * (g u - g / 2)
+
+   which is what `answers/query.py` takes of a row of weight 1 (the half belongs to the gamma variable
+   that it compares with). Every pair so gets the amounts of its own joint sample in one pass. */
+#include "sources/matching.h"
+
+#include "core/table.h"
+
+enum { AHEAD = 16, FIRST_BITS = 12 };
+
+/* ------------------------------------------------------------------------------------ observations */
+
+static inline uint64_t hash_of(const ds_heard *s, int64_t row, const ds_lookup *by) {
+    return ds_identity_hash(s->ids[row], s->weights[row], by->max_weight, by->salt);
+}
+
+static void refill(ds_table *table, const ds_lookup *by, const ds_observations *o, int64_t count) {
+    for (int64_t number = 0; number < count; number++) {
+        const uint64_t hash =
+            ds_identity_hash(o->ids[number], o->weights[number], by->max_weight, by->salt);
+        ds_probe at = ds_first_probe(table, hash);
+        while (ds_next(table, &at) >= 0) {
+        }
+        ds_put(table, &at, number);
+    }
+}
+
+static inline void add_observation(
+    const ds_observations *o, int64_t number, const ds_heard *s, int64_t row
+) {
+    o->ids[number] = s->ids[row];
+    o->weights[number] = s->weights[row];
+    o->latest[number] = o->earliest[number] = s->times[row];
+    o->value_keys[number] = s->value_keys[row];
+    o->levels[number] = s->levels[row];
+    o->degrees[number] = 1;
+}
+
+static inline void add_duplicate(
+    const ds_observations *o, int64_t number, const ds_heard *s, int64_t row
+) {
+    const int64_t time = s->times[row], value = s->value_keys[row];
+    o->degrees[number]++;
+    if (time < o->earliest[number]) o->earliest[number] = time;
+    if (time < o->latest[number]) return;
+    if (time > o->latest[number] || value > o->value_keys[number]) o->value_keys[number] = value;
+    o->latest[number] = time;
+}
+
+static int64_t match(
+    const ds_heard *sources, int64_t count, const ds_lookup *by, const ds_observations *o,
+    int32_t *groups
+) {
+    int64_t total = 0, found = 0, x = 0;
+    for (int64_t s = 0; s < count; s++) total += sources[s].rows;
+    int bits = by->most_bits < FIRST_BITS ? by->most_bits : FIRST_BITS;
+    ds_table table = ds_open_table(by->slots, bits, total);
+    for (int64_t s = 0; s < count; s++) {
+        const ds_heard *from = &sources[s];
+        for (int64_t row = 0; row < from->rows; row++) {
+            if (found == table.most && bits < by->most_bits) {
+                bits = bits + 2 < by->most_bits ? bits + 2 : by->most_bits;
+                table = ds_open_table(by->slots, bits, total);
+                refill(&table, by, o, found);
+            }
+            if (row + AHEAD < from->rows) ds_prefetch(&table, hash_of(from, row + AHEAD, by));
+            ds_probe at = ds_first_probe(&table, hash_of(from, row, by));
+            int64_t number;
+            while ((number = ds_next(&table, &at)) >= 0)
+                if (o->ids[number] == from->ids[row] && o->weights[number] == from->weights[row])
+                    break;
+            if (number < 0) {
+                number = found++;
+                ds_put(&table, &at, number);
+                add_observation(o, number, from, row);
+            } else {
+                add_duplicate(o, number, from, row);
+            }
+            groups[x++] = (int32_t)number;
+        }
+    }
+    return found;
+}
+
+static void lags(
+    const ds_heard *sources, int64_t count, const int64_t *latest, const int32_t *groups,
+    int64_t *lags
+) {
+    for (int64_t s = 0; s < count; groups += sources[s].rows, s++) {
+        int64_t longest = 0;
+        for (int64_t row = 0; row < sources[s].rows; row++) {
+            const int64_t lag = latest[groups[row]] - sources[s].times[row];
+            longest = lag > longest ? lag : longest;
+        }
+        lags[s] = longest;
+    }
+}
+
+/* -------------------------------------------------------------------------------------- incidences */
+
+/* The lowest level whose watermark lies before a time; watermarks fall as levels rise. */
+static inline int band_at(const int64_t *marks, int64_t levels, int64_t time, int from) {
+    while (from < levels && marks[from] >= time) from++;
+    return from;
+}
+
+static void gather(
+    const ds_heard *sources, int64_t count, const int64_t *marks, int64_t levels,
+    const int32_t *groups, int64_t *next, int32_t *by, int64_t *times,
+    int8_t *bands
+) {
+    for (int64_t s = 0; s < count; groups += sources[s].rows, marks += levels, s++) {
+        const ds_heard *from = &sources[s];
+        int band = 0; /* rows are latest first, so it only rises */
+        for (int64_t row = 0; row < from->rows; row++) {
+            band = band_at(marks, levels, from->times[row], band);
+            const int64_t at = next[groups[row]]++;
+            by[at] = (int32_t)s;
+            bands[at] = (int8_t)band;
+            if (times) times[at] = from->times[row];
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- overlaps */
+
+typedef double amounts __attribute__((vector_size(8 * DS_AMOUNTS), aligned(8)));
+
+/* Those of one message; the largest variance is kept apart, since it is no sum. */
+static inline amounts amounts_of(double decayed, double unit, double *variance) {
+    const double mass = decayed * unit;
+    *variance = mass * (mass - decayed);
+    if (unit == 1.0) return (amounts){decayed, 0.0, 0.0, 0.0, 0.0, 1.0};
+    return (amounts){
+        0.0, mass, *variance, *variance * (mass - 0.5 * decayed), decayed, 1.0,
+    };
+}
+
+static inline void add_amounts(double *cell, amounts more, double variance) {
+    *(amounts *)cell += more;
+    if (cell[DS_LARGEST] < variance) cell[DS_LARGEST] = variance;
+}
+
+/* The cell of a pair, a <= b; NULL: half of the sparse table is taken. */
+static inline double *cell_of(const ds_pairs *pairs, int64_t *taken, int64_t a, int64_t b) {
+    if (pairs->bits == 0) return pairs->cells[a * pairs->sources + b];
+    const uint64_t pair = (uint64_t)(a * pairs->sources + b) + 1;
+    const int64_t mask = (1LL << pairs->bits) - 1;
+    int64_t slot = (int64_t)(pair * pairs->salt >> (64 - pairs->bits));
+    while (pairs->keys[slot] != 0 && pairs->keys[slot] != pair) slot = (slot + 1) & mask;
+    if (pairs->keys[slot] == 0) {
+        if (2 * ++*taken > mask) return NULL;
+        pairs->keys[slot] = pair;
+    }
+    return pairs->cells[slot];
+}
+
+static int overlaps(
+    const ds_incidences *by, const double *decayed, const int8_t *levels, const double *units,
+    const ds_pairs *pairs
+) {
+    int64_t taken = 0;
+    for (int64_t j = 0; j < by->observations; j++) {
+        const int64_t stop = by->start[j + 1];
+        const double g = decayed[j];
+        if (!(g > 0.0)) continue;
+        int of = -1; /* the level that `more` is of: mostly that of the pair before */
+        amounts more = {0};
+        double variance = 0.0;
+        for (int64_t x = by->start[j]; x < stop; x++) {
+            for (int64_t y = x; y < stop; y++) {
+                const int8_t band = by->bands[x] > by->bands[y] ? by->bands[x] : by->bands[y];
+                if (band > levels[j]) continue;
+                if (band != of) more = amounts_of(g, units[of = band], &variance);
+                double *cell = cell_of(pairs, &taken, by->sources[x], by->sources[y]);
+                if (!cell) return 0;
+                add_amounts(cell, more, variance);
+            }
+        }
+    }
+    return 1;
+}
+
+static int scattered_overlaps(
+    const ds_incidences *by, const double *decayed, const int8_t *levels, const double *units,
+    const int64_t *marks, int64_t mark_levels, const ds_pairs *pairs
+) {
+    int64_t taken = 0;
+    if (pairs->bits)
+        for (int64_t slot = 0; slot < 1LL << pairs->bits; slot++) taken += pairs->keys[slot] != 0;
+    for (int64_t j = 0; j < by->observations; j++) {
+        for (int64_t x = by->start[j]; x < by->start[j + 1]; x++) {
+            for (int64_t y = x; y < by->start[j + 1]; y++) {
+                /* The pair's own latest duplicate represents the observation. */
+                const int64_t late = by->times[x] >= by->times[y] ? x : y, other = x + y - late;
+                const double g = decayed[late];
+                if (!(g > 0.0)) continue;
+                const int64_t *of = marks + by->sources[other] * mark_levels;
+                int band = by->bands[other];
+                while (band > 0 && of[band - 1] < by->times[late]) band--;
+                band = by->bands[late] > band ? by->bands[late] : band;
+                if (band > levels[j]) continue;
+                double variance;
+                const amounts more = amounts_of(g, units[band], &variance);
+                double *cell = cell_of(pairs, &taken, by->sources[x], by->sources[y]);
+                if (!cell) return 0;
+                add_amounts(cell, more, variance);
+            }
+        }
+    }
+    return 1;
+}
+
+DS_TABLE(ds_matching_kernels, ds_matching) = {
+    .match = match,
+    .lags = lags,
+    .gather = gather,
+    .overlaps = overlaps,
+    .scattered_overlaps = scattered_overlaps,
+};

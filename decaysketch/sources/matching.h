@@ -1,0 +1,96 @@
+/* Rows of several sources matched by observation, and overlaps of pairs; matching.c says how. */
+#ifndef DS_SOURCES_MATCHING_H
+#define DS_SOURCES_MATCHING_H
+
+#include <stdint.h>
+
+#include "core/levels.h"
+
+/* The rows of one source, latest first. */
+typedef struct {
+    const int64_t *ids, *weights, *times, *value_keys;
+    const int8_t *levels;
+    int64_t rows;
+} ds_heard;
+
+/* Distinct observations, by number. Each column has capacity for every row of every source. */
+typedef struct {
+    int64_t *ids, *weights;
+    int64_t *latest, *earliest; /* times of its duplicates */
+    int64_t *value_keys;        /* of the latest duplicate; the largest of equally late ones */
+    int8_t *levels;             /* top level */
+    int32_t *degrees;           /* sources that store it */
+} ds_observations;
+
+typedef struct {
+    uint32_t *slots; /* 2^most_bits */
+    int most_bits;
+    uint64_t salt; /* odd */
+    int64_t max_weight;
+} ds_lookup;
+
+/* Sources by observation: those of number j are sources[start[j]] to sources[start[j + 1]]. */
+typedef struct {
+    const int64_t *start;
+    const int32_t *sources;
+    const int64_t *times; /* of each duplicate */
+    const int8_t *bands;  /* level from which its source is complete at that time */
+    int64_t observations;
+} ds_incidences;
+
+/* Amounts of a pair of sources, as an interval needs them; one cache line. */
+enum {
+    DS_EXACT,    /* mass of the rows that are known */
+    DS_SAMPLED,  /* mass of the others */
+    DS_VARIANCE, /* of that */
+    DS_SKEW,     /* its third moment */
+    DS_CERTAIN,  /* decayed weight of the sampled rows themselves */
+    DS_ROWS,
+    DS_LARGEST, /* variance of a single row */
+    DS_AMOUNTS = 8,
+};
+
+/* Where pairs are summed: a square of sources, or an open-addressed table of 2^bits slots. */
+typedef double (*ds_cells)[DS_AMOUNTS];
+
+typedef struct {
+    ds_cells cells;
+    uint64_t *keys; /* of a table: 1 + the pair; 0: free */
+    int bits;       /* 0: the square */
+    int64_t sources;
+    uint64_t salt; /* odd */
+} ds_pairs;
+
+typedef struct {
+    /* groups[x] = the number of the observation of row x, counted over all sources; returns how many
+       observations there are */
+    int64_t (*match)(
+        const ds_heard *sources, int64_t count, const ds_lookup *, const ds_observations *,
+        int32_t *groups
+    );
+    /* lags[s] = the longest time by which a row of source s lies before the latest duplicate */
+    void (*lags)(
+        const ds_heard *sources, int64_t count, const int64_t *latest, const int32_t *groups,
+        int64_t *lags
+    );
+    /* Incidences of the sources; `marks` has one row of `levels` watermarks a source. */
+    void (*gather)(
+        const ds_heard *sources, int64_t count, const int64_t *marks, int64_t levels,
+        const int32_t *groups, int64_t *next, int32_t *by, int64_t *times,
+        int8_t *bands
+    );
+    /* Sums over observations with decayed weight above 0; false: the sparse table is full. */
+    int (*overlaps)(
+        const ds_incidences *, const double *decayed, const int8_t *levels, const double *units,
+        const ds_pairs *
+    );
+    /* The same where duplicates have different times: `decayed` is that of each duplicate. */
+    int (*scattered_overlaps)(
+        const ds_incidences *, const double *decayed, const int8_t *levels, const double *units,
+        const int64_t *marks, int64_t mark_levels, const ds_pairs *
+    );
+} ds_matching_kernels;
+
+DS_TABLES(ds_matching_kernels, ds_matching)
+
+#endif

@@ -1,0 +1,283 @@
+"""Overlaps of all pairs of sources in one pass over who heard which message.
+
+A message that ``a`` and ``b`` both store counts for the pair at the coarser of their two own
+levels, ``sum g max(u_a, u_b)`` with ``u = 1 / p``: this is the joint sample of the two alone, so a
+dense third source costs the pair nothing. An interval needs, beside the moments of the rows, the
+largest mass that one more row could add, which follows from the watermarks of the pair. So a pair
+that shares no row has an upper bound above 0.
+
+Rows of weight 1 only, whose mass depends on the level alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.estimate import Estimate, part_interval
+from decaysketch.answers.sample import Fading, Observed, Sample, check_answerable
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.decay import Decay
+from decaysketch.errors import ParameterError
+from decaysketch.sources import _native
+from decaysketch.sources.joint import Joint
+
+__all__ = ["MOST_SQUARE", "Overlaps", "overlaps_of", "union_sample", "unites"]
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+MOST_SQUARE = 1024
+"""With more sources, only the pairs that share a row have memory."""
+
+_FIRST_BITS, _MOST_BITS = 17, 21  # of the table of pairs: 64 bytes each
+_SALT = secrets.randbits(64) | 1
+_EXACT, _SAMPLED, _VARIANCE, _SKEW, _CERTAIN, _ROWS, _LARGEST = range(7)
+_HINGES = 0.15  # as in answers/query.py: a row with this share of the variance decides
+
+
+class Overlaps(NamedTuple):
+    """Amounts of pairs of sources, ``first <= second``; of a source with itself, its own.
+
+    Attributes:
+        first, second: int64[pairs].
+        cells: float64[pairs, 8], the amounts of ``matching.h``.
+        joint: what they are read from.
+        fading: the decay weights of the query.
+    """
+
+    first: Int64Array
+    second: Int64Array
+    cells: Float64Array
+    joint: Joint
+    fading: Fading
+
+    @property
+    def values(self) -> Float64Array:
+        """float64[pairs], over ``2^fading.magnitude``."""
+        found: Float64Array = self.cells[:, _EXACT] + self.cells[:, _SAMPLED]
+        return found
+
+    def take(self, index: npt.NDArray[np.intp]) -> Overlaps:
+        """Some of the pairs."""
+        return self._replace(
+            first=self.first[index], second=self.second[index], cells=self.cells[index]
+        )
+
+    def estimates(self, confidence: float) -> list[Estimate]:
+        """Each with its interval. About 10 us a pair."""
+        cells, magnitude = self.cells, self.fading.magnitude
+        step, thinning = _steps(self)
+        interval = part_interval(
+            cells[:, _EXACT], cells[:, _SAMPLED], cells[:, _VARIANCE], step, thinning,  # type: ignore[arg-type]
+            cells[:, _CERTAIN], confidence, skew=cells[:, _SKEW],
+        )  # fmt: skip
+        stderr = np.sqrt(np.maximum(cells[:, _VARIANCE], 0.5 * thinning * step * step))
+        bias = self._collision_bias()
+        few = (cells[:, _LARGEST] > _HINGES * cells[:, _VARIANCE]).tolist()
+        ends = (np.atleast_1d(end).tolist() for end in (*interval, stderr, step))
+        rows = cells[:, _ROWS].astype(np.int64).tolist()
+        return [
+            Estimate(
+                value, lower if k > 0.0 else value, upper if k > 0.0 else value,
+                error if k > 0.0 else 0.0, confidence, not k > 0.0, count, bias,
+                ("few-rows",) if hinges else (),
+            ).over(magnitude)
+            for value, lower, upper, error, k, count, hinges in zip(*ends, rows, few, strict=True)
+        ]  # fmt: skip
+
+    def _collision_bias(self) -> float:
+        """That of the largest source, whatever the decay."""
+        joint, params = self.joint, self.joint.match.states[0].params
+        units = 1.0 / params.level_probabilities
+        found = joint.incidences
+        sizes = np.bincount(found.sources, units[np.minimum(found.bands, len(units) - 1)])
+        return float(sizes.max(initial=0.0)) / 2.0 ** (params.id_bits + 1)
+
+
+def overlaps_of(joint: Joint, decay: Decay | None, now: int) -> Overlaps:
+    """The amounts of every pair of sources of a joint sample; with more than
+    :data:`MOST_SQUARE` sources, of those that share a row.
+
+    Raises:
+        ParameterError: weights above 1; more than 2^20 pairs share a row.
+        UnanswerableQueryError: a source has discarded what the decay gives weight to.
+
+    Complexity: O(rows + squared degrees), about 2 ns each.
+    """
+    params = joint.match.states[0].params
+    if params.max_weight != 1:
+        raise ParameterError(
+            f"max_weight is {params.max_weight}; expected 1: the overlaps of all pairs are read "
+            "from rows of weight 1. Ask for the count of one set, such as 'a & b'"
+        )
+    fading = _fading(joint, decay, now)
+    count = len(joint.match.states)
+    bits = 0 if count <= MOST_SQUARE else _FIRST_BITS
+    while True:
+        slots = 1 << bits if bits else count * count
+        cells, keys = _empty_cells(slots), np.zeros(slots, np.uint64)
+        if _add(joint, fading, cells, keys, bits):
+            break
+        if bits == _MOST_BITS:
+            raise ParameterError(
+                f"more than {1 << _MOST_BITS - 1} pairs of {count} sources share a message; name "
+                "fewer sources"
+            )
+        bits += 2
+    if not bits:
+        first, second = np.triu_indices(count)
+        return Overlaps(first, second, cells[first * count + second], joint, fading)
+    met = np.flatnonzero(keys)
+    met = met[np.argsort(keys[met])]
+    first, second = np.divmod(keys[met].astype(np.int64) - 1, count)
+    return Overlaps(first, second, cells[met], joint, fading)
+
+
+def _empty_cells(slots: int) -> Float64Array:
+    """float64[slots, 8] of zeros, each in a cache line of its own."""
+    size = slots * _native.AMOUNTS
+    memory = np.zeros(size + _native.AMOUNTS)
+    first = -memory.ctypes.data // memory.itemsize % _native.AMOUNTS
+    return memory[first : first + size].reshape(slots, _native.AMOUNTS)
+
+
+def _fading(joint: Joint, decay: Decay | None, now: int) -> Fading:
+    """Decay weights, scaled for the newest time that any source may know."""
+    latest, marks = joint.match.latest, joint.watermarks
+    counted = latest[latest <= now]
+    discarded = int(marks.max())
+    known = [int(counted.max())] if len(counted) else []
+    known += [min(discarded, now)] if discarded != NO_WATERMARK else []
+    return check_answerable(_Marked(joint), decay, now, max(known, default=now))
+
+
+class _Marked:
+    """What is checked before a query: no row is read."""
+
+    def __init__(self, joint: Joint) -> None:
+        self.params = joint.match.states[0].params
+        self.watermarks = joint.watermarks
+        self.times = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _add(
+    joint: Joint, fading: Fading, cells: Float64Array, keys: npt.NDArray[np.uint64], bits: int
+) -> bool:
+    """Sum over messages; whether there was capacity for every pair."""
+    match, found = joint.match, joint.incidences
+    count = len(match.states)
+    units = 1.0 / match.states[0].params.level_probabilities
+    decayed = _weights(fading, match.latest)
+    if match.scattered:
+        decayed[match.latest != match.earliest] = 0.0  # these come below
+    done = _native.overlaps(
+        found.start, found.sources, found.bands, decayed, match.levels, units, cells, keys, bits,
+        count, _SALT,
+    )  # fmt: skip
+    if not done or not match.scattered:
+        return bool(done)
+    loose = np.flatnonzero(match.latest != match.earliest)
+    sizes = match.degrees[loose].astype(np.int64)
+    start = np.zeros(len(loose) + 1, np.int64)
+    np.cumsum(sizes, out=start[1:])
+    index = np.repeat(found.start[loose] - start[:-1], sizes) + np.arange(start[-1])
+    times = found.times[index]
+    return bool(
+        _native.scattered_overlaps(
+            start, found.sources[index], times, found.bands[index],
+            _weights(fading, times), match.levels[loose], units, joint.marks, cells, keys, bits,
+            count, _SALT,
+        )
+    )  # fmt: skip
+
+
+def _weights(fading: Fading, times: Int64Array) -> Float64Array:
+    """Decay weights, 0 of times later than the query."""
+    counted = times <= fading.now
+    if counted.all():
+        return np.asarray(fading(times), np.float64).copy()
+    decayed = np.zeros(len(times))
+    decayed[counted] = fading(times[counted])
+    return decayed
+
+
+def _steps(of: Overlaps) -> tuple[Float64Array, Float64Array]:
+    """For each pair, the largest mass of a row in the sampled bands that the decay reaches, and
+    ``1 - p / 2`` of that band: see :meth:`~decaysketch.answers.bands.Bands.largest_hit`."""
+    fading, now = of.fading, of.fading.now
+    marks = of.joint.marks
+    p = of.joint.match.states[0].params.level_probabilities
+    known = marks != NO_WATERMARK
+    weights = np.zeros(marks.shape)
+    weights[known] = fading(np.minimum(marks[known], now))
+    step, thinning = np.zeros(len(of.first)), np.ones(len(of.first))
+    before, newest = _pair(marks, of, 0), _pair(weights, of, 0)
+    for level in range(1, marks.shape[1]):
+        if not (before != NO_WATERMARK).any():
+            break
+        mark = _pair(marks, of, level)
+        reached = (mark < before) & (mark < np.minimum(before, now))
+        found = np.where(reached, newest / p[level], 0.0)
+        thinning = np.where(found > step, 1.0 - 0.5 * p[level], thinning)
+        step = np.maximum(step, found)
+        before, newest = mark, _pair(weights, of, level)
+    return step, thinning
+
+
+def _pair(column: Any, of: Overlaps, level: int) -> Any:
+    """The later mark, or the larger weight, of the two sources of each pair."""
+    return np.maximum(column[of.first, level], column[of.second, level])
+
+
+# ------------------------------------------------------------------------------------------- unions
+
+
+def unites(joint: Joint) -> bool:
+    """Whether each row has one time, and a mass that its level alone decides."""
+    return not joint.match.scattered and joint.match.states[0].params.max_weight == 1
+
+
+def union_sample(joint: Joint, decay: Decay | None, now: int, like: Sample) -> Sample:
+    """Every message at the finest level at which a source that heard it is complete.
+
+    A source with a finer level that heard the message would store it, so the inclusion probability
+    of each row that is seen is known. Row by row the variance is never above that of the joint
+    sample (Cohen and Kaplan 2009, discarded samples, here by time).
+
+    Args:
+        joint: for which :func:`unites` holds.
+        decay, now: of the query.
+        like: the joint sample under them.
+    """
+    match, found, fading = joint.match, joint.incidences, _fading(joint, decay, now)
+    params = match.states[0].params
+    bands = np.zeros(0, np.int8)
+    if len(match):
+        bands = np.minimum.reduceat(found.bands, found.start[:-1])
+    decayed = _weights(fading, match.latest)
+    rows = np.flatnonzero(decayed > 0.0)
+    rows = rows[np.lexsort((-match.latest[rows], bands[rows] > 0))]
+    known = int(np.count_nonzero(bands[rows] == 0))
+    decayed, units = decayed[rows], 1.0 / params.level_probabilities[bands[rows]]
+    masses, ones = decayed * units, np.ones(len(rows), np.int64)
+    alone = np.arange(len(match.states))
+    own = Overlaps(alone, alone, np.zeros((0, _native.AMOUNTS)), joint, fading)
+    steps, thinning = _steps(own)
+    widest = int(steps.argmax())
+    return replace(
+        like, origin=None, redraw=None, later=None, hit_within=None, magnitude=fading.magnitude,
+        observed=Observed(
+            match.value_keys[rows], match.latest[rows], match.ids[rows], bands[rows], ones
+        ),
+        weights=ones, decayed=decayed, masses=masses, variances=masses * (masses - decayed),
+        jumps=masses, exact_rows=known, known_rows=known, step=float(steps[widest]),
+        thinning=float(thinning[widest]),
+    )  # fmt: skip

@@ -1,0 +1,126 @@
+"""Spells in which a source heard nothing that others heard.
+
+A source that was down did not fail to hear a message. The rows that another source heard are put in
+order of time. A run of ``r`` misses of a source whose usual share is ``q`` has the probability
+``n (1 - q)^r`` somewhere among ``n`` rows. Misses come in clumps, so a spell is reported where this
+is below 1e-6 with ``q`` halved, and the run is also more than twice the tenth longest run.
+
+Measured on a log of 12 receivers, one of which was down for half of the time: the share that it
+hears is .29 with the spell and .80 without (.81 while it is up). Runs of the 11 others: 0 false
+spells in 220 checks (``python -m quality.coverage --part silence``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Silence", "spells"]
+
+_CHANCE = 1e-6
+_LONGER = 2.0
+_LONGEST = 10  # the run that others are compared with, from the longest
+
+
+class Silence(NamedTuple):
+    """A spell in which a source heard nothing that others heard.
+
+    Attributes:
+        source: its name.
+        after: time of the last message that it heard; of the first message that was read, where it
+            had heard none before.
+        before: time of the first message that it heard again; of the last message that was read,
+            where there is none.
+    """
+
+    source: str
+    after: int
+    before: int
+
+
+def spells(times: npt.NDArray[np.int64], heard: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Spells of one source, oldest first.
+
+    Args:
+        times: int64[n], rising, of the rows that another source heard.
+        heard: bool[n], whether this source heard them as well.
+
+    Complexity: O(n).
+    """
+    n = len(times)
+    if not n:
+        return []
+    at = np.flatnonzero(heard)
+    if not len(at):
+        return [(int(times[0]), int(times[-1]))]
+    runs = np.diff(at, prepend=-1, append=n) - 1
+    share = 0.5 * len(at) / n
+    limit = math.log(_CHANCE / n) / math.log1p(-share)
+    usual = np.partition(runs, -_LONGEST)[-_LONGEST] if len(runs) > _LONGEST else 0
+    edges = np.concatenate([[-1], at, [n]])
+    return [
+        (int(times[max(edges[run], 0)]), int(times[min(edges[run + 1], n - 1)]))
+        for run in np.flatnonzero((runs > limit) & (runs > _LONGER * usual))
+    ]
+
+
+class Change(NamedTuple):
+    """A share that is another since some moment.
+
+    Attributes:
+        after: time of the last message before the change.
+        before: time of the first message after it.
+        was, became: the share of the rows before and after.
+        evidence: twice the logarithm of the likelihood ratio.
+    """
+
+    after: int
+    before: int
+    was: float
+    became: float
+    evidence: float
+
+
+_FEWEST = 8  # rows on either side of a change
+_EVIDENT = 20.0
+
+
+def change(times: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_]) -> Change | None:
+    """The split of rows by time with the largest likelihood ratio of two shares against one.
+
+    Args:
+        times: int64[n], rising.
+        inside: bool[n], whether a row is in the set.
+
+    Returns:
+        None where twice the logarithm of the ratio is 20 or less, or there are fewer than 16 rows.
+
+    Complexity: O(n).
+    """
+    n = len(times)
+    at = np.arange(_FEWEST, n - _FEWEST + 1)
+    if not len(at):
+        return None
+    total = np.concatenate([[0], np.cumsum(inside)])
+    gains = 2.0 * (
+        _likelihood(total[at], at)
+        + _likelihood(total[-1] - total[at], n - at)
+        - _likelihood(total[-1:], np.array([n]))
+    )
+    best = int(gains.argmax())
+    if not gains[best] > _EVIDENT:
+        return None
+    split = int(at[best])
+    return Change(
+        int(times[split - 1]), int(times[split]), float(total[split] / split),
+        float((total[-1] - total[split]) / (n - split)), float(gains[best]),
+    )  # fmt: skip
+
+
+def _likelihood(hits: npt.NDArray[np.int64], n: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    p = np.clip(hits / n, 1e-12, 1.0 - 1e-12)
+    found: npt.NDArray[np.float64] = hits * np.log(p) + (n - hits) * np.log1p(-p)
+    return found

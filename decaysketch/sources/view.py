@@ -1,0 +1,705 @@
+"""What several sources heard, under one decay and at one time.
+
+Each result reads only the sources that it names. Which estimator answers:
+
+* a set inside of one named source, ``a & ~b``: the count of that source at its own levels, times
+  the share of the set among its rows in the joint sample (two phases). Its variance,
+  ``N c [(1 / p_a - 1) + (1 - c) (1 / p - 1 / p_a)]``, is never above ``N c (1 / p - 1)``, that of
+  the joint sample alone;
+* a union: each row at the finest level of a source that heard it (Cohen and Kaplan, by times);
+* every other count and share: the joint sample (:mod:`decaysketch.sources.joint`).
+
+Three reasons for "not heard" are named next to a result: a source that was silent (``silences``),
+one that has yet to post (``unsettled``), and clocks so far apart that few histories are known
+(``clocks-disagree``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.comparing import PairView
+from decaysketch.answers.contrasts import Moment, Pair
+from decaysketch.answers.ensemble import Combine
+from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.questions import SampleView
+from decaysketch.answers.sample import Observed, Sample, changed
+from decaysketch.core.labels import LabelBook
+from decaysketch.core.observations import TIME_LIMIT
+from decaysketch.core.time_units import Instant, moment_before
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.decay import Decay, none, window
+from decaysketch.decay.read import decay_in
+from decaysketch.errors import ParameterError
+from decaysketch.sources import cover, overlaps, silence, unheard
+from decaysketch.sources.expression import Expression, quoted, read_expression
+from decaysketch.sources.joint import Joint, number_of
+from decaysketch.sources.overlaps import Overlaps
+
+if TYPE_CHECKING:
+    from decaysketch.sources.source_set import Disagreement, SourceSet
+
+__all__ = [
+    "CoverageView",
+    "Exclusive",
+    "HeardBy",
+    "History",
+    "Missing",
+    "Overlap",
+    "Step",
+]
+
+BoolArray = npt.NDArray[np.bool_]
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+PAIR_STEP_S = 3e-9
+"""Processor seconds of a pair of sources of one message."""
+
+MOST_WATCHED = 64
+"""With more sources, silences are looked for on request only."""
+
+
+class Exclusive(NamedTuple):
+    """What a source alone heard: what the union loses without it."""
+
+    source: str
+    estimate: Estimate
+
+
+class Overlap(NamedTuple):
+    """What two sources both heard."""
+
+    source: str
+    other: str
+    estimate: Estimate
+
+
+class HeardBy(NamedTuple):
+    """Messages heard by exactly ``j`` sources."""
+
+    j: int
+    estimate: Estimate
+
+
+class History(NamedTuple):
+    """Messages heard by exactly these sources."""
+
+    sources: tuple[str, ...]
+    estimate: Estimate
+
+
+class Step(NamedTuple):
+    """A source in the order in which they cover most.
+
+    Attributes:
+        source: its name.
+        gain: share of all messages that it adds to those before it.
+        covered: share of all messages that the first so many sources hear, as chosen on one half
+            of the rows and judged on the other.
+    """
+
+    source: str
+    gain: float
+    covered: Estimate
+
+
+class Missing(NamedTuple):
+    """A message to look up: its id, its time, and the sources that heard it."""
+
+    id: int
+    time: int
+    heard_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Histories:
+    """See :class:`~decaysketch.sources.expression.Histories`."""
+
+    joint: Joint
+    places: dict[str, int]
+
+    @property
+    def sources(self) -> int:
+        return len(self.places)
+
+    @property
+    def degrees(self) -> npt.NDArray[np.int32]:
+        return self.joint.degrees
+
+    def heard(self, name: str) -> BoolArray:
+        return self.joint.heard(self.places[name])
+
+
+class _Read:
+    """Joint samples of some sources, drawn."""
+
+    def __init__(self, of: SourceSet, among: Sequence[int], decay: Decay, now: int) -> None:
+        self.names = [of.names[number] for number in among]
+        self.joints = of.joints(among)
+        self.samples = [joint.draw(decay, now) for joint in self.joints]
+        self.params = of.params
+        self._snapshots = [of.snapshots[number] for number in among]
+        self._places = {name: place for place, name in enumerate(self.names)}
+        self._masks: dict[str, list[BoolArray]] = {}
+
+    def place(self, name: str) -> int:
+        """The number of a source among those read."""
+        return self._places[name]
+
+    def masks(self, expression: Expression) -> list[BoolArray]:
+        """bool[rows] of each hash function: the rows of a set."""
+        if expression.text not in self._masks:
+            self._masks[expression.text] = [
+                expression.holds(_Histories(joint, self._places)) for joint in self.joints
+            ]
+        return self._masks[expression.text]
+
+    @cached_property
+    def spells(self) -> list[list[tuple[int, int]]]:
+        """Silences of each source; see :mod:`decaysketch.sources.silence`."""
+        return _spells(self)
+
+    @cached_property
+    def labels(self) -> Any:
+        """Labels of the rows of all sources, where values are labels."""
+        if self.params.value_type != "label":
+            return None
+        book = LabelBook()
+        book.join([each.labels for each in self._snapshots if each.labels is not None])
+        return book.held([joint.value_keys for joint in self.joints])
+
+
+class CoverageView:
+    """What sources heard, under a decay and at a time; :meth:`SourceSet.at` makes one.
+
+    An expression is a text such as ``a & ~b``: see :mod:`decaysketch.sources.expression`.
+
+    Attributes:
+        decay: weight by age.
+        now: the time that the view looks back from.
+    """
+
+    def __init__(
+        self, sources: SourceSet, decay: Decay, now: int, without_silence: bool = False
+    ) -> None:
+        self.sources = sources
+        self.decay = decay
+        self.now = now
+        self.without_silence = without_silence
+        self._reads: dict[tuple[int, ...], _Read] = {}
+
+    # ------------------------------------------------------------------------------------ reading
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the sources, sorted."""
+        return self.sources.names
+
+    @cached_property
+    def _everyone(self) -> tuple[int, ...]:
+        return tuple(range(len(self.names)))
+
+    def _read(self, among: Sequence[int]) -> _Read:
+        key = tuple(among)
+        if key not in self._reads:
+            self._reads[key] = _Read(self.sources, key, self.decay, self.now)
+        return self._reads[key]
+
+    def _among(self, *expressions: Expression) -> tuple[int, ...]:
+        """The sources that expressions read."""
+        named = {self.sources.index(name) for each in expressions for name in each.names}
+        if any(each.reads_all for each in expressions):
+            return self._everyone
+        return tuple(sorted(named))
+
+    def _noted(self, read: _Read) -> tuple[str, ...]:
+        """Caveats of every result of some sources."""
+        joint = read.joints[0]
+        found = ("clocks-disagree",) * self.sources.clocks_disagree(joint)
+        found += ("weights-disagree",) * joint.match.weights_disagree
+        silent = not self.without_silence and any(self._spells(read))
+        return found + ("silences",) * silent
+
+    def _kept(self, read: _Read, masks: Sequence[BoolArray]) -> list[BoolArray]:
+        """Masks less the rows of silences, where these are left out."""
+        if not self.without_silence:
+            return list(masks)
+        spells = [spell for each in self._spells(read) for spell in each]
+        return [
+            mask & ~_within(joint.columns.times, spells)
+            for mask, joint in zip(masks, read.joints, strict=True)
+        ]
+
+    def _restricted(
+        self, read: _Read, masks: Sequence[BoolArray], filled: _Filled,
+        samples: Sequence[Sample] | None = None,
+    ) -> list[Sample]:  # fmt: skip
+        """The rows of masks, and what stands there as their values."""
+        masks, noted = self._kept(read, masks), self._noted(read)
+
+        def change(sample: Sample) -> Sample:
+            copy, rows = number_of(sample)
+            keep = masks[copy][rows]
+            found = sample.only(keep)
+            return replace(filled(found, copy, rows[keep]), noted=(*found.noted, *noted))
+
+        return changed(read.samples if samples is None else samples, change)
+
+    def _valued(self, read: _Read) -> _Filled:
+        """Each row with the value of its latest duplicate."""
+
+        def filled(sample: Sample, copy: int, rows: npt.NDArray[np.intp]) -> Sample:
+            return replace(
+                sample, params=self.sources.params, labels=read.labels, origin=None,
+                observed=_observed(sample, read.joints[copy].value_keys[rows]),
+            )  # fmt: skip
+
+        return filled
+
+    # ------------------------------------------------------------------------------------- results
+
+    def where(self, expression: str) -> SampleView:
+        """The messages of a set, for every query of a sample: ``where("a & ~b").ask("mean")``.
+
+        The value of a message is that of its latest duplicate among the sources that are read.
+
+        Raises:
+            ParameterError: an expression that cannot be read, or of another source.
+            UnanswerableQueryError: a source has discarded what the decay gives weight to.
+
+        Complexity: O(rows of the sources that are read), once for each set of sources.
+        """
+        wanted = read_expression(expression)
+        read = self._read(self._among(wanted))
+        return SampleView(self._restricted(read, read.masks(wanted), self._valued(read)))
+
+    def count(
+        self, expression: str, *, confidence: float = 0.95, combine: Combine = "average"
+    ) -> Estimate:
+        """Decayed number of messages of a set; arguments and errors as :meth:`where`."""
+        wanted = read_expression(expression)
+        among = self._among(wanted)
+        if wanted.inside and not wanted.is_positive:
+            source = min(wanted.inside, key=lambda name: len(self._snapshot(name)))
+            return self._two_phases(source, wanted, among, confidence, combine)
+        if wanted.is_union and len(among) > 1 and not self.without_silence:
+            read = self._read(among)
+            if all(overlaps.unites(joint) for joint in read.joints):
+                samples = [
+                    overlaps.union_sample(joint, self.decay, self.now, like)
+                    for joint, like in zip(read.joints, read.samples, strict=True)
+                ]
+                noted = self._noted(read)
+                samples = [replace(sample, noted=noted) for sample in samples]
+                return _count(SampleView(samples), confidence, combine)
+        return _count(self.where(expression), confidence, combine)
+
+    def _snapshot(self, name: str) -> Any:
+        return self.sources.snapshots[self.sources.index(name)]
+
+    def _two_phases(
+        self, source: str, wanted: Expression, among: Sequence[int], confidence: float,
+        combine: Combine,
+    ) -> Estimate:  # fmt: skip
+        read = self._read(among)
+        inside = read_expression(quoted(source))
+        share = self._share(
+            read, read.masks(wanted), read.masks(inside), confidence, combine, own=source
+        )
+        if self.without_silence:
+            total = _count(self.where(inside.text), confidence, combine)
+        else:
+            samples = self._snapshot(source).samples(self.decay, self.now)
+            total = _count(SampleView(samples), confidence, combine)
+        return _product(total, share)
+
+    def share(
+        self,
+        expression: str,
+        of: str = "any",
+        *,
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> Estimate:
+        """Share of a set among the messages of another, by default among all that were heard.
+
+        ``share("a & b", of="b")`` is the delivery ratio of ``a`` as seen by ``b``. Arguments and
+        errors as :meth:`where`.
+        """
+        wanted, among = read_expression(expression), read_expression(of, "of")
+        read = self._read(self._among(wanted, among))
+        return self._share(read, read.masks(wanted), read.masks(among), confidence, combine)
+
+    def _share(
+        self, read: _Read, part: Sequence[BoolArray], of: Sequence[BoolArray], confidence: float,
+        combine: Combine, own: str | None = None,
+    ) -> Estimate:  # fmt: skip
+        samples = self._restricted(read, of, self._indicator(read, part, own))
+        view = SampleView(samples)
+        found: Estimate = view.ask("rank", value=0, confidence=confidence, combine=combine)
+        return found
+
+    def _indicator(self, read: _Read, part: Sequence[BoolArray], own: str | None = None) -> _Filled:
+        """Each row with 0 where it is in a part, else 1: the rank of 0 is the share. Weighed by the
+        stamps of one source, where that is given."""
+
+        def filled(sample: Sample, copy: int, rows: npt.NDArray[np.intp]) -> Sample:
+            joint = read.joints[copy]
+            keys = np.where(part[copy][rows], 0, 1).astype(np.int64)
+            if own is not None and joint.match.scattered:
+                sample = self._stamped(sample, joint.stamps(read.place(own))[rows])
+            return replace(sample, origin=None, observed=_observed(sample, keys))
+
+        return filled
+
+    def _stamped(self, sample: Sample, times: Int64Array) -> Sample:
+        """The weights that rows have at other times, none later than their own."""
+        if sample.magnitude or not len(sample):
+            return sample
+        fading = self.decay(np.int64(self.now) - times)
+        by = np.divide(fading, sample.decayed, out=np.zeros(len(times)), where=sample.decayed > 0.0)
+        return replace(
+            sample, decayed=sample.decayed * by, masses=sample.masses * by,
+            variances=sample.variances * by * by, jumps=sample.jumps * by,
+        )  # fmt: skip
+
+    def exclusive(
+        self, *, confidence: float = 0.95, combine: Combine = "average"
+    ) -> list[Exclusive]:
+        """For each source, the messages that no other source heard, by name.
+
+        Complexity: O(sources rows of the joint sample).
+        """
+        wanted = read_expression("exactly(1)")
+        return [
+            Exclusive(name, self._two_phases(name, wanted, self._everyone, confidence, combine))
+            for name in self.names
+        ]
+
+    def overlaps(self, *, limit: int | None = None, confidence: float = 0.95) -> list[Overlap]:
+        """Messages that two sources both heard, for every pair or for the ``limit`` heaviest,
+        heaviest first. Each reads its two sources alone. With more than 1024 sources, only pairs
+        that share a row are there.
+
+        Raises:
+            ParameterError: weights above 1, or several hash functions.
+
+        Complexity: O(rows + squared degrees).
+        """
+        found = self._pairs
+        apart = np.flatnonzero(found.first != found.second)
+        order = apart[np.argsort(-found.values[apart], kind="stable")][:limit]
+        chosen = found.take(order)
+        names = self.names
+        return [
+            Overlap(names[a], names[b], estimate)
+            for a, b, estimate in zip(
+                chosen.first.tolist(), chosen.second.tolist(), chosen.estimates(confidence),
+                strict=True,
+            )
+        ]  # fmt: skip
+
+    @cached_property
+    def _pairs(self) -> Overlaps:
+        joints = self.sources.joints(self._everyone)
+        if len(joints) > 1:
+            raise ParameterError(
+                f"copies is {len(joints)}; expected 1: the overlaps of all pairs are read from one "
+                "hash function. Ask for the count of one set, such as 'a & b'"
+            )
+        return overlaps.overlaps_of(joints[0], self.decay, self.now)
+
+    def pairs_cost_s(self) -> float:
+        """About so long :meth:`overlaps` takes, once the sources are matched, in seconds."""
+        joints = self.sources.joints(self._everyone)
+        return sum(joint.match.squared_degrees for joint in joints) * PAIR_STEP_S
+
+    def heard_by(self, *, confidence: float = 0.95, combine: Combine = "average") -> list[HeardBy]:
+        """Messages by how many sources heard them, for each number that occurs."""
+        read = self._read(self._everyone)
+        numbers = np.unique(np.concatenate([joint.degrees for joint in read.joints]))
+        return [
+            HeardBy(j, self.count(f"exactly({j})", confidence=confidence, combine=combine))
+            for j in numbers.tolist()
+        ]
+
+    def histories(
+        self, *, limit: int = 20, confidence: float = 0.95, combine: Combine = "average"
+    ) -> list[History]:
+        """The sets of sources that heard most messages, each exactly these, heaviest first."""
+        read = self._read(self._everyone)
+        words = _words(read)
+        counted = self._kept(read, [np.ones(len(joint), np.bool_) for joint in read.joints])
+        _, rows = number_of(read.samples[0])
+        masses = np.where(counted[0][rows], read.samples[0].masses, 0.0)
+        names, first, cell = np.unique(words[0][rows], return_index=True, return_inverse=True)
+        sums = np.bincount(cell, masses, len(names))
+        order = np.argsort(-sums, kind="stable")[:limit]
+        found = []
+        for each in order[sums[order] > 0.0].tolist():
+            masks = [column == names[each] for column in words]
+            samples = self._restricted(read, masks, self._valued(read))
+            estimate = _count(SampleView(samples), confidence, combine)
+            found.append(History(_hearers(read, int(rows[first[each]])), estimate))
+        return found
+
+    def cover(
+        self, share: float = 0.99, *, confidence: float = 0.95, combine: Combine = "average"
+    ) -> list[Step]:
+        """Sources in the order in which each adds most, until they hear a share of all messages.
+
+        Raises:
+            ParameterError: no share of 0 to 1.
+        """
+        if not 0.0 < share <= 1.0:
+            raise ParameterError(f"share is {share!r}; expected a number above 0, up to 1")
+        read = self._read(self._everyone)
+        steps = [_Choice(self, read, copy) for copy in range(len(read.joints))]
+        found: list[Step] = []
+        everything = [np.ones(len(joint), np.bool_) for joint in read.joints]
+        for number, (source, gain) in enumerate(steps[0].taken):
+            part = [choice.covered(number + 1) for choice in steps]
+            covered = self._share(read, part, everything, confidence, combine)
+            found.append(Step(read.names[source], gain / steps[0].total, covered))
+            if covered.value >= share:
+                break
+        return found
+
+    def unheard(self, *, confidence: float = 0.95) -> unheard.Unheard:
+        """How many messages no source heard: a range over named models. Read the module
+        :mod:`decaysketch.sources.unheard` before you act on it.
+
+        Raises:
+            ParameterError: fewer than two sources.
+        """
+        read = self._read(self._everyone)
+        sample = read.samples[0]
+        _, rows = number_of(sample)
+        counted = self._kept(read, [np.ones(len(joint), np.bool_) for joint in read.joints])[0]
+        masses = np.ldexp(np.where(counted[rows], sample.masses, 0.0), sample.magnitude)
+        heard = [_sampled(read, rows, place) for place in range(len(read.names))]
+        return unheard.unheard_of(masses, heard, confidence=confidence, caveats=self._noted(read))
+
+    def missing(self, expression: str, limit: int = 100) -> list[Missing]:
+        """Messages of a set whose history is known, latest first: ids to look up.
+
+        Ids that are integers are themselves. Of hashed keys, hash the keys of your log again with
+        :func:`decaysketch.observation_ids` and look for these.
+        """
+        wanted = read_expression(expression)
+        read = self._read(self._among(wanted))
+        joint, (_, rows) = read.joints[0], number_of(read.samples[0])
+        inside = self._kept(read, read.masks(wanted))[0]
+        found = np.sort(rows[inside[rows]])[:limit]  # rows are latest first
+        columns = joint.columns
+        return [
+            Missing(int(columns.ids[row]), int(columns.times[row]), _hearers(read, row))
+            for row in found.tolist()
+        ]
+
+    def since(self, expression: str, of: str = "any") -> silence.Change | None:
+        """Since when a share is another, as the two messages around the change that is most
+        likely; None where the evidence is weak (see :func:`decaysketch.sources.silence.change`)."""
+        wanted, among = read_expression(expression), read_expression(of, "of")
+        read = self._read(self._among(wanted, among))
+        _, rows = number_of(read.samples[0])
+        counted = self._kept(read, read.masks(among))[0]
+        rows = np.sort(rows[counted[rows]])[::-1]  # oldest first
+        return silence.change(read.joints[0].columns.times[rows], read.masks(wanted)[0][rows])
+
+    def versus(
+        self,
+        expression: str,
+        of: str = "any",
+        *,
+        then: tuple[Decay | str, Instant | timedelta | None],
+        confidence: float = 0.95,
+        combine: Combine = "average",
+    ) -> Estimate:
+        """The share now less the same share as of another moment, from one sample of both.
+
+        Args:
+            expression, of: as of :meth:`share`.
+            then: a decay, and a time or a length, "7d": so long before ``now``.
+            confidence, combine: as of :meth:`share`.
+
+        Returns:
+            Its ``changed`` is whether 0 lies outside of the interval.
+        """
+        wanted, among = read_expression(expression), read_expression(of, "of")
+        unit = self.sources.params.time_unit
+        decay = decay_in(then[0], unit)
+        before = moment_before(then[1], self.now, unit, name="then")
+        first, second = Moment(self.decay, self.now), Moment(decay, before)
+        read = self._read(self._among(wanted, among))
+        filled = self._indicator(read, read.masks(wanted))
+        reach, latest = _reach(read, first, second)
+        drawn = [
+            [joint.draw(*moment) for joint in read.joints]
+            for moment in ((reach, latest), first, second)
+        ]
+        of_masks = read.masks(among)
+        sides = [self._restricted(read, of_masks, filled, samples) for samples in drawn]
+        pairs = [Pair(*each) for each in zip(*sides, strict=True)]
+        view = PairView(pairs, first, second)
+        return view.ask("rank", confidence=confidence, combine=combine, value=0)
+
+    # ------------------------------------------------------------------------ reasons for not heard
+
+    def silences(self) -> list[silence.Silence]:
+        """Spells in which a source heard nothing that others heard, by source and time."""
+        read = self._read(self._everyone)
+        return [
+            silence.Silence(name, *spell)
+            for name, spells in zip(read.names, self._spells(read, always=True), strict=True)
+            for spell in spells
+        ]
+
+    def _spells(self, read: _Read, *, always: bool = False) -> list[list[tuple[int, int]]]:
+        """Of each source that is read; none are looked for among very many sources."""
+        if len(read.names) > MOST_WATCHED and not (always or self.without_silence):
+            return [[] for _ in read.names]
+        return read.spells
+
+    @property
+    def unsettled(self) -> tuple[str, ...]:
+        """Sources that have posted nothing since the time that the view looks back from: a message
+        that they do not hold may still come."""
+        return tuple(
+            name
+            for name, snapshot in zip(self.names, self.sources.snapshots, strict=True)
+            if snapshot.newest is None or snapshot.newest < self.now
+        )
+
+    def disagreement(self) -> Disagreement:
+        """How far duplicates differ in time, and the guards that follow."""
+        return self.sources.disagreement()
+
+
+_Filled = Callable[[Sample, int, npt.NDArray[np.intp]], Sample]
+
+
+class _Choice:
+    """A greedy order, and those that each half of the rows makes for the other."""
+
+    def __init__(self, view: CoverageView, read: _Read, copy: int) -> None:
+        joint, sample = read.joints[copy], read.samples[copy]
+        self._rows = [joint.rows_of(place) for place in range(len(read.names))]
+        _, numbers = number_of(sample)
+        masses = np.zeros(len(joint))
+        masses[numbers] = sample.masses
+        counted = view._kept(read, [np.ones(len(each), np.bool_) for each in read.joints])
+        masses[~counted[copy]] = 0.0
+        self._half = cover.half_of(joint.columns.ids)
+        self.total = float(masses.sum()) or 1.0
+        most = len(read.names)
+        self.taken = cover.greedy(masses, self._rows, most)
+        self._orders = [
+            cover.greedy(np.where(self._half == half, masses, 0.0), self._rows, most)
+            for half in (False, True)
+        ]
+        self._size = len(joint)
+
+    def covered(self, count: int) -> BoolArray:
+        """bool[rows]: heard by the first so many that the other half chose."""
+        found = []
+        for order in self._orders:
+            mask = np.zeros(self._size, np.bool_)
+            for source, _ in order[:count]:
+                mask[self._rows[source]] = True
+            found.append(mask)
+        covered: BoolArray = np.where(self._half, found[0], found[1])
+        return covered
+
+
+def _count(view: SampleView, confidence: float, combine: Combine) -> Estimate:
+    found: Estimate = view.ask("count", confidence=confidence, combine=combine)
+    return found
+
+
+def _observed(sample: Sample, value_keys: Int64Array) -> Callable[[], Observed]:
+    return lambda: Observed(value_keys, sample.times, sample.ids, sample.levels, sample.hits)
+
+
+def _within(times: Int64Array, spells: Sequence[tuple[int, int]]) -> BoolArray:
+    found = np.zeros(len(times), np.bool_)
+    for after, before in spells:
+        found |= (times > after) & (times < before)
+    return found
+
+
+def _product(total: Estimate, share: Estimate) -> Estimate:
+    """A count times a share, with the interval of MOVER for a product (Zou and Donner 2008)."""
+    n, c = total, share
+    if math.isnan(c.value):  # no row of the source has a known history
+        return replace(n, value=0.0, lower=0.0, exact=n.exact and n.value == 0.0, rows=0)
+    value = n.value * c.value
+    below = math.hypot(c.value * (n.value - n.lower), n.value * (c.value - c.lower))
+    above = math.hypot(c.value * (n.upper - n.value), n.value * (c.upper - c.value))
+    exact = n.exact and c.exact
+    return replace(
+        n, value=value, lower=value if exact else max(value - below, 0.0),
+        upper=value if exact else max(min(value + above, n.upper), value),
+        stderr=math.hypot(c.value * n.stderr, n.value * c.stderr), exact=exact, rows=c.rows,
+        caveats=tuple(dict.fromkeys((*c.caveats, *n.caveats))),
+    )  # fmt: skip
+
+
+def _reach(read: _Read, first: Moment, second: Moment) -> tuple[Decay, int]:
+    """A decay and a time of all that two moments give weight to."""
+    latest = max(first.now, second.now)
+    oldest = min(
+        at - int(decay.support) if decay.support < math.inf else -TIME_LIMIT
+        for decay, at in (first, second)
+    )
+    mark = max(int(joint.watermarks[-1]) for joint in read.joints)
+    if mark != NO_WATERMARK:  # nothing before has weight, or a side would have been refused
+        oldest = max(oldest, mark + 1)
+    return (none() if oldest <= -TIME_LIMIT else window(latest - oldest)), latest
+
+
+def _words(read: _Read) -> list[npt.NDArray[np.uint64]]:
+    """uint64[rows] of each hash function, equal where histories are, but for a chance of n^2 /
+    2^64."""
+    words = np.random.default_rng(0x5EED).integers(0, 1 << 64, len(read.names), np.uint64)
+    found = []
+    for joint in read.joints:
+        names = np.zeros(len(joint), np.uint64)
+        for place, word in enumerate(words):
+            names[joint.rows_of(place)] ^= word
+        found.append(names)
+    return found
+
+
+def _hearers(read: _Read, row: int) -> tuple[str, ...]:
+    """The sources that heard a row of the first hash function."""
+    joint = read.joints[0]
+    message, found = joint.messages[row], joint.incidences
+    stop = found.start[message + 1]
+    return tuple(read.names[place] for place in found.sources[found.start[message] : stop].tolist())
+
+
+def _sampled(read: _Read, rows: npt.NDArray[np.intp], place: int) -> npt.NDArray[np.intp]:
+    """Positions in a sample of the rows that a source heard."""
+    return np.flatnonzero(read.joints[0].heard(place)[rows])
+
+
+def _spells(read: _Read) -> list[list[tuple[int, int]]]:
+    joint, (_, rows) = read.joints[0], number_of(read.samples[0])
+    rows = np.sort(rows)[::-1]  # oldest first
+    times, degrees = joint.columns.times[rows], joint.degrees[rows]
+    found = []
+    for place in range(len(read.names)):
+        heard = joint.heard(place)[rows]
+        others = degrees > heard
+        found.append(silence.spells(times[others], heard[others]))
+    return found

@@ -1,0 +1,86 @@
+"""Calls of what several sources share: rows by message, and overlaps of pairs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from native.recording import FIRST, LAST, NO_WATERMARK, Call, column
+
+from decaysketch.sources import _native
+
+SALTS = (3, 5)  # which no result depends on
+
+
+def rows(rng: random.Random, n: int, max_weight: int) -> list[Any]:
+    """Columns of a source: each message once, latest first."""
+    names = rng.sample(range(-n, 2 * n + 1), n)
+    times = sorted((rng.randint(0, 40) for _ in range(n)), reverse=True)
+    ids = [rng.choice([name, name * (1 << 40)]) for name in names]
+    return [
+        column(ids),
+        column(rng.randint(1, max_weight) for _ in range(n)),
+        column(times),
+        column(rng.choice([FIRST, LAST, 0, 1]) for _ in range(n)),
+        np.array([rng.randint(0, 3) for _ in range(n)], np.int8),
+    ]
+
+
+def matches(rng: random.Random) -> Iterator[Call]:
+    for sizes, max_weight in (([], 1), ([0, 0], 1), ([20, 30], 1), ([400, 0, 300, 350], 2)):
+        sources = [rows(rng, n, max_weight) for n in sizes]
+        heard = _native.Heard(sources)
+        columns, groups = _native.match(heard, SALTS[0], max_weight)
+        again, same = _native.match(heard, SALTS[1], max_weight)
+        assert all((a == b).all() for a, b in zip(columns, again, strict=True))
+        assert (groups == same).all()
+        joined = [
+            np.concatenate([source[place] for source in sources]) if sources else column([])
+            for place in range(5)
+        ]
+        lags = _native.lags(heard, columns[2], groups)
+        yield Call("match", [sizes, *joined, [max_weight]], [*columns, groups, lags])
+
+
+def overlaps(rng: random.Random) -> Iterator[Call]:
+    for messages, count, bits in ((0, 2, 0), (9, 3, 0), (60, 4, 0), (60, 4, 6)):
+        degrees = [rng.randint(1, count) for _ in range(messages)]
+        start = column(np.cumsum([0, *degrees]))
+        sources = np.array(
+            [each for k in degrees for each in sorted(rng.sample(range(count), k))], np.int32
+        )
+        n = len(sources)
+        times = column(rng.randint(0, 30) for _ in range(n))
+        marks = column([[rng.randint(10, 30), rng.randint(0, 9), NO_WATERMARK]] * count)
+        bands = np.array(
+            [int(np.argmax(marks[s] < t)) for s, t in zip(sources, times, strict=True)], np.int8
+        )
+        levels = np.array([rng.randint(0, 2) for _ in range(messages)], np.int8)
+        decayed = np.array([rng.choice([0.0, 0.25, 1 / 3]) for _ in range(messages)])
+        each = np.array([rng.choice([0.0, 0.5, 1 / 7]) for _ in range(n)])
+        units = np.array([1.0, 2.1, 4.3])
+        found = []
+        for scattered in (False, True):
+            slots = 1 << bits if bits else count * count
+            cells, keys = np.zeros((slots, _native.AMOUNTS)), np.zeros(slots, np.uint64)
+            more = (cells, keys, bits, count, SALTS[0])
+            if scattered:
+                _native.scattered_overlaps(
+                    start, sources, times, bands, each, levels, units, marks, *more
+                )
+            else:
+                _native.overlaps(start, sources, bands, decayed, levels, units, *more)
+            square = np.zeros((count * count, _native.AMOUNTS))
+            met = np.flatnonzero(keys) if bits else np.arange(slots)
+            square[keys[met].astype(np.int64) - 1 if bits else met] = cells[met]
+            found.append(square)
+        inputs = [start, sources, times, bands, levels, decayed, each, units]
+        yield Call("overlaps", [*inputs, [3, *marks.ravel().tolist()], [count, bits]], found)
+
+
+def calls() -> Iterator[Call]:
+    rng = random.Random(36)
+    yield from matches(rng)
+    yield from overlaps(rng)

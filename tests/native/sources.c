@@ -1,0 +1,79 @@
+/* Calls of what several sources share: rows by message, and overlaps of pairs. */
+#include "sources/matching.h"
+
+#include "driver.h"
+
+static const ds_matching_kernels *matching = &TABLE(ds_matching, DS_LEVEL);
+
+enum { MOST = 8 };
+
+/* Inputs: rows of each source, ids, weights, times, value keys, levels, (max weight). */
+static int64_t heard_of(const call *c, ds_heard *sources) {
+    int64_t first = 0;
+    for (int64_t s = 0; s < c->in[0].count; s++) {
+        sources[s] = (ds_heard){
+            c->in[1].numbers + first, c->in[2].numbers + first, c->in[3].numbers + first,
+            c->in[4].numbers + first, (int8_t *)narrow(&c->in[5], 1) + first, c->in[0].numbers[s],
+        };
+        first += c->in[0].numbers[s];
+    }
+    return first;
+}
+
+/* Results: the columns of the messages, the message of each row, and the lag of each source. */
+static void match(call *c) {
+    ds_heard sources[MOST];
+    const int64_t count = c->in[0].count, n = heard_of(c, sources);
+    const ds_lookup by = {room(1 << 14, 4), 14, SALT, c->in[6].numbers[0]};
+    const ds_observations o = {
+        room(n, 8), room(n, 8), room(n, 8), room(n, 8), room(n, 8), room(n, 1), room(n, 4),
+    };
+    int32_t *groups = room(n, 4);
+    const int64_t found = matching->match(sources, count, &by, &o, groups);
+    give(c, o.ids, found);
+    give(c, o.weights, found);
+    give(c, o.latest, found);
+    give(c, o.earliest, found);
+    give(c, o.value_keys, found);
+    give_narrow(c, o.levels, found, 1);
+    give_narrow(c, o.degrees, found, 4);
+    give_narrow(c, groups, n, 4);
+    int64_t *lags = room(count, 8);
+    matching->lags(sources, count, o.latest, groups, lags);
+    give(c, lags, count);
+}
+
+/* Inputs: start, sources, times, bands, levels, decayed by message and by incidence, units, marks
+   (levels, then one row a source), (sources, bits of a table). Results: the cells of both kinds. */
+static void overlaps(call *c) {
+    const int64_t *of = c->in[9].numbers, mark_levels = c->in[8].numbers[0];
+    const int64_t slots = of[1] ? 1LL << of[1] : of[0] * of[0];
+    const ds_incidences by = {
+        c->in[0].numbers, narrow(&c->in[1], 4), c->in[2].numbers, narrow(&c->in[3], 1),
+        c->in[0].count - 1,
+    };
+    for (int scattered = 0; scattered < 2; scattered++) {
+        const ds_pairs pairs = {
+            room(slots, sizeof(double[DS_AMOUNTS])), room(slots, 8), (int)of[1], of[0], SALT,
+        };
+        const double *units = (double *)c->in[7].numbers;
+        const int8_t *levels = narrow(&c->in[4], 1);
+        if (scattered)
+            matching->scattered_overlaps(
+                &by, (double *)c->in[6].numbers, levels, units, c->in[8].numbers + 1, mark_levels,
+                &pairs
+            );
+        else
+            matching->overlaps(&by, (double *)c->in[5].numbers, levels, units, &pairs);
+        double(*sums)[DS_AMOUNTS] = room(of[0] * of[0], sizeof *sums);
+        for (int64_t slot = 0; slot < slots; slot++) {
+            const int64_t pair = of[1] ? (int64_t)pairs.keys[slot] - 1 : slot;
+            if (pair >= 0) memcpy(sums[pair], pairs.cells[slot], sizeof *sums);
+        }
+        give(c, sums, of[0] * of[0] * DS_AMOUNTS);
+    }
+}
+
+const adapter sources_adapters[] = {
+    {"sources.match", match}, {"sources.overlaps", overlaps}, {0},
+};
