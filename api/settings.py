@@ -120,7 +120,15 @@ class Settings(BaseModel):
         256 * _MIB,
         1,
         _TIB,
-        "Most bytes, inflated, of all bodies that one worker holds at a time; beyond that 429.",
+        "Most bytes, inflated, of all bodies that one worker holds at a time; beyond that 429. One "
+        "key leaves half of it to the others, and an eighth is for bodies below 16 KiB.",
+    )
+    max_response_bytes: Bytes = _within(
+        256 * _MIB,
+        1,
+        _TIB,
+        "Most bytes of responses that clients of one worker have not read yet; beyond that 429. "
+        "One key leaves half of it to the others.",
     )
     max_json_bytes: Bytes = _within(
         4 * _MIB,

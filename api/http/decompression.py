@@ -100,7 +100,8 @@ CODINGS: dict[str, Callable[[], _GzipMember | _ZstdFrame]] = {
 async def inflate(
     chunks: AsyncIterator[bytes], coding: str, limit_bytes: int
 ) -> AsyncIterator[bytes]:
-    """The plain bytes, in pieces of at most ``PIECE_BYTES``; lets other tasks run between them.
+    """The plain bytes, in pieces of at most ``PIECE_BYTES``, those after the first of them made
+    beside the event loop.
 
     Raises:
         BodyTooLargeError: more than ``limit_bytes``, or a ratio that only a bomb has.
@@ -120,7 +121,11 @@ async def inflate(
                     raise CorruptEncodingError(coding, f"more than {_MOST_MEMBERS} parts")
             begun = True
             try:
-                piece = member.piece(data)
+                if made_bytes < PIECE_BYTES:  # which takes less than to hand it to a thread
+                    piece = member.piece(data)
+                    await asyncio.sleep(0)
+                else:
+                    piece = await asyncio.to_thread(member.piece, data)
             except (zlib.error, zstd.ZstdError) as error:
                 raise CorruptEncodingError(coding, str(error)) from None
             data = member.unused_data if member.eof else b""
@@ -128,7 +133,6 @@ async def inflate(
                 made_bytes += len(piece)
                 _check(made_bytes, taken_bytes, limit_bytes)
                 yield piece
-                await asyncio.sleep(0)
             if member.eof and not data:
                 break
     if not begun or not member.eof:

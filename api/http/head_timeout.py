@@ -1,8 +1,12 @@
-"""HTTP/1.1 with limits for the head of a request, of which uvicorn has none: a time and a length.
+"""HTTP/1.1 with limits that uvicorn has not: a time and a length for the head of a request, and a
+time for a client that does not read.
 
 A client that connects and says nothing, or sends its headers a byte at a time, would hold a
 connection for ever; one that sends headers without an end would fill the memory. The body has its
 own limits, in ``middleware``.
+
+What is sent waits in this process for the client to read it. The next message waits until all of
+it has left, and a connection that takes no byte for ``READER_S`` is cut off.
 
 Between two requests a connection is kept for longer than clients wait that ask at intervals, such
 as Prometheus and whatever writes to an aggregator: one that is closed just as the next request is
@@ -23,6 +27,7 @@ __all__ = [
     "KEPT_AMONG_MANY_S",
     "KEPT_S",
     "MAX_HEAD_BYTES",
+    "READER_S",
     "TimedProtocol",
 ]
 
@@ -37,6 +42,9 @@ MAX_HEAD_BYTES = 256 * 1024
 """From here on no more of a head is read. A query in a URL has 16,000 characters of up to 12 bytes
 each."""
 
+READER_S = 30.0
+"""Longest time in which a client reads nothing of what waits for it."""
+
 _LONGEST_PARSED = (1 << 16) - 1  # of an address, by httptools
 
 
@@ -45,12 +53,14 @@ class TimedProtocol(HttpToolsProtocol):
     begun, or after ``MAX_HEAD_BYTES`` and what was read with them."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _reader_timer: asyncio.TimerHandle | None = None
     _awaits_head = True  # of the first request, or the next one
     _head_begun = _request_ended = False
     _head_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # whatever waits is too much
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
@@ -88,7 +98,31 @@ class TimedProtocol(HttpToolsProtocol):
         self.timeout_keep_alive = KEPT_S if few else KEPT_AMONG_MANY_S  # type: ignore[assignment]
         super().on_response_complete()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_reader_timer()
+
+    def _watch_reader(self) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(READER_S, self._cut_off_if_unread, waiting)
+
+    def _cut_off_if_unread(self, waiting: int) -> None:
+        if self.transport.get_write_buffer_size() < waiting:
+            self._watch_reader()
+        else:
+            self.transport.abort()  # to close it would wait for the client once more
+
+    def _stop_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_reader_timer()
         self._stop_timer()
         super().connection_lost(exc)
 

@@ -6,6 +6,7 @@
 - ``Entrance``: recognises the caller and counts its requests. The body of whom nobody knows is
   refused with its first bytes. Where no key is asked for, neither a page of another site nor a
   proxy gets in.
+- ``Responses``: what is sent leaves as fast as the client reads, within a budget.
 - ``Body``: a body arrives within its time and is inflated within its bounds; the routes see the
   plain bytes and never more of them than is allowed.
 
@@ -38,8 +39,10 @@ from api.http.head_requests import HeadRequests
 from api.http.pages import foreign_page, proxy_header, says_nothing
 from api.http.problems import answer_to
 from api.http.request_id import HEADER, accepted_or_new
+from api.http.responses import Responses
 from api.journal.model import StorageError
 from api.logs import REQUEST_ID
+from api.service.shares import Shares
 from api.settings import Settings
 
 __all__ = ["Body", "Entrance", "Envelope", "install", "stand_outside"]
@@ -61,6 +64,8 @@ _SNAPPY_PATH = re.compile(r"/v1/streams/[^/]+/prometheus/write")
 _WITHOUT_BODY = {"GET"}  # and HEAD, which is GET by now
 _UNCOUNTED = {"/healthz", "/readyz"}
 _PORT = re.compile(r":[0-9]*$")
+_RESERVE = 8  # this part of the bodies in flight is for short ones alone
+_SHORT_BYTES = 16 << 10
 _TEXTS_KEPT = 256  # values of headers that were read before: nearly every request has the same
 
 _SECURITY_HEADERS = Headers(
@@ -99,6 +104,7 @@ def install(app: FastAPI, settings: Settings) -> None:
             query_bytes=settings.max_query_bytes,
         ),
     )
+    stand_outside(app, partial(Responses, limit_bytes=settings.max_response_bytes))
     stand_outside(
         app,
         partial(
@@ -247,7 +253,8 @@ def _check_page(scope: Scope, headers: Headers) -> None:
 
 class Body:
     """Bounds the body in bytes as sent, in bytes as inflated, and in time; and the bodies of all
-    requests together in bytes.
+    requests together in bytes, of which each key has a share (:mod:`api.service.shares`). What is
+    short finds room in a reserve of its own, whatever long bodies there are.
 
     A declared length is believed; without one the bytes are counted as they come. At most one
     chunk of the server and one piece of ``decompression.PIECE_BYTES`` are held here. What a route
@@ -284,7 +291,13 @@ class Body:
         self.inflight_bytes = inflight_bytes
         self.timeout_s = timeout_s
         self.query_bytes = query_bytes
-        self.held_bytes = 0
+        reserve = inflight_bytes // _RESERVE
+        self._long, self._short = Shares(inflight_bytes - reserve), Shares(reserve)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of all bodies by now."""
+        return self._long.taken + self._short.taken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in _WITHOUT_BODY:
@@ -305,7 +318,8 @@ class Body:
         sent = _Sent(receive, limit_bytes, self.timeout_s)
         pieces: AsyncIterator[bytes] | None = None
         received = False
-        own_bytes = 0
+        caller = getattr(scope.get("state", {}).get("caller"), "prefix", None)
+        own = {self._long: 0, self._short: 0}
 
         def begin() -> None:
             nonlocal pieces
@@ -317,12 +331,15 @@ class Body:
                 pieces = decompression.inflate(sent.chunks(), coding, inflated_bytes)
 
         def hold(piece: bytes) -> None:
-            nonlocal own_bytes
-            is_alone = self.held_bytes == own_bytes
-            if self.held_bytes + len(piece) > self.inflight_bytes and not is_alone:
-                raise refusals.BodiesInFlightError(self.inflight_bytes)
-            own_bytes += len(piece)
-            self.held_bytes += len(piece)
+            size = len(piece)
+            shares = self._long
+            if not shares.fits(caller, size, own[shares]):
+                shares = self._short
+                is_short = sum(own.values()) + size <= _SHORT_BYTES
+                if not is_short or not shares.fits(caller, size, own[shares]):
+                    raise refusals.BodiesInFlightError(self.inflight_bytes)
+            own[shares] += size
+            shares.change(caller, size)
 
         async def receive_within_bounds() -> Message:
             nonlocal received
@@ -339,7 +356,8 @@ class Body:
         try:
             await self.app(scope, receive_within_bounds, send)
         finally:
-            self.held_bytes -= own_bytes
+            for shares, size in own.items():
+                shares.change(caller, -size)
 
     def _most_inflated(self, path: str, content_type: str) -> int:
         """Bytes. The media type is what the sender says: it makes room only where such bodies are

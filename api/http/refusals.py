@@ -24,6 +24,7 @@ __all__ = [
     "ForbiddenError",
     "ForeignPageError",
     "ProxiedError",
+    "ResponsesInFlightError",
     "SlowBodyError",
     "TooManyLiveClientsError",
     "TooManyRequestsError",
@@ -121,8 +122,21 @@ class BodiesInFlightError(HTTPException):
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(
             HTTPStatus.TOO_MANY_REQUESTS,
-            f"the bodies that are being received are more than {limit_bytes} bytes together; "
-            "nothing was taken, send it again later",
+            f"the bodies that are being received take too much of {limit_bytes} bytes "
+            "(max_inflight_bytes), those of this key or of all; nothing was taken, send it again "
+            "later",
+            {"Retry-After": "1"},
+        )
+
+
+class ResponsesInFlightError(HTTPException):
+    """The responses that are being sent are more than this process may hold."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"responses that are not read yet take too much of {limit_bytes} bytes "
+            "(max_response_bytes), those of this key or of all; read them, then ask again",
             {"Retry-After": "1"},
         )
 

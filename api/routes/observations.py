@@ -194,9 +194,9 @@ async def post_observations(
     memory, receipt = aggregator.memory, None
     refuse = partial(refuse_other_unit, stream, recipe.params.time_unit)
     check_times = refuse if check_units else None
-    with aggregator.hold_observations(stream, source, rows) as hold:
+    caller = request.scope["state"].get("caller")
+    with aggregator.hold_observations(stream, source, rows, caller) as hold:
         cost = rows if reader is read_arrow else _COST * rows
-        caller = request.scope["state"].get("caller")
         work = Work(request, cost)
         if interval is not None:
             checking = held(_checked(reader, body, form, check_times), memory, hold)

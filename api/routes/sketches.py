@@ -124,12 +124,11 @@ async def post_sketches(
         size=sum(map(len, bodies)),
         beside=None if reporting is None else reporting.write,
     )
-    with aggregator.hold(rows, beside=PART_ROWS * len(bodies)) as hold:
+    caller = request.scope["state"].get("caller")
+    with aggregator.hold(rows, beside=PART_ROWS * len(bodies), caller=caller) as hold:
         if not is_small or rows > _FEW_ROWS:
             await aggregator.compute_of(rows)(_decode_held, aggregator.memory, hold, draft)
-        receipt = await aggregator.post(
-            stream, source, draft, hold, request.scope["state"].get("caller")
-        )
+        receipt = await aggregator.post(stream, source, draft, hold, caller)
     sketches = draft.sketches()
     if reporting is None and interval is None:
         return Response(_as_json(stream, source, receipt, sketches), media_type="application/json")

@@ -198,13 +198,13 @@ async def _post(
 ) -> tuple[Taken, str | None]:
     """What became of the readings, and the token of their post."""
     rows = getattr(stream.recipe.params, "copies", 1) * form.max_rows
-    with aggregator.hold_observations(stream, form.source, rows) as hold:
+    caller: Any = request.scope["state"].get("caller")
+    with aggregator.hold_observations(stream, form.source, rows, caller) as hold:
         taken = await take_held(
             aggregator, stream, reader, body, form, hold, Work(request, _COST * rows)
         )
         if taken.incoming is None:
             return taken, None
-        caller: Any = request.scope["state"].get("caller")
         draft = Draft.of(taken.incoming)
         receipt = await aggregator.post(stream, form.source, draft, hold, caller)
     return taken, receipt.token

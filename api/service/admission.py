@@ -33,7 +33,10 @@ _SCOPES_KEPT = 1000
 
 
 class Scoped(Protocol):
-    """Who sends a post: which streams the key is for."""
+    """Who sends a post: by which key, and which streams that is for."""
+
+    @property
+    def prefix(self) -> str | None: ...
 
     @property
     def scope(self) -> tuple[str, ...]: ...

@@ -47,6 +47,7 @@ from api.service.merging import MergeBuffer
 from api.service.observer import Observer
 from api.service.replacements import Replacements
 from api.service.senders import Senders
+from api.service.shares import Shares
 from api.service.sites import Sites
 from api.service.streams import Stream, Streams, differences, table_rows
 from api.service.threads import Compute
@@ -163,6 +164,7 @@ class Aggregator:
         self._writability = Writability(storage, self.observer)
         self._grown = asyncio.Event()
         self._backlog_rows = 0
+        self._backlog = Shares(self._limits.backlog_rows)  # of what was posted here
         self._follower = Follower(
             storage,
             self._streams,
@@ -475,9 +477,9 @@ class Aggregator:
 
     # ----------------------------------------------------------------------------------- posts
 
-    def hold(self, rows: int, *, beside: int = 0) -> Hold:
-        """Room to decode the sketches of a post that have so many rows together, and to look at so
-        many ``beside`` them; see :meth:`post`.
+    def hold(self, rows: int, *, beside: int = 0, caller: Scoped | None = None) -> Hold:
+        """Room to decode the sketches of a caller's post that have so many rows together, and to
+        look at so many ``beside`` them; see :meth:`post`.
 
         Raises:
             TooManySketchRowsError: more than one post may have.
@@ -485,13 +487,16 @@ class Aggregator:
         """
         if rows > self._limits.rows.max_post_rows:
             raise TooManySketchRowsError(rows, self._limits.rows.max_post_rows)
-        return self.memory.flight.hold(rows + beside)
+        return self.memory.flight.hold(rows + beside, _key_of(caller))
 
-    def hold_observations(self, stream: Stream, source: str, rows: int) -> Hold:
+    def hold_observations(
+        self, stream: Stream, source: str, rows: int, caller: Scoped | None = None
+    ) -> Hold:
         """Room for a sketch of so many rows, beside what the source has posted before, which is
         looked at as well, and as many for each view that they feed; see :meth:`hold`."""
         views = len(self.views_of(stream))
-        return self.hold(rows, beside=stream.held(source)[0] + rows * views)
+        beside = stream.held(source)[0] + rows * views
+        return self.hold(rows, beside=beside, caller=caller)
 
     async def post(
         self,
@@ -529,14 +534,15 @@ class Aggregator:
         self._follower.check()
         stream.admit(source)
         # Whoever posts much is sent away first, so that little can be posted all the same.
-        is_much = draft.rows >= _MUCH_ROWS
-        if self.backlog_rows > self._limits.backlog_rows // (2 if is_much else 1):
+        is_much, key = draft.rows >= _MUCH_ROWS, _key_of(caller)
+        most = self._limits.backlog_rows // (2 if is_much else 1)
+        if self.backlog_rows > most or self._backlog.crowded(key):
             raise BusyError
         try:
             async with self._admission.admitted(stream, source, draft, caller):
                 draft.check()
                 outcomes = await self._committer.submit(
-                    stream.id, source, draft, self._follower.catalog, hold
+                    stream.id, source, draft, self._follower.catalog, hold, key
                 )
         except UnknownStreamError:  # deleted since it was found
             raise UnknownStreamError(stream.name) from None
@@ -547,6 +553,7 @@ class Aggregator:
         new = [each.row for each in journaled if each.row is not None]
         if new:
             size, rows = sum(len(row.body) for row in new), sum(row.rows for row in new)
+            self._backlog.change(key, rows)
             self.observer.posted(stream.name, source, len(new), size, rows)
             newest = (each.sketch.newest for each in draft.sketches())
             late_s = self._late_s(stream, max((t for t in newest if t is not None), default=None))
@@ -734,6 +741,7 @@ class Aggregator:
         }
         self._unfolded |= dict.fromkeys(each.stream for each in self._unfoldable.values())
         self._backlog_rows = sum(stream.unmerged[1] for stream in self._unfolded)
+        self._backlog.settle(min(self._backlog_rows, self._backlog.taken))
         self.observer.backlog(self.backlog)
 
     async def _fold_buffer(self, stream: Stream, buffer: MergeBuffer) -> None:
@@ -762,6 +770,10 @@ class Aggregator:
         await asyncio.sleep(_GIVE_BACK_S)
         if self.memory.wants_trim():
             await self.compute(give_back)
+
+
+def _key_of(caller: Scoped | None) -> str | None:
+    return None if caller is None else caller.prefix
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import Protocol, Self, TypeVar
 
 from api.errors import RowsAskedError, RowsInFlightError
+from api.service.shares import Shares
 from decaysketch.families import release_scratch
 
 __all__ = [
@@ -96,9 +97,10 @@ class Tally:
 class Hold:
     """A part of the budget of rows in flight, until the last who shares it lets go. Thread-safe."""
 
-    def __init__(self, tally: Tally, rows: int) -> None:
-        self._tally = tally
+    def __init__(self, flight: Flight, rows: int, caller: str | None) -> None:
+        self._flight = flight
         self._rows = rows
+        self._caller = caller
         self._shares = 0
         self._lock = threading.Lock()
 
@@ -112,14 +114,14 @@ class Hold:
         with self._lock:
             self._shares += 1
             if self._shares == 1:
-                self._tally.change(self._rows)
+                self._flight.change(self._caller, self._rows)
 
     def release(self) -> None:
         """Let go of one share."""
         with self._lock:
             self._shares -= 1
             if not self._shares:
-                self._tally.change(-self._rows)
+                self._flight.change(self._caller, -self._rows)
 
     def __enter__(self) -> Self:
         self.share()
@@ -154,16 +156,24 @@ class Flight(_Limited):
         limit: how many there may be; a single request may have more, if it is alone.
     """
 
-    def hold(self, rows: int) -> Hold:
-        """Room for the rows of one request, to be entered at once.
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self._shares = Shares(limit)
+
+    def hold(self, rows: int, caller: str | None = None) -> Hold:
+        """Room for the rows of one request of a caller, to be entered at once.
 
         Raises:
-            RowsInFlightError: with what is there it would be too many.
+            RowsInFlightError: with what is there, of the caller or of all, it would be too many.
         """
-        present = self._tally.rows
-        if present and present + rows > self.limit:
-            raise RowsInFlightError(present, rows, self.limit)
-        return Hold(self._tally, rows)
+        if not self._shares.fits(caller, rows):
+            raise RowsInFlightError(self._shares.taken, rows, self.limit)
+        return Hold(self, rows, caller)
+
+    def change(self, caller: str | None, rows: int) -> None:
+        """So many more, or fewer."""
+        self._tally.change(rows)
+        self._shares.change(caller, rows)
 
 
 class Reading(_Limited):

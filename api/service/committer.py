@@ -5,7 +5,8 @@ gather; the next one takes them all. What is not decoded yet is decoded first, b
 transaction and before that begins; who brings what cannot be decoded is told so, and the others are
 committed. So a post goes to one thread, and the event loop is woken once for all of a transaction.
 A post is acknowledged when its transaction has ended, never before. Both the queue and a
-transaction are bounded; who comes when the queue is full is told to come again.
+transaction are bounded; who comes when the queue is full is told to come again, and one key cannot
+fill it.
 
 Where joins may conflict a post is joined, on a copy, with what is there before its transaction,
 which writes nothing if others wrote in between: it is tried again, and the rest goes ahead of it.
@@ -35,6 +36,7 @@ from api.service.accepted import Trial
 from api.service.budget import Hold
 from api.service.drafts import Draft
 from api.service.observer import Observer
+from api.service.shares import Shares
 from api.service.writability import Writability
 
 __all__ = ["Committer", "Outcome", "Submission"]
@@ -62,6 +64,7 @@ class Submission:
         draft: what is sent.
         catalog: number of the catalog that they were checked against.
         hold: of their rows, shared until the submission is dealt with.
+        caller: whose key it is, if there is one.
         posts: what is to be journaled, once it is decoded.
         fault: why it could not be.
         bulk: whether it has many posts, or many bytes.
@@ -73,6 +76,7 @@ class Submission:
     catalog: int
     hold: Hold | None
     done: asyncio.Future[list[Outcome]] = field(repr=False)
+    caller: str | None = None
     posts: Sequence[NewPost] = ()
     fault: Exception | None = None
     bulk: bool = field(init=False)
@@ -105,30 +109,27 @@ class Submission:
             self.done.set_exception(error)
 
 
-@dataclass(slots=True)
 class _Queued:
     """What waits or is under way, of requests of one kind.
 
-    Attributes:
-        most_posts, most_bytes: who comes when so much is there is sent away.
+    Args:
+        most_posts, most_bytes: who comes when so much is there is sent away; see
+            :mod:`api.service.shares`.
     """
 
-    most_posts: int
-    most_bytes: int
-    posts: int = 0
-    size: int = 0
+    def __init__(self, most_posts: int, most_bytes: int) -> None:
+        self._posts, self._bytes = Shares(most_posts), Shares(most_bytes)
 
-    @property
-    def crowded(self) -> bool:
-        return self.posts >= self.most_posts or self.size >= self.most_bytes
+    def crowded(self, caller: str | None) -> bool:
+        return self._posts.crowded(caller) or self._bytes.crowded(caller)
 
-    def add(self, draft: Draft) -> None:
-        self.posts += draft.posts
-        self.size += draft.size
+    def add(self, of: Submission) -> None:
+        self._posts.change(of.caller, of.draft.posts)
+        self._bytes.change(of.caller, of.draft.size)
 
-    def remove(self, draft: Draft) -> None:
-        self.posts -= draft.posts
-        self.size -= draft.size
+    def remove(self, of: Submission) -> None:
+        self._posts.change(of.caller, -of.draft.posts)
+        self._bytes.change(of.caller, -of.draft.size)
 
 
 class Committer:
@@ -170,8 +171,9 @@ class Committer:
         self._refresh = refresh
         self._check = check
         self._trial = trial
-        few = _Queued(queue_posts, -(-queue_bytes // 2))
-        self._queued = {False: few, True: _Queued(-(-queue_posts // 2), few.most_bytes)}  # by bulk
+        half_bytes = -(-queue_bytes // 2)
+        few, many = _Queued(queue_posts, half_bytes), _Queued(-(-queue_posts // 2), half_bytes)
+        self._queued = {False: few, True: many}  # by bulk
         self._observer = observer
         self._queue: deque[Submission] = deque()
         self._arrived = asyncio.Event()
@@ -191,8 +193,9 @@ class Committer:
         draft: Draft,
         catalog: int,
         hold: Hold | None = None,
+        caller: str | None = None,
     ) -> list[Outcome]:
-        """Commit posts; on return they are on stable storage.
+        """Commit posts of a caller; on return they are on stable storage.
 
         Raises:
             Exception: what refuses them when they are decoded.
@@ -203,14 +206,14 @@ class Committer:
         if self._closing:
             raise ClosingError
         done: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
-        submission = Submission(stream_id, source, draft, catalog, hold, done)
+        submission = Submission(stream_id, source, draft, catalog, hold, done, caller)
         queued = self._queued[submission.bulk]
-        if queued.crowded:
+        if queued.crowded(caller):
             raise BusyError
         if hold is not None:
             hold.share()
         self._queue.append(submission)
-        queued.add(draft)
+        queued.add(submission)
         self._empty.clear()
         self._arrived.set()
         return await done
@@ -231,7 +234,7 @@ class Committer:
                 each.fail(error)
         finally:
             for each in batch:
-                self._queued[each.bulk].remove(each.draft)
+                self._queued[each.bulk].remove(each)
                 if each.hold is not None:
                     each.hold.release()
             if not self._queue:

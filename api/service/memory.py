@@ -87,6 +87,7 @@ def parts(settings: Settings) -> Iterator[Part]:
         "twice `max_inflight_bytes`, and `queue_bytes` with one body more",
         2 * settings.max_inflight_bytes + settings.queue_bytes + settings.max_inflated_bytes,
     )
+    yield Part("responses", "`max_response_bytes`", settings.max_response_bytes)
     yield Part(
         "parsed JSON",
         f"{JSON_FACTOR} times `max_json_bytes` for each thread",

@@ -1,0 +1,73 @@
+"""Budgets that no caller takes from the others.
+
+A caller may always have one request under way, as large as the budget. Beyond that it has a quarter
+of the budget for itself, and more only as long as half of the budget stays free. So one caller
+leaves half to the others, whatever it sends. A caller is a key: without keys all requests are of
+one caller, which has all of the budget.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+__all__ = ["Shares"]
+
+
+class Shares:
+    """A budget of bytes, rows or posts. Thread-safe.
+
+    Args:
+        limit: how much there is.
+
+    Attributes:
+        taken: how much of it is in use.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+        self._by: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def fits(self, caller: str | None, amount: int, own: int = 0) -> bool:
+        """Whether a request may take so much more.
+
+        Args:
+            caller: whose it is.
+            amount: so much more.
+            own: what the request has taken before.
+        """
+        if self.taken == own:
+            return True  # it is alone: no limit is below what a single request may have
+        taken = self.taken + amount
+        if taken > self.limit:
+            return False
+        if caller is None or self._by[caller] == own:
+            return True
+        return self._by[caller] + amount <= self.limit // 4 or taken <= self.limit // 2
+
+    def crowded(self, caller: str | None) -> bool:
+        """Whether a caller may take no more at all, where what it takes may exceed the budget."""
+        if self.taken >= self.limit:
+            return True
+        if caller is None:
+            return False
+        return self._by[caller] * 4 >= self.limit and self.taken * 2 >= self.limit
+
+    def change(self, caller: str | None, amount: int) -> None:
+        """Take so much more, or give it back."""
+        with self._lock:
+            self.taken += amount
+            if caller is not None:
+                self._by[caller] += amount
+                if not self._by[caller]:
+                    del self._by[caller]
+
+    def settle(self, taken: int) -> None:
+        """So much is in use by now, of each caller in the same proportion as before. O(callers)."""
+        with self._lock:
+            share = taken / self.taken if self.taken else 0.0
+            shares = ((caller, round(amount * share)) for caller, amount in self._by.items())
+            self._by = Counter({caller: amount for caller, amount in shares if amount > 0})
+            self.taken = taken
