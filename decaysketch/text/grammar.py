@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import math
 import re
 from collections.abc import Sequence
@@ -54,10 +55,12 @@ NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
 _NUMBER = re.compile(NUMBER)
 _UNLISTED = re.compile(r"[^0-9A-Za-z.+\-*/%(),<>=! ]")
+_UNLISTED_IN_NAMES = re.compile(r"[^0-9A-Za-z_.+\-*/%(),<>=! ]")
 _QUOTED = re.compile(
     r"'(?:[^'\\\x00-\x1f\x7f]|\\['\"\\])*'" + "|" + r'"(?:[^"\\\x00-\x1f\x7f]|\\[\'"\\])*"'
 )
-_WORD = re.compile(r"[A-Za-z][0-9A-Za-z]*")
+_WORD = re.compile(r"[A-Za-z_][0-9A-Za-z_]*")
+_KEYWORDS = {"and", "or", "not", "in", "is", "None"}  # of Python, in formulas over named columns
 _SHORT = re.compile(r"[^eE]{1,400}(?:[eE][+-]?[0-9]{1,3})?")  # every float, and 10^308 in full
 
 
@@ -106,17 +109,18 @@ class Formula(Text):
     """Arithmetic as Python's tree, for a reader that says which nodes mean something.
 
     Args:
-        name, text: see :class:`Text`; of at most :data:`MAX_TEXT` characters.
-        words: that it may have.
+        name, text: see :class:`Text`; of at most ``max_text`` characters.
+        words: that it may have. None: any that Python reads as a name.
         max_operations: of all.
         quoted: whether there may be texts in quotes, of any characters that are printed.
+        max_text: characters.
     """
 
     def __init__(
-        self, name: str, text: object, words: Sequence[str], max_operations: int = MAX_TEXT,
-        *, quoted: bool = False,
+        self, name: str, text: object, words: Sequence[str] | None, max_operations: int = MAX_TEXT,
+        *, quoted: bool = False, max_text: int = MAX_TEXT,
     ) -> None:  # fmt: skip
-        super().__init__(name, text, MAX_TEXT, max_operations)
+        super().__init__(name, text, max_text, max_operations)
         self._indent = len(self.text) - len(self.text.lstrip(" "))
         self.text = self.text.strip(" ")
         self._check_words(words, quoted)
@@ -179,7 +183,7 @@ class Formula(Text):
     def _source(self, node: ast.expr) -> str:
         return ast.get_source_segment(self.text, node) or ""
 
-    def _check_words(self, words: Sequence[str], quoted: bool) -> None:
+    def _check_words(self, words: Sequence[str] | None, quoted: bool) -> None:
         """Characters and words, before Python's own reader sees them.
 
         It warns of numbers that run into words, and reads 0x10, 1_0 and 1j as numbers.
@@ -187,12 +191,14 @@ class Formula(Text):
         text, at = self.text, 0
         if quoted:  # what is in quotes says nothing here
             text = _QUOTED.sub(lambda found: " " * len(found.group()), text)
-        if bad := _UNLISTED.search(text):
+        listed = _UNLISTED if words is not None else _UNLISTED_IN_NAMES
+        if bad := listed.search(text):
             raise self.refusal(
                 bad.start(),
                 repr(bad.group()),
                 "letters, digits, spaces and + - * / % ( ) , . < > = !"
-                + (" ' \"" if quoted else ""),
+                + (" ' \"" if quoted else "")
+                + (" _" if words is None else ""),
             )
         while at < len(text):
             start = at
@@ -204,10 +210,15 @@ class Formula(Text):
                     )
             elif word := _WORD.match(text, at):
                 at = word.end()
-                if word.group() not in words:
-                    raise self.refusal(start, repr(word.group()), f"one of {', '.join(words)}")
+                self._check_word(word.group(), start, words)
             else:
                 at += 1
+
+    def _check_word(self, word: str, at: int, words: Sequence[str] | None) -> None:
+        if words is not None and word not in words:
+            raise self.refusal(at, repr(word), f"one of {', '.join(words)}")
+        if words is None and keyword.iskeyword(word) and word not in _KEYWORDS:
+            raise self.refusal(at, repr(word), "a name, a number or an operator")
 
 
 class Token(NamedTuple):

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,21 +41,26 @@ import numpy.typing as npt
 
 from decaysketch.errors import ParameterError
 from decaysketch.text.grammar import MAX_DEPTH, MAX_TEXT, Formula
+from decaysketch.text.operations import (
+    EXTREMES,
+    MAX_EXPONENT,
+    OPERATORS,
+    RELATIONS,
+    Number,
+    Truth,
+    folded,
+    power,
+)
 
 __all__ = ["MAX_DEPTH", "MAX_EXPONENT", "MAX_OPERATIONS", "MAX_TEXT", "Predicate"]
 
 MAX_OPERATIONS = 64
 """Operations of a text: each is a pass over the columns."""
 
-MAX_EXPONENT = 64
-"""Magnitude of an exponent."""
-
 _WORDS = ("v", "w", "and", "or", "not", "abs", "min", "max", "in", "startswith")
 
 Float64Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-Number = Any  # a float, or float64 for each row
-Truth = Any  # a bool, or bool for each row
 
 
 class _Columns:
@@ -144,37 +149,6 @@ class Predicate:
         return Predicate, (self.text,)
 
 
-# -------------------------------------------------------------------------------------- operations
-
-
-def _or_none(result: Number, defined: Truth) -> Number:
-    """NaN, which is no number, where a result is not defined."""
-    return np.where(defined, result, np.nan)
-
-
-def _power(base: Number, exponent: float) -> Number:
-    return _or_none(np.power(base, exponent), np.not_equal(base, 0.0) | (exponent >= 0.0))
-
-
-_OPERATORS: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
-    ast.Add: np.add,
-    ast.Sub: np.subtract,
-    ast.Mult: np.multiply,
-    ast.Div: lambda a, b: _or_none(np.divide(a, b), np.not_equal(b, 0.0)),
-    ast.FloorDiv: lambda a, b: _or_none(np.floor_divide(a, b), np.not_equal(b, 0.0)),
-    ast.Mod: lambda a, b: _or_none(np.remainder(a, b), np.not_equal(b, 0.0)),
-}
-_RELATIONS: dict[type[ast.cmpop], Callable[[Number, Number], Truth]] = {
-    ast.Lt: np.less,
-    ast.LtE: np.less_equal,
-    ast.Gt: np.greater,
-    ast.GtE: np.greater_equal,
-    ast.Eq: np.equal,
-    ast.NotEq: lambda a, b: np.less(a, b) | np.greater(a, b),  # false where one is no number
-}
-_EXTREMES: dict[str, Callable[[Number, Number], Number]] = {"max": np.maximum, "min": np.minimum}
-
-
 # ----------------------------------------------------------------------------------------- reading
 
 
@@ -195,7 +169,7 @@ class _Reader(Formula):
                 self.count(len(parts) - 2)
                 conditions = [self._condition(part, depth - 1) for part in parts]
                 join = np.logical_and if isinstance(operator, ast.And) else np.logical_or
-                return lambda columns: _folded(join, [each(columns) for each in conditions])
+                return lambda columns: folded(join, [each(columns) for each in conditions])
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 negated = self._condition(operand, depth - 1)
                 return lambda columns: np.logical_not(negated(columns))
@@ -243,16 +217,16 @@ class _Reader(Formula):
     def _comparison(self, node: ast.Compare, depth: int) -> _Condition:
         self.count(len(node.ops) - 1)
         for operator in node.ops:
-            if type(operator) not in _RELATIONS:
+            if type(operator) not in RELATIONS:
                 raise self.unexpected(node, "a comparison by <, <=, >, >=, == or !=")
         parts = [node.left, *node.comparators]
         sides = [self._side(part, depth) for part in parts]
-        relations = [_RELATIONS[type(operator)] for operator in node.ops]
+        relations = [RELATIONS[type(operator)] for operator in node.ops]
 
         def holds(columns: _Columns) -> Truth:
             numbers = [side(columns) for side in sides]
             pairs = zip(relations, numbers, numbers[1:], strict=False)
-            return _folded(np.logical_and, [relation(a, b) for relation, a, b in pairs])
+            return folded(np.logical_and, [relation(a, b) for relation, a, b in pairs])
 
         return holds
 
@@ -287,20 +261,20 @@ class _Reader(Formula):
                 return self._number(operand, depth - 1)
             case ast.BinOp(op=ast.Pow()):
                 base, exponent = self._number(node.left, depth - 1), self._exponent(node.right)
-                return lambda columns: _power(base(columns), exponent)
-            case ast.BinOp(op=operator) if type(operator) in _OPERATORS:
-                apply = _OPERATORS[type(operator)]
+                return lambda columns: power(base(columns), exponent)
+            case ast.BinOp(op=operator) if type(operator) in OPERATORS:
+                apply = OPERATORS[type(operator)]
                 left, right = (self._number(each, depth - 1) for each in (node.left, node.right))
                 return lambda columns: apply(left(columns), right(columns))
             case ast.Call(func=ast.Name(id="abs"), args=[operand], keywords=[]):
                 signed = self._number(operand, depth - 1)
                 return lambda columns: np.abs(signed(columns))
             case ast.Call(func=ast.Name(id=name), args=[_, *_] as parts, keywords=[]) if (
-                name in _EXTREMES
+                name in EXTREMES
             ):
                 self.count(len(parts) - 2)
-                join, operands = _EXTREMES[name], [self._number(each, depth - 1) for each in parts]
-                return lambda columns: _folded(join, [each(columns) for each in operands])
+                join, operands = EXTREMES[name], [self._number(each, depth - 1) for each in parts]
+                return lambda columns: folded(join, [each(columns) for each in operands])
         raise self.unexpected(node, "a number, v, w, arithmetic, abs of one number, min or max")
 
     def _exponent(self, node: ast.expr) -> float:
@@ -322,10 +296,3 @@ def _is_label(node: ast.expr) -> bool:
 
 def _each(labels: npt.NDArray[Any], holds: Callable[[str], bool]) -> BoolArray:
     return np.fromiter(map(holds, labels.tolist()), np.bool_, len(labels))
-
-
-def _folded(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
-    result = parts[0]
-    for part in parts[1:]:
-        result = join(result, part)
-    return result
