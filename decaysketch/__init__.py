@@ -25,6 +25,7 @@ from decaysketch import asyncwindow, decay, families
 from decaysketch import minhit as minhit
 from decaysketch.answers.estimate import Estimate
 from decaysketch.answers.sample import Sample
+from decaysketch.answers.tables import GroupTable
 from decaysketch.contract.snapshot import Snapshot
 from decaysketch.core import hashing as hashing
 from decaysketch.core.observations import observation_ids, scale_weights
@@ -63,6 +64,7 @@ __all__ = [
     "Devices",
     "DisagreeingCopiesWarning",
     "Estimate",
+    "GroupTable",
     "IncompatibleSketchError",
     "IntegralDecaySketch",
     "IntegralStats",

@@ -18,6 +18,7 @@ import numpy as np
 
 from decaysketch.answers import ensemble
 from decaysketch.answers.ensemble import Combine
+from decaysketch.answers.modifiers import Modifiers, Order
 from decaysketch.answers.query import Predicate
 from decaysketch.answers.shapes import Held, Question, held_of
 from decaysketch.core.time_units import Instant
@@ -33,6 +34,7 @@ __all__ = [
     "asked_by",
     "check_how",
     "given_to",
+    "modified_question",
     "questions_of",
     "read_predicate",
 ]
@@ -118,6 +120,53 @@ class View(ABC):
         self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
     ) -> float:
         """About so long the processor needs to answer, in seconds."""
+
+    def given(
+        self, where: str | None = None, of: str | None = None, weight: str | None = None
+    ) -> View:
+        """What can be asked of a part of the rows, of another column, or under another weight.
+
+        Args:
+            where: a condition over the columns; rows for which it holds are kept.
+            of: the values that are aggregated, an expression over the columns.
+            weight: a number of 0 or more for each row, which its decay weight is multiplied by.
+
+        Raises:
+            ParameterError: an expression that cannot be read, or a sketch that stores no rows.
+        """
+        view: View = self.modified(Modifiers(of=of, where=where, weight=weight))
+        return view
+
+    def by(
+        self, keys: str | Sequence[str], limit: int | None = None, order: Order = "largest"
+    ) -> Any:
+        """What can be asked of each group of rows with equal keys.
+
+        Args:
+            keys: an expression over the columns, or several, at most 4.
+            limit: list so many groups; None: all.
+            order: "largest" or "smallest" result first, which are then those that are listed, or
+                by "key".
+
+        Returns:
+            A :class:`~decaysketch.answers.tables.GroupedView`.
+
+        Raises:
+            ParameterError: an expression that cannot be read, more groups than 10,000, or a sketch
+                that stores no rows.
+        """
+        return self.modified(
+            Modifiers(by=tuple([keys] if isinstance(keys, str) else keys), limit=limit, order=order)
+        )
+
+    def modified(self, modifiers: Modifiers) -> Any:
+        """A view with modifiers, grouped where they have keys; see :meth:`given`, :meth:`by`."""
+        if modifiers:
+            raise ParameterError(
+                f"{', '.join(modifiers.to_dict())}: this sketch stores no sample of rows to filter "
+                "or group; a sketch of the family 'decay' or 'integral', or a sampler, does"
+            )
+        return self
 
 
 class OwnView(View):
@@ -241,6 +290,20 @@ def read_predicate(text: str) -> ReadPredicate:
         ParameterError: it says nothing.
     """
     return ReadPredicate(text)
+
+
+def modified_question(question: Question[Any] | str, modifiers: Modifiers) -> Question[Any]:
+    """The aggregate that a query with modifiers means: a sum of a column is the total.
+
+    Raises:
+        ParameterError: no such aggregate, or one that has no such modifiers.
+    """
+    found = question if isinstance(question, Question) else _named(question)
+    if found.name == "sum" and modifiers.of is not None:
+        found = QUESTIONS["total"]
+    if modifiers:
+        modifiers.check(found)
+    return found
 
 
 # ----------------------------------------------------------------------------------------- methods

@@ -80,14 +80,11 @@ class Bands:
     values: Values
     reading: Reading | None = None
 
-    def largest_hit(
-        self, fading: Fading, first: int = -TIME_LIMIT, last: int = TIME_LIMIT
-    ) -> tuple[float, float]:
+    def largest_hit(self, fading: Fading) -> tuple[float, float]:
         """The largest mass ``g / p`` of a hit in the sampled bands that a decay reaches, whether
-        or not they hold rows, and ``1 - p / 2`` of that band; (0, 1) where it reaches none. Of the
-        bands that meet the times ``first..last`` only."""
-        newest = np.minimum(self.newest, min(fading.now, last))
-        reached = (self.oldest < newest) & (newest >= first)
+        or not they hold rows, and ``1 - p / 2`` of that band; (0, 1) where it reaches none."""
+        newest = np.minimum(self.newest, fading.now)
+        reached = self.oldest < newest
         steps = fading(newest[reached]) / self.probabilities[reached]
         if not steps.max(initial=0.0) > 0.0:
             return 0.0, 1.0
@@ -103,3 +100,26 @@ class Bands:
         oldest = np.maximum(self.oldest, begins - 1) + 1
         reached = oldest <= newest
         return Reach(oldest[reached], newest[reached], 1.0 / self.probabilities[reached])
+
+    def largest_hits(
+        self, fading: Fading, first: Int64Array, last: Int64Array
+    ) -> tuple[Float64Array, Float64Array]:
+        """As :meth:`largest_hit`, over the bands that meet ranges of times.
+
+        Args:
+            fading: decay weights of the query.
+            first, last: int64[k], the ends of each range.
+
+        Complexity: O(bands * k).
+        """
+        newest = np.minimum(np.minimum(self.newest, fading.now)[:, None], last)
+        reached = (self.oldest[:, None] < newest) & (newest >= first)
+        times, places = np.unique(-newest[reached], return_inverse=True)  # latest first
+        steps = np.zeros(newest.shape)
+        steps[reached] = fading(-times)[places]
+        steps /= self.probabilities[:, None]
+        if not len(steps):
+            return np.zeros(len(first)), np.ones(len(first))
+        largest = steps.max(axis=0)
+        thinning = 1.0 - 0.5 * self.probabilities[steps.argmax(axis=0)]
+        return largest, np.where(largest > 0.0, thinning, 1.0)

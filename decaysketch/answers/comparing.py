@@ -16,6 +16,7 @@ from decaysketch.answers.asking import QUESTIONS, View, given_to
 from decaysketch.answers.contrasts import Comparison, Moment, Pair, compare
 from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate
+from decaysketch.answers.modifiers import Modifiers
 from decaysketch.answers.shapes import Question
 from decaysketch.errors import ParameterError
 
@@ -79,6 +80,10 @@ class RangeView(View):
         self, question: Question[Any] | str, *, combine: Combine = "average", **arguments: Any
     ) -> float:
         return self._view.cost_s(question, combine=combine, **arguments)
+
+    def modified(self, modifiers: Modifiers) -> Any:
+        found = self._view.modified(modifiers)
+        return found.over(self._length) if modifiers.by else RangeView(found, self._length)
 
 
 def check_compared(question: Question[Any] | str) -> Question[Any]:

@@ -41,6 +41,8 @@ __all__ = [
 
 Float64Array = npt.NDArray[np.float64]
 
+_NUMBERS = (int, float, np.integer, np.floating)
+
 # E x^3 E x / (E x^2)^2 of the distances x of a normal variable from its mean: hits of such sizes
 # count as equal (theirs is 1). It is 1.5 for exponential sizes, 2.7 for log-normal ones.
 _MILD = 4.0 / math.pi
@@ -66,12 +68,16 @@ CAVEATS: Mapping[str, str] = MappingProxyType(
         "meaningful",
         "silences": "a source heard nothing for a spell in which others heard messages: it may "
         "have been down, which lowers its shares",
+        "small-group": "fewer than 20 retained rows of this group: its interval is wide, and a few "
+        "more rows may change the estimate much",
         "span-cut": "the window begins inside of a span of time of which only the extreme value is "
         "kept: both ends of the interval are sure, and neither is known to be reached",
         "unequal-weights": "weights differ so much that light observations are hardly ever seen: "
         "the interval allows for as many as could have been missed",
         "weights-disagree": "an id came with several weights: each counts as a message of its own, "
         "which raises exclusive counts",
+        "weight-on-grid": "the largest weight of rows that were not retained was read on a grid of "
+        "times, or is that of the retained rows; it is not proved",
     }
 )
 
@@ -79,6 +85,10 @@ CAVEATS: Mapping[str, str] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """An estimated number and its interval.
+
+    ``<``, ``<=``, ``>`` and ``>=`` compare the value with a number, without regard to the interval.
+    Two estimates are not ordered: two intervals do not say whether their difference is 0, see
+    ``compare`` of a sketch.
 
     Attributes:
         value: the estimate; ``float(estimate)`` gives it too. NaN where the aggregate is not
@@ -124,6 +134,22 @@ class Estimate:
 
     def __float__(self) -> float:
         return self.value
+
+    def __format__(self, spec: str) -> str:
+        """The value in a format of numbers, as in ``f"{estimate:.2f}"``; without one, ``str``."""
+        return format(self.value, spec) if spec else str(self)
+
+    def __lt__(self, other: object) -> bool:
+        return bool(self.value < other) if isinstance(other, _NUMBERS) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return bool(self.value <= other) if isinstance(other, _NUMBERS) else NotImplemented
+
+    def __gt__(self, other: object) -> bool:
+        return bool(self.value > other) if isinstance(other, _NUMBERS) else NotImplemented
+
+    def __ge__(self, other: object) -> bool:
+        return bool(self.value >= other) if isinstance(other, _NUMBERS) else NotImplemented
 
     def __repr__(self) -> str:
         caveats = f", but {', '.join(self.caveats)}" if self.caveats else ""
@@ -226,7 +252,7 @@ def part_interval(
     sampled: npt.ArrayLike,
     variance: npt.ArrayLike,
     step: npt.ArrayLike,
-    thinning: float,
+    thinning: Any,
     certain: npt.ArrayLike,
     confidence: float,
     *,
@@ -275,7 +301,7 @@ def _gamma_quantile(
     variance: Float64Array,
     step: Float64Array,
     unseen: Any,
-    thinning: float,
+    thinning: Any,
     level: float,
 ) -> Float64Array:
     """Quantile of the gamma variable of mean and variance ``y, variance`` and so many hits more."""

@@ -68,6 +68,7 @@ __all__ = [
     "unordered",
     "variance",
     "warnings",
+    "within",
 ]
 
 Float64Array = npt.NDArray[np.float64]
@@ -78,13 +79,14 @@ Function = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 Predicate = Callable[[npt.NDArray[Any], npt.NDArray[np.int64]], npt.ArrayLike]
 
 _TIE = 1e-12  # ranks this close are one rank: sums of masses are rounded
-_OUTWEIGHED = 2.0**-64
-_HINGES = 0.15  # a row with this share of the variance decides an answer
+OUTWEIGHED = 2.0**-64
+HINGES = 0.15  # a row with this share of the variance decides an answer
 _HEAVY_TAIL = 1.5  # tails of sizes with a smaller index: 1 has no mean, 2 no variance
 _SOME, _MANY = 8, 0.2  # exact rows, and the share of them that are lighter than all others
 _LIGHTER = 4.0  # by this factor
 #: Points of a distribution whose intervals are made joint one by one; more have a band.
 MOST_BY_POINT = 20
+LEAST_REST = 0.1  # of a weight without one of its rows
 _PROBES = 32  # places of a search looked at together: one costs almost as much as all of them
 
 
@@ -210,12 +212,12 @@ def total(
     values, columns = sample.valued
     if function is None:
         return _sum(sample, columns, values.astype(np.float64, copy=False), confidence)
-    numbers = _evaluate(function, values, columns.weights)
+    numbers = evaluated(function, values, columns.weights)
     unseen = (0.0, 1.0) if numbers.dtype == np.bool_ else (-math.inf, math.inf)
     return _sum(sample, columns, numbers.astype(np.float64, copy=False), confidence, unseen)
 
 
-def _evaluate(
+def evaluated(
     function: Function, values: npt.NDArray[Any], weights: npt.NDArray[np.int64]
 ) -> npt.NDArray[Any]:
     """A function's column."""
@@ -294,6 +296,7 @@ def signed_sum(
     unseen: tuple[float, float],
     function: Float64Array | None = None,
     hits: Hits | None = None,
+    borrowed: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[Interval, float, float, tuple[str, ...]]:
     """The sampled part of the sum of masses times x: interval, variance, size of a hit, caveats.
 
@@ -313,12 +316,13 @@ def signed_sum(
             of the hit of an observation of weight 1, and where weights are so unequal that light
             ones are hardly seen, a hit may be such a one.
         hits: replaces the rules above, where the coefficients of all times are known.
+        borrowed: no less is the largest hit of a positive part, and of a negative one.
     """
     tail = slice(columns.exact, None)
     masses, near, far = columns.masses[tail], x[: columns.exact], x[tail]
     terms, variances, jumps = masses * far, far * far, columns.jumps[tail] * far
     variances *= columns.variances[tail]
-    larger = _as_shown(sample, columns) if function is not None else 1.0
+    larger = as_shown(sample, columns) if function is not None else 1.0
     variances *= larger
     everything = float(variances.sum())
     thirds = _skew_lengths(columns, tail)
@@ -355,6 +359,7 @@ def signed_sum(
             step = sample.step * (bound if blank else float(np.max(sign * near, initial=0.0)))
         if hits is not None:
             step = max(step, hits.usual[side], floors[side])
+        step = max(step, borrowed[side])
         largest = max(largest, step)
         if math.isinf(step):
             sides.append(Interval(sampled, seen, math.inf))
@@ -396,7 +401,7 @@ def _hinges(
     """
     if not len(variances):
         return ()
-    few = bool(variances.max() > _HINGES * everything)
+    few = bool(variances.max() > HINGES * everything)
     named: tuple[str, ...] = ("few-rows",) if few else ()
     if function is None:
         return named
@@ -430,6 +435,23 @@ def _hinges(
     return unequal if heavy and _much_lighter(weights[order[1:]], weights) else named
 
 
+def has_unequal_weights(sample: Sample, columns: Columns, function: Float64Array) -> bool:
+    """Whether light observations are so seldom seen that a sum over weights says so; see
+    :func:`_hinges`.
+
+    Args:
+        sample, columns: what is summed over.
+        function: what is summed, of each observation.
+    """
+    tail = slice(columns.exact, None)
+    x = function[tail] / columns.weights[tail]
+    variances = columns.variances[tail] * x * x * as_shown(sample, columns)
+    jumps, everything = columns.jumps[tail] * x, float(variances.sum())
+    return "unequal-weights" in _hinges(
+        sample, columns, function, variances, jumps, everything, sample.step
+    )
+
+
 def _shown(sample: Sample, columns: Columns) -> npt.NDArray[np.int64]:
     """Weights of rows that no hash has chosen: exact ones, and those later than the question."""
     shown = columns.weights[: columns.whole]
@@ -437,7 +459,7 @@ def _shown(sample: Sample, columns: Columns) -> npt.NDArray[np.int64]:
     return shown if later is None or not len(later) else np.concatenate([shown, later])
 
 
-def _as_shown(sample: Sample, columns: Columns) -> float:
+def as_shown(sample: Sample, columns: Columns) -> float:
     """How many times as large as the sampled ones tell the hits of a sum over weights are, >= 1.
 
     Its variance is as the mean of 1 / weight, and mostly that of observations so light that the
@@ -479,7 +501,7 @@ def mean(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     values, columns = sample.valued
     numbers = values.astype(np.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
-        return _ratio(sample, columns, numbers, confidence)
+        return _ratio(sample, columns, numbers, confidence, lambda values: values)
 
 
 def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
@@ -490,8 +512,11 @@ def variance(sample: Sample, *, confidence: float = 0.95) -> Estimate:
     numbers = values.astype(np.float64, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         weight = float(np.sum(columns.masses))
-        squares = (numbers - _weighted_mean(numbers, columns.masses, weight)) ** 2
-        return _ratio(sample, columns, squares, confidence, least=0.0)
+        center = _weighted_mean(numbers, columns.masses, weight)
+        squares = (numbers - center) ** 2
+        return _ratio(
+            sample, columns, squares, confidence, lambda values: (values - center) ** 2, least=0.0
+        )
 
 
 def stddev(sample: Sample, *, confidence: float = 0.95) -> Estimate:
@@ -515,10 +540,21 @@ def _ratio(
     columns: Columns,
     numbers: Float64Array,
     confidence: float,
+    of: Callable[[Float64Array], Float64Array],
     least: float = -math.inf,
 ) -> Estimate:
     """A mean by decayed weight. Where all numbers are equal, nothing is known of how far others may
-    lie: the interval is unbounded."""
+    lie: the interval is unbounded.
+
+    Few rows lie closer to their own mean than to the true one, so each residual is over ``1 -
+    leverage``, as without its row (the jackknife). A part of a sample borrows the tail of the
+    whole, see :func:`borrowed_sizes`.
+
+    Args:
+        sample, columns, numbers, confidence: what the mean is of.
+        of: the numbers of values, for those of the sample that this one is a part of.
+        least: no mean is below this.
+    """
     weight = float(np.sum(columns.masses))
     if not weight > 0:
         return undefined(sample, confidence, least, math.inf)
@@ -530,9 +566,10 @@ def _ratio(
     if _is_outweighed(sample, weight):
         return unbounded(sample, value, least, math.inf, confidence, len(numbers), "faded")
     # The residuals of all rows, exact ones included, have mean 0: only distances matter.
-    residuals = numbers - value
+    residuals = (numbers - value) / np.maximum(1.0 - columns.masses / weight, LEAST_REST)
+    up, down = (sample.step * size for size in borrowed_sizes(sample, of))
     around, spread, step, caveats = signed_sum(
-        sample, columns, residuals, None, confidence, (0.0, 0.0)
+        sample, columns, residuals, None, confidence, (0.0, 0.0), borrowed=(up, down)
     )
     ends = Interval(
         value,
@@ -541,6 +578,33 @@ def _ratio(
     )
     spread /= weight**2
     return approximate(sample, ends, spread, step / weight, confidence, len(residuals), caveats)
+
+
+def borrowed_sizes(
+    sample: Sample, of: Callable[[Float64Array], Float64Array]
+) -> tuple[float, float]:
+    """How far above and below the mean a row may lie of which few rows of a part show none: the
+    distance of a row of the whole that is drawn by its distance, ``sum e^2 / sum |e|``. (0, 0) of a
+    sample that is no part of another.
+
+    Args:
+        sample: the part.
+        of: the numbers of values.
+    """
+    if sample.whole is None:
+        return 0.0, 0.0
+    values, columns = sample.whole().of_values.valued
+    numbers, weight = of(values.astype(np.float64, copy=False)), float(np.sum(columns.masses))
+    if not weight > 0.0:
+        return 0.0, 0.0
+    distances = numbers - _weighted_mean(numbers, columns.masses, weight)
+    sizes = []
+    for side in (np.maximum(distances, 0.0), np.maximum(-distances, 0.0)):
+        amount = float(np.sum(columns.masses * side))
+        square = float(np.sum(columns.masses * side * side))
+        sizes.append(square / amount if amount > 0.0 else 0.0)
+    up, down = sizes
+    return up, down
 
 
 # ------------------------------------------------------------------------------------------ shares
@@ -559,13 +623,36 @@ def selectivity(sample: Sample, predicate: Predicate, *, confidence: float = 0.9
     """
     sample = sample.of_values
     values, columns = sample.valued
+    return _share(sample, columns, held_by(predicate, values, columns), confidence)
+
+
+def held_by(predicate: Predicate, values: npt.NDArray[Any], columns: Columns) -> BoolArray:
+    """Where a predicate holds.
+
+    Raises:
+        ParameterError: it gave no column of truth values.
+    """
     inside = np.asarray(predicate(_read_only(values), _read_only(columns.weights)))
     if inside.shape != values.shape or inside.dtype != np.bool_:
         raise ParameterError(
             f"predicate gave {inside.dtype} of shape {inside.shape}; "
             f"expected a truth value for each of {len(values)} observations"
         )
-    return _share(sample, columns, inside, confidence)
+    return inside
+
+
+def within(at_least: float | None, at_most: float | None) -> Predicate:
+    """The predicate that a value lies within bounds, of which None is none."""
+
+    def holds(values: npt.NDArray[Any], _weights: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        held = np.ones(len(values), np.bool_)
+        if at_least is not None:
+            held &= np.asarray(values >= at_least)
+        if at_most is not None:
+            held &= np.asarray(values <= at_most)
+        return held
+
+    return holds
 
 
 def rank(sample: Sample, value: float, *, confidence: float = 0.95) -> Estimate:
@@ -924,7 +1011,7 @@ def group_by(sample: Sample, *, limit: int | None = None, confidence: float = 0.
         ranking.variance,
         by_value(columns.decayed * columns.weights),
     )
-    larger = _as_shown(sample, columns)
+    larger = as_shown(sample, columns)
     variances = columns.variances * x * x * larger
     counts = _Amount(
         by_value(columns.masses * x, slice(0, exact)),
@@ -1005,7 +1092,7 @@ def exactly(sample: Sample, value: float, confidence: float, rows: int) -> Estim
 def _is_outweighed(sample: Sample, weight: float) -> bool:
     """Whether one more hit may weigh so much more than all that is held that ratios tell nothing:
     as where what is held is many half-lives older than what may be missing."""
-    return sample.step * _OUTWEIGHED > weight
+    return sample.step * OUTWEIGHED > weight
 
 
 def unbounded(

@@ -22,7 +22,6 @@ from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from decaysketch.answers import ensemble, query
 from decaysketch.answers.asking import (
@@ -32,6 +31,7 @@ from decaysketch.answers.asking import (
     asked_by,
     check_how,
     given_to,
+    modified_question,
     questions_of,
     read_predicate,
 )
@@ -41,9 +41,17 @@ from decaysketch.answers.ensemble import Combine
 from decaysketch.answers.estimate import Estimate, as_of
 from decaysketch.answers.extremes import EXTREME_QUESTIONS
 from decaysketch.answers.keys import KEY_QUESTIONS
+from decaysketch.answers.modifiers import (
+    Modifiers,
+    Order,
+    modified,
+    revalued,
+    schema_of_sample,
+)
 from decaysketch.answers.query import Function, HeavyHitter, Histogram, Last, Predicate
 from decaysketch.answers.sample import Sample, pool
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
+from decaysketch.answers.tables import GroupedView, GroupTable
 from decaysketch.core.time_units import Instant
 from decaysketch.decay import Decay, window
 from decaysketch.errors import ParameterError
@@ -81,6 +89,8 @@ class SampleView(View):
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self.samples = samples
+        self._drawn: Sequence[Sample] = samples  # without modifiers
+        self._modifiers = Modifiers()
 
     @cached_property
     def _pooled(self) -> Sequence[Sample]:
@@ -112,6 +122,7 @@ class SampleView(View):
         **arguments: Any,
     ) -> Any:
         question, given = given_to(question, arguments)
+        self._modifiers.check(question)
         if self.samples[0].labels is not None:
             question.check_labels(given)
         samples = self._read(combine)
@@ -123,6 +134,18 @@ class SampleView(View):
         question, given = given_to(question, arguments)
         given |= {"combine": combine}
         return sum(question.cost_s(sample, given) for sample in self._read(combine))
+
+    def modified(self, modifiers: Modifiers) -> Any:
+        if not modifiers:
+            return self
+        together = self._modifiers.with_more(modifiers)
+        schema = schema_of_sample(self._drawn[0])
+        found = modified(self._drawn, together, schema)
+        if together.by:
+            return GroupedView(found, together, schema)
+        view = SampleView([revalued(sample, together, schema) for sample in found])
+        view._drawn, view._modifiers = self._drawn, together
+        return view
 
     def _read(self, combine: Combine) -> Sequence[Sample]:
         """Each hash function by itself only where its own answer counts."""
@@ -359,25 +382,11 @@ _CDF = _by_entry(
 )
 
 
-def _within(
-    at_least: float | None, at_most: float | None
-) -> Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.bool_]]:
-    def holds(values: npt.NDArray[Any], _weights: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        held = np.ones(len(values), np.bool_)
-        if at_least is not None:
-            held &= np.asarray(values >= at_least)
-        if at_most is not None:
-            held &= np.asarray(values <= at_most)
-        return held
-
-    return holds
-
-
 def _selected(
     sample: Sample, predicate: Predicate | None, at_least: float | None, at_most: float | None,
     *, confidence: float,
 ) -> Estimate:  # fmt: skip
-    holds = _within(at_least, at_most) if predicate is None else predicate
+    holds = query.within(at_least, at_most) if predicate is None else predicate
     return query.selectivity(sample, holds, confidence=confidence)
 
 
@@ -630,19 +639,47 @@ class How(TypedDict, total=False):
     confidence: float
     combine: Combine
     estimator: str
+    where: str | None
+    of: str | None
+    by: str | Sequence[str] | None
+    weight: str | None
+    groups: int | None
+    order: Order
 
 
 _HOW = (
     ("confidence", 0.95, "float"),
     ("combine", "average", "Combine"),
     ("estimator", "stratified", "str"),
+    ("where", None, "str | None"),
+    ("of", None, "str | None"),
+    ("by", None, "str | Sequence[str] | None"),
+    ("weight", None, "str | None"),
+    ("groups", None, "int | None"),
+    ("order", "largest", "Order"),
 )
+
+
+def modifiers_of(how: Mapping[str, Any]) -> Modifiers:
+    """The modifiers among the keywords of a query.
+
+    Raises:
+        ParameterError: see :class:`~decaysketch.answers.modifiers.Modifiers`.
+    """
+    by = how.get("by") or ()
+    return Modifiers(
+        of=how.get("of"), by=(by,) if isinstance(by, str) else tuple(by), where=how.get("where"),
+        weight=how.get("weight"), limit=how.get("groups"), order=how.get("order", "largest"),
+    )  # fmt: skip
 
 
 def _asks(question: Question[Any]) -> Callable[[F], F]:
     said = (
         "``now``, ``confidence``, ``combine`` and ``estimator``: see ``at`` and\n"
-        ":meth:`decaysketch.answers.asking.View.ask`."
+        ":meth:`decaysketch.answers.asking.View.ask`. ``where``, ``of`` and ``weight``: see\n"
+        ":meth:`decaysketch.answers.asking.View.given`. ``by`` (keys), ``groups`` (how many are\n"
+        "listed) and ``order``: see :meth:`decaysketch.answers.asking.View.by`. With ``by`` the\n"
+        "result is a :class:`decaysketch.GroupTable`."
     )
     return asked_by(question, _HOW, said)
 
@@ -661,9 +698,14 @@ class AskedOfSamples(Views):
         check_how(question, how, How.__annotations__)
         estimator = how.get("estimator", "stratified")
         confidence, combine = how.get("confidence", 0.95), how.get("combine", "average")
+        modifiers = modifiers_of(how)
+        asked: Any = modified_question(question, modifiers)
         view = self.at(decay, now, estimator=estimator)
-        found = view.ask(question, confidence=confidence, combine=combine, **arguments)
-        return as_of(view.now, found) if now is None else found
+        found: Any = view.modified(modifiers).ask(
+            asked, confidence=confidence, combine=combine, **arguments
+        )
+        answered: A = as_of(view.now, found) if now is None else found
+        return answered
 
     def _ask_each(
         self,
@@ -675,7 +717,9 @@ class AskedOfSamples(Views):
     ) -> Any:
         """One estimate where one was asked for."""
         (given,) = arguments.values()
-        found = self._ask(question, decay, now, how, **arguments)
+        found: Any = self._ask(question, decay, now, how, **arguments)
+        if isinstance(found, GroupTable):
+            return found
         return found[0] if np.ndim(given) == 0 else found
 
 
@@ -901,7 +945,8 @@ class AskedOfValues(Asked):
         limit: int | None = None,
         **how: Unpack[How],
     ) -> list[query.Group]:
-        return self._ask(_GROUP_BY, decay, now, how, limit=limit).groups
+        found: Any = self._ask(_GROUP_BY, decay, now, how, limit=limit)
+        return found if isinstance(found, GroupTable) else found.groups  # type: ignore[return-value]
 
     @_asks(_HISTOGRAM)
     def histogram(
@@ -990,7 +1035,8 @@ class AskedOfItsDecay(AskedOfSamples):
     def group_by(
         self, *, now: Instant | None = None, limit: int | None = None, **how: Unpack[How]
     ) -> list[query.Group]:
-        return self._ask(_GROUP_BY, None, now, how, limit=limit).groups
+        found: Any = self._ask(_GROUP_BY, None, now, how, limit=limit)
+        return found if isinstance(found, GroupTable) else found.groups  # type: ignore[return-value]
 
     @_asks(_HISTOGRAM)
     def histogram(

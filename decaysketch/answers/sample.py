@@ -35,11 +35,13 @@ from decaysketch.errors import ParameterError, UnanswerableQueryError
 
 __all__ = [
     "CROWDED",
+    "FAINT",
     "Aged",
     "Change",
     "Columns",
     "Cumulative",
     "Fading",
+    "HitsWithin",
     "Observed",
     "Origin",
     "Ranking",
@@ -60,7 +62,7 @@ Column = TypeVar("Column", bound=npt.NDArray[Any])
 #: Expected share of collisions, n / 2^(id_bits + 1), of ids that fill a quarter of their space.
 CROWDED = 0.125
 
-_FAINT = 2.0**-160  # beside a weight of 1
+FAINT = 2.0**-160  # beside a weight of 1
 
 
 # ----------------------------------------------------------------------- what estimators begin with
@@ -92,6 +94,12 @@ class Valued(Protocol):
     @property
     def value_type(self) -> str:
         """Type of the values."""
+
+
+class _Values(NamedTuple):
+    """Parameters of values that a query computes."""
+
+    value_type: str
 
 
 class Fading(NamedTuple):
@@ -322,6 +330,8 @@ class Observed(NamedTuple):
         )  # fmt: skip
 
 
+HitsWithin: TypeAlias = "Callable[[Int64Array, Int64Array], tuple[Float64Array, Float64Array]]"
+
 Change: TypeAlias = "Callable[[Sample], Sample]"
 """A sample made of another, by a rule that any sample of the same sketch can be given to."""
 
@@ -429,10 +439,13 @@ class Sample:
         complete_after: everything later than this, as far as it counts, is among the exact entries;
             by default nothing is promised.
         labels: those of the values, where these are labels.
-        hit_within: step and thinning over the sampled bands that meet the times ``first..last``;
-            None where an estimator does not offer that.
+        hits_within: ``step`` and ``thinning`` over the sampled bands that meet ranges of times, of
+            which it is given the first and the last ones, int64[k]; None where an estimator does
+            not offer that.
         noted: caveats of every answer that come from how the sample was changed.
         reach: the sampled bands that the decay reaches; None where an estimator has none.
+        whole: of a restricted sample, gives the one that it is a part of: few rows borrow the tail
+            of their column there. None of any other sample.
     """
 
     params: Valued
@@ -455,9 +468,10 @@ class Sample:
     later: Int64Array | None = None
     complete_after: int = TIME_LIMIT
     labels: Labels | None = None
-    hit_within: Callable[[int, int], tuple[float, float]] | None = None
+    hits_within: HitsWithin | None = None
     noted: tuple[str, ...] = ()
     reach: Callable[[], Reach] | None = None
+    whole: Callable[[], Sample] | None = None
 
     @property
     def exact(self) -> bool:
@@ -633,9 +647,9 @@ class Sample:
     def _has_weighty_value(self) -> bool:
         if len(self):
             first = int(self.missing.argmin())  # a row with a value, where there is one
-            if self.decayed[first] >= _FAINT and not self.missing[first]:
+            if self.decayed[first] >= FAINT and not self.missing[first]:
                 return True  # as nearly always
-        return bool(np.max(self.decayed, initial=0.0, where=~self.missing) >= _FAINT)
+        return bool(np.max(self.decayed, initial=0.0, where=~self.missing) >= FAINT)
 
     def rescaled(self, magnitude: int) -> Sample:
         """The same sample over another power of two."""
@@ -650,7 +664,7 @@ class Sample:
             variances=np.ldexp(self.variances, 2 * by),
             jumps=np.ldexp(self.jumps, by),
             step=float(np.ldexp(self.step, by)),
-            hit_within=_scaled(self.hit_within, float(np.ldexp(1.0, by))),
+            hits_within=_scaled(self.hits_within, float(np.ldexp(1.0, by))),
         )
 
     def only(
@@ -682,6 +696,39 @@ class Sample:
             return changed([self], lambda sample: _masked(sample, rule(sample), first, last))[0]
         return replace(_masked(self, rows, first, last), redraw=None, later=None)
 
+    def valued_by(
+        self, value_keys: Int64Array, value_type: str, labels: Labels | None = None
+    ) -> Sample:
+        """The same rows with other values.
+
+        Args:
+            value_keys: int64[n], of the values; see :mod:`decaysketch.core.observations`.
+            value_type: of them.
+            labels: of them, where they are labels.
+        """
+        observed = self._observed._replace(value_keys=value_keys)
+        return replace(
+            self, params=_Values(value_type), observed=observed, origin=None, labels=labels
+        )
+
+    def weighed(self, factor: Float64Array, step: float, thinning: float) -> Sample:
+        """The same rows, each of so many times its mass.
+
+        Args:
+            factor: float64[n], at least 0.
+            step, thinning: of the result; see there.
+        """
+        return replace(
+            self,
+            decayed=self.decayed * factor,
+            masses=self.masses * factor,
+            variances=self.variances * (factor * factor),
+            jumps=self.jumps * factor,
+            step=step,
+            thinning=thinning,
+            hits_within=None,
+        )
+
     def apply(self, change: Change) -> Sample:
         """The sample as a rule changes it; :func:`changed` also scales it for the rows it has."""
         found = change(self)
@@ -699,7 +746,7 @@ def changed(samples: Sequence[Sample], change: Change) -> list[Sample]:
     are drawn again, scaled for the newest of these rows.
     """
     found = [sample.apply(change) for sample in samples]
-    if any(float(np.max(sample.decayed, initial=0.0)) >= _FAINT for sample in found):
+    if any(float(np.max(sample.decayed, initial=0.0)) >= FAINT for sample in found):
         return found
     again = _drawn_again(found, valued=False)
     return found if again is None else again
@@ -714,21 +761,19 @@ def _drawn_again(samples: Sequence[Sample], *, valued: bool) -> list[Sample] | N
     if newest is None or len(redraws) < len(samples):
         return None
     again = [redraw.draw(newest) for redraw in redraws]
-    if not any(map(len, again)) or max(sample.step for sample in again) > 1.0 / _FAINT:
+    if not any(map(len, again)) or max(sample.step for sample in again) > 1.0 / FAINT:
         return None
     return again
 
 
-def _scaled(
-    hit_within: Callable[[int, int], tuple[float, float]] | None, by: float
-) -> Callable[[int, int], tuple[float, float]] | None:
-    if hit_within is None:
+def _scaled(hits_within: HitsWithin | None, by: float) -> HitsWithin | None:
+    if hits_within is None:
         return None
-    base = hit_within
+    base = hits_within
 
-    def scaled(first: int, last: int) -> tuple[float, float]:
-        step, thinning = base(first, last)
-        return step * by, thinning
+    def scaled(first: Int64Array, last: Int64Array) -> tuple[Float64Array, Float64Array]:
+        steps, thinning = base(first, last)
+        return steps * by, thinning
 
     return scaled
 
@@ -746,10 +791,10 @@ def _masked(
     index = np.flatnonzero(mask)
     exact, known = index.searchsorted([sample.exact_rows, sample.known_rows]).tolist()
     step, thinning = sample.step, sample.thinning
-    if (first is not None or last is not None) and sample.hit_within is not None and step > 0.0:
-        step, thinning = sample.hit_within(
-            -TIME_LIMIT if first is None else first, TIME_LIMIT if last is None else last
-        )
+    if (first is not None or last is not None) and sample.hits_within is not None and step > 0.0:
+        ends = (-TIME_LIMIT if first is None else first, TIME_LIMIT if last is None else last)
+        steps, thinnings = sample.hits_within(*(np.array([end]) for end in ends))
+        step, thinning = float(steps[0]), float(thinnings[0])
         if not step > 0.0:  # no sampled band meets these times
             exact = known = len(index)
     reach = sample.reach
@@ -816,8 +861,9 @@ def pool(samples: Sequence[Sample]) -> Sample:
         collision_bias=first.collision_bias,
         magnitude=magnitude,
         redraw=Redraw.of_all(redraws) if len(redraws) == k else None,
-        hit_within=_largest_within(samples),
+        hits_within=_largest_within(samples),
         noted=first.noted,
+        whole=None if first.whole is None else lambda: pool(_wholes(samples)),
         later=first.later,
         complete_after=min(sample.complete_after for sample in samples),
         labels=first.labels,
@@ -825,16 +871,22 @@ def pool(samples: Sequence[Sample]) -> Sample:
     )
 
 
-def _largest_within(
-    samples: Sequence[Sample],
-) -> Callable[[int, int], tuple[float, float]] | None:
-    """Of a pool, the largest hit of any of its samples."""
-    each = [sample.hit_within for sample in samples]
-    if any(within is None for within in each):
+def _wholes(samples: Sequence[Sample]) -> list[Sample]:
+    return [sample if sample.whole is None else sample.whole() for sample in samples]
+
+
+def _largest_within(samples: Sequence[Sample]) -> HitsWithin | None:
+    """Of a pool, the largest hits of any of its samples."""
+    given = [sample.hits_within for sample in samples]
+    each = [within for within in given if within is not None]
+    if len(each) < len(given):
         return None
 
-    def largest(first: int, last: int) -> tuple[float, float]:
-        step, thinning = max(within(first, last) for within in each if within is not None)
-        return step / len(each), thinning
+    def largest(first: Int64Array, last: Int64Array) -> tuple[Float64Array, Float64Array]:
+        found = [within(first, last) for within in each]
+        steps = np.array([steps for steps, _ in found])
+        thinning = np.array([thinning for _, thinning in found])
+        place = steps.argmax(axis=0), np.arange(len(first))
+        return steps[place] / len(each), thinning[place]
 
     return largest

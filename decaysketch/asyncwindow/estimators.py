@@ -160,7 +160,7 @@ def stratified(state: WindowState, decay: Decay | None, now: int, *, strata: Str
     sample = _sample(state, fading, parts, decays, step, thinning)
     bands = strata.bands
     return replace(
-        sample, hit_within=lambda first, last: bands.largest_hit(fading, first, last),
+        sample, hits_within=lambda first, last: bands.largest_hits(fading, first, last),
         reach=lambda: bands.reach(fading),
     )  # fmt: skip
 

@@ -209,7 +209,7 @@ def assemble(
         origin=origin,
         magnitude=fading.magnitude,
         redraw=Redraw.of(everything, draw),
-        hit_within=lambda first, last: bands.largest_hit(fading, first, last),
+        hits_within=lambda first, last: bands.largest_hits(fading, first, last),
         complete_after=int(state.watermarks[0]),
         later=later,
         labels=state.labels,

@@ -73,7 +73,7 @@ class Overlaps(NamedTuple):
         cells, magnitude = self.cells, self.fading.magnitude
         step, thinning = _steps(self)
         interval = part_interval(
-            cells[:, _EXACT], cells[:, _SAMPLED], cells[:, _VARIANCE], step, thinning,  # type: ignore[arg-type]
+            cells[:, _EXACT], cells[:, _SAMPLED], cells[:, _VARIANCE], step, thinning,
             cells[:, _CERTAIN], confidence, skew=cells[:, _SKEW],
         )  # fmt: skip
         stderr = np.sqrt(np.maximum(cells[:, _VARIANCE], 0.5 * thinning * step * step))
@@ -273,7 +273,7 @@ def union_sample(joint: Joint, decay: Decay | None, now: int, like: Sample) -> S
     steps, thinning = _steps(own)
     widest = int(steps.argmax())
     return replace(
-        like, origin=None, redraw=None, later=None, hit_within=None, magnitude=fading.magnitude,
+        like, origin=None, redraw=None, later=None, hits_within=None, magnitude=fading.magnitude,
         observed=Observed(
             match.value_keys[rows], match.latest[rows], match.ids[rows], bands[rows], ones
         ),

@@ -156,7 +156,7 @@ def test_what_no_hash_has_chosen_makes_no_interval_narrower(
         built, rows = counts_of_unequal_weights(pair, 8, 60)
         found = built.count(decay.none(), now=rows)
         with monkeypatch.context() as patch:
-            patch.setattr(query, "_as_shown", lambda sample, columns: 1.0)
+            patch.setattr(query, "as_shown", lambda sample, columns: 1.0)
             alone = built.count(decay.none(), now=rows)
         assert found.lower <= alone.lower <= alone.value == found.value
         assert found.upper >= alone.upper

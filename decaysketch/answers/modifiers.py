@@ -1,0 +1,347 @@
+"""Modifiers of a sample before a query: ``where``, ``of``, ``weight`` and ``by``.
+
+A modified sample is a :class:`~decaysketch.answers.sample.Sample`, so every aggregate takes them.
+
+========== =====================================================================================
+``where``  keeps the rows for which a condition holds. The size of a hit stays, so that a part
+           without rows has an upper bound. What the condition says of time limits it to the bands
+           that can have such rows
+``of``     the values: any expression over the columns
+``weight`` times the decay weight: a number of 0 or more for each row, which may rise with the age
+``by``     groups, see :mod:`~decaysketch.answers.grouped`
+========== =====================================================================================
+
+Of rows that were not retained, the largest ``weight`` is not known. Where it depends on time alone
+it is read on a grid of times within each band, else it is the largest of the retained rows. Both
+are caveats of the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.columns import SampleTable, schema_of
+from decaysketch.answers.sample import Sample, changed
+from decaysketch.answers.shapes import Question
+from decaysketch.core.labels import Labels
+from decaysketch.core.observations import MISSING_KEY, encode_values
+from decaysketch.errors import ParameterError
+from decaysketch.text.expression import MAX_OPERATIONS, NULL_TIME, Bound, Column, Schema, bind
+
+__all__ = [
+    "MAX_GROUPS",
+    "MAX_KEYS",
+    "Modifiers",
+    "Order",
+    "bound_to",
+    "modified",
+    "revalued",
+    "schema_of_sample",
+]
+
+MAX_KEYS = 4
+"""Keys of ``by``."""
+
+MAX_GROUPS = 10_000
+"""Groups of a table before its limit."""
+
+Order = Literal["largest", "smallest", "key"]
+
+_GRID = 128  # intervals of time on which a weight is read
+
+Float64Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Modifiers:
+    """Modifiers of a query, as texts.
+
+    Attributes:
+        of, where, weight: expressions; None: not modified.
+        by: expressions of the keys of groups; none: no groups.
+        limit: so many groups are listed; None: all.
+        order: "largest" or "smallest" result first, or by "key".
+
+    Raises:
+        ParameterError: more keys or another order than there may be, or a limit without keys.
+    """
+
+    of: str | None = None
+    by: tuple[str, ...] = ()
+    where: str | None = None
+    weight: str | None = None
+    limit: int | None = None
+    order: Order = "largest"
+
+    def __post_init__(self) -> None:
+        by: Any = self.by
+        object.__setattr__(self, "by", (by,) if isinstance(by, str) else tuple(by))
+        for name in ("of", "where", "weight"):
+            if (text := getattr(self, name)) is not None and not isinstance(text, str):
+                raise ParameterError(f"{name} is {text!r:.80}; expected a text")
+        if len(self.by) > MAX_KEYS or not all(isinstance(key, str) and key for key in self.by):
+            raise ParameterError(
+                f"by is {str(list(self.by))[:200]}; expected at most {MAX_KEYS} texts, none empty"
+            )
+        if self.order not in get_args(Order):
+            raise ParameterError(
+                f"order is {self.order!r:.80}; expected one of {', '.join(get_args(Order))}"
+            )
+        limit = self.limit
+        if limit is None:
+            return
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_GROUPS:
+            raise ParameterError(f"limit is {limit!r:.80}; expected 1 to {MAX_GROUPS}")
+
+    def __bool__(self) -> bool:
+        """Whether anything is modified."""
+        return bool(self.of or self.by or self.where or self.weight)
+
+    def with_more(self, more: Modifiers) -> Modifiers:
+        """Both: conditions joined by ``and``, weights multiplied; the values and groups are those
+        of ``more`` where it has any."""
+        both = [
+            None if None in (a, b) else f"({a}){sign}({b})"
+            for a, b, sign in (
+                (self.where, more.where, " and "), (self.weight, more.weight, " * ")
+            )
+        ]  # fmt: skip
+        return Modifiers(
+            of=more.of or self.of,
+            by=more.by or self.by,
+            where=both[0] or more.where or self.where,
+            weight=both[1] or more.weight or self.weight,
+            limit=more.limit,
+            order=more.order,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Those that are given."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given["by"] = list(self.by)
+        if self.order == "largest":
+            del given["order"]
+        return {name: value for name, value in given.items() if value not in (None, [])}
+
+    def check(self, question: Question[Any]) -> None:
+        """Refuse modifiers that an aggregate does not have.
+
+        Raises:
+            ParameterError: why, and what to do instead.
+        """
+        name = question.name
+        if question.asked_of != "rows" and self:
+            given = ", ".join(self.to_dict())
+            raise ParameterError(
+                f"{name} is read from no sample of rows, so it has no {given}: where, of, by and "
+                "weight need a sketch of the family 'decay' or 'integral', or a sampler"
+            )
+        if self.weight is not None and name in ("rate", "last"):
+            because = (
+                "divides by the integral of the decay" if name == "rate" else "is one observation"
+            )
+            raise ParameterError(f"{name} {because}, and has no weight: leave it out")
+        if self.of is not None and not ("values" in question.needs or name == "last"):
+            raise ParameterError(
+                f"{name} is not computed from a column, and has no of: leave it out, or say where"
+            )
+
+
+def bound_to(modifiers: Modifiers, schema: Schema) -> dict[str, Bound | tuple[Bound, ...]]:
+    """The expressions of modifiers, bound to the columns of a stream.
+
+    Returns:
+        By the modifier's name; of ``by`` a tuple.
+
+    Raises:
+        ParameterError: an expression that cannot be read, or more operations in all than there may
+            be.
+    """
+    found: dict[str, Bound | tuple[Bound, ...]] = {}
+    if modifiers.where is not None:
+        found["where"] = bind("where", modifiers.where, schema, "truth")
+    if modifiers.of is not None:
+        found["of"] = bind("of", modifiers.of, schema)
+    if modifiers.weight is not None:
+        found["weight"] = bind("weight", modifiers.weight, schema, "number")
+    if modifiers.by:
+        found["by"] = tuple(bind("by", key, schema) for key in modifiers.by)
+    each = [
+        bound
+        for entry in found.values()
+        for bound in (entry if isinstance(entry, tuple) else (entry,))
+    ]
+    operations = sum(bound.operations for bound in each)
+    if operations > MAX_OPERATIONS:
+        raise ParameterError(
+            f"where, of, by and weight have {operations} operations together; expected at most "
+            f"{MAX_OPERATIONS}"
+        )
+    return found
+
+
+def modified(samples: Sequence[Sample], modifiers: Modifiers, schema: Schema) -> list[Sample]:
+    """Samples of one query, one for each hash function, with ``where`` and ``weight``; their values
+    are still those of the stream, see :func:`revalued`.
+
+    Args:
+        samples: as they were drawn.
+        modifiers: of the query.
+        schema: columns of the stream.
+
+    Raises:
+        ParameterError: an expression that cannot be read; a weight below 0, or infinite.
+
+    Complexity: O(operations * n).
+    """
+    found = bound_to(modifiers, schema)
+    where, weight = found.get("where"), found.get("weight")
+    changes: list[Callable[[Sample], Sample]] = []
+    if isinstance(where, Bound):
+        changes.append(_filtering(where))
+    if isinstance(weight, Bound):
+        changes.append(_weighing(weight))
+    if not changes:
+        return list(samples)
+
+    def change(sample: Sample) -> Sample:
+        for each in changes:
+            sample = each(sample)
+        return sample
+
+    return changed(samples, change)
+
+
+def revalued(sample: Sample, modifiers: Modifiers, schema: Schema) -> Sample:
+    """A sample with the values that ``of`` gives; itself where there is none.
+
+    Raises:
+        ParameterError: an infinite value.
+    """
+    if modifiers.of is None:
+        return sample
+    of = bound_to(modifiers, schema)["of"]
+    assert isinstance(of, Bound)
+    bound = of
+
+    def change(each: Sample) -> Sample:
+        found = _valued(each, bound)
+        if each.whole is None:
+            return found
+        base = each.whole
+        return replace(found, whole=lambda: _valued(base(), bound))
+
+    return sample.apply(change)
+
+
+def _filtering(where: Bound) -> Callable[[Sample], Sample]:
+    def change(sample: Sample) -> Sample:
+        first, last = where.times(sample.now)
+        mask = where.holds(SampleTable(sample))
+        return replace(sample.only(mask, first=first, last=last), whole=lambda: sample)
+
+    return change
+
+
+def _weighing(weight: Bound) -> Callable[[Sample], Sample]:
+    def change(sample: Sample) -> Sample:
+        factor = _factors(weight, SampleTable(sample))
+        step, thinning, noted = sample.step, sample.thinning, sample.noted
+        if step > 0.0:
+            noted = (*noted, "weight-on-grid")
+            if weight.names <= {"time", "age"} and sample.hits_within is not None and len(sample):
+                step, thinning = _largest_weighed(weight, sample)
+            else:
+                step *= float(factor.max(initial=0.0)) if len(sample) else 1.0
+        found = replace(sample.weighed(factor, step, thinning), noted=noted)
+        if sample.whole is None:
+            return found
+        base = sample.whole
+        return replace(found, whole=lambda: change(base()))
+
+    return change
+
+
+def _factors(weight: Bound, table: Any) -> Float64Array:
+    """A weight for each row, 0 where it is null."""
+    column: Column = weight(table)
+    factor = np.nan_to_num(column.floats, nan=0.0, posinf=math.inf, neginf=-math.inf)
+    if len(factor) and not (factor.min() >= 0.0 and factor.max() < math.inf):
+        row = int(np.argmax(~((factor >= 0.0) & (factor < math.inf))))
+        raise ParameterError(
+            f"weight {weight.text!r} is {factor[row]:g} for a row of time "
+            f"{int(table.column('time').data[row])}; expected finite numbers of 0 or more"
+        )
+    return np.asarray(factor)
+
+
+class _Times:
+    """A table of nothing but times."""
+
+    def __init__(self, times: npt.NDArray[np.int64], now: int) -> None:
+        self.now = now
+        self._columns = {"time": Column(times), "age": Column(now - times)}
+
+    def __len__(self) -> int:
+        return len(self._columns["time"].data)
+
+    def column(self, name: str) -> Column:
+        return self._columns[name]
+
+
+def _largest_weighed(weight: Bound, sample: Sample) -> tuple[float, float]:
+    """The largest hit over a grid of times, each times the largest weight next to it."""
+    assert sample.hits_within is not None
+    ends = np.linspace(int(sample.times.min()), sample.now, _GRID + 1)
+    times = np.unique(ends.astype(np.int64))
+    factor = _factors(weight, _Times(times, sample.now))
+    if len(times) == 1:
+        times, factor = np.repeat(times, 2), np.repeat(factor, 2)
+    steps, thinnings = sample.hits_within(times[:-1], times[1:])
+    steps = steps * np.maximum(factor[:-1], factor[1:])
+    place = int(steps.argmax())
+    return float(steps[place]), float(thinnings[place])
+
+
+def _valued(sample: Sample, of: Bound) -> Sample:
+    column = of(SampleTable(sample))
+    if of.kind == "text":
+        return _named(sample, column)
+    null = column.null
+    if of.kind == "time":
+        null = column.data == NULL_TIME if null is None else null | (column.data == NULL_TIME)
+    data = column.data
+    if data.dtype == np.bool_:
+        data = data.astype(np.float64)
+    if data.dtype.kind == "f" and np.isinf(data).any():
+        row = int(np.isinf(data).argmax())
+        raise ParameterError(
+            f"of {of.text!r} is {data[row]} for a row of time {int(sample.times[row])}; expected "
+            "finite numbers, or null"
+        )
+    kind = "int64" if data.dtype.kind in "iu" else "float64"
+    values: Any = data if null is None else np.ma.masked_array(np.where(null, 0, data), null)
+    return sample.valued_by(encode_values(values, kind), kind)
+
+
+def _named(sample: Sample, column: Column) -> Sample:
+    """With texts as values: their numbers are codes, in the order of the texts."""
+    order = sorted(range(len(column.texts)), key=column.texts.__getitem__)
+    place = np.empty(len(order) + 1, np.int64)
+    place[order] = np.arange(len(order))
+    place[-1] = MISSING_KEY
+    labels = Labels(np.arange(len(order)), tuple(column.texts[k] for k in order))
+    return sample.valued_by(place[column.data], "label", labels)
+
+
+def schema_of_sample(sample: Sample) -> Schema:
+    """Columns of the stream that a sample was drawn from."""
+    params: Any = sample.params
+    value_type = "label" if sample.labels is not None else params.value_type
+    return schema_of(value_type, params.time_unit)
