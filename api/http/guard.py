@@ -16,6 +16,7 @@ from fastapi.security.base import SecurityBase
 from api.access.keys import Caller, Role
 from api.errors import TooManyStreamsError
 from api.http.refusals import ForbiddenError, UnauthenticatedError
+from api.service.aggregator import Aggregator
 
 __all__ = [
     "Administers",
@@ -24,6 +25,7 @@ __all__ = [
     "Requires",
     "Writes",
     "administers",
+    "check_creation",
     "check_scope",
     "creates",
     "reads",
@@ -108,15 +110,28 @@ class _Creation(Requires):
 
     async def __call__(self, request: Request) -> Caller:
         caller = await super().__call__(request)
-        most = caller.max_streams
-        if most is not None:
-            names = [stream.name for stream in request.app.state.aggregator.streams()]
-            had = sum(map(caller.sees, names))
-            if had >= most and request.path_params["name"] not in names:
-                raise TooManyStreamsError(
-                    f"the scope of this key has {had} streams; it may have {most}"
-                )
+        check_creation(caller, request.app.state.aggregator, [request.path_params["name"]])
         return caller
+
+
+def check_creation(caller: Caller, aggregator: Aggregator, names: Iterable[str]) -> None:
+    """Whether a key may create the streams of these names, as far as they are not there.
+
+    Raises:
+        ForbiddenError: one of them is not in its scope.
+        TooManyStreamsError: with them its scope would have more than it may.
+    """
+    named = list(names)
+    check_scope(caller, named)
+    new = sum(not aggregator.knows(name) for name in named)
+    if caller.max_streams is None or not new:
+        return
+    had = len(aggregator.streams_of(caller))
+    if had + new > caller.max_streams:
+        raise TooManyStreamsError(
+            f"the scope of this key has {had} streams, and this is {new} more; it may have "
+            f"{caller.max_streams}"
+        )
 
 
 reads = Requires(Role.READ)

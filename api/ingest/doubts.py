@@ -29,6 +29,7 @@ __all__ = [
     "doubts_of_maps",
     "doubts_of_sketches",
     "doubts_of_unit",
+    "doubts_of_views",
     "refuse_other_unit",
 ]
 
@@ -55,6 +56,21 @@ def doubts_of_sketches(unit: str, sketches: Iterable[Snapshot]) -> list[str]:
     oldest = min((first for first, _ in spans if first is not None), default=None)
     newest = max((last for _, last in spans if last is not None), default=None)
     return _said(unit, oldest, newest)
+
+
+def doubts_of_views(rows: int, reason: str) -> list[str]:
+    """Of a derived stream that did not take so many rows.
+
+    Args:
+        rows: so many.
+        reason: why the last ones.
+    """
+    if not rows:
+        return []
+    return [
+        f"{rows} rows of the stream it is derived from were not taken since this server has begun: "
+        f"{reason}. Devices may be missing here"
+    ]
 
 
 def doubts_of_copies(disagreeing: int) -> list[str]:

@@ -20,10 +20,14 @@ from decaysketch.families import DEFAULT, Params
 from decaysketch.ingest.columns import Batch, Form, Raw
 from decaysketch.ingest.views import ViewOf, of_devices
 
-__all__ = ["DEVICES", "NAMES", "Fed", "feed", "view_forms"]
+__all__ = ["DEVICES", "NAMES", "ROWS_OF_A_NAME", "Fed", "feed", "view_forms"]
 
 DEVICES, NAMES = ".devices", ".devices.names"
 """What the names of the two views of a stream end in: last readings, and names of devices."""
+
+
+ROWS_OF_A_NAME = 11
+"""What a device of the view of names takes with a name of 40 letters, in rows of 25 bytes."""
 
 
 @dataclass(frozen=True)

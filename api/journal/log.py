@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from api.errors import IntervalConflictError
+from api.journal import changes
 from api.journal.model import (
     CatalogChangedError,
     Head,
@@ -147,31 +148,30 @@ async def compact(tx: Writer, known: Head, snapshots: Sequence[SnapshotRow]) -> 
 async def create(tx: Writer, stream: StreamRow) -> StreamRow | None:
     """Add a stream; its row, or None if one of this name is there."""
     head = await tx.lock_head()
-    if any(each.name == stream.name for each in await tx.streams()):
+    if await tx.stream_named(stream.name) is not None:
         return None
     created = await tx.insert_stream(stream)
-    await _count_change(tx, head)
+    await _count_change(tx, head, created.id)
     return created
 
 
 async def remap(tx: Writer, stream_id: int, ingest: Mapping[str, Any]) -> bool:
     """Have a stream read other formats by other maps from now on; False if there is none."""
     head = await tx.lock_head()
-    row = next((each for each in await tx.streams() if each.id == stream_id), None)
-    if row is None:
-        return False
-    await tx.replace_stream(replace(row, ingest=ingest))
-    await _count_change(tx, head)
-    return True
+    rows = await tx.streams([stream_id])
+    for row in rows:
+        await tx.replace_stream(replace(row, ingest=ingest))
+        await _count_change(tx, head, stream_id)
+    return bool(rows)
 
 
 async def delete(tx: Writer, stream_id: int) -> bool:
     """Delete a stream and all it holds; False if there is none."""
     head = await tx.lock_head()
-    if all(each.id != stream_id for each in await tx.streams()):
+    if not await tx.streams([stream_id]):
         return False
     await tx.delete_stream(stream_id)
-    await _count_change(tx, head)
+    await _count_change(tx, head, stream_id)
     return True
 
 
@@ -179,21 +179,21 @@ async def revoke(tx: Writer, source: SourceKey) -> bool:
     """Delete all that a source has posted, and refuse it from now on; False if its stream is not
     there."""
     head = await tx.lock_head()
-    if all(each.id != source[0] for each in await tx.streams()):
+    if not await tx.streams([source[0]]):
         return False
     await tx.delete_source(source)
     await tx.put_revocation(Revocation(*source, number=head.catalog + 1, active=True))
-    await _count_change(tx, head)
+    await _count_change(tx, head, source[0])
     return True
 
 
 async def reinstate(tx: Writer, source: SourceKey) -> bool:
     """Admit a source again, empty; False if it was not refused."""
     head = await tx.lock_head()
-    for each in await tx.revocations():
-        if (each.stream_id, each.source) == source and each.active:
+    for each in await tx.revocations([source[0]]):
+        if each.source == source[1] and each.active:
             await tx.put_revocation(replace(each, active=False))
-            await _count_change(tx, head)
+            await _count_change(tx, head, source[0])
             return True
     return False
 
@@ -209,5 +209,7 @@ async def release(tx: Writer, source: SourceKey, interval: Interval) -> list[Int
     return None
 
 
-async def _count_change(tx: Writer, head: Head) -> None:
-    await tx.set_head(replace(head, catalog=head.catalog + 1))
+async def _count_change(tx: Writer, head: Head, stream_id: int) -> None:
+    number = head.catalog + 1
+    await changes.record(tx, number, stream_id)
+    await tx.set_head(replace(head, catalog=number))

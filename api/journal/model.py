@@ -185,6 +185,15 @@ class Totals:
             max(self.last_received_us, row.received_us),
         )
 
+    def replaced(self, before: Totals, after: Totals) -> Totals:
+        """With what a source has posted after, in place of what it had before."""
+        return Totals(
+            self.posts + after.posts - before.posts,
+            self.posted_bytes + after.posted_bytes - before.posted_bytes,
+            self.rows + after.rows - before.rows,
+            max(self.last_received_us, after.last_received_us),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRow:

@@ -590,11 +590,18 @@ class _Reader:
     async def head(self) -> Head:
         return await self._read_head(_head)
 
-    async def streams(self) -> list[StreamRow]:
-        return [_stream(row) for row in await self._all(_streams)]
+    async def streams(self, ids: Collection[int] | None = None) -> list[StreamRow]:
+        query = _streams if ids is None else _streams.where(tables.streams.c.id.in_(ids))
+        return [_stream(row) for row in await self._all(query)]
 
-    async def revocations(self) -> list[Revocation]:
-        return [Revocation(*row) for row in await self._all(_revocations)]
+    async def stream_named(self, name: str) -> StreamRow | None:
+        found = await self._all(_streams.where(tables.streams.c.name == name))
+        return _stream(found[0]) if found else None
+
+    async def revocations(self, ids: Collection[int] | None = None) -> list[Revocation]:
+        of_streams = tables.revocations.c.stream_id
+        query = _revocations if ids is None else _revocations.where(of_streams.in_(ids))
+        return [Revocation(*row) for row in await self._all(query)]
 
     async def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
         last, size, more = after, 0, True

@@ -49,11 +49,14 @@ class Reader(Protocol):
 
     async def head(self) -> Head: ...
 
-    async def streams(self) -> list[StreamRow]:
-        """Every stream, in order of id."""
+    async def streams(self, ids: Collection[int] | None = None) -> list[StreamRow]:
+        """Every stream, or those of some ids as far as they are there, in order of id."""
 
-    async def revocations(self) -> list[Revocation]:
-        """Every revocation, active or not."""
+    async def stream_named(self, name: str) -> StreamRow | None:
+        """The stream of a name."""
+
+    async def revocations(self, ids: Collection[int] | None = None) -> list[Revocation]:
+        """Every revocation, or those of some streams, active or not."""
 
     async def rows(self, after: int, upto: int, limit_bytes: int) -> list[Row]:
         """Rows of the journal with ``after < seq <= upto``, by rising number: all of them, or as

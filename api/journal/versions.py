@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import sqlalchemy as sa
 
-from api.journal import lease, monitor_tables, tables
+from api.journal import changes, lease, monitor_tables, tables
 from api.journal.migration import migrate
 from api.journal.model import StorageError
 
@@ -63,10 +63,11 @@ def bring_up_to_date(connection: sa.Connection) -> None:
 
 
 def _create_others(connection: sa.Connection) -> None:
-    """The tables of monitors, lists, questions and leases. Between versions 1 and 2 they came
-    without a new version, so some may be there."""
+    """The tables of monitors, lists, questions, leases and changes. Between versions 1 and 2 some
+    of them came without a new version, so they may be there."""
     monitor_tables.prepare(connection)
     lease.prepare(connection)
+    changes.prepare(connection)
 
 
 _STEPS: Mapping[int, Callable[[sa.Connection], None]] = MappingProxyType({1: _create_others})

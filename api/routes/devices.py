@@ -45,7 +45,12 @@ class DevicesResponse(BaseModel):
     held: int = Field(description="Devices whose last reading is kept.")
     complete: bool = Field(
         description="These are all there are. Else some were discarded, the longest silent first, "
-        "and counts are estimates."
+        "and counts are estimates; or some were not taken (`missed`)."
+    )
+    missed: int = Field(
+        default=0,
+        description="Rows of the stream that the derived stream had no room for, since the server "
+        "has begun: devices may be missing.",
     )
     width: str
     active: EstimateModel = Field(description="Devices that spoke within the width.")
@@ -141,7 +146,8 @@ def _listed(
             now=at,
             newest=devices.newest,
             held=len(devices),
-            complete=devices.complete_since is None,
+            complete=devices.complete_since is None and not readings.missed,
+            missed=readings.missed,
             width=width,
             active=EstimateModel.of(devices.active(length, at)),
             silent=_silent(devices, length, at),

@@ -38,12 +38,11 @@ from api.routes.common import (
     route_named,
 )
 from api.routes.taking import Work, form_of, held, take_held
-from api.service.admission import Scoped
 from api.service.aggregator import Aggregator, Receipt
 from api.service.budget import Hold
 from api.service.drafts import Draft
 from api.service.sites import Site
-from api.service.streams import Stream
+from api.service.streams import Scoped, Stream
 from decaysketch.core.verdicts import Verdict
 from decaysketch.families import Sketch
 from decaysketch.ingest.columns import REFUSALS_LISTED, Batch, Form, Refusal, check

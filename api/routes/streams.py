@@ -16,14 +16,20 @@ from api import schemas
 from api.access.keys import Caller, Role
 from api.errors import Fault, InvalidRequestError
 from api.http.asker import asker
-from api.http.guard import Creates, Reads, administers, creates, reads
+from api.http.guard import Creates, Reads, administers, check_creation, creates, reads
 from api.http.json_body import JsonRoute
 from api.http.problems import problems
 from api.http.reading import asked_in_body, body_described
-from api.ingest.doubts import doubts_of_copies, doubts_of_maps, doubts_of_sketches, doubts_of_unit
+from api.ingest.doubts import (
+    doubts_of_copies,
+    doubts_of_maps,
+    doubts_of_sketches,
+    doubts_of_unit,
+    doubts_of_views,
+)
 from api.ingest.intervals import interval_of
 from api.ingest.skew import clock_lead_s
-from api.ingest.views import view_forms
+from api.ingest.views import DEVICES, NAMES, ROWS_OF_A_NAME, view_forms
 from api.queries import is_known
 from api.queries.caching import etag
 from api.routes.common import (
@@ -104,6 +110,9 @@ async def put_stream(
                 return await compute(recipe_of_form, form, id_key, pauses)
 
     hashed = chosen if isinstance(chosen, schemas.HashedStream) else None
+    if hashed is not None and hashed.views is not None:
+        # Before the stream is created: of a request that is refused nothing is left.
+        _check_views(http, access, name, hashed.views)
     try:
         before = await aggregator.maps_of(name)
         stream, created = await aggregator.create(
@@ -140,6 +149,34 @@ def _doubts_of_maps(
     if before is None or chosen is None or chosen.ingest is None or not stream.source_count:
         return []
     return doubts_of_maps(before, chosen.ingest)
+
+
+def _check_views(http: Request, access: Caller, name: str, views: schemas.Views) -> None:
+    """Whether a key may create the derived streams of a stream, and there can be room for them.
+
+    Raises:
+        ForbiddenError: one of them is not in the scope of the key.
+        TooManyStreamsError: with them its scope would have more than it may.
+        InvalidRequestError: the names of so many devices are more than one sketch may hold.
+    """
+    aggregator: Aggregator = http.app.state.aggregator
+    devices, names = f"{name}{DEVICES}", f"{name}{NAMES}"
+    check_creation(access, aggregator, [name, devices, names])
+    capacity, most = views.devices.capacity, aggregator.max_sketch_rows // ROWS_OF_A_NAME
+    if capacity > most and not aggregator.knows(names):
+        raise InvalidRequestError(
+            f"views.devices.capacity is {capacity}; expected at most {most}: a device with its "
+            f"name counts as some {ROWS_OF_A_NAME} rows, of which one sketch holds "
+            f"{aggregator.max_sketch_rows} (max_sketch_rows)",
+            [
+                Fault(
+                    field="views.devices.capacity",
+                    reason="no room for so many names",
+                    value=capacity,
+                    expected=f"at most {most}",
+                )
+            ],
+        )
 
 
 async def _make_views(
@@ -196,7 +233,7 @@ async def list_streams(
     """The streams that the caller may see, at a glance, a page of them at a time. `next`, and a
     link of the header, name where the next page begins."""
     with questions() as compute:
-        page = await compute(_page, aggregator.streams(), caller, after, limit)
+        page = await compute(_page, aggregator, caller, after, limit)
         headers = {"ETag": page.tag, "Cache-Control": "no-cache"}
         if page.more:
             headers["Link"] = f'</v1/streams?limit={limit}&after={page.last}>; rel="next"'
@@ -355,9 +392,14 @@ class _Page(NamedTuple):
         return self.streams[-1].name
 
 
-def _page(streams: list[Stream], caller: Caller, after: str, limit: int) -> _Page:
-    """A page of the list, and its entity tag: of what was there before it is written."""
-    seen = (each for each in streams if each.name > after and caller.sees(each.name))
+def _page(aggregator: Aggregator, caller: Caller, after: str, limit: int) -> _Page:
+    """A page of the list, and its entity tag: of what was there before it is written. O(streams of
+    the page); for a key whose scope holds few of all streams, O(streams of its scope)."""
+    if caller.sees_all:
+        seen = aggregator.streams_after(after)
+    else:
+        own = sorted(aggregator.streams_of(caller), key=lambda each: each.name)
+        seen = (each for each in own if each.name > after)
     listed = list(islice(seen, limit + 1))
     page = listed[:limit]
     moments = (text for stream in page for text in _moment(stream))
@@ -367,7 +409,7 @@ def _page(streams: list[Stream], caller: Caller, after: str, limit: int) -> _Pag
 def _moment(stream: Stream) -> tuple[str, ...]:
     """What tells whether a stream is as it was, without a look at its sketch. Of this process: what
     another one tells under the same tag is not known."""
-    row, counts = stream.row, (stream.generation, stream.disagreeing)
+    row, counts = stream.row, (stream.generation, stream.disagreeing, stream.missed)
     return _PROCESS, stream.name, row.incarnation, *map(str, counts)
 
 
@@ -456,6 +498,7 @@ def _state(
             *doubts,
             *doubts_of_sketches(stream.recipe.params.time_unit, [merged]),
             *doubts_of_copies(stream.disagreeing),
+            *doubts_of_views(stream.missed, stream.missed_for),
         ],
         source_count=count,
         sources=sources,

@@ -12,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 from fastapi import Request
 
-from api.errors import BusyError, Fault, InvalidRequestError, RoadBusyError, RowsInFlightError
+from api.errors import (
+    BusyError,
+    Fault,
+    InvalidRequestError,
+    NoRoomError,
+    RoadBusyError,
+    RowsInFlightError,
+    TooManySourcesError,
+)
 from api.http.asker import as_long_as_connected, asker
 from api.ingest.building import Reader, Taken, take
 from api.ingest.doubts import refuse_other_unit
@@ -26,6 +34,7 @@ from api.service.streams import Stream
 from api.service.turns import Lanes, by_steps
 from api.settings import Settings
 from decaysketch.core.verdicts import Verdict
+from decaysketch.errors import CapacityError
 from decaysketch.ingest.columns import Form, Lead, Raw, Refusal
 from decaysketch.ingest.mapping import Map
 from decaysketch.ingest.readings import Steps
@@ -62,6 +71,11 @@ class Work:
 
     request: Request
     rows: int
+
+    @property
+    def caller(self) -> Any:
+        """Whose it is."""
+        return self.request.scope["state"].get("caller")
 
     async def by_steps(self, steps: Steps[T]) -> T:
         """What work returns that is done in steps, in time slices by caller.
@@ -232,8 +246,9 @@ async def take_held(
         check_times: raises what refuses the body for the times of its sound rows.
 
     Raises:
-        ServiceError: what refuses the body, or a post to a view; what the views before it took is
-            there a second time when the body is, and changes nothing.
+        ServiceError: what refuses the body, or for now a post to a view; what the views before it
+            took is there a second time when the body is, and changes nothing. A view that is full
+            refuses nothing: what it did not take is counted.
     """
     views = aggregator.views_of(stream)
     reading = take(stream, reader, body, form)
@@ -243,7 +258,12 @@ async def take_held(
         if each.without:
             aggregator.observer.skipped(each.view.name, "no-device", each.without)
         if each.incoming is not None:
-            await aggregator.post(each.view, form.source, Draft.of(each.incoming))
+            draft = Draft.of(each.incoming)
+            try:
+                await aggregator.post(each.view, form.source, draft, None, work.caller)
+            except (NoRoomError, TooManySourcesError, CapacityError) as error:
+                # What a view adds may not take away what it is derived from.
+                aggregator.missed(each.view, form.source, draft.rows, error)
     return taken
 
 

@@ -13,35 +13,21 @@ first where that may matter: several may exceed a limit by what they are taking 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from api.errors import NoRoomError, TooManySourcesError
 from api.service.budget import PART_ROWS, ROW_BYTES, Memory
 from api.service.drafts import Draft
-from api.service.streams import Stream
+from api.service.streams import Scoped, Stream, Streams
 from api.service.threads import Compute
 from decaysketch.core.labels import BYTES_BESIDE_TEXT
 
-__all__ = ["Admission", "RowLimits", "Scoped"]
+__all__ = ["Admission", "RowLimits"]
 
 _UNBOUNDED = 1 << 62
-_SCOPES_KEPT = 1000
-
-
-class Scoped(Protocol):
-    """Who sends a post: by which key, and which streams that is for."""
-
-    @property
-    def prefix(self) -> str | None: ...
-
-    @property
-    def scope(self) -> tuple[str, ...]: ...
-
-    def sees(self, stream: str) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +53,6 @@ class Admission:
         compute: runs the merging.
         catch_up: reads what other processes have committed.
         streams: every stream there is.
-        catalog: a number that is another one when the streams are others.
     """
 
     def __init__(
@@ -76,16 +61,13 @@ class Admission:
         memory: Memory,
         compute: Compute,
         catch_up: Callable[[], Awaitable[object]],
-        streams: Callable[[], Iterable[Stream]],
-        catalog: Callable[[], int],
+        streams: Callable[[], Streams],
     ) -> None:
         self._limits = limits
         self._memory = memory
         self._compute = compute
         self._catch_up = catch_up
         self._streams = streams
-        self._catalog = catalog
-        self._scopes: OrderedDict[tuple[str, ...], tuple[int, list[Stream]]] = OrderedDict()
         self._exactly = asyncio.Lock()
         # Admitted, and not taken yet.
         self._rows = 0
@@ -183,13 +165,8 @@ class Admission:
         present = self._memory.resident.rows + self._rows
         if caller is None or present <= enough:
             return 0 if caller is None else present
-        catalog, streams = self._scopes.get(caller.scope, (-1, []))
-        if catalog != self._catalog():
-            streams = [each for each in self._streams() if caller.sees(each.name)]
-            self._scopes[caller.scope] = self._catalog(), streams
-            if len(self._scopes) > _SCOPES_KEPT:
-                self._scopes.popitem(last=False)
-        return sum(each.rows + self._of_stream[each] for each in streams)
+        seen = self._streams().in_scope(caller)
+        return sum(each.rows + self._of_stream[each] for each in seen)
 
     def _check_sources(self, stream: Stream, source: str) -> None:
         if stream.source(source) is not None:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import EllipsisType
 from typing import Any, Self, TypeVar
@@ -23,6 +23,7 @@ from api.errors import (
     InvalidRequestError,
     MapsKeptError,
     NotCaughtUpError,
+    ServiceError,
     StaleTokenError,
     StreamConflictError,
     TokenBeyondError,
@@ -36,7 +37,7 @@ from api.journal import log
 from api.journal.model import Head, Interval, ReplayError, StorageError, StreamRow
 from api.journal.storage import Storage, Writer
 from api.service.accepted import Trial
-from api.service.admission import Admission, RowLimits, Scoped
+from api.service.admission import Admission, RowLimits
 from api.service.background import Background, pause_s
 from api.service.budget import BUFFER_ROWS, LARGE_ROWS, Hold, Memory, give_back
 from api.service.committer import Committer, Outcome, Submission
@@ -49,12 +50,13 @@ from api.service.replacements import Replacements
 from api.service.senders import Senders
 from api.service.shares import Shares
 from api.service.sites import Sites
-from api.service.streams import Stream, Streams, differences, table_rows
+from api.service.streams import Scoped, Stream, Streams, differences, table_rows
 from api.service.threads import Compute
 from api.service.writability import Writability
 from api.settings import Settings
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.decay import integral
+from decaysketch.errors import CapacityError
 from decaysketch.families import Recipe, normal_form, recipe_from_dict
 from decaysketch.ingest.columns import check_takes_readings
 from decaysketch.ingest.formats import Mappings
@@ -192,7 +194,6 @@ class Aggregator:
             self._large,
             self._follower.catch_up,
             lambda: self._streams,
-            lambda: self._follower.catalog,
         )
         self._compactor = Compactor(
             storage,
@@ -265,6 +266,18 @@ class Aggregator:
     def streams(self) -> list[Stream]:
         """Every stream, in order of name."""
         return list(self._streams)
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a stream of this name, as far as this process knows."""
+        return name in self._streams
+
+    def streams_after(self, name: str) -> Iterator[Stream]:
+        """Those whose names come after one, in order."""
+        return self._streams.named_after(name)
+
+    def streams_of(self, caller: Scoped) -> Collection[Stream]:
+        """Those in the scope of a key, in no order."""
+        return self._streams.in_scope(caller)
 
     def stream(self, name: str) -> Stream:
         """The stream of this name, as far as this process knows.
@@ -589,6 +602,15 @@ class Aggregator:
             self.observer.disagreeing(stream.name, rows)
             stream.disagreeing += rows
 
+    def missed(
+        self, view: Stream, source: str, rows: int, error: ServiceError | CapacityError
+    ) -> None:
+        """A derived stream has no room for so many rows that its stream took."""
+        view.missed += rows
+        view.missed_for = str(error)
+        self.observer.skipped(view.name, "no-room", rows)
+        self.refused(view, source, "no-room")
+
     def _committed(self, submission: Submission, outcomes: list[Outcome]) -> None:
         rows = [
             (outcome.row, each.sketch)
@@ -673,6 +695,11 @@ class Aggregator:
                 raise TokenBeyondError(token, head.last)
 
     # --------------------------------------------------------------------------------- folding
+
+    @property
+    def max_sketch_rows(self) -> int:
+        """Most rows of one merged sketch."""
+        return self._limits.rows.max_sketch_rows
 
     @property
     def backlog(self) -> int:

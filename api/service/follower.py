@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from api.errors import CapacityTooSmallError
+from api.journal import changes
 from api.journal.model import (
     AnotherDatabaseError,
     Head,
@@ -258,14 +259,16 @@ class Follower:
         return head
 
     async def _read_catalog(self, rx: Reader, number: int) -> None:
-        rows, revocations = await rx.streams(), await rx.revocations()
+        # At a start, and where too much has changed, everything.
+        changed_ids = await changes.since(rx, self._catalog, number) if self._catalog else None
+        rows, revocations = await rx.streams(changed_ids), await rx.revocations(changed_ids)
         try:
             unknown = [row for row in rows if self._streams.by_id(row.id) is None]
             if self._opening is None or not unknown:
                 opened = self._streams.open(unknown)
             else:
                 opened = await self._opening(self._streams.open, unknown)
-            changed = self._streams.replace(rows, revocations, opened)
+            changed = self._streams.replace(rows, revocations, opened, changed_ids)
         except DecaySketchError as error:
             raise ReplayError(f"a stream cannot be opened: {error}") from error
         for stream in changed:

@@ -57,7 +57,7 @@ class Replacements:
         streams = list(self._streams)
         self._seen = {stream: self._seen.get(stream) for stream in streams}
         for stream in streams:
-            mark = stream.totals(), stream.source_count, stream.revoked
+            mark = stream.generation
             if self._seen[stream] == mark:
                 continue
             try:

@@ -12,9 +12,10 @@ reading and merging may happen on any.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from api.errors import (
     CapacityTooSmallError,
@@ -32,8 +33,9 @@ from decaysketch.core.params import Form
 from decaysketch.families import Recipe, peek, recipe_from_dict
 from decaysketch.ingest.formats import Mappings, mappings_of
 
-__all__ = ["SourceInfo", "Stream", "Streams", "table_rows"]
+__all__ = ["Scoped", "SourceInfo", "Stream", "Streams", "table_rows"]
 
+_SCOPES_KEPT = 256
 _JOINS_KEPT = 16  # joins of some of the sources, as long as they are asked for
 
 
@@ -67,6 +69,8 @@ class Stream:
             when they were counted last; None: not yet, or there are too many.
         disagreeing: how many observations had the identity and the time of another one, and another
             value, since this process has begun, or since the maps of the stream are others.
+        missed, missed_for: of a derived stream, how many rows of its stream it did not take since
+            this process has begun, and why the last ones.
         last_received_us: when the last post came, of whichever source; 0: there was none.
 
     Raises:
@@ -85,6 +89,7 @@ class Stream:
         self.accepted = Accepted(self.recipe) if conflicts else None
         self._left_out: list[LeftOut] = []
         self._sources: dict[str, _Source] = {}
+        self._totals = Totals()
         self._all = self._new_buffer()
         self._large: set[MergeBuffer] = set()  # of single sources, to be merged
         self._revoked: dict[str, Revocation] = {}
@@ -94,6 +99,8 @@ class Stream:
         self._gathered: MergeBuffer | None = None
         self.replacing: Mapping[str, int] | None = None
         self.disagreeing = 0
+        self.missed = 0
+        self.missed_for = ""
         self.last_received_us = 0
         self._mappings: tuple[Mapping[str, Any] | None, Mappings | None] = (None, None)
         self.generation = 0
@@ -161,11 +168,13 @@ class Stream:
             # This may be done twice, should it fail, and is not to be counted so.
             self._add(row.source, source, post)
             source.totals = source.totals.plus(row)
+            self._totals = self._totals.plus(row)
             self.last_received_us = max(self.last_received_us, row.received_us)
 
     def load(self, source: str, merged: Snapshot, totals: Totals, upto: int) -> None:
         """Take a snapshot that holds every row of a source up to ``upto``."""
         entry = self._source(source)
+        self._totals = self._totals.replaced(entry.totals, totals)
         entry.totals, entry.upto = totals, upto
         self.last_received_us = max(self.last_received_us, totals.last_received_us)
         self._add(source, entry, merged)
@@ -190,6 +199,9 @@ class Stream:
         gone = self._sources.pop(revocation.source, None) if unknown else None
         dropped = gone is not None
         if gone is not None:
+            self._totals = Totals()
+            for each in self._sources.values():
+                self._totals = self._totals.replaced(Totals(), each.totals)
             if gone.buffer is not self._all:
                 gone.buffer.discard()
             self._large.discard(gone.buffer)
@@ -379,14 +391,8 @@ class Stream:
                 yield SourceInfo(name, *entry.buffer.summary(), entry.totals)
 
     def totals(self) -> Totals:
-        """Of all sources together."""
-        every = [source.totals for source in list(self._sources.values())]
-        return Totals(
-            sum(each.posts for each in every),
-            sum(each.posted_bytes for each in every),
-            sum(each.rows for each in every),
-            max((each.last_received_us for each in every), default=0),
-        )
+        """Of all sources together. O(1)."""
+        return self._totals
 
     def summary(self) -> tuple[str, int]:
         """Digest and rows of the join of all sources: of all that was taken before the call, or
@@ -453,6 +459,18 @@ class _Join:
             self.stream._partial_joins.pop(self.key, None)
 
 
+class Scoped(Protocol):
+    """Who asks: by which key, and which streams that is for."""
+
+    @property
+    def prefix(self) -> str | None: ...
+
+    @property
+    def scope(self) -> tuple[str, ...]: ...
+
+    def sees(self, stream: str) -> bool: ...
+
+
 class Streams:
     """Every stream, by name and by id.
 
@@ -464,7 +482,11 @@ class Streams:
         self._memory = memory or Memory()
         self._by_id: dict[int, Stream] = {}
         self._by_name: dict[str, Stream] = {}
+        self._names: list[str] = []  # in order
         self._views: dict[str, list[Stream]] = {}
+        self._scopes: dict[
+            tuple[str, ...], tuple[Callable[[str], bool], dict[int, Stream]]
+        ] = {}  # that were asked for
 
     def open(self, rows: Iterable[StreamRow]) -> dict[int, Stream]:
         """These streams, empty, by id. May be called on any thread.
@@ -479,35 +501,76 @@ class Streams:
         rows: Sequence[StreamRow],
         revocations: Iterable[Revocation],
         opened: Mapping[int, Stream],
+        among: Collection[int] | None = None,
     ) -> list[Stream]:
         """Make it these streams, with these revocations; streams that are known stay. Gives those
-        of which a source was dropped: they are to be merged anew.
+        of which a source was dropped: they are to be merged anew. O(streams that are told of).
 
         Args:
             rows: of the streams.
             revocations: of their sources.
             opened: what :meth:`open` gave for those that are not known.
+            among: ids of all streams that may have changed; None: any may have.
         """
-        streams = {row.id: self._by_id.get(row.id) or opened[row.id] for row in rows}
+        there = {row.id for row in rows}
+        for gone in (self._by_id.keys() if among is None else set(among)) - there:
+            if gone in self._by_id:
+                self._remove(self._by_id[gone])
         for row in rows:
-            streams[row.id].told(row)
+            if row.id in self._by_id:
+                self._by_id[row.id].told(row)
+            else:
+                self._add(opened[row.id])
         changed = {
-            each.stream_id: streams[each.stream_id]
+            each.stream_id: self._by_id[each.stream_id]
             for each in revocations
-            if streams[each.stream_id].apply(each)
+            if self._by_id[each.stream_id].apply(each)
         }
-        for gone in self._by_id.keys() - streams.keys():
-            self._by_id[gone].discard()
-        self._by_id = streams
-        self._by_name = {stream.name: stream for stream in streams.values()}
-        self._views = {}
-        for row in sorted((row for row in rows if row.view is not None), key=lambda row: row.name):
-            assert row.view is not None
-            self._views.setdefault(row.view["of"], []).append(streams[row.id])
         return list(changed.values())
 
+    def _add(self, stream: Stream) -> None:
+        self._by_id[stream.id] = self._by_name[stream.name] = stream
+        insort(self._names, stream.name)
+        if stream.row.view is not None:
+            insort(self._views.setdefault(stream.row.view["of"], []), stream, key=_name)
+        for sees, seen in self._scopes.values():
+            if sees(stream.name):
+                seen[stream.id] = stream
+
+    def _remove(self, stream: Stream) -> None:
+        stream.discard()
+        del self._by_id[stream.id]
+        for _, seen in self._scopes.values():
+            seen.pop(stream.id, None)
+        if stream.row.view is not None:
+            of = stream.row.view["of"]
+            self._views[of].remove(stream)
+            if not self._views[of]:
+                del self._views[of]
+        if self._by_name[stream.name] is stream:  # else it was made anew at the same time
+            del self._by_name[stream.name]
+            del self._names[bisect_left(self._names, stream.name)]
+
+    def in_scope(self, of: Scoped) -> Collection[Stream]:
+        """Those that a key is for, in no order. O(streams) for a scope that was not asked for
+        lately; else O(1)."""
+        found = self._scopes.get(of.scope)
+        if found is None:
+            seen = {each.id: each for each in self._by_id.values() if of.sees(each.name)}
+            found = self._scopes[of.scope] = of.sees, seen
+            if len(self._scopes) > _SCOPES_KEPT:
+                del self._scopes[next(iter(self._scopes))]
+        return found[1].values()
+
+    def named_after(self, name: str) -> Iterator[Stream]:
+        """Those whose names come after one, in order. The streams may change meanwhile."""
+        while (place := bisect_right(self._names, name)) < len(self._names):
+            name = self._names[place]
+            if (stream := self._by_name.get(name)) is not None:
+                yield stream
+
     def __iter__(self) -> Iterator[Stream]:
-        return iter([self._by_name[name] for name in sorted(self._by_name)])
+        return iter([self._by_name[name] for name in self._names])
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -528,6 +591,10 @@ class Streams:
     def by_id(self, stream_id: int) -> Stream | None:
         """The stream of this id, if there is one."""
         return self._by_id.get(stream_id)
+
+
+def _name(stream: Stream) -> str:
+    return stream.name
 
 
 def table_rows(recipe: Recipe) -> int:

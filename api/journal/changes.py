@@ -1,0 +1,48 @@
+"""Which streams each change of the catalog was about, so that followers read these alone.
+
+The catalog is all streams and revocations. Its number rises with each change, and a row here names
+the stream that was created, deleted or mapped anew, or whose source was revoked or reinstated. The
+newest ``KEPT`` rows stay. A follower that is further behind reads the complete catalog, and so does
+one that finds a number without its row.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from api.journal.storage import Reader, Writer
+
+__all__ = ["KEPT", "metadata", "prepare", "record", "since"]
+
+KEPT = 1000
+
+metadata = sa.MetaData()
+_table = sa.Table(
+    "catalog_changes",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("stream_id", sa.BigInteger, nullable=False),  # which may be deleted
+)
+_c = _table.c
+_since = sa.select(_c.stream_id).where(
+    _c.number > sa.bindparam("after"), _c.number <= sa.bindparam("upto")
+)
+
+
+def prepare(connection: sa.Connection) -> None:
+    """Create the table if it is not there, in a writing transaction that nobody else is in."""
+    metadata.create_all(connection)
+
+
+async def record(tx: Writer, number: int, stream_id: int) -> None:
+    """The change that made the catalog this one was about a stream. O(log KEPT)."""
+    await tx.execute(_table.delete().where(_c.number <= number - KEPT))
+    await tx.execute(_table.insert().values(number=number, stream_id=stream_id))
+
+
+async def since(rx: Reader, after: int, upto: int) -> set[int] | None:
+    """Ids of the streams that changed in between; None: that is not known. O(changes)."""
+    if not 0 < upto - after <= KEPT:
+        return None
+    rows = await rx.select(_since, {"after": after, "upto": upto})
+    return {row.stream_id for row in rows} if len(rows) == upto - after else None

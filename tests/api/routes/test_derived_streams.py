@@ -1,0 +1,99 @@
+"""Derived streams: within the scope of the key, within its number, and never in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from service import NOW, problem
+
+from api.access.keys import Role, mint
+
+Start = Callable[..., TestClient]
+FORM = {"params": {"max_weight": 1, "id_bits": 40, "capacity": 100, "time_unit": "s"}}
+VIEWS = FORM | {"views": {"devices": {"id": 0}}}
+
+
+@pytest.fixture
+def keyed(start: Start) -> TestClient:
+    client = start(auth="keys")
+    client.headers["authorization"] = f"Bearer {key(client, '*')}"
+    return client
+
+
+def key(client: TestClient, scope: str, **options: Any) -> str:
+    row, token = mint(role=Role.WRITE, scope=[scope], now_us=0, **options)
+    cache = client.app.state.keys  # type: ignore[attr-defined]
+    client.portal.call(cache.store.put, row)  # type: ignore[union-attr]
+    client.portal.call(cache.reload)  # type: ignore[union-attr]
+    return token
+
+
+def names(client: TestClient) -> list[str]:
+    return [each["name"] for each in client.get("/v1/streams").json()["streams"]]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_derived_stream_out_of_scope_is_refused_alike(keyed: TestClient, there: bool) -> None:
+    """Whether a foreign stream has its name or not, and of that nothing is told."""
+    if there:
+        foreign = {"params": {"seed": 424242, "capacity": 55, "time_unit": "ms"}}
+        assert keyed.put("/v1/streams/ward.devices", json=foreign).status_code == 201
+    before = names(keyed)
+    header = {"authorization": f"Bearer {key(keyed, 'ward')}"}
+    answer = keyed.put("/v1/streams/ward", json=VIEWS, headers=header)
+    assert problem(answer, 403)["detail"] == "stream 'ward.devices' is not in the scope of this key"
+    assert names(keyed) == before
+
+
+def test_derived_streams_count_among_those_that_a_key_may_have(keyed: TestClient) -> None:
+    token = key(keyed, "w*", max_streams=2)
+    header = {"authorization": f"Bearer {token}"}
+    problem(keyed.put("/v1/streams/w1", json=VIEWS, headers=header), 409, "too-many-streams")
+    assert names(keyed) == []
+    assert keyed.put("/v1/streams/w1", json=FORM, headers=header).status_code == 201
+    header = {"authorization": f"Bearer {key(keyed, 'w*', max_streams=3)}"}
+    assert keyed.put("/v1/streams/w1", json=VIEWS, headers=header).status_code == 200
+    assert keyed.put("/v1/streams/w1", json=VIEWS, headers=header).status_code == 200
+    assert names(keyed) == ["w1", "w1.devices", "w1.devices.names"]
+    problem(keyed.put("/v1/streams/w2", json=FORM, headers=header), 409, "too-many-streams")
+
+
+def post(client: TestClient, first: int, last: int, source: str = "a") -> Any:
+    rows = [{"value": 1, "time": NOW, "id": [f"device-{n:07}", 1]} for n in range(first, last)]
+    url = f"/v1/streams/v/observations?source={source}&verdicts=counts"
+    return client.post(url, json={"observations": rows})
+
+
+def test_a_full_derived_stream_refuses_nothing_and_says_so(start: Start) -> None:
+    views = FORM | {"views": {"devices": {"id": 0, "capacity": 3_000}}}
+    form = views | {"params": FORM["params"] | {"capacity": 5_000}}
+    assert start().put("/v1/streams/v", json=form).status_code == 201
+    client = start(max_sketch_rows=12_000)  # too few for what is there by now
+    for begin in range(0, 4_000, 500):
+        answer = post(client, begin, begin + 500)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["retained"] == 500
+    assert post(client, 9_000, 9_001, "b").status_code == 200
+    full = client.get("/v1/streams/v.devices.names").json()
+    assert "were not taken" in full["warnings"][-1]
+    assert "max_sketch_rows" in full["warnings"][-1]
+    assert client.get("/v1/streams/v").json()["warnings"] == []
+    counted = [line for line in client.get("/metrics").text.splitlines() if "no-room" in line]
+    assert any('"v.devices.names"' in line for line in counted)
+    devices = client.get("/v1/streams/v/devices?listed=latest").json()
+    assert devices["missed"] == 0  # of readings, which are numbers
+
+
+def test_a_capacity_that_cannot_fit_is_refused_and_creates_nothing(start: Start) -> None:
+    client = start()
+    form = FORM | {"views": {"devices": {"id": 0, "capacity": 1 << 20}}}
+    found = problem(client.put("/v1/streams/v", json=form), 422, "invalid-request")
+    (fault,) = found["errors"]
+    assert fault["field"] == "views.devices.capacity"
+    assert names(client) == []
+    fitting = int(fault["expected"].rpartition(" ")[2])
+    form = FORM | {"views": {"devices": {"id": 0, "capacity": fitting}}}
+    assert client.put("/v1/streams/v", json=form).status_code == 201
