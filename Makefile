@@ -46,7 +46,11 @@ demo-frame demo-broker demo-otlp: demo-%: setup
 check: setup
 	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest -n logical --dist loadfile -m "not process and not jvm and not browser"
 
-test test-all: setup
+test: setup
+	@$(VENV_PYTHON) -m spark_jobs.archive
+	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL) -m "not exhaustive"
+
+test-all: setup
 	@$(VENV_PYTHON) -m spark_jobs.archive
 	$(KEEPING_BYTECODE) $(VENV_PYTHON) -m pytest $(PYTEST_PARALLEL)
 

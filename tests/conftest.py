@@ -1,8 +1,9 @@
 """Test tiers, the number of worker processes, and the order of files.
 
 Three marks say what a test starts: ``process`` (a server or another program), ``jvm`` (Spark) and
-``browser``. ``make check`` runs the tests without a mark. An audit hook fails a test that starts a
-program without the mark, so that list stays true.
+``browser``. ``make check`` runs the tests without a mark. ``exhaustive`` tests run long and repeat
+what others check in small: only ``make test-all`` runs them. In ``make check``, an audit hook
+fails a test that starts a program without a mark, so the lists stay true.
 """
 
 from __future__ import annotations
@@ -49,6 +50,15 @@ SESSION_OF = {
 
 # Marks by file or folder. Fixtures that start a server add ``process`` to each test that uses them.
 _MARKS = {
+    "exhaustive": (
+        "tests/api/test_kill.py",
+        "tests/api/test_schemathesis.py",
+        "tests/client/test_delivery_under_faults.py",
+        "tests/demo/test_walkthrough.py",
+        "tests/quality/test_siege.py",
+        "tests/spark/test_cluster.py",
+        "tests/toy/",
+    ),
     "browser": ("tests/page/",),
     "jvm": (
         "tests/spark/",
@@ -140,7 +150,8 @@ sys.addaudithook(_audit)
 def no_unmarked_program(request: pytest.FixtureRequest) -> Iterator[None]:
     """In ``make check``, a test without a mark starts no program."""
     checked = "not process" in request.config.option.markexpr
-    if not checked or any(request.node.get_closest_marker(mark) for mark in _MARKS):
+    programs = ("process", "jvm", "browser")
+    if not checked or any(request.node.get_closest_marker(mark) for mark in programs):
         yield
         return
     _Watch.started = []
