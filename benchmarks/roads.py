@@ -1,10 +1,14 @@
-"""``python -m benchmarks.roads``: rows a second that one worker takes of other formats' bodies.
+"""``python -m benchmarks.roads``: rows a second that one worker accepts of each message protocol.
 
-Posts of line protocol, of OTLP and of Prometheus remote write, and of NDJSON beside them, go
-through the whole application in this process: guard, parser, ids, checks, sketch, journal. Beside
-that stand the parser alone and, as the floor, another parser of the format, in C, which does
-nothing with what it reads: of OTLP and remote write protobuf's own. Processor time of the process,
-all of its threads; the best of some rounds, each with bodies of its own.
+Line protocol, OTLP and Prometheus remote write, with 200 series and with 5,000 hosts of which each
+has one sample in a body, as collectors send them, and NDJSON. Posts go through the complete
+application in this process: guard, parser, ids, checks, sketch, journal. Each protocol is printed
+with its parser alone and, as the floor, another parser of the format, in C, which does nothing with
+the result: of OTLP and remote write protobuf's own. The last lines compare a bucket of ten streams
+with one stream that reads the same lines.
+
+Processor time of the process, all of its threads: the best of some rounds, each with bodies of its
+own. Rounds of all cases take turns, so that a busy machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,9 +35,10 @@ from decaysketch.ingest.line_protocol import parse
 
 __all__ = ["main"]
 
-_ROWS, _BODIES, _ROUNDS = 5_000, 20, 3
+_ROWS, _BODIES, _ROUNDS, _TEN = 5_000, 10, 5, 10
+_SERIES, _HOSTS = 200, 5_000
 _BEGIN_S = 1_700_000_000
-_MAP = {"format": "influx", "measurement": "weather", "value": "temp", "drop_tags": ["host"]}
+_MAP = {"format": "influx", "measurement": "weather", "value": "temp", "drop_tags": ["agent"]}
 _METRIC = {"format": "otlp", "metric": "temp"}
 _SAMPLES = {"format": "prometheus", "metric": "temp", "drop_labels": ["replica"]}
 _PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -40,15 +46,26 @@ _SNAPPY = _PROTOBUF | {"content-encoding": "snappy"}
 _LINES = {"content-type": "text/plain"}
 _NDJSON = {"content-type": "application/x-ndjson"}
 
+Take = Callable[[bytes], Any]
+Make = Callable[[int], bytes]
 
-def _lines(number: int) -> bytes:
-    """Lines of 200 series, as Telegraf writes them."""
-    begin = _BEGIN_S * 10**9 + number * _ROWS * 10**6
+
+def _host(row: int, series: int) -> str:
+    return f"node-{row % series:05d}.example.com"
+
+
+def _lines(number: int, series: int = _SERIES, measurements: int = 1) -> bytes:
+    """Lines as Telegraf writes them."""
+    begin = (_BEGIN_S + 10 * number) * 10**9
     return b"\n".join(
-        b"weather,host=gw%d,room=r%d,site=ward temp=%d.%d,hum=%di %d"
-        % (row % 2, row % 100, row % 40, row % 10, row % 100, begin + row * 10**6)
+        b"weather%b,host=%b,room=r%d,site=ward temp=%d.%d,hum=%di %d"
+        % (
+            b"" if measurements == 1 else b"%d" % (row % measurements),
+            _host(row, series).encode(),
+            row % 100, row % 40, row % 10, row % 100, begin + row * 10**6,
+        )
         for row in range(_ROWS)
-    )
+    )  # fmt: skip
 
 
 def _ndjson(number: int) -> bytes:
@@ -64,99 +81,126 @@ def _ndjson(number: int) -> bytes:
     return b"\n".join(json.dumps(row).encode() for row in rows)
 
 
-def _metrics(number: int) -> bytes:
-    """A gauge of 200 series."""
+def _metrics(number: int, series: int = _SERIES) -> bytes:
+    """A gauge."""
     request = ExportMetricsServiceRequest()
     group = request.resource_metrics.add()
     group.resource.attributes.add(key="service.name").value.string_value = "ward"
     metric = group.scope_metrics.add().metrics.add(name="temp")
-    begin = _BEGIN_S * 10**9 + number * _ROWS * 10**6
+    begin = (_BEGIN_S + 10 * number) * 10**9
     for row in range(_ROWS):
         point = metric.gauge.data_points.add(
             time_unix_nano=begin + row * 10**6, as_double=row % 40 + row % 10 / 10
         )
-        for key, text in (("room", f"r{row % 100}"), ("gateway", f"gw{row % 2}")):
+        for key, text in (("room", f"r{row % 100}"), ("host", _host(row, series))):
             point.attributes.add(key=key).value.string_value = text
     return bytes(request.SerializeToString())
 
 
-def _samples(number: int) -> bytes:
-    """Of 200 series, as servers write them: each sample with all labels."""
-    begin = _BEGIN_S * 1000 + number * _ROWS
+def _samples(number: int, series: int = _SERIES) -> bytes:
+    """As servers write them: each sample with all labels."""
+    begin = (_BEGIN_S + 10 * number) * 1000
     return version_1(
         (
-            {"__name__": "temp", "job": "node", "room": f"r{row % 100}", "replica": "ab"[row % 2]},
+            {
+                "__name__": "temp",
+                "instance": f"{_host(row, series)}:9100",
+                "job": "node",
+                "replica": "ab"[number % 2],
+                "room": f"r{row % 100}",
+            },
             [(row % 40 + row % 10 / 10, begin + row)],
         )
         for row in range(_ROWS)
     )
 
 
-def _blocks(number: int) -> bytes:
-    return bytes(cramjam.snappy.compress_raw(_samples(number)))
+def _blocks(number: int, series: int = _SERIES) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(_samples(number, series)))
 
 
-def _rate(take: Callable[[bytes], Any], make: Callable[[int], bytes]) -> float:
-    """Rows for each second of processor time."""
-    seconds = []
+def _rates(cases: dict[str, tuple[Take, Make]]) -> dict[str, float]:
+    """Rows for each second of processor time, of each case; rounds take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
     for turn in range(_ROUNDS):
-        bodies = [make(turn * _BODIES + number) for number in range(_BODIES)]
-        begin = time.process_time()
-        for body in bodies:
-            take(body)
-        seconds.append(time.process_time() - begin)
-    return _BODIES * _ROWS / min(seconds)
+        for name, (take, make) in cases.items():
+            bodies = [make(turn * _BODIES + number) for number in range(_BODIES)]
+            begin = time.process_time()
+            for body in bodies:
+                take(body)
+            seconds[name].append(time.process_time() - begin)
+    return {name: _BODIES * _ROWS / min(each) for name, each in seconds.items()}
+
+
+def _alone() -> dict[str, tuple[Take, Make]]:
+    """Parsers alone, and those of others."""
+    import line_protocol_parser as witness
+
+    def maps(given: dict[str, Any]) -> Any:
+        return next(iter(Mappings.model_validate({"map": [given]}).series.values()))
+
+    lines, metrics, samples = maps(_MAP), maps(_METRIC), maps(_SAMPLES)
+    floors: dict[str, tuple[Take, Callable[..., bytes]]] = {
+        "floor of line protocol: line-protocol-parser, line by line": (
+            lambda body: [*map(witness.parse_line, body.decode().split("\n"))], _lines,
+        ),
+        "parser of line protocol alone": (lambda body: parse(body, lines), _lines),
+        "floor of OTLP: protobuf": (ExportMetricsServiceRequest.FromString, _metrics),
+        "parser of OTLP with it": (lambda body: otlp.parse(body, metrics), _metrics),
+        "floor of remote write: protobuf": (messages()["WriteRequest"].FromString, _samples),
+        "parser of remote write alone": (lambda body: remote_write.parse(body, samples), _samples),
+    }  # fmt: skip
+    return {
+        f"{name}, {series} series": (take, partial(make, series=series))
+        for name, (take, make) in floors.items()
+        for series in (_SERIES, _HOSTS)
+    }
+
+
+def _posts(client: TestClient) -> dict[str, tuple[Take, Make]]:
+    """Posts, the complete way."""
+
+    def create(name: str, *maps: dict[str, Any]) -> str:
+        form = {"params": {"max_weight": 1, "time_unit": "ms"}, "ingest": {"map": maps}}
+        client.put(f"/v1/streams/{name}", json=form).raise_for_status()
+        return name
+
+    def post(path: str, headers: dict[str, str]) -> Take:
+        return lambda body: client.post(path, content=body, headers=headers).raise_for_status()
+
+    cases: dict[str, tuple[Take, Make]] = {}
+    for series in (_SERIES, _HOSTS):
+        name = create(f"s{series}", _MAP, _METRIC, _SAMPLES)
+        ways: dict[str, tuple[Take, Callable[..., bytes]]] = {
+            "line protocol": (post(f"/api/v2/write?bucket={name}", _LINES), _lines),
+            "OTLP": (post(f"/v1/streams/{name}/otlp/v1/metrics", _PROTOBUF), _metrics),
+            "remote write": (post(f"/v1/streams/{name}/prometheus/write", _SNAPPY), _blocks),
+        }
+        for way, (take, make) in ways.items():
+            cases[f"posts of {way}, {series} series"] = take, partial(make, series=series)
+    ten = [_MAP | {"measurement": f"weather{number}"} for number in range(_TEN)]
+    names = [create(f"ten{number}", each) for number, each in enumerate(ten)]
+    mixed = partial(_lines, series=_HOSTS, measurements=_TEN)
+    one = post(f"/api/v2/write?bucket={create('all', *ten)}", _LINES)
+    cases["posts of lines of ten measurements to one stream"] = one, mixed
+    each = post(f"/api/v2/write?bucket={','.join(names)}", _LINES)
+    cases["posts of the same lines to ten streams, one measurement each"] = each, mixed
+    create("ndjson", _MAP)
+    path = "/v1/streams/ndjson/observations?source=s&verdicts=counts"
+    cases["posts of NDJSON"] = post(path, _NDJSON), _ndjson
+    return cases
 
 
 def main() -> None:
     """Print the rates."""
-    import line_protocol_parser as witness
-
     print(*machine.describe(), sep="\n")
     for name in ("line-protocol-parser", "fastapi", "pydantic"):
         print(f"{name} {machine.installed(name)}")
-    maps: Any = Mappings.model_validate({"map": [_MAP]}).map
-    floor = _rate(lambda body: [*map(witness.parse_line, body.decode().split("\n"))], _lines)
-    alone = _rate(lambda body: parse(body, maps), _lines)
-    read: Any = Mappings.model_validate({"map": [_METRIC]}).map
-    metrics_floor = _rate(ExportMetricsServiceRequest.FromString, _metrics)
-    metrics_alone = _rate(lambda body: otlp.parse(body, read), _metrics)
-    wanted: Any = Mappings.model_validate({"map": [_SAMPLES]}).map
-    samples_floor = _rate(messages()["WriteRequest"].FromString, _samples)
-    samples_alone = _rate(lambda body: remote_write.parse(body, wanted), _samples)
     with TemporaryDirectory() as folder:
         settings = Settings(data=str(Path(folder) / "roads.sqlite3"))
         with TestClient(create_app(settings), base_url="http://localhost") as client:
-            form = {
-                "params": {"max_weight": 1, "time_unit": "ms"},
-                "ingest": {"map": [_MAP, _METRIC, _SAMPLES]},
-            }
-            for name in ("lines", "metrics", "ndjson", "samples"):
-                client.put(f"/v1/streams/{name}", json=form).raise_for_status()
-
-            def post(path: str, headers: dict[str, str]) -> Callable[[bytes], Any]:
-                return lambda body: client.post(
-                    path, content=body, headers=headers
-                ).raise_for_status()
-
-            whole = _rate(post("/api/v2/write?bucket=lines", _LINES), _lines)
-            path = "/v1/streams/ndjson/observations?source=s&verdicts=counts"
-            beside = _rate(post(path, _NDJSON), _ndjson)
-            metrics = _rate(post("/v1/streams/metrics/otlp/v1/metrics", _PROTOBUF), _metrics)
-            samples = _rate(post("/v1/streams/samples/prometheus/write", _SNAPPY), _blocks)
-    for what, rate, of in (
-        ("floor of line protocol: line-protocol-parser, line by line", floor, floor),
-        ("our parser alone", alone, floor),
-        ("posts of line protocol, the whole way", whole, floor),
-        ("floor of OTLP: protobuf", metrics_floor, metrics_floor),
-        ("our parser with it", metrics_alone, metrics_floor),
-        ("posts of OTLP, the whole way", metrics, metrics_floor),
-        ("floor of remote write: protobuf", samples_floor, samples_floor),
-        ("our parser alone", samples_alone, samples_floor),
-        ("posts of remote write, the whole way", samples, samples_floor),
-        ("posts of NDJSON, the whole way", beside, beside),
-    ):
-        print(f"{what}: {rate:,.0f} rows a second of processor time, {rate / of:.2f} of the floor")
+            for name, rate in _rates(_alone() | _posts(client)).items():
+                print(f"{name}: {rate:,.0f} rows a second of processor time")
 
 
 if __name__ == "__main__":

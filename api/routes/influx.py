@@ -13,7 +13,9 @@ Problems have the members ``code`` and ``message`` beside their own, which these
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
@@ -211,12 +213,18 @@ async def _write(
         raise TooManyRowsError(commas, _MOST_PARTS * most_lines, "tags and fields")
     told: list[str] = []
     refused = 0
-    for stream, maps in read:
-        most = 1 + len(maps) * (len(body) // _LEAST_BYTES)
-        form = form_of(aggregator, stream, source, settings, most)
-        unit = _UNITS[precision]
+    unit = _UNITS[precision]
+    possible = [1 + len(maps) * (len(body) // _LEAST_BYTES) for _, maps in read]
+    forms = [
+        form_of(aggregator, stream, source, settings, most)
+        for (stream, _), most in zip(read, possible, strict=True)
+    ]
+    most = max(form.max_rows for form in forms)
+    parser = _Parser([maps for _, maps in read], PRECISIONS[precision], most)
+    for place, ((stream, maps), form) in enumerate(zip(read, forms, strict=True)):
         check_times = precision_check(stream, unit, check_units=check_units)
-        reader = SeriesReader(_parser(maps, precision), unit, check_times, "line", maps.polled)
+        parse = partial(parser.points, place)
+        reader = SeriesReader(parse, unit, check_times, "line", maps.polled)
         count, listed = await bring_series(request, stream, reader, body, form, _LINES_TOLD)
         refused += count
         told += listed
@@ -228,8 +236,34 @@ async def _write(
 _EXAMPLE = '"measurement": ..., "value": ...'
 
 
-def _parser(maps: SeriesIndex[LineMap], precision: str) -> Callable[[bytes, Form], Steps[Points]]:
-    return lambda body, form: steps(body, maps, PRECISIONS[precision], form.max_rows)
+@dataclass
+class _Parser:
+    """Reads a body once for all streams in a bucket.
+
+    Attributes:
+        maps: by stream.
+        precision_ns: nanoseconds in a unit of the times.
+        most: readings for all streams together.
+    """
+
+    maps: Sequence[SeriesIndex[LineMap]]
+    precision_ns: int
+    most: int
+    _found: list[Points] | None = None
+
+    def points(self, place: int, body: bytes, _form: Form) -> Steps[Points]:
+        """The readings for one stream, in steps.
+
+        Raises:
+            UnreadableError: see :func:`~decaysketch.ingest.line_protocol.parse`.
+            TooManyRowsError: there are more readings. No stream has stored anything then.
+        """
+        if self._found is None:
+            found = yield from steps(body, self.maps, self.precision_ns, self.most)
+            if (rows := sum(map(len, found))) > self.most:
+                raise TooManyRowsError(rows, self.most)
+            self._found = found
+        return self._found[place]
 
 
 @router.post(

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from api.service.budget import LARGE_ROWS
 from api.service.turns import LONG_UNDER_WAY
 from api.settings import Settings
-from decaysketch.ingest.series import MOST_TEXT_BYTES, PLANS_KEPT
+from decaysketch.ingest.series import MOST_PLAN_BYTES, MOST_TEXT_BYTES
 
 __all__ = ["Part", "bound_bytes", "memory_table", "parts"]
 
@@ -41,7 +41,6 @@ OWN_ROWS = 1 << 18  # of posts that this process has committed and not taken yet
 ANSWERS_BYTES = 64 * _MIB
 COUNTING_BYTES = 64 * _MIB  # what is replaced, of 2^20 rows
 TABLES_BYTES = 512 * _MIB  # of decays (at most 20, of 24 MiB each), hash functions and predicates
-PLAN_BYTES = 300  # of what is known of a series for each mapping that reads it
 JSON_FACTOR = 30  # of the bytes of a JSON body, parsed
 
 
@@ -95,8 +94,8 @@ def parts(settings: Settings) -> Iterator[Part]:
     )
     yield Part(
         "names of series",
-        f"texts and plans of {LONG_UNDER_WAY} bodies of time series that are half read",
-        LONG_UNDER_WAY * (MOST_TEXT_BYTES + PLANS_KEPT * PLAN_BYTES),
+        f"texts of {LONG_UNDER_WAY} bodies of time series that are half read, and plans that stay",
+        LONG_UNDER_WAY * MOST_TEXT_BYTES + MOST_PLAN_BYTES,
     )
     if settings.upstream:
         waiting = settings.upstream_queue_rows * WAITING_BYTES

@@ -430,8 +430,10 @@ def points_to_columns(points: Points, form: Form) -> Raw:
     values, times_ns, weights = points.values, points.times_ns, points.weights
     faults = _faults(values, times_ns, weights, form)
     unsound = {}
+    sound = {name for name in dict.fromkeys(points.fields) if fault_of_key((name,)) is None}
     for code, key in enumerate(zip(points.series, points.fields, strict=True)):
-        if reason := fault_of_key(key):
+        short = 0 < len(key[0]) <= MAX_KEY_BYTES // 4 and key[1] in sound
+        if not short and (reason := fault_of_key(key)):
             unsound[code] = (form.fields[-1], reason, list(key))
     if unsound:
         for place, code in enumerate(points.codes):

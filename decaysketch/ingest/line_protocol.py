@@ -20,21 +20,25 @@ Two ways
     together (:func:`_plain`). Whatever they do not fit is read by the grammar (:func:`_careful`),
     to the same readings.
 
-Time is linear, a line of more than MAX_LINE_BYTES is refused, what is known of series is let go of
-where there are very many, and the texts of series are counted before they are made
-(:class:`~decaysketch.ingest.series.SeriesTexts`). Nothing raises for what a stranger sends but
-:class:`~decaysketch.ingest.readings.UnreadableError`, of a body of which nearly nothing is sound.
+One pass reads a body for several streams (:func:`steps`). Plans for series stay from body to body
+(:class:`~decaysketch.ingest.series.Plans`).
+
+Time is linear, a line of more than MAX_LINE_BYTES is refused, and the texts of series are counted
+before they are made (:class:`~decaysketch.ingest.series.SeriesTexts`). Nothing raises for what a
+stranger sends but :class:`~decaysketch.ingest.readings.UnreadableError`, of a body of which nearly
+nothing is sound.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 from math import isfinite
-from typing import ClassVar, Literal, Self
+from operator import itemgetter
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -48,6 +52,8 @@ from decaysketch.ingest.series import (
     SeriesIndex,
     SeriesMap,
     SeriesTexts,
+    plans_of,
+    size_of,
 )
 
 __all__ = ["MAX_LINE_BYTES", "PRECISIONS", "LineMap", "parse", "steps"]
@@ -60,8 +66,9 @@ PRECISIONS = {
     "m": 60_000_000_000, "h": 3_600_000_000_000,
 }  # fmt: skip
 
-_TOGETHER = 8 << 10  # bytes of lines that are split together
+_TOGETHER = 16 << 10  # bytes of lines that are split together
 _MOST_REFUSED = 100_000  # of one body
+_PLAN_BYTES, _TARGET_BYTES = 300, 250  # without texts
 
 
 class LineMap(SeriesMap):
@@ -147,12 +154,12 @@ def parse(
     precision_ns: int = 1,
     most: int | None = None,
 ) -> Points:
-    """The readings of a body, by maps of one stream. O(length).
+    """The readings of a body, by mappings of one stream. O(length).
 
     Args:
         body: any bytes.
         maps: of the stream; as an index, where there are several bodies.
-        precision_ns: of the unit that times are in.
+        precision_ns: nanoseconds in a unit of the times.
         most: where there are more readings than this, some are left out and still more are given
             than this.
 
@@ -160,19 +167,21 @@ def parse(
         UnreadableError: more is refused than any list is made of, or series have more text than
             may be.
     """
-    return finished(steps(body, maps, precision_ns, most))
+    return finished(steps(body, [SeriesIndex.of(maps)], precision_ns, most))[0]
 
 
 def steps(
     body: bytes,
-    maps: Iterable[LineMap] | SeriesIndex[LineMap],
+    streams: Sequence[SeriesIndex[LineMap]],
     precision_ns: int = 1,
     most: int | None = None,
-) -> Steps[Points]:
-    """The same, in steps of a few milliseconds."""
-    read = _Reader(SeriesIndex.of(maps), precision_ns)
+) -> Steps[list[Points]]:
+    """The same for each of several streams in one pass, in steps of a few milliseconds. All their
+    readings together are at most ``most``. A line that nobody can read is refused once, in the
+    readings of the first stream."""
+    read = _Reader(streams, precision_ns)
     at, number = 0, 1
-    while at < len(body) and (most is None or len(read.points) <= most):
+    while at < len(body) and (most is None or read.total <= most):
         end = len(body)
         if at + _TOGETHER < end:
             end = body.rfind(b"\n", at, at + _TOGETHER)
@@ -190,66 +199,59 @@ def steps(
             begin, at = at, _careful(read, body, at, number)
             number += body.count(b"\n", begin, at)
             read.check_texts()
-        if read.points.told.refusals > _MOST_REFUSED:
+        if read.refusals > _MOST_REFUSED:
             raise UnreadableError(
                 f"more than {_MOST_REFUSED} lines are refused, the first for this: "
-                f"{': '.join(read.points.told.refused[0])}"
+                f"{': '.join(read.first_refusal)}"
             )
-    return read.points
+    return read.streams
 
 
-@dataclass(slots=True)
-class _Wanted:
-    """A field of a series that a map reads.
+@dataclass(slots=True, frozen=True, eq=False)
+class _Target:
+    """A field of a series that a mapping reads.
 
     Attributes:
-        map: of the stream.
+        stream: whose mapping it is, by number.
         series: text of the id.
-        period_ns: of which there is one reading.
-        code: among the readings; -1: it has none yet.
-        fault: why the map cannot read the series; empty: it can.
+        fault: why no reading can be named.
     """
 
     map: LineMap
+    stream: int
     series: str
-    period_ns: int
-    code: int = -1
     fault: str = ""
 
-    def coded(self, points: Points) -> int:
-        """Its code."""
-        if self.code < 0:
-            self.code = points.enter(self.series, self.map.value)
-        return self.code
 
-
-@dataclass
+@dataclass(slots=True, frozen=True, eq=False)
 class _Plan:
     """What to do with the lines of a series.
 
     Attributes:
-        wanted: by the name of the field.
+        targets: by the name of the field.
         plain: whether :func:`_plain` can.
-        named: whether a map names the measurement.
-        elsewhere: so many maps want other tags.
+        skips: what is skipped of each line whatever fields it has: stream, word and how often.
+        bytes: of memory, about.
     """
 
-    wanted: dict[bytes, list[_Wanted]] = field(default_factory=dict)
-    plain: bool = True
-    named: bool = False
-    elsewhere: int = 0
+    targets: dict[bytes, list[_Target]]
+    plain: bool
+    skips: tuple[tuple[int, str, int], ...]
+    bytes: int
 
 
 class _Reader:
-    """Readings so far, and what is known of the series that were seen."""
+    """Readings so far of each stream; ``codes`` are those of targets in them."""
 
-    def __init__(self, index: SeriesIndex[LineMap], precision_ns: int) -> None:
-        self.points = Points()
+    def __init__(self, indexes: Sequence[SeriesIndex[LineMap]], precision_ns: int) -> None:
+        self.streams = [Points() for _ in indexes]
+        self.told = self.streams[0].told  # of lines that are of no stream
         self.precision_ns = precision_ns
-        self.plans: Plans[bytes, _Plan] = Plans()
-        self._faults: dict[str, str] = {}
-        self._index = index
+        self.plans: Plans[bytes, _Plan] = plans_of("influx", indexes)
+        self.codes: dict[_Target, int] = {}
+        self._indexes = indexes
         self._texts = SeriesTexts()
+        self._faults: dict[str, str] = {}
 
     def check_texts(self) -> None:
         """Raises UnreadableError: the texts of the series are too long together. To go on would
@@ -260,6 +262,19 @@ class _Reader:
                 "memory together; send fewer lines at a time"
             )
 
+    @property
+    def total(self) -> int:
+        """Readings of all streams."""
+        return sum(map(len, self.streams))
+
+    @property
+    def refusals(self) -> int:
+        return sum(points.told.refusals for points in self.streams)
+
+    @property
+    def first_refusal(self) -> tuple[str, str]:
+        return next(points.told.refused[0] for points in self.streams if points.told.refused)
+
     def plan(self, head: bytes) -> _Plan:
         """Of a measurement with its tags, as they are written.
 
@@ -269,40 +284,57 @@ class _Reader:
         found = self.plans.get(head)
         if found is None:
             found = self._planned(head)
-            self.plans.keep(head, found, sum(map(len, found.wanted.values())))
+            if not self._texts.full:
+                self.plans.keep(head, found)
         return found
 
     def _planned(self, head: bytes) -> _Plan:
         name = _MEASUREMENT.match(head)
         if name is None or head.startswith(b"#"):
             raise RefusedError("there is no measurement")
-        readers = self._index.readers(
-            _MEASUREMENT_ESCAPE.sub(r"\1", _text(name[0], "the measurement"))
-        )
-        plan = _Plan(named=readers is not None)
-        if readers is None:
-            return plan
-        tags = _tags(head, name.end())
-        chosen = readers.wanting(tags)
-        plan.elsewhere = len(readers.maps) - len(chosen)
-        written = _Tags(tags) if chosen else None
-        for each in chosen:
-            assert written is not None
-            wanted = _Wanted(each, "", each.period_ns)
-            try:
-                wanted.series = written.series(each, self._texts)
-            except RefusedError as fault:
-                wanted.fault = self._faults.setdefault(str(fault), str(fault))
-            plan.wanted.setdefault(each.value.encode("utf-8"), []).append(wanted)
-            plan.plain &= not (each.id_fields or each.weight or wanted.fault)
-        return plan
+        measurement = _MEASUREMENT_ESCAPE.sub(r"\1", _text(name[0], "the measurement"))
+        readers = [index.readers(measurement) for index in self._indexes]
+        tags = _tags(head, name.end()) if any(readers) else {}
+        written: _Tags | None = None
+        skips: list[tuple[int, str, int]] = []
+        targets: dict[bytes, list[_Target]] = {}
+        for stream, each in enumerate(readers):
+            if each is None:
+                skips.append((stream, "measurement", 1))
+                continue
+            chosen = each.wanting(tags)
+            if elsewhere := len(each.maps) - len(chosen):
+                skips.append((stream, "where", elsewhere))
+            if chosen and written is None:
+                written = _Tags(tags)
+            for map in chosen:
+                assert written is not None
+                target = self._target(map, stream, written)
+                targets.setdefault(map.value.encode("utf-8"), []).append(target)
+        every = [target for some in targets.values() for target in some]
+        plain = not any(each.map.id_fields or each.map.weight or each.fault for each in every)
+        texts = {each.series: None for each in every}
+        size = _PLAN_BYTES + size_of([head, *texts]) + _TARGET_BYTES * len(every)
+        return _Plan(targets, plain, tuple(skips), size)
 
-    def skip(self, plan: _Plan, lines: int = 1) -> None:
-        """Count what is skipped of lines of a series whatever fields they have."""
-        if not plan.named:
-            self.points.told.skip("measurement", lines)
-        if plan.elsewhere:
-            self.points.told.skip("where", plan.elsewhere * lines)
+    def _target(self, map: LineMap, stream: int, written: _Tags) -> _Target:
+        try:
+            return _Target(map, stream, written.series(map, self._texts))
+        except RefusedError as fault:
+            return _Target(map, stream, "", self._faults.setdefault(str(fault), str(fault)))
+
+    def skip(self, plan: _Plan) -> None:
+        """Count what is skipped of a line of a series whatever fields it has."""
+        for stream, word, count in plan.skips:
+            self.streams[stream].told.skip(word, count)
+
+    def code(self, target: _Target) -> int:
+        """That of a target among the readings of its stream."""
+        found = self.codes.get(target)
+        if found is None:
+            found = self.streams[target.stream].enter(target.series, target.map.value)
+            self.codes[target] = found
+        return found
 
 
 def _tags(head: bytes, at: int) -> dict[str, str]:
@@ -332,77 +364,137 @@ _LONGEST_TIME = 20
 
 
 def _plain(read: _Reader, text: bytes, number: int) -> bool:
-    """Add the readings of lines, the last one without its end; False, and nothing is changed, where
-    they do not fit."""
+    """Add the readings of lines, the last one without its end; False, and no reading is added,
+    where they do not fit."""
     if len(text) > MAX_LINE_BYTES or any(each in text for each in _NEVER_PLAIN):
         return False
-    rows: list[_Wanted] = []
-    texts: list[bytes] = []
-    stamps: list[bytes] = []
-    places: list[int] = []
-    lines: dict[bytes, int] = {}
-    plans: dict[bytes, _Plan] = {}
-    absent = 0
     try:
-        for place, line in enumerate(text.split(b"\n"), number):
-            if not line:
-                continue
-            head, pairs, stamp = line.split(b" ")
-            plan = read.plan(head)
-            lines[head] = lines.get(head, 0) + 1
-            plans[head] = plan
-            if not plan.wanted:
-                continue
-            if not plan.plain:
-                return False
-            if b"," in pairs:
-                split = [pair.split(b"=") for pair in pairs.split(b",")]
-                given: dict[bytes, bytes] = dict(split)
-                if len(given) != len(split):
-                    return False
-            else:
-                name, value = pairs.split(b"=")
-                given = {name: value}
-            for name, wanted in plan.wanted.items():
-                if name not in given:
-                    absent += len(wanted)
-                    continue
-                for each in wanted:
-                    rows.append(each)
-                    texts.append(given[name])
-                    stamps.append(stamp)
-                    places.append(place)
-        values = _numbers(texts)
-        if values is None or b"".join(stamps).translate(None, _DIGITS + b"-"):
+        rows, skipping, absent = _rows(read, text, number)
+        if not rows:
+            found = None
+        elif (found := _columns(read, rows)) is None:
             return False
-        if max(map(len, stamps), default=0) > _LONGEST_TIME:
-            return False
-        times = list(map(int, stamps))
-        maps = {id(each.map): each.map for each in rows}.values()
-        if any(each.changes for each in maps):
-            values = [each.map.value_of(value) for each, value in zip(rows, values, strict=True)]
     except (ValueError, RefusedError):  # of unpacking, of int and float, of a head, of a value
         return False
-    if read.precision_ns != 1:
-        times = [time * read.precision_ns for time in times]
-    points = read.points
-    points.codes += [each.coded(points) if each.code < 0 else each.code for each in rows]
-    points.values += values
-    points.times_ns += times
-    if any(each.dedup is not None for each in maps):
-        points.numbers += [time // each.period_ns for each, time in zip(rows, times, strict=True)]
-    else:
-        points.numbers += times
-    points.weights += repeat(1, len(rows))
-    points.places += places
-    for head, count in lines.items():
-        read.skip(plans[head], count)
-    if absent:
-        points.told.skip("no value", absent)
+    if found is not None:
+        _append(read, *found)
+    for plan in skipping:
+        read.skip(plan)
+    for target in absent:
+        read.streams[target.stream].told.skip("no value")
     return True
 
 
-def _numbers(texts: list[bytes]) -> list[float | int | None] | None:
+_Row = tuple[_Target, bytes, bytes, int]  # with the text of the value and of the time, and the line
+
+
+def _rows(read: _Reader, text: bytes, number: int) -> tuple[list[_Row], list[_Plan], list[_Target]]:
+    """Rows of lines, plans of lines of which something is skipped, and targets without a field.
+
+    Raises:
+        ValueError, RefusedError: the lines do not fit.
+    """
+    rows: list[_Row] = []
+    skipping: list[_Plan] = []
+    absent: list[_Target] = []
+    known = read.plans.recent.get
+    for place, line in enumerate(text.split(b"\n"), number):
+        if not line:
+            continue
+        head, pairs, stamp = line.split(b" ")
+        plan = known(head) or read.plan(head)
+        if plan.skips:
+            skipping.append(plan)
+        targets = plan.targets
+        if not targets:
+            continue
+        if not plan.plain:
+            raise ValueError
+        if b"," in pairs:
+            split = pairs.split(b",")
+            given = dict([pair.split(b"=") for pair in split])
+            if len(given) != len(split):
+                raise ValueError
+        else:
+            name, value = pairs.split(b"=")
+            given = {name: value}
+        for name, wanted in targets.items():
+            found = given.get(name)
+            if found is None:
+                absent += wanted
+            else:
+                rows += [(target, found, stamp, place) for target in wanted]
+    return rows, skipping, absent
+
+
+_Columns = tuple[tuple[_Target, ...], list[Any], list[int], list[int], tuple[int, ...]]
+
+
+def _columns(read: _Reader, rows: list[_Row]) -> _Columns | None:
+    """Targets, values, times, numbers and places; None where the texts do not fit.
+
+    Raises:
+        ValueError, RefusedError: likewise.
+    """
+    targets, texts, stamps, places = zip(*rows, strict=True)
+    values = _numbers(texts)
+    if values is None or b"".join(stamps).translate(None, _DIGITS + b"-"):
+        return None
+    if max(map(len, stamps)) > _LONGEST_TIME:
+        return None
+    times = list(map(int, stamps))
+    if read.precision_ns != 1:
+        times = [time * read.precision_ns for time in times]
+    distinct = dict.fromkeys(targets)
+    for target in distinct:
+        read.code(target)
+    maps = {id(each.map): each.map for each in distinct}.values()
+    if any(each.changes for each in maps):
+        values = [each.map.value_of(value) for each, value in zip(targets, values, strict=True)]
+    numbers = times
+    if any(each.dedup is not None for each in maps):
+        numbers = [time // each.map.period_ns for each, time in zip(targets, times, strict=True)]
+    return targets, values, times, numbers, places
+
+
+def _append(
+    read: _Reader,
+    targets: Sequence[_Target],
+    values: Sequence[Any],
+    times: Sequence[int],
+    numbers: Sequence[int],
+    places: Sequence[int],
+) -> None:
+    """Add readings to those of their streams."""
+    code = read.codes.__getitem__
+    for points, rows in zip(read.streams, _by_stream(read, targets), strict=True):
+        if rows is None:
+            parts: Any = targets, values, times, numbers, places
+        elif rows:
+            # Of one row, itemgetter gives no tuple.
+            parts = [[each[rows[0]]] if len(rows) == 1 else itemgetter(*rows)(each)
+                     for each in (targets, values, times, numbers, places)]  # fmt: skip
+        else:
+            continue
+        points.codes += map(code, parts[0])
+        points.values += parts[1]
+        points.times_ns += parts[2]
+        points.numbers += parts[3]
+        points.weights += repeat(1, len(parts[0]))
+        points.places += parts[4]
+
+
+def _by_stream(read: _Reader, targets: Sequence[_Target]) -> list[list[int] | None]:
+    """The rows of each stream; None: all of them, of the only one."""
+    if len(read.streams) == 1:
+        return [None]
+    rows: list[list[int]] = [[] for _ in read.streams]
+    for row, target in enumerate(targets):
+        rows[target.stream].append(row)
+    return [*rows]
+
+
+def _numbers(texts: Sequence[bytes]) -> list[float | int | None] | None:
     """Numbers of fields, finite; None where some are none. Raises ValueError likewise."""
     left = b"".join(texts).translate(None, b"+-.eE" + _DIGITS)
     if left.strip(b"iu"):
@@ -434,7 +526,6 @@ _FALSE = frozenset({b"f", b"F", b"false", b"False", b"FALSE"})
 
 def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
     """Read one line, refuse or skip it; where the next one begins."""
-    told = read.points.told
     limit = min(len(body), at + MAX_LINE_BYTES)
     line_end = body.find(b"\n", at)
     line_end = len(body) if line_end < 0 else line_end
@@ -448,17 +539,18 @@ def _careful(read: _Reader, body: bytes, at: int, number: int) -> int:
         if head is None:
             raise RefusedError("there is no measurement")
         plan = read.plan(head[0])
-        if not plan.wanted:
+        if not plan.targets:
             read.skip(plan)
             return _end(body, head.end(), limit, line_end) + 1
         fields, line_end, stamp = _fields(body, head.end(), limit)
         read.skip(plan)
     except RefusedError as fault:
-        told.refuse(where, str(fault))
+        read.told.refuse(where, str(fault))
         return line_end + 1
-    for name, wanted in plan.wanted.items():
+    for name, targets in plan.targets.items():
         given = fields.get(name)
-        for each in wanted:
+        for each in targets:
+            told = read.streams[each.stream].told
             if given is None:
                 told.skip("no value")
                 continue
@@ -517,15 +609,15 @@ def _rest(body: bytes, at: int) -> bytes:
 
 def _add(
     read: _Reader,
-    wanted: _Wanted,
+    target: _Target,
     fields: dict[bytes, bytes],
     given: bytes,
     stamp: bytes,
     number: int,
 ) -> None:
     """Add the reading that a field is."""
-    if wanted.fault:
-        raise RefusedError(wanted.fault)
+    if target.fault:
+        raise RefusedError(target.fault)
     if not stamp:
         raise RefusedError(
             "there is no time; with that of this server, a line that is sent again would be "
@@ -534,7 +626,7 @@ def _add(
     if _TIME.fullmatch(stamp) is None:
         raise RefusedError(f"the time is {shown(stamp)}; expected an integer")
     time_ns = int(stamp) * read.precision_ns
-    each, points = wanted.map, read.points
+    each, points = target.map, read.streams[target.stream]
     value = each.value_of(_value(given))
     weight = 1
     if each.weight is not None:
@@ -544,13 +636,13 @@ def _add(
             reason = "there is none" if found is None else f"it is {shown(found)}"
             raise RefusedError(f"{each.weight} is the weight, and {reason}; expected an integer")
         weight = read_weight
-    period = time_ns // wanted.period_ns
+    period = time_ns // each.period_ns
     if each.id_fields:
         names = [_part(name, fields) for name in each.id_fields]
-        code = points.enter(f"{wanted.series} {','.join(names)}", each.value)
+        code = points.enter(f"{target.series} {','.join(names)}", each.value)
         period = period if each.dedup is not None else 0
     else:
-        code = wanted.coded(points)
+        code = read.code(target)
     points.codes.append(code)
     points.values.append(value)
     points.times_ns.append(time_ns)

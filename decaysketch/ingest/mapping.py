@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -78,6 +79,11 @@ class Map(BaseModel):
         if scale == 0:
             raise ValueError("scale is 0; expected a number that is not")
         return scale
+
+    @cached_property
+    def identity(self) -> str:
+        """Equal for equal mappings."""
+        return self.model_dump_json()
 
     @model_validator(mode="after")
     def _scales_no_labels(self) -> Self:

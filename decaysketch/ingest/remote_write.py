@@ -14,28 +14,41 @@ so is the text that names it.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from decaysketch.ingest.mapping import Texts
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import RefusedError, Steps, UnreadableError, finished
-from decaysketch.ingest.series import Name, Plans, SeriesIndex, SeriesMap, SeriesTexts
+from decaysketch.ingest.series import (
+    Name,
+    Plans,
+    SeriesIndex,
+    SeriesMap,
+    SeriesTexts,
+    plans_of,
+    size_of,
+)
 
 __all__ = ["RemoteWriteMap", "most_samples", "parse", "plain_length", "steps"]
 
 _NS = 1_000_000  # of a millisecond
+_PLAN_BYTES, _TARGET_BYTES = 500, 250  # without texts
 _SERIES_A_STEP = 64
 _MOST_LABELS = 1000  # of a series
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _NAME = "__name__"
 _DOUBLE = struct.Struct("<d")
+_LABEL = 1 << 3 | _BYTES
+_PLAIN_SAMPLE = struct.Struct("<BBBdB")  # tag, length, tag, value, tag; then the time
+_SAMPLE_TAGS = (2 << 3 | _BYTES, 1 << 3 | _FIXED64, 2 << 3 | _VARINT)
+_SAMPLE_SIZES = range(_PLAIN_SAMPLE.size + 1, _PLAIN_SAMPLE.size + 11)
+_TIMES_KEPT = 1000
 
 
 class _Layout(NamedTuple):
@@ -154,7 +167,6 @@ def _read(
     if version == 2:
         symbols = [str(text, "utf-8") for tag, text in _fields(body) if tag == _SYMBOLS]
     read = _Reader(index, symbols)
-    plans: Plans[tuple[bytes, ...], _Plan] = Plans()
     place = 0
     for tag, series in _fields(body):
         if tag in layout.foreign:
@@ -167,6 +179,10 @@ def _read(
         if place % _SERIES_A_STEP == 0:
             yield
         place += 1
+        if version == 1 and read.take_plain(series, place):
+            if most is not None and len(read.points) > most:
+                break
+            continue
         labels: list[bytes] = []
         samples: list[bytes] = []
         histograms = 0
@@ -177,32 +193,39 @@ def _read(
                 samples.append(content)
             elif tag == layout.histograms:
                 histograms += 1
-        key = tuple(labels)
-        plan = plans.get(key)
-        if plan is None:
-            plan = read.plan(labels)
-            plans.keep(key, plan, len(plan.wanted) + len(plan.faults))
-        _take(read.points, plan, samples, histograms, place)
+        read.take(read.plan(tuple(labels)), samples, histograms, place)
         if most is not None and len(read.points) > most:
             break
     return read.points
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Target:
+    """A series that a mapping reads; ``series`` is the text of the id."""
+
+    map: RemoteWriteMap
+    series: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
     """What is read of a series.
 
     Attributes:
         name: of the metric.
-        named: so many maps name it.
-        wanted: those that read the series, and their codes in the readings.
+        named: so many mappings name it.
+        targets: of those that read the series.
         faults: why others that would cannot.
+        plain: whether every mapping of the metric reads the series, and values as they are sent.
+        bytes: of memory, about.
     """
 
     name: str = "a series"
     named: int = 0
-    wanted: list[tuple[RemoteWriteMap, int]] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    targets: tuple[_Target, ...] = ()
+    faults: tuple[str, ...] = ()
+    plain: bool = False
+    bytes: int = 0
 
 
 class _Reader:
@@ -214,25 +237,128 @@ class _Reader:
         self._texts = SeriesTexts()
         self._faults: dict[str, str] = {}
         self._index = index
+        # In version 2 the same bytes are other labels in another body.
+        shared = symbols is None
+        self._plans: Plans[Any, _Plan] = plans_of("prometheus", [index]) if shared else Plans()
+        self._codes: dict[_Target, int] = {}
+        self._times: dict[bytes, int] = {}  # as they are written; samples of a scrape have one
 
-    def plan(self, parts: Sequence[bytes]) -> _Plan:
+    def plan(self, parts: tuple[bytes, ...]) -> _Plan:
         """Of the labels of a series, as they are written."""
+        found = self._plans.get(parts)
+        if found is None:
+            found = self._planned(parts)
+        return found
+
+    def take_plain(self, series: bytes, place: int) -> bool:
+        """Add the readings of a series as most servers write it: labels, then one sample with value
+        and time. False, and nothing is added, where it is any other."""
+        at, end = 0, len(series)
+        while at < end and series[at] == _LABEL:
+            size = series[at + 1] if at + 1 < end else 0x80
+            if size > 0x7F:
+                return False
+            at += 2 + size
+        if end - at not in _SAMPLE_SIZES or series[at + 1] != end - at - 2:
+            return False
+        tag, _, value_tag, value, time_tag = _PLAIN_SAMPLE.unpack_from(series, at)
+        if (tag, value_tag, time_tag) != _SAMPLE_TAGS or value != value:
+            return False
+        written = series[at + _PLAIN_SAMPLE.size :]
+        time_ns = self._times.get(written) or self._time(written)
+        key = series[:at]
+        plan = self._plans.recent.get(key) or self._plans.get(key)
+        if plan is None:
+            plan = self._planned(tuple(content for _, content in _fields(key)), key)
+        if not (time_ns and plan.plain):
+            return False
+        try:
+            for target in plan.targets:
+                self._add(target, value, time_ns, place)
+        except RefusedError as fault:
+            self.points.told.refuse(f"series {place} {plan.name}", str(fault))
+        return True
+
+    def _time(self, written: bytes) -> int:
+        """Nanoseconds of a time; 0 where it is none."""
+        time_ms, end = _varint(written, 0)
+        if end != len(written) or time_ms >> 63:
+            return 0
+        if len(self._times) < _TIMES_KEPT:
+            self._times[written] = time_ms * _NS
+        return time_ms * _NS
+
+    def _planned(self, parts: tuple[bytes, ...], key: bytes | None = None) -> _Plan:
+        """A plan, which is kept."""
+        plan = self._made(parts)
+        if not self._texts.full:
+            self._plans.keep(parts if key is None else key, plan)
+        return plan
+
+    def _made(self, parts: tuple[bytes, ...]) -> _Plan:
+        size = _PLAN_BYTES + size_of(parts)
         try:
             labels = self._labels(parts)
         except RefusedError as fault:
-            return _Plan(named=1, faults=[str(fault)])
+            return _Plan(named=1, faults=(str(fault),), bytes=size)
         name = labels.pop(_NAME, "")
         readers = self._index.readers(name)
         if readers is None:
-            return _Plan(name)
-        plan = _Plan(name, len(readers.maps))
+            return _Plan(name, bytes=size)
+        targets: list[_Target] = []
+        faults: list[str] = []
         for each in readers.wanting(labels):
             try:
-                text = self._texts.of(labels, each.dropped)
-                plan.wanted.append((each, self.points.enter(text, name)))
+                targets.append(_Target(each, self._texts.of(labels, each.dropped)))
             except RefusedError as fault:
-                plan.faults.append(self._faults.setdefault(str(fault), str(fault)))
-        return plan
+                faults.append(self._faults.setdefault(str(fault), str(fault)))
+        size += size_of(each.series for each in targets) + _TARGET_BYTES * len(targets)
+        named = len(readers.maps)
+        plain = len(targets) == named and not any(each.map.changes for each in targets)
+        return _Plan(name, named, tuple(targets), tuple(faults), plain, size)
+
+    def take(self, plan: _Plan, samples: Sequence[bytes], histograms: int, place: int) -> None:
+        """Add the readings of a series."""
+        told = self.points.told
+        if not plan.named:
+            told.skip("metric", len(samples) + histograms)
+            return
+        where = f"series {place} {plan.name}"
+        for fault in plan.faults:
+            told.refuse(where, fault, len(samples) + histograms)
+        if missing := plan.named - len(plan.targets) - len(plan.faults):
+            told.skip("where", missing * (len(samples) + histograms))
+        if not plan.targets:
+            return
+        if histograms:
+            told.refuse(where, "is a native histogram; expected samples", histograms)
+        for sample in samples:
+            value, time_ms = _sample(sample)
+            if value != value:
+                told.skip("no value", len(plan.targets))
+                continue
+            if not time_ms:
+                told.refuse(where, "there is no time")
+                continue
+            for target in plan.targets:
+                try:
+                    self._add(target, value, time_ms * _NS, place)
+                except RefusedError as fault:
+                    told.refuse(where, str(fault))
+
+    def _add(self, target: _Target, value: float, time_ns: int, place: int) -> None:
+        """Raises RefusedError: it is no reading."""
+        points, each = self.points, target.map
+        given = each.value_of(value)
+        code = self._codes.get(target)
+        if code is None:
+            code = self._codes[target] = points.enter(target.series, each.metric)
+        points.codes.append(code)
+        points.numbers.append(time_ns // each.period_ns)
+        points.times_ns.append(time_ns)
+        points.values.append(given)
+        points.weights.append(1)
+        points.places.append(place)
 
     def _labels(self, parts: Sequence[bytes]) -> dict[str, str]:
         """Raises RefusedError: there are too many, or one is there twice."""
@@ -268,41 +394,6 @@ def _numbers(parts: Iterable[bytes]) -> Iterator[int]:
         while at < len(part):
             number, at = _varint(part, at)
             yield number
-
-
-def _take(
-    points: Points, plan: _Plan, samples: Sequence[bytes], histograms: int, place: int
-) -> None:
-    told, where = points.told, f"series {place} {plan.name}"
-    if not plan.named:
-        told.skip("metric", len(samples) + histograms)
-        return
-    for fault in plan.faults:
-        told.refuse(where, fault, len(samples) + histograms)
-    if missing := plan.named - len(plan.wanted) - len(plan.faults):
-        told.skip("where", missing * (len(samples) + histograms))
-    if not plan.wanted:
-        return
-    if histograms:
-        told.refuse(where, "is a native histogram; expected samples", histograms)
-    for sample in samples:
-        value, time_ms = _sample(sample)
-        if math.isnan(value):
-            told.skip("no value", len(plan.wanted))
-            continue
-        time_ns = time_ms * _NS
-        for each, code in plan.wanted:
-            try:
-                given = each.value_of(value)
-            except RefusedError as fault:
-                told.refuse(where, str(fault))
-                continue
-            points.codes.append(code)
-            points.numbers.append(time_ns // each.period_ns)
-            points.times_ns.append(time_ns)
-            points.values.append(given)
-            points.weights.append(1)
-            points.places.append(place)
 
 
 def _sample(sample: bytes) -> tuple[float, int]:

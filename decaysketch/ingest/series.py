@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -31,19 +33,22 @@ from decaysketch.ingest.mapping import Map, Texts
 from decaysketch.ingest.readings import RefusedError
 
 __all__ = [
+    "MOST_PLAN_BYTES",
     "MOST_TEXT_BYTES",
-    "PLANS_KEPT",
     "Name",
     "Plans",
     "Readers",
     "SeriesIndex",
     "SeriesMap",
     "SeriesTexts",
+    "forget_plans",
+    "plans_of",
+    "size_of",
     "text_of",
 ]
 
-PLANS_KEPT = 50_000
-"""Of a body, so many mappings of its series are known at a time; each takes at most 300 bytes."""
+MOST_PLAN_BYTES = 1 << 26
+"""Memory of all plans of a process (64 MiB, about 90,000 series)."""
 MOST_TEXT_BYTES = 1 << 24
 """Of memory, for the texts of all series of a body."""
 
@@ -89,7 +94,6 @@ class SeriesMap(Map):
 
 M = TypeVar("M", bound=SeriesMap)
 K = TypeVar("K")
-P = TypeVar("P")
 
 
 class _Condition(NamedTuple):
@@ -181,25 +185,112 @@ class SeriesIndex(Generic[M]):
         return self._readers.get(name)
 
 
-class Plans(Generic[K, P]):
-    """What is known of the series of a body, forgotten where it takes too much memory."""
+class _Sized(Protocol):
+    @property
+    def bytes(self) -> int:
+        """Memory of the plan with its key and texts, about."""
 
-    def __init__(self) -> None:
-        self._plans: dict[K, P] = {}
-        self._parts = 0
+
+P = TypeVar("P", bound=_Sized)
+
+
+class Plans(Generic[K, P]):
+    """The plans for series that the bodies of one stream have, by series as the protocol writes it.
+
+    Most bodies have the series of the body before. So plans stay from body to body, and all plans
+    of a process share MOST_PLAN_BYTES. Two generations: a plan that is used moves to the younger
+    one. When there is no capacity, the younger one becomes the older one, which is dropped. Threads
+    may share plans: a plan never changes, and one that is lost is computed again.
+
+    Args:
+        used: what these plans share a budget with; None: one body has them.
+
+    Attributes:
+        recent: the younger generation, for loops that look up many series.
+        bytes: memory of both generations, about.
+    """
+
+    def __init__(self, used: _Used | None = None) -> None:
+        self._used = used or _Used()
+        self.recent: dict[K, P] = {}
+        self.bytes = 0
+        self._older: dict[K, P] = {}
+        self._recent_bytes = 0
+        self._closed = False
 
     def get(self, key: K) -> P | None:
-        """That of a series."""
-        return self._plans.get(key)
+        """The plan of a series. O(1)."""
+        found = self.recent.get(key)
+        if found is None and (found := self._older.get(key)) is not None:
+            self.keep(key, found)
+        return found
 
-    def keep(self, key: K, plan: P, parts: int) -> P:
-        """Know it from now on; of so many mappings."""
-        self._parts += 1 + parts
-        if self._parts > PLANS_KEPT:
-            self._plans.clear()
-            self._parts = 1 + parts
-        self._plans[key] = plan
-        return plan
+    def keep(self, key: K, plan: P) -> None:
+        """Keep a plan, unless it is very large. O(1)."""
+        if plan.bytes > MOST_PLAN_BYTES // 64:
+            return
+        with _lock:
+            if self._closed:
+                return
+            half = self._recent_bytes + plan.bytes > MOST_PLAN_BYTES // 2
+            if half or self._used.bytes + plan.bytes > MOST_PLAN_BYTES:
+                self._older, self.recent = self.recent, {}
+                self._change(self._recent_bytes - self.bytes)
+                self._recent_bytes = 0
+            self.recent[key] = plan
+            self._recent_bytes += plan.bytes
+            self._change(plan.bytes)
+
+    def close(self) -> None:
+        """Drop all plans, and keep none from now on. The lock is held."""
+        self._closed = True
+        self.recent, self._older = {}, {}
+        self._change(-self.bytes)
+
+    def _change(self, size: int) -> None:
+        self.bytes += size
+        self._used.bytes += size
+
+
+class _Used:
+    """Memory of plans that share a budget, about."""
+
+    bytes = 0
+
+
+_MOST_SETS = 200  # of plans
+_kept: OrderedDict[Hashable, tuple[Plans[Any, Any], tuple[Any, ...]]] = OrderedDict()
+_used = _Used()
+_lock = threading.Lock()
+
+
+def plans_of(kind: str, indexes: Sequence[SeriesIndex[Any]]) -> Plans[Any, Any]:
+    """The plans that earlier bodies left for these mappings. O(sets of plans).
+
+    Args:
+        kind: of plans.
+        indexes: the mappings of each stream; the same objects for the next body.
+    """
+    key = (kind, *map(id, indexes))
+    with _lock:
+        if key not in _kept:
+            _kept[key] = Plans(_used), tuple(indexes)  # which keeps the ids theirs
+        _kept.move_to_end(key)
+        while len(_kept) > 1 and (len(_kept) > _MOST_SETS or _used.bytes > MOST_PLAN_BYTES // 2):
+            _kept.popitem(last=False)[1][0].close()
+        return _kept[key][0]
+
+
+def forget_plans() -> None:
+    """Drop the plans of all streams, for tests and benchmarks."""
+    with _lock:
+        while _kept:
+            _kept.popitem()[1][0].close()
+
+
+def size_of(texts: Iterable[str | bytes]) -> int:
+    """Bytes of memory of texts."""
+    return sum(map(sys.getsizeof, texts))
 
 
 def text_of(labels: Mapping[str, Any]) -> str:

@@ -16,9 +16,10 @@ from decaysketch.families import recipe_of
 from decaysketch.ingest import line_protocol, series
 from decaysketch.ingest.columns import Form, check, points_to_columns
 from decaysketch.ingest.formats import Mappings
-from decaysketch.ingest.line_protocol import MAX_LINE_BYTES, parse
+from decaysketch.ingest.line_protocol import MAX_LINE_BYTES, parse, steps
 from decaysketch.ingest.points import Points
-from decaysketch.ingest.readings import UnreadableError
+from decaysketch.ingest.readings import UnreadableError, finished
+from decaysketch.ingest.series import SeriesIndex
 from quality.messages import changed
 
 PARAMS = SketchParams(max_weight=10, id_bits=40, time_unit="ms", value_type="float64")
@@ -31,6 +32,11 @@ def maps(*given: dict[str, Any]) -> Any:
 
 
 WEATHER = maps({"measurement": "weather", "value": "temp"})
+
+
+def parse_each(body: bytes, groups: list[Any]) -> list[Points]:
+    """By several streams."""
+    return finished(steps(body, [SeriesIndex(group) for group in groups]))
 
 
 def readings(points: Points) -> list[tuple[Any, ...]]:
@@ -109,6 +115,45 @@ def test_a_series_that_is_too_long_for_an_id_is_refused_alone() -> None:
     assert [where for where, _ in points.told.refused] == ["line 2 temp", "line 3 temp"]
     alone = parse(long, WEATHER)
     assert (len(alone), alone.told.refusals) == (0, 1)
+
+
+def test_several_streams_are_read_in_one_pass() -> None:
+    groups = [
+        maps({"measurement": "cpu", "value": "load", "where": {"host": "a"}}),
+        maps({"measurement": "mem", "value": "free"}, {"measurement": "cpu", "value": "idle"}),
+        maps({"measurement": "none", "value": "x"}),
+    ]
+    body = (
+        b"cpu,host=a load=1,idle=9 1\ncpu,host=b load=2,idle=8 2\nmem,host=a free=3i 3\n"
+        b'other x=1 4\ncpu broken 4\ncpu,host=a msg="a\nb",load=4 5\nmem,host=b used=1 6\n'
+    )
+    together = parse_each(body, groups)
+    for found, group in zip(together, groups, strict=True):
+        assert readings(found) == readings(parse(body, group))
+    assert [found.told.skipped for found in together] == [
+        {"where": 1, "measurement": 3},
+        {"measurement": 1, "no value": 2},
+        {"measurement": 6},
+    ]
+    assert [found.told.refused for found in together] == [
+        [("line 5", "is no field: 'broken 4'; expected 'name=value'")], [], []
+    ]  # fmt: skip
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_each_of_several_streams_has_what_it_has_alone(seed: int) -> None:
+    body = changed(random.Random(seed), "influx")[:20_000]
+    groups = [
+        maps({"measurement": "m", "value": "f", "scale": 2.0}),
+        maps(
+            {"measurement": "m", "value": "g", "dedup": "10s"}, {"measurement": "m", "value": "f"}
+        ),
+    ]
+    for found, group in zip(parse_each(body, groups), groups, strict=True):
+        alone = parse(body, group)  # in another order where blocks are read in the other way
+        assert sorted(readings(found), key=str) == sorted(readings(alone), key=str)
+        assert found.told.skipped == alone.told.skipped
 
 
 def test_what_is_of_no_map_is_skipped() -> None:
@@ -209,13 +254,16 @@ def test_numbers_are_what_the_protocol_writes() -> None:
 def test_what_is_known_of_series_is_let_go_of_where_there_are_very_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(series, "PLANS_KEPT", 10)
-    lines = [b"weather,t=%d temp=%d %d" % (n % 30, n, n) for n in range(1000)]
-    few = parse(b"\n".join(lines), WEATHER)
+    monkeypatch.setattr(series, "MOST_PLAN_BYTES", 64 * 1000)
+    series.forget_plans()
+    lines = [b"weather,t=%d temp=%d %d" % (n % 100, n, n) for n in range(1000)]
+    index = SeriesIndex(WEATHER)
+    few = parse(b"\n".join(lines), index)
+    assert len(series.plans_of("influx", [index]).recent) < 100
     monkeypatch.undo()
     all_known = parse(b"\n".join(lines), WEATHER)
     assert [few.key(row) for row in range(1000)] == [all_known.key(row) for row in range(1000)]
-    assert (few.values, len(all_known.series)) == (all_known.values, 30)
+    assert (few.values, len(all_known.series)) == (all_known.values, 100)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +272,8 @@ def test_what_is_known_of_series_is_let_go_of_where_there_are_very_many(
 def test_series_without_a_reading_take_no_memory(
     line: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(series, "PLANS_KEPT", 500)
+    monkeypatch.setattr(series, "MOST_PLAN_BYTES", 500_000)
+    series.forget_plans()
     body = b"\n".join(line % n for n in range(6000))
     tracemalloc.start()
     found = parse(body, WEATHER)
@@ -263,3 +312,23 @@ def traced(body: bytes, given: Any) -> tuple[Points, int]:
         return parse(body, given), tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def test_plans_stay_from_body_to_body_and_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    series.forget_plans()
+    monkeypatch.setattr(series, "MOST_PLAN_BYTES", 640_000)
+    indexes = [SeriesIndex(WEATHER) for _ in range(5)]
+    bodies = [b"\n".join(b"weather,t=%d-%d temp=1 1" % (n, m) for m in range(200))
+              for n in range(5)]  # fmt: skip
+    for index, body in zip(indexes, bodies, strict=True):
+        first = readings(parse(body, index))
+        known = dict(series.plans_of("influx", [index]).recent)
+        assert readings(parse(body, index)) == first
+        again = series.plans_of("influx", [index]).recent
+        assert len(known) == 200
+        assert all(again[head] is plan for head, plan in known.items())
+    kept = [plans.bytes for plans, _ in series._kept.values()]
+    assert 0 < sum(kept) == series._used.bytes <= 640_000
+    assert len(kept) < 5  # those that were used long ago are gone
+    series.forget_plans()
+    assert series._used.bytes == 0

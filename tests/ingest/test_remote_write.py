@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from benchmarks.write_requests import STALE, field, messages, version_1, version_2
 from decaysketch import DecaySketch, SketchParams, observation_ids
 from decaysketch.families import recipe_of
-from decaysketch.ingest import series
+from decaysketch.ingest import remote_write
+from decaysketch.ingest import series as plans
 from decaysketch.ingest.columns import Form, check, points_to_columns
 from decaysketch.ingest.formats import Mappings
 from decaysketch.ingest.points import Points
 from decaysketch.ingest.readings import UnreadableError
 from decaysketch.ingest.remote_write import most_samples, parse, plain_length
+from quality.messages import changed
 
 PARAMS = SketchParams(max_weight=1, id_bits=40, time_unit="ms", value_type="float64")
 FORM = Form(recipe_of(PARAMS), "s", None, 10_000)
@@ -143,7 +145,7 @@ def test_what_protobuf_writes_is_read(series: list[Any]) -> None:
         for value, time_ms in samples:
             for each in (one, two):
                 each.samples.add(value=value, timestamp=time_ms)
-            if labels["__name__"] == "temp" and value == value:
+            if labels["__name__"] == "temp" and value == value and time_ms:  # 0 is none
                 expected.append((value, time_ms * 10**6))
     for message, version in ((first, 1), (second, 2)):
         body = message.SerializeToString()
@@ -153,9 +155,9 @@ def test_what_protobuf_writes_is_read(series: list[Any]) -> None:
 
 
 def test_what_is_zero_is_left_out_by_its_writer() -> None:
-    body = field(1, field(1, field(1, b"__name__") + field(2, b"temp")) + field(2, b""))
-    found = parse(body, maps(TEMP))
-    assert (found.values, found.times_ns) == ([0.0], [0])
+    name = field(1, field(1, b"__name__") + field(2, b"temp"))
+    found = parse(field(1, name + field(2, b"\x10\x05")), maps(TEMP))
+    assert (found.values, found.times_ns) == ([0.0], [5 * 10**6])
 
 
 def test_times_before_1970_are_negative() -> None:
@@ -222,7 +224,8 @@ def test_empty_parts_take_time_and_memory_in_proportion(version: int, body: byte
 
 
 def test_series_that_are_not_read_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "PLANS_KEPT", 500)
+    monkeypatch.setattr(plans, "MOST_PLAN_BYTES", 500_000)
+    plans.forget_plans()
     body = b"".join(field(1, field(1, field(1, b"%d" % n)) + field(2, b"")) for n in range(6000))
     sound = version_1([(LABELS, [(1.0, T)])])
     tracemalloc.start()
@@ -250,3 +253,30 @@ def test_a_block_says_how_long_it_will_be() -> None:
     for body in (b"", b"\xff" * 20):
         with pytest.raises(UnreadableError):
             plain_length(body)
+
+
+def test_a_sample_without_a_time_is_refused() -> None:
+    """Exporters without a clock send 0, which protobuf leaves out."""
+    body = version_1([(LABELS, [(1.0, 0), (2.0, T)]), (LABELS | {"n": "1"}, [(3.0, 0)])])
+    found = parse(body, maps(TEMP))
+    assert found.values == [2.0]
+    assert [reason for _, reason in found.told.refused] == ["there is no time"] * 2
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=200, deadline=None)
+def test_both_ways_give_the_same(seed: int) -> None:
+    body = changed(random.Random(seed), "prometheus")
+    plain = _outcome(body)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(remote_write._Reader, "take_plain", lambda *_: False)
+        assert _outcome(body) == plain
+
+
+def _outcome(body: bytes) -> Any:
+    try:
+        found = parse(body, maps(TEMP | {"metric": "m"}, {"metric": "m", "dedup": "10s"}))
+    except UnreadableError as error:
+        return str(error)
+    rows = range(len(found))
+    return [found.key(row) for row in rows], found.values, found.places, found.told

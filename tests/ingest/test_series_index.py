@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from decaysketch.ingest.formats import Mappings
@@ -26,6 +26,7 @@ def wants(where: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 @given(st.lists(_WHERE, min_size=1, max_size=8), _LABELS, _LABELS)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # on a busy machine
 def test_an_index_chooses_what_the_mappings_say(
     wheres: list[Any], shared: dict[str, str], own: dict[str, str]
 ) -> None:
