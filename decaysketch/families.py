@@ -12,6 +12,7 @@ sum       3     ``SumRecipe``       ``asyncwindow.SumSampler``     ``SumParams``
 median    4     ``MedianRecipe``    ``asyncwindow.MedianSampler``  ``MedianParams``
 ecm       5     ``ECMRecipe``       ``ecm.ECMCollection``          ``ECMParams``
 extremes  6     ``ExtremesRecipe``  ``extremes.ExtremesSketch``    ``ExtremesParams``
+series    7     ``SeriesRecipe``    ``series.SeriesSketch``        ``SeriesParams``
 ========  ====  ==================  =============================  ============================
 
 A new family is a new folder, and its line in :data:`FAMILIES`.
@@ -38,6 +39,8 @@ from decaysketch.integral import family as integral
 from decaysketch.integral.family import IntegralRecipe
 from decaysketch.querytime import family as querytime
 from decaysketch.querytime.family import DecayRecipe
+from decaysketch.series import family as series
+from decaysketch.series.family import SeriesRecipe
 
 __all__ = [
     "DEFAULT",
@@ -52,6 +55,7 @@ __all__ = [
     "MedianRecipe",
     "Params",
     "Recipe",
+    "SeriesRecipe",
     "Sketch",
     "SumRecipe",
     "decode",
@@ -79,6 +83,7 @@ for _family in (
     asyncwindow.MEDIAN,
     ecm.FAMILY,
     extremes.FAMILY,
+    series.FAMILY,
 ):
     FAMILIES[_family.name] = _family
 
@@ -107,8 +112,8 @@ def recipe_of(built_with: object, decay: IntegralDecay | None = None) -> Recipe:
             return recipe
     raise ParameterError(
         f"no sketch is built with {built_with!r} and decay {decay!r}; expected SketchParams, "
-        "SketchParams and an integral decay, SumParams, MedianParams, ECMParams or "
-        "ExtremesParams"
+        "SketchParams and an integral decay, SumParams, MedianParams, ECMParams, "
+        "ExtremesParams or SeriesParams"
     )
 
 

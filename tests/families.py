@@ -20,12 +20,14 @@ from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumS
 from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.extremes import ExtremesParams, ExtremesSketch
 from decaysketch.families import FAMILIES, Family, recipe_from_dict
+from decaysketch.series import SeriesParams, SeriesSketch
 
 WINDOW = decay.window(3_000)
 FIXED = decay.integral.exponential(half_life=900)
 SUM = SumParams(max_sum=10**6, capacity=60, max_window=5_000, seed=5)
 ECM = ECMParams(width=40, depth=3, slots=4, horizon=5_000, key_bits=16, fanout_bits=4, seed=8)
 EXTREMES = ExtremesParams(max_weight=99, capacity=60, seed=9)
+SERIES = SeriesParams(max_weight=99, capacity=60, resolution=5, seed=9)
 MEDIAN = MedianParams(max_count=10**6, capacity=60, max_window=5_000, seed=6)
 
 
@@ -166,6 +168,13 @@ def _extremes(seed: int, first: int) -> ExtremesSketch:
     return sketch
 
 
+def _series(seed: int, first: int) -> SeriesSketch:
+    values, weights, times = _columns(seed)
+    sketch = SeriesSketch(SERIES)
+    sketch.update(values, weights, times, (first + np.arange(200)) % 40)
+    return sketch
+
+
 def same(given: Any, expected: Any) -> bool:
     """Whether answers are equal, up to the order in which a sum of floats was taken."""
     if isinstance(given, dict):
@@ -188,5 +197,6 @@ CASES = {
         Case({"family": "median", "params": MEDIAN.to_dict()}, _median),
         Case({"family": "ecm", "params": ECM.to_dict()}, _ecm),
         Case({"family": "extremes", "params": EXTREMES.to_dict()}, _extremes),
+        Case({"family": "series", "params": SERIES.to_dict()}, _series),
     )
 }

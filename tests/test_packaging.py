@@ -37,6 +37,7 @@ LAYERS = [
         "decaysketch.asyncwindow",
         "decaysketch.ecm",
         "decaysketch.extremes",
+        "decaysketch.series",
     ],
     ["decaysketch.families"],
     ["decaysketch.batch", "decaysketch.client", "decaysketch.ingest"],

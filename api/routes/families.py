@@ -81,6 +81,11 @@ class InputModel(BaseModel):
     joined: bool = Field(
         description="Whether rows of one name are one observation, of which the latest row is kept."
     )
+    series: bool = Field(
+        default=False,
+        description="Whether ids name the series that rows are of. A row is then known by its "
+        "series and its time.",
+    )
     value: Literal["optional", "required", "none"]
     value_bound: str | None = Field(
         description="The parameter that values, integers from 1, do not exceed; null: any number."

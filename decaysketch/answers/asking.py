@@ -2,7 +2,8 @@
 
 What a view reads is its own: samples of rows (:class:`~decaysketch.answers.questions.SampleView`),
 counters of keys (:class:`~decaysketch.answers.keys.KeyView`), or the rows that no later one rules
-out (:class:`~decaysketch.answers.extremes.ExtremeView`). Whoever hands questions on knows
+out (:class:`~decaysketch.answers.extremes.ExtremeView`), or series with all of their rows
+(:class:`~decaysketch.answers.series.SeriesView`). Whoever hands questions on knows
 :class:`View` alone, and :data:`QUESTIONS`.
 """
 
@@ -52,7 +53,8 @@ def questions_of(*provided: str) -> frozenset[str]:
     Args:
         provided: of "values", "numbers" (which values may be), "weights" (apart from values) and
             "chosen decay"; or, in place of values and weights, "keys", of which a sketch has
-            counters, or "extremes", and no sample: then the questions about these, and no others.
+            counters, "extremes" or "series", and no sample of rows: then the questions about these,
+            and no others.
     """
     held = held_of(frozenset(provided))
     return frozenset(
@@ -199,6 +201,7 @@ _HELD: Mapping[Held, str] = {
     "rows": "a sample of rows",
     "keys": "counters of keys",
     "extremes": "the rows that no later one rules out, as a sketch of the family 'extremes' has",
+    "series": "a sample of series, as a sketch of the family 'series' has",
 }
 
 

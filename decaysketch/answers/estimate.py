@@ -60,6 +60,8 @@ CAVEATS: Mapping[str, str] = MappingProxyType(
         "decay-on-grid": "that the decay falls was looked at on a grid of ages, not proved",
         "equal-values": "all values that were read are equal: nothing bounds those that were not",
         "faded": "weights have faded beyond what a 64-bit float holds, or beside what may be newer",
+        "few-series": "a few series, or a single one, decide the result: it may be off by more "
+        "than the interval says, more often than stated; choose a resolution or a larger capacity",
         "few-rows": "a few retained observations decide the answer: it may be off by more than the "
         "interval says, more often than stated",
         "no-overlap": "no message was heard by two sources: nothing bounds from above how many "

@@ -6,7 +6,8 @@ that costs, and which function of :mod:`~decaysketch.answers.query` or
 command ``query``, the fields of the page and the tables of documents are derived from it.
 
 A :class:`View` is what can be asked: here the samples of one decay and time; of counters of keys
-see :mod:`~decaysketch.answers.keys`, of extremes :mod:`~decaysketch.answers.extremes`.
+see :mod:`~decaysketch.answers.keys`, of extremes :mod:`~decaysketch.answers.extremes`, of series
+:mod:`~decaysketch.answers.series`.
 :class:`Asked` and its neighbours give sketches a method for each question, so that help and type
 checkers know them.
 
@@ -50,6 +51,7 @@ from decaysketch.answers.modifiers import (
 )
 from decaysketch.answers.query import Function, HeavyHitter, Histogram, Last, Predicate
 from decaysketch.answers.sample import Sample, pool
+from decaysketch.answers.series import SERIES_QUESTIONS
 from decaysketch.answers.shapes import SCALAR, Argument, Column, Question, Rows, Shape
 from decaysketch.answers.tables import GroupedView, GroupTable
 from decaysketch.core.time_units import Instant
@@ -626,7 +628,7 @@ _LAST = _enter(
     )
 )
 
-for _of_others in (*KEY_QUESTIONS, *EXTREME_QUESTIONS):
+for _of_others in (*KEY_QUESTIONS, *EXTREME_QUESTIONS, *SERIES_QUESTIONS):
     _enter(_of_others)
 
 

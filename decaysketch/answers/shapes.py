@@ -29,8 +29,10 @@ A = TypeVar("A")
 
 Arguments = Mapping[str, Any]
 
-Held = Literal["rows", "keys", "extremes"]
+Held = Literal["rows", "keys", "extremes", "series"]
 """What a question is asked of: a sample of rows, or what a sketch has in place of one."""
+
+_OWN: tuple[Held, ...] = ("keys", "extremes", "series")
 
 #: Default of an argument that must be given.
 REQUIRED: Any = object()
@@ -177,7 +179,7 @@ class Question(Generic[A]):
         doc: what it is, a sentence; in the words of Markdown.
         answer: the answer, from the samples of one decay and time, one for each hash function or
             their pool; keyword arguments are ``confidence``, ``combine`` and those of the question.
-            Of keys and extremes: from the view, without ``combine``.
+            Of keys, extremes and series: from the view, without ``combine``.
         cost_s: about so long the processor needs to read it from one sample, or such a view, with
             its arguments, ``combine`` among them.
         shape: of the answer.
@@ -185,7 +187,7 @@ class Question(Generic[A]):
         arguments: what it is asked with; one of them at most is leading.
         needs: what a family must provide to be asked: "values" of observations, apart from their
             "weights", and whether these must be "numbers", as those of a stream of labels are not;
-            a "chosen decay"; counters of "keys"; "extremes".
+            a "chosen decay"; counters of "keys"; "extremes"; a sample of "series".
         check: why arguments that are each in their domain are none together, or None.
         most: so many estimates may the answer hold.
         sql: its name in SQL.
@@ -251,6 +253,6 @@ class Question(Generic[A]):
 
 
 def held_of(needs: frozenset[str]) -> Held:
-    """What is asked by questions that need something: where it is neither keys nor extremes, a
-    sample of rows."""
-    return "keys" if "keys" in needs else "extremes" if "extremes" in needs else "rows"
+    """What is asked by questions that need something: where it is none of the others, a sample of
+    rows."""
+    return next((each for each in _OWN if each in needs), "rows")

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,8 @@ __all__ = [
     "seal",
     "skip_optional_sections",
 ]
+
+P = TypeVar("P", bound=SketchParams)
 
 MAGIC = b"\xd5DSK"
 VERSION = 1
@@ -413,25 +415,31 @@ def skip_optional_sections(blob: bytes, flags: int, at: int) -> None:
 # ------------------------------------------------------------------------------------ parameters
 
 
-def params_of(opening: Opening, ours: SketchParams | None, id_key: bytes | None) -> SketchParams:
+def params_of(
+    opening: Opening,
+    ours: P | None,
+    id_key: bytes | None,
+    kind: type[P] = SketchParams,  # type: ignore[assignment]  # for callers that name no other
+) -> P:
     """Return the parameters for some bytes, with the capacity that the bytes carry.
 
     Args:
-        opening: from the bytes.
+        opening: from the bytes. A family with more parameters adds them to ``opening.params``.
         ours: expected parameters. Required if the bytes carry a fingerprint only.
         id_key: the secret id key, if the bytes use one and ``ours`` is None.
+        kind: class of the parameters.
 
     Raises:
         CorruptSketchError, IncompatibleSketchError, ParameterError: see ``wire.decode``.
     """
     if ours is None:
-        return _embedded_params(opening, id_key)
+        return _embedded_params(opening, id_key, kind)
     if id_key is not None:
         raise ParameterError("give params or id_key, not both: params carry their key")
     return _expected_params(opening, ours)
 
 
-def _expected_params(opening: Opening, ours: SketchParams) -> SketchParams:
+def _expected_params(opening: Opening, ours: P) -> P:
     """Return ``ours`` with the capacity from the bytes, if the fingerprints are equal."""
     listing = {} if opening.params is None else differing(ours.to_dict(), opening.params)
     if listing:
@@ -449,7 +457,7 @@ def _expected_params(opening: Opening, ours: SketchParams) -> SketchParams:
         raise CorruptSketchError(str(fault)) from None
 
 
-def _embedded_params(opening: Opening, id_key: bytes | None) -> SketchParams:
+def _embedded_params(opening: Opening, id_key: bytes | None, kind: type[P]) -> P:
     """Return the embedded parameters, with the secret key if they need one."""
     if opening.params is None:
         raise IncompatibleSketchError(
@@ -458,7 +466,7 @@ def _embedded_params(opening: Opening, id_key: bytes | None) -> SketchParams:
     fields = dict(opening.params)
     keyed_by, check = fields.pop("keyed_by"), fields.pop("key_check", "")
     try:
-        params = SketchParams(**fields)
+        params = kind(**fields)
     except ParameterError as fault:
         raise CorruptSketchError(f"parameters: {fault}") from None
     if keyed_by == "secret":

@@ -62,6 +62,8 @@ class Input:
             there is the delivery of a state.
         joined: whether rows of one name are one observation, which the latest of them represents;
             else a row is what it says, whatever names it.
+        series: whether ids name the series that rows are of, and not the rows. A row is then known
+            by its series and its time.
         value: whether a row without a value is an observation all the same; "none": rows have none.
         value_bound: the parameter that values, integers from 0, do not exceed, and a row of value 0
             is no observation; None: values are numbers of the stream's ``value_type``.
@@ -79,6 +81,7 @@ class Input:
 
     named_by: Literal["ids", "sequence", "key"]
     joined: bool = True
+    series: bool = False
     value: Literal["optional", "required", "none"]
     value_bound: str | None = None
     weight_bound: str | None = None

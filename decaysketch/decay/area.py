@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from decaysketch.decay.functions import Decay, Exponential, NoDecay, Piecewise, Polynomial, Window
 
-__all__ = ["area"]
+__all__ = ["area", "integral"]
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -22,6 +22,7 @@ _OLDEST = 2.0**63  # ages are at most this
 _TOLERANCE = 1e-10  # of an interval, beside the whole
 _UNSEEN = 1e-8  # likewise, of what may fall between the ends of an interval and its nodes
 _HALVINGS = 70  # a step of any age is then within one float of it
+_CHUNK = 1 << 13  # intervals integrated at a time
 _INFINITE = 1e-6  # of the whole, in the older half of all ages
 
 
@@ -96,17 +97,74 @@ def _integrated(decay: Decay) -> float:
     return total + float(np.sum(coarse))
 
 
+def integral(
+    decay: Decay, young: Float64Array, old: Float64Array, reference: int = 0
+) -> Float64Array:
+    """The integral of a decay from one age to another one, over ``2^magnitude(reference)``.
+
+    Of named decays it is what the formula says, to the rounding of floats also where the ages are
+    close together. Of others it is that of twelve nodes an interval (Gauss-Legendre), which is
+    exact to nine digits unless the decay steps or bends inside of the interval.
+
+    Args:
+        decay: weight by age.
+        young, old: float64[n] ages, ``0 <= young <= old``.
+        reference: age of which weights are of the order 1; see :meth:`Decay.scaled`.
+
+    Returns:
+        float64[n]. O(1) each.
+    """
+    match decay:
+        case Window():
+            return np.maximum(np.minimum(old, float(decay.width)) - young, 0.0)
+        case NoDecay():
+            return old - young
+        case Exponential():
+            rate = decay.rate if decay.half_life is None else math.log(2.0) / decay.half_life
+            assert rate is not None
+            length = old - young
+            return decay.scaled(young, reference) * length * _relative(-float(rate) * length)
+        case Polynomial():
+            # In x = log(scale + age) the decay is exponential.
+            scale, beyond = float(decay.scale) + young, 1.0 - float(decay.exponent)
+            length = np.log1p((old - young) / scale)
+            found = decay.scaled(young, reference) * scale * length
+            return found * _relative(beyond * length)
+        case Piecewise():
+            ages = [0.0, *(float(age) for age, _ in decay.steps), math.inf]
+            weights = [*(float(weight) for _, weight in decay.steps), float(decay.beyond)]
+            total = np.zeros_like(young)
+            for first, last, weight in zip(ages, ages[1:], weights, strict=False):
+                total += weight * np.maximum(np.minimum(old, last) - np.maximum(young, first), 0.0)
+            return total
+    total = np.empty_like(young)
+    for start in range(0, len(young), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        total[part] = _gauss(decay, young[part], np.minimum(old[part], decay.support), reference)
+    return np.maximum(total, 0.0)
+
+
+def _relative(exponents: Float64Array) -> Float64Array:
+    """``(exp(x) - 1) / x``, which is 1 at 0."""
+    small = exponents == 0.0
+    with np.errstate(over="ignore"):
+        found: Float64Array = np.expm1(exponents) / np.where(small, 1.0, exponents)
+    return np.where(small, 1.0, found)
+
+
 @cache
 def _rule() -> tuple[Float64Array, Float64Array]:
     """Nodes and weights on (-1, 1): from eigenvalues, whose code takes 3 MB once it has run."""
     return np.polynomial.legendre.leggauss(12)
 
 
-def _gauss(decay: Decay, starts: Float64Array, ends: Float64Array) -> Float64Array:
+def _gauss(
+    decay: Decay, starts: Float64Array, ends: Float64Array, reference: int = 0
+) -> Float64Array:
     nodes, weights = _rule()
     half = 0.5 * (ends - starts)
-    ages = starts[:, None] + half[:, None] * (nodes + 1.0)
-    found: Float64Array = half * (decay(ages) @ weights)
+    ages = np.maximum(starts[:, None] + half[:, None] * (nodes + 1.0), 0.0)
+    found: Float64Array = half * (decay.scaled(ages, reference) @ weights)
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 import decaysketch as ds
 from decaysketch.asyncwindow import MedianParams, MedianSampler
 from decaysketch.extremes import ExtremesParams, ExtremesSketch
+from decaysketch.series import SeriesParams, SeriesSketch
 
 ROWS = np.arange(20)
 
@@ -26,6 +27,12 @@ def _extremes() -> ExtremesSketch:
     return sketch
 
 
+def _series() -> SeriesSketch:
+    sketch = SeriesSketch(SeriesParams())
+    sketch.update(ROWS * 1.0, 1, ROWS, ROWS)
+    return sketch
+
+
 @pytest.mark.parametrize("name", ["noww", "confidnce", "versus", "copies"])
 @pytest.mark.parametrize(
     "ask",
@@ -34,6 +41,7 @@ def _extremes() -> ExtremesSketch:
         lambda **how: _decay().quantile(0.5, "none", **how),
         lambda **how: _decay().between(1, 9).count(**how),
         lambda **how: _extremes().max("window(5)", **how),
+        lambda **how: _series().increase("window(5)", **how),
     ],
 )
 def test_a_word_that_is_misspelt(ask: Any, name: str) -> None:

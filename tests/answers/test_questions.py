@@ -48,7 +48,15 @@ def test_an_entry_is_complete(name: str) -> None:
     question = QUESTIONS[name]
     assert question.name == name
     assert question.doc.endswith(".")
-    assert question.needs <= {"values", "numbers", "weights", "chosen decay", "keys", "extremes"}
+    assert question.needs <= {
+        "values",
+        "numbers",
+        "weights",
+        "chosen decay",
+        "keys",
+        "extremes",
+        "series",
+    }
     assert sum(each.leading for each in question.arguments) <= 1
     for each in question.arguments:
         assert each.doc.endswith(".")
@@ -59,11 +67,11 @@ def test_an_entry_is_complete(name: str) -> None:
 
 def test_families_answer_what_they_provide_for() -> None:
     everything = set(QUESTIONS)
-    keyed, extremes = (
+    keyed, extremes, series = (
         {name for name, each in QUESTIONS.items() if each.asked_of == held}
-        for held in ("keys", "extremes")
+        for held in ("keys", "extremes", "series")
     )
-    others = keyed | extremes
+    others = keyed | extremes | series
     assert {
         name: everything - type(case.build(0, 0)).questions for name, case in CASES.items()
     } == {
@@ -73,6 +81,7 @@ def test_families_answer_what_they_provide_for() -> None:
         "sum": everything - {"sum", "count", "rate", "selectivity", "last"},
         "ecm": everything - keyed,
         "extremes": everything - extremes,
+        "series": everything - series,
     }
     assert questions_of() == {"count", "selectivity", "last"}
 

@@ -127,7 +127,7 @@ def test_a_late_observation_disturbs_nothing(client: TestClient, case: Case) -> 
         assert posted(post(client, sketch))["duplicate"] is False
 
     def ask() -> dict[str, Any]:
-        asked = ("count", "key_total", "max")
+        asked = ("count", "key_total", "max", "series_count")
         counted = next(name for name in asked if name in case.family.questions)
         query = {"aggregate": counted, "now": NOW}
         if case.chooses:

@@ -18,6 +18,7 @@ from decaysketch.client import Sensor
 from decaysketch.ecm import ECMParams
 from decaysketch.extremes import ExtremesParams
 from decaysketch.families import FAMILIES, Recipe, decode, merge, recipe_from_dict, recipe_of
+from decaysketch.series import SeriesParams
 
 PARAMS = ds.SketchParams(max_weight=7, id_bits=30, capacity=20, seed=5)
 HALVING = ds.decay.integral.halving(60)
@@ -29,6 +30,7 @@ RECIPES: dict[str, Recipe] = {
     "median": recipe_of(MedianParams(max_count=1_000, capacity=20, seed=5)),
     "ecm": recipe_of(ECMParams(width=9, depth=2, slots=3, capacity=20, seed=5)),
     "extremes": recipe_of(ExtremesParams(max_weight=7, id_bits=30, capacity=20, seed=5)),
+    "series": recipe_of(SeriesParams(max_weight=7, id_bits=30, capacity=20, seed=5)),
 }
 #: Of which a row that comes again counts once.
 NAMED = [name for name, recipe in RECIPES.items() if recipe.kind.input.named_by != "key"]
@@ -49,7 +51,7 @@ def fed(recipe: Recipe, first: int = 0, rows: int = 100) -> Any:
 
 def test_every_family_has_a_recipe_here() -> None:
     assert list(RECIPES) == list(FAMILIES)
-    assert [family.number for family in FAMILIES.values()] == [1, 2, 3, 4, 5, 6]
+    assert [family.number for family in FAMILIES.values()] == [1, 2, 3, 4, 5, 6, 7]
     for name, recipe in RECIPES.items():
         assert recipe.family == name
         assert type(recipe.empty()) is recipe.sketch_type

@@ -19,6 +19,7 @@ from decaysketch.core.observations import encode_values, prepare
 from decaysketch.core.verdicts import Identified, Verdict, VerdictCounts, count_replacing
 from decaysketch.extremes import ExtremesState
 from decaysketch.querytime.verdicts import count_verdicts
+from decaysketch.series import SeriesState
 from quality.examples import Row
 
 RETAINED, ALREADY, BELOW = Verdict.RETAINED, Verdict.ALREADY_RETAINED, Verdict.BELOW_WATERMARK
@@ -53,6 +54,9 @@ def held(state: Any) -> Held:
         columns = (state.keys, second, state.times, state.value_keys)
     elif isinstance(state, ExtremesState):
         columns = (state.times, state.value_keys, state.times, state.value_keys)
+    elif isinstance(state, SeriesState):
+        cells = state.times // state.params.resolution
+        columns = (state.ids * (1 << 32) + state.weights, cells, state.times, state.value_keys)
     else:
         columns = (state.ids, state.weights, state.times, state.value_keys)
     return {(i, w): (t, v) for i, w, t, v in zip(*(c.tolist() for c in columns), strict=True)}
@@ -71,6 +75,15 @@ def offered(case: Case, batch: Sequence[Row]) -> list[tuple[tuple[int, int], Cop
     given_, named = case.columns(batch)
     if case.recipe.family == "extremes":  # whose rows are what they say
         return [((copy[0], copy[1]), copy) for _, copy in rows_of(case.params, given_)]
+    if case.recipe.family == "series":  # a row is known by its series and its cell of time
+        return [
+            (
+                (id_ * (1 << 32) + (weight and 1 << weight.bit_length() - 1),
+                 copy[0] // case.params.resolution),
+                copy,
+            )
+            for (id_, weight), copy in rows_of(case.params, given_)
+        ]  # fmt: skip
     if case.example.named_by == "id":
         return rows_of(case.params, given_)
     values, times, numbers = given_

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 from wire.states import MISSING, state_of_columns, states_of
 
 from decaysketch import DecaySketch, IntegralDecaySketch
@@ -22,6 +23,7 @@ from decaysketch.decay import integral
 from decaysketch.ecm import ECMCollection, ECMParams
 from decaysketch.extremes import ExtremesParams, ExtremesSketch
 from decaysketch.querytime.state import SketchState
+from decaysketch.series import NO_START, SeriesParams, SeriesSketch
 from quality.examples import EXAMPLES, feed, stream
 
 SMALL = SketchParams(max_weight=20, id_bits=16, capacity=30, seed=7, value_type="int64")
@@ -51,6 +53,7 @@ def cases() -> Iterator[Case]:
     yield from of_samplers()
     yield from of_sites()
     yield from of_extremes()
+    yield from of_series()
     for family, example in EXAMPLES.items():
         sketch = example.recipe.empty()
         rows = stream(example, example.recipe, 60)
@@ -331,3 +334,59 @@ def of_extremes() -> Iterator[Case]:
     for value, time in ((2**63 - 1, -(2**62)), (1 - 2**63, 2**62), (0, 0), (7, -1), (-7, 1)):
         ends.update(value, 1, time)
     yield Case("extremes", "ends", "extreme values and times, capacity 1", ends)
+
+
+def _scraped(sketch: SeriesSketch, rows: int, *, weighted: bool = False) -> SeriesSketch:
+    """Counters of 40 series, about every 15 s, with restarts, missing values and one in four rows
+    twice."""
+    for i in range(rows):
+        series, tick = i % 40, i // 40
+        time = 1_700_000_000_000 + 15_000 * tick + 350 * series + _below(9, 2, i, of=2030)
+        reset = _below(12, 3, series, of=2030)
+        shown = (1 + series) * (tick - reset if tick >= reset else tick)
+        value = None if _below(30, 4, i, of=2030) == 0 else shown
+        weight = 1 << series % 4 if weighted else 1
+        for _ in range(1 + (_below(4, 5, i, of=2030) == 0)):
+            sketch.update(
+                np.ma.MaskedArray([shown], mask=[value is None]), weight, [time], [series]
+            )
+    return sketch
+
+
+def of_series() -> Iterator[Case]:
+    params = SeriesParams(seed=42, time_unit="ms")
+    yield Case("series", "empty", "no row", SeriesSketch(params))
+    one = SeriesSketch(params)
+    one.update(21.5, 1, 1_700_000_000_000, 7)
+    yield Case("series", "one_row", "one row", one)
+    some = _scraped(SeriesSketch(params), 800)
+    yield Case("series", "counters", "counters that restart, with missing values", some)
+    yield Case("series", "counters_by_fingerprint", "the same counters", some, False)
+    small = SeriesParams(
+        capacity=60, resolution=60_000, max_weight=8, seed=7, time_unit="ms", value_type="int64",
+        id_key=bytes(range(32)),
+    )  # fmt: skip
+    about = "declared weights, resolution of a minute, capacity 60, under a secret key"
+    yield Case("series", "weights", about, _scraped(SeriesSketch(small), 1_600, weighted=True))
+    started = SeriesSketch(SeriesParams(seed=3))
+    for i in range(300):
+        series, time = _below(20, 2, i, of=2031), 10 * _below(90, 3, i, of=2031)
+        start = NO_START if series % 5 == 0 else time - time % 200 - series
+        value = _below(10**6, 4, i, of=2031) / 1000
+        started.update([value], 1, [time], [series], entities=[series // 3], starts=[start])
+    yield Case("series", "starts", "start times, several series of an entity", started)
+    states = SeriesSketch(SeriesParams(capacity=20, seed=5))
+    for i in range(400):
+        states.update(_below(3, 2, i // 7, of=2032), 1, i * i, i % 9)
+    yield Case("series", "states", "three states, capacity 20", states)
+    raw = SeriesSketch(SeriesParams())
+    for i in range(300):
+        raw.update(_below(1 << 53, 4, i, of=2033) / (1 << 53), 1, i, i % 5)
+    yield Case("series", "raw", "floats without a short decimal form", raw)
+    ends = SeriesSketch(SeriesParams(value_type="int64"))
+    for value, time in ((2**63 - 1, -(2**62)), (1 - 2**63, 2**62), (0, 0), (7, -1), (-7, 1)):
+        ends.update(value, 1, time, 2**56 - 1)
+    yield Case("series", "ends", "extreme values, times and ids", ends)
+    tied = SeriesSketch(SeriesParams(capacity=1))
+    tied.update(None, 1, [77] * 64, list(range(64)))
+    yield Case("series", "only_watermarks", "64 rows of one time, capacity 1", tied)

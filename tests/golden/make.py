@@ -30,7 +30,7 @@ DIRECTORY = Path(__file__).parent / f"v{wire.VERSION}"
 #: Column of the JSON -> array of the state. What a state has no array of is not written down.
 _COLUMNS: Mapping[str, str] = {
     "time": "times", "id": "ids", "key": "keys", "weight": "weights", "level": "levels",
-    "value key": "value_keys",
+    "value key": "value_keys", "entity": "entities", "start": "starts",
 }  # fmt: skip
 #: The columns that those files have that were written first.
 _FIRST: Mapping[str, tuple[str, ...]] = {

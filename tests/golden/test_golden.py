@@ -18,6 +18,7 @@ from ecm import wire_reference as ecm_reference
 from extremes import wire_reference as extremes_reference
 from golden import make
 from golden.cases import TABLE, cases
+from series import wire_reference as series_reference
 from support.examples import states_of
 from wire import reference
 
@@ -128,6 +129,21 @@ def test_the_specification_of_extremes_gives_the_golden_bytes(golden: Golden) ->
     written = golden.written
     empty = type(written)(written.params).to_bytes(embed_params=golden.embedded)
     assert extremes_reference.blob_of(written.state(), empty).to_bytes() == golden.blob
+
+
+@goldens("series")
+def test_the_specification_of_series_gives_the_golden_bytes(golden: Golden) -> None:
+    written, params = golden.written, golden.recipe.params
+    empty = type(written)(params).to_bytes(embed_params=golden.embedded)
+    # Behind the capacity an empty sketch has the resolution, no watermark, no row, the checksum.
+    resolution = series_reference.varint(params.resolution)
+    opening = empty[: -6 - len(resolution)]
+    state = written.state()
+    rows = list(zip(*(column.tolist() for column in state.columns), strict=True))
+    blob = series_reference.blob_of(
+        rows, state.watermarks.tolist(), opening, params.resolution, params.value_type == "float64"
+    )
+    assert blob == golden.blob
 
 
 @goldens("ecm")

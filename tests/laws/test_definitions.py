@@ -23,6 +23,7 @@ from decaysketch import minhit
 from decaysketch.core import labels, observations
 from decaysketch.core.watermarks import NO_WATERMARK
 from decaysketch.extremes import reference as extremes
+from decaysketch.series import reference as series
 
 Described = list[tuple[list[tuple[int, ...]], list[int]]]  # (rows, watermarks) of each state
 
@@ -137,6 +138,18 @@ def of_extremes(case: Case) -> Described:
     return [(found, [NO_WATERMARK])]
 
 
+def of_series(case: Case) -> Described:
+    given = case.columns(case.rows)[0]
+    batch = observations.prepare(case.params, *given)
+    rows = [
+        series.Row(id_, weight, id_, time, series.NONE, key)
+        for key, weight, time, id_ in zip(*(column.tolist() for column in batch), strict=True)
+    ]
+    params = case.params
+    found, marks = series.state(rows, params.capacity, params.resolution, params.sampling_words)
+    return [([tuple(row) for row in found], marks)]
+
+
 def columns(*names: str) -> Callable[[Any], Described]:
     """Of the states of a sketch: these columns, row by row, and the watermarks."""
 
@@ -161,6 +174,10 @@ DEFINITIONS: dict[str, tuple[Callable[[Case], Any], Callable[[Any], Any]]] = {
     "median": (of_a_sampler, columns("times", "keys", "value_keys", "levels")),
     "ecm": (of_an_ecm_collection, held_by_a_collection),
     "extremes": (of_extremes, columns("times", "value_keys")),
+    "series": (
+        of_series,
+        columns("entities", "weights", "ids", "times", "starts", "value_keys"),
+    ),
 }
 
 

@@ -13,7 +13,7 @@
 static const adapter *const tables[] = {
     asyncwindow_adapters, batch_adapters,    codec_adapters,  core_adapters,      ecm_adapters,
     extremes_adapters,    integral_adapters, minhit_adapters, querytime_adapters, querytime_wire_adapters,
-    sources_adapters,
+    series_adapters,      sources_adapters,
 };
 
 static void fail(const char *why, const char *what) {

@@ -29,7 +29,7 @@ typedef struct {
 /* The adapters of a table, up to one without a name. */
 extern const adapter asyncwindow_adapters[], batch_adapters[], codec_adapters[], core_adapters[],
     ecm_adapters[], extremes_adapters[], integral_adapters[], minhit_adapters[], querytime_adapters[],
-    querytime_wire_adapters[], sources_adapters[];
+    querytime_wire_adapters[], series_adapters[], sources_adapters[];
 
 /* Memory for a number of objects and one more, all zero, until the driver ends. */
 void *room(int64_t count, size_t size);

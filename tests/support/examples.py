@@ -52,6 +52,7 @@ DOMAINS: Mapping[str, list[Any] | Callable[[Any], st.SearchStrategy[Any]]] = {
     "lanes": [1, 2, 4],
     "key_bits": [None, 6, 30],
     "fanout_bits": [2, 8],
+    "resolution": [1, 1, 7, 1 << 40],
 }
 
 
@@ -301,6 +302,21 @@ _QUESTIONS: Mapping[str, tuple[Any, ...]] = {
     "min": (),
     "highest": (),
     "lowest": (),
+    "increase": (),
+    "increase_rate": (),
+    "time_average": (9,),
+    "time_in_state": (lambda v, w: v > 0,),
+    "state_time": (lambda v, w: v > 0,),
+    "transitions": (),
+    "gaps": (5,),
+    "availability": (9,),
+    "interval_quantile": (0.5,),
+    "sessions": (5,),
+    "session_length": (5,),
+    "series_count": (),
+    "silent_series": (5,),
+    "average_quantile": (0.5,),
+    "increase_quantile": (0.5,),
 }
 
 

@@ -350,6 +350,7 @@ def test_no_other_family_is_registered() -> None:
         "median",
         "ecm",
         "extremes",
+        "series",
         "toy",
         "counts",
     }

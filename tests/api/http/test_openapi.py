@@ -128,9 +128,9 @@ def test_the_examples_work(client: TestClient, description: dict[str, Any]) -> N
     schemas = description["components"]["schemas"]
     creations = schemas["StreamCreation"]["examples"]
     (query,) = schemas["QueryRequest"]["examples"]
-    families = [None, "integral", "sum", "median", "ecm", "extremes"]
+    families = [None, "integral", "sum", "median", "ecm", "extremes", "series"]
     assert [each.get("family") for each in creations] == families
-    for name, creation in zip(("ward-7", "i", "s", "m", "k", "e"), creations, strict=True):
+    for name, creation in zip(("ward-7", "i", "s", "m", "k", "e", "r"), creations, strict=True):
         assert client.put(f"/v1/streams/{name}", json=creation).status_code == 201
     answers = client.post("/v1/streams/ward-7/query", json=query).json()["answers"]
     assert [each["aggregate"] for each in answers] == [

@@ -1,0 +1,237 @@
+"""The rows of a state as they are asked: neighbours, bands, and the increase of counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.core.observations import TIME_LIMIT, decode_values
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.series import _native
+from decaysketch.series.state import NO_START, SeriesState
+
+__all__ = ["FAR", "Increases", "Pieces"]
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+BoolArray = npt.NDArray[np.bool_]
+
+FAR = 1 << 62
+"""The time of a next row that there is not."""
+
+_GUARD_INTERVALS, _GUARD_CELLS = 6, 3
+"""Usual intervals of the guard where the query names none: more than the clocks of two collectors
+differ in practice. Where rows are thinned to one a cell, half as many."""
+
+_USUAL = 0.75
+"""Quantile of intervals that is the usual one. Rows of two collectors may come in pairs, of which
+half of the intervals, and so the median, are as short as their phases are close."""
+
+_KEPT = 4  # guards and wraps whose increases are kept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Increases:
+    """What counters counted, and between which times.
+
+    Attributes:
+        rows: int64[n], the row that showed it.
+        begins, ends: int64[n], times. A piece that begins at the start of a counter needs no row
+            before it.
+        amounts: float64[n], none negative.
+        back: how long before the beginning rows must be complete.
+    """
+
+    rows: npt.NDArray[np.intp]
+    begins: Int64Array
+    ends: Int64Array
+    amounts: Float64Array
+    back: int
+
+
+class Pieces:
+    """Rows with their successors. Immutable; what is computed is kept.
+
+    Args:
+        state: any state.
+
+    Attributes:
+        times, nexts: int64[n], of a row and of the next one of its series; ``FAR`` where there is
+            none.
+        first, last: bool[n], whether a row is the first or the last one of its series.
+        values: float64[n], 0 where missing.
+        missing: bool[n].
+        entity: int64[n], number of the entity.
+        levels: int8[m], of each entity.
+        weights: float64[m], of each entity.
+    """
+
+    def __init__(self, state: SeriesState) -> None:
+        self.state = state
+        self.times = state.times
+        self.first = state.begins
+        self.last = np.append(self.first[1:], True)[: len(state)]
+        self.nexts = np.full(len(state), FAR, np.int64)
+        self.nexts[~self.last] = state.times[~self.first]
+        values, self.missing = decode_values(state.value_keys, state.params.value_type)
+        self.values: Float64Array = values.astype(np.float64)
+        first = np.ones(len(state), np.bool_)
+        first[1:] = (state.entities[1:] != state.entities[:-1]) | (
+            state.weights[1:] != state.weights[:-1]
+        )
+        self.entity: Int64Array = np.cumsum(first) - 1
+        self.levels = state.levels[first]
+        self.weights: Float64Array = state.weights[first].astype(np.float64)
+        self._rising = np.ascontiguousarray(state.watermarks[::-1])
+        self._known: dict[tuple[int, float | None], Increases] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of entities."""
+        return len(self.levels)
+
+    def bands(self, times: Int64Array) -> Int64Array:
+        """For each time, the lowest level that is complete from there on."""
+        found: Int64Array = len(self._rising) - np.searchsorted(self._rising, times, side="left")
+        return found
+
+    def of_band(self, rows: Any, bands: Int64Array) -> Float64Array:
+        """The probability with which the entities of rows are in bands."""
+        found: Float64Array = np.minimum(np.ldexp(self.weights[self.entity[rows]], -bands), 1.0)
+        return found
+
+    @cached_property
+    def probability(self) -> Float64Array:
+        """float64[n], of the band of each row."""
+        return self.of_band(slice(None), self.bands(self.times))
+
+    def before(self, length: int) -> Int64Array:
+        """int64[n]: times so long before those of the rows."""
+        return self.times - min(length, TIME_LIMIT)
+
+    @cached_property
+    def lengths(self) -> UInt64Array:
+        """uint64[n]: from a row to the next one."""
+        found: UInt64Array = (self.nexts - self.times).view(np.uint64)
+        return found
+
+    @cached_property
+    def silences(self) -> UInt64Array:
+        """uint64[n]: from the row before to a row; of a first row the largest number."""
+        found = np.full(len(self.times), np.iinfo(np.uint64).max, np.uint64)
+        found[~self.first] = self.lengths[~self.last]
+        return found
+
+    @cached_property
+    def usual_interval(self) -> int:
+        """Three of four intervals between neighbours are no longer; 0 where there are none."""
+        lengths = np.sort(self.lengths[~self.last])
+        return int(lengths[int(_USUAL * (len(lengths) - 1))]) if len(lengths) else 0
+
+    @property
+    def nothing_discarded(self) -> bool:
+        """Whether every row that the sketch was fed, or its cell, is retained."""
+        return int(self._rising[-1]) == NO_WATERMARK
+
+    def complete_since(self, time: float) -> bool:
+        """Whether every row from a time on is retained."""
+        return self.nothing_discarded or float(self._rising[-1]) < time
+
+    # ----------------------------------------------------------------------------------- counters
+
+    def guard(self, given: int | None) -> int:
+        """The guard against clocks that a query means."""
+        if given is None:
+            resolution, interval = self.state.params.resolution, self.usual_interval
+            thinned = resolution > 1 and interval < 2 * resolution
+            given = (_GUARD_CELLS if thinned else _GUARD_INTERVALS) * interval
+        return min(given, TIME_LIMIT)
+
+    def increases(self, guard: int, wrap: float | None) -> Increases:
+        """What counters counted between neighbours.
+
+        A value that falls is a reset, after which the counter shows what it counted since 0. With
+        a guard, falls that clocks explain are none (``guard.c``). Where rows have starts, these
+        tell lives of a counter apart, and nothing is guessed.
+
+        Args:
+            guard: in units of time; 0 turns it off.
+            wrap: the number at which counters begin again, such as 2^32. A fall is a wrap if the
+                way round is shorter than half of it, else a reset. None: counters do not wrap.
+        """
+        found = self._known.get((guard, wrap))
+        if found is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            found = self._known[guard, wrap] = self._counted(guard, wrap)
+        return found
+
+    def _counted(self, guard: int, wrap: float | None) -> Increases:
+        state = self.state
+        rows = np.flatnonzero(~self.missing)
+        series = np.cumsum(self.first)[rows]
+        begins = np.ones(len(rows), np.bool_)
+        begins[1:] = series[1:] != series[:-1]
+        keys, times = state.value_keys[rows], state.times[rows]
+        settled = _native.settle(keys, times, begins.view(np.uint8), guard) if guard else keys
+        values, _ = decode_values(settled, state.params.value_type)
+        inner = np.flatnonzero(~begins)
+        found = (inner, times[inner - 1], _risen(values[inner - 1], values[inner], wrap))
+        starts = state.starts[rows]
+        if (starts != NO_START).any():
+            found = self._by_starts(keys, times, begins, starts, found)
+        places, since, amounts = found
+        return Increases(rows[places], since, times[places], amounts, min(2 * guard, TIME_LIMIT))
+
+    def _by_starts(
+        self,
+        keys: Int64Array,
+        times: Int64Array,
+        begins: BoolArray,
+        starts: Int64Array,
+        found: tuple[npt.NDArray[np.intp], Int64Array, Float64Array],
+    ) -> tuple[npt.NDArray[np.intp], Int64Array, Float64Array]:
+        """The same, where a row with a start is read by it: of the same start as the row before it
+        counts the difference, else all that it shows, since its start."""
+        inner, since, amounts = found
+        started = starts != NO_START
+        lives = begins.copy()
+        lives[1:] |= starts[1:] != starts[:-1]
+        # Within a life, a value that falls is of a clock that is behind.
+        settled = _native.settle(keys, times, lives.view(np.uint8), TIME_LIMIT)
+        values, _ = decode_values(settled, self.state.params.value_type)
+        before = np.maximum(np.arange(len(times)) - 1, 0)
+        same = started & ~lives
+        risen = np.where(same, np.maximum(_minus(values, values[before]), 0.0), values)
+        # A start before the latest reading of another life: two writers, of which neither counts
+        # anything before that reading.
+        later = np.maximum(starts, np.where(begins, starts, times[before]))
+        of_life = np.where(same, times[before], later)
+        plain = ~started[inner]
+        places = np.concatenate([inner[plain], np.flatnonzero(started)])
+        order = np.argsort(places, kind="stable")
+        return (
+            places[order],
+            np.concatenate([since[plain], of_life[started]])[order],
+            np.concatenate([amounts[plain], np.maximum(risen[started], 0.0)])[order],
+        )
+
+
+def _minus(values: npt.NDArray[Any], before: npt.NDArray[Any]) -> Float64Array:
+    """Differences as float64: of integers the exact ones, rounded."""
+    found: Float64Array = (values - before).astype(np.float64)
+    return found
+
+
+def _risen(before: npt.NDArray[Any], after: npt.NDArray[Any], wrap: float | None) -> Float64Array:
+    fell = after < before
+    risen = np.where(fell, after.astype(np.float64), _minus(after, before))
+    if wrap is not None:
+        round_ = wrap - _minus(before, after)
+        risen = np.where(fell & (round_ >= 0.0) & (round_ < wrap / 2.0), round_, risen)
+    return np.maximum(risen, 0.0)

@@ -1,0 +1,357 @@
+"""SeriesSketch: increase of counters, time-weighted averages, time in states, gaps and sessions.
+
+What it keeps
+    Of sampled entities (devices, instances) every row later than a watermark, so that each row
+    still has its successor. See ``state.py`` for the definition.
+What it promises
+    The state, and its bytes, are a function of the parameters and of the set of rows that were fed,
+    in any order, any number of times, in any parts, merged by any tree.
+What it answers
+    Everything that needs a row and the next one of its series, under any decay, with an interval:
+    see :mod:`decaysketch.answers.series`. Counts, sums and quantiles of rows: feed a
+    :class:`~decaysketch.DecaySketch` with the same columns.
+What decides the accuracy
+    The number of entities, not of rows. Where few entities have many rows each, set a
+    ``resolution``. :meth:`SeriesSketch.stats` advises.
+Limits
+    A sketch is not safe to use from two threads at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.answers.questions import questions_of
+from decaysketch.answers.series import AskedOfSeries
+from decaysketch.contract.sketch import Sketch, Stats
+from decaysketch.core.observations import (
+    TIME_LIMIT,
+    Observations,
+    check_range,
+    integer_column,
+    prepare,
+)
+from decaysketch.core.pending import ENOUGH, PendingRows
+from decaysketch.core.plausible_times import span
+from decaysketch.core.time_units import Instant, in_units
+from decaysketch.core.verdicts import compare
+from decaysketch.decay import Decay
+from decaysketch.errors import ObservationError, ParameterError
+from decaysketch.series import _native, wire
+from decaysketch.series.params import SeriesParams
+from decaysketch.series.rows import SeriesRows, identified
+from decaysketch.series.snapshot import SeriesSnapshot
+from decaysketch.series.state import NO_START, SeriesState
+from decaysketch.series.view import PieceView
+
+__all__ = ["SeriesSketch", "SeriesStats"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesStats(Stats):
+    """What a sketch ingested and what it retains.
+
+    Attributes:
+        entities: entities of which rows are retained.
+        complete: for each level, how many entities of that level or above are retained completely
+            since the time that ``complete_since`` gives for it.
+        advice: what to change so that results become accurate, a sentence; None: nothing.
+    """
+
+    entities: int
+    complete: tuple[int, ...]
+    advice: str | None
+
+
+class SeriesSketch(AskedOfSeries, Sketch):
+    """A mergeable sample of series; see the module.
+
+    Args:
+        params: build parameters. All sketches of one stream share them (capacity may differ).
+
+    Raises:
+        ParameterError: parameters of another family.
+
+    Example:
+        >>> import decaysketch as ds
+        >>> from decaysketch.series import SeriesParams, SeriesSketch
+        >>> one, two = SeriesSketch(SeriesParams()), SeriesSketch(SeriesParams())
+        >>> one.update([10, 40, 5], 1, [0, 30, 60], [7, 7, 7])  # a counter, restarted
+        >>> two.update([25, 40, 20], 1, [15, 30, 75], [7, 7, 7])  # the same, by another collector
+        >>> (one | two).increase("window(75)", guard=0).value
+        50.0
+    """
+
+    questions = questions_of("series", "chosen decay")
+    snapshot_type = SeriesSnapshot
+
+    _bags: tuple[SeriesRows]
+    _pending: PendingRows
+
+    if TYPE_CHECKING:
+
+        @property
+        def params(self) -> SeriesParams: ...
+
+        def snapshot(self) -> SeriesSnapshot: ...
+
+    def __init__(self, params: SeriesParams) -> None:
+        if not isinstance(params, SeriesParams):
+            raise ParameterError(f"params are {params!r}; a SeriesSketch takes SeriesParams")
+        self._bags = (SeriesRows(params),)
+        self._pending = PendingRows(params)
+        self._changed()
+
+    def _empty(self) -> Self:
+        return type(self)(self.params)
+
+    # ------------------------------------------------------------------------------------- update
+
+    def update(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+        *,
+        entities: npt.ArrayLike | None = None,
+        starts: npt.ArrayLike | None = None,
+        not_after: Instant | None = None,
+    ) -> None:
+        """Ingest rows: columns, or one row as plain numbers.
+
+        Any order and any repetition, now or later, here or in a sketch that is merged with this
+        one, gives the same state.
+
+        Args:
+            values: numbers of the stream's ``value_type``; missing where masked or None. A missing
+                value ends the validity of the one before; counters are read across it.
+            weights: of the entity, integers 0..max_weight, rounded down to a power of two. One
+                number may serve a whole batch. Rows of weight 0 are ignored. An entity with two
+                weights is two entities, so declare a weight that lasts.
+            timestamps: integers in the stream's ``time_unit``, at most 2^62 in magnitude.
+            ids: of the series, integers in ``[0, 2^id_bits)``; see
+                :func:`decaysketch.observation_ids`.
+            entities: of the entity of each series, likewise. None: each series is an entity.
+            starts: when the counter of the row began to count, in the stream's ``time_unit`` and
+                not after the row; :data:`decaysketch.series.NO_START` where it is not known.
+            not_after: refuse, and count, rows with a later timestamp. A clock that runs ahead
+                raises watermarks and discards what is older.
+
+        Raises:
+            ObservationError: the first row that is out of bounds, or columns of unequal length or
+                of a wrong type. The sketch is unchanged.
+            ParameterError: ``not_after`` is no time.
+
+        Complexity: amortised O(1) for each row.
+        """
+        if self.looks_at_times:
+            self._look_at(timestamps)
+        given = (values, weights, timestamps, ids, entities, starts)
+        if not_after is None and self._took(*given):
+            return
+        # Columns that have to be converted, or a row that is at fault.
+        rows = prepare(self.params, values, weights, timestamps, ids)
+        more = self._prepared(rows, entities, starts)
+        limit = in_units(not_after, self.params.time_unit, name="not_after")
+        late = np.zeros(len(rows.ids), np.bool_)
+        if limit is not None:
+            late = rows.timestamps > limit
+        self._too_late += int(np.count_nonzero(late))
+        self._fed += int(np.count_nonzero(late))
+        keys, weight, times, series = (column[~late] for column in rows)
+        entity, start = (None if column is None else column[~late] for column in more)
+        batch = _native.Batch(keys, False, weight, times, series, entity, start)
+        self._admit(batch, len(batch))
+
+    def _took(self, *given: Any) -> bool:
+        """Take one row of plain numbers, or columns that need no conversion; False for others."""
+        *row, entities, starts = given
+        if entities is None and starts is None and (gathered := self._pending.take(*row)):
+            if gathered >= ENOUGH:
+                self._flush()
+            return True
+        batch = self._rows.check(*given)
+        if batch is not None:
+            self._admit(batch, len(batch))
+        return batch is not None
+
+    @property
+    def _rows(self) -> SeriesRows:
+        return self._bags[0]
+
+    def _admit(self, batch: _native.Batch, rows: int) -> None:
+        self._rows.admit(batch)
+        self._fed += rows
+        if self._snapshot is not None:
+            self._changed()
+
+    def _prepared(
+        self, rows: Observations, entities: Any, starts: Any
+    ) -> tuple[Int64Array | None, Int64Array | None]:
+        """Entities and starts as kernels take them."""
+        found: list[Int64Array | None] = []
+        for name, given in (("entities", entities), ("starts", starts)):
+            column = None if given is None else integer_column(name, given)
+            if column is not None and len(column) != len(rows.ids):
+                raise ObservationError(
+                    f"columns have unequal lengths: {name} has {len(column)} rows, ids has "
+                    f"{len(rows.ids)}",
+                    column=name,
+                )
+            found.append(column)
+        entity, start = found
+        if entity is not None:
+            last = (1 << self.params.id_bits) - 1
+            check_range("entities", entity, 0, last, f"2^{self.params.id_bits} - 1")
+        if start is not None:
+            given = start != NO_START
+            check_range("starts", start[given], -TIME_LIMIT, TIME_LIMIT, "2^62")
+            if (bad := given & (start > rows.timestamps)).any():
+                row = int(bad.argmax())
+                raise ObservationError(
+                    f"starts[{row}] is {int(start[row])}; expected at most the time of the row, "
+                    f"{int(rows.timestamps[row])}",
+                    column="starts", row=row, value=int(start[row]),
+                )  # fmt: skip
+        return entity, start
+
+    def _fold(self, *columns: Any) -> None:
+        values, weights, times, ids = columns
+        batch = self._rows.check(values, weights, times, ids, None, None)
+        assert batch is not None, "single rows are validated when they are given"
+        self._rows.admit(batch)
+        self._changed()
+
+    def verdicts(
+        self,
+        values: npt.ArrayLike | None,
+        weights: npt.ArrayLike,
+        timestamps: npt.ArrayLike,
+        ids: npt.ArrayLike,
+    ) -> npt.NDArray[np.int8]:
+        """What :meth:`update` with this batch would do with each row; nothing is changed.
+
+        Returns:
+            int8[n]: a :class:`~decaysketch.core.verdicts.Verdict` for each row. A row is a
+            duplicate of another one in the same cell of ``resolution``.
+
+        Raises:
+            ObservationError: as :meth:`update`.
+
+        Complexity: that of merging a sketch of the batch.
+        """
+        rows = prepare(self.params, values, weights, timestamps, ids)
+        after = self.copy()
+        after.looks_at_times = False
+        after.update(values, weights, timestamps, ids)
+        offered = identified(
+            self.params, rows.ids, _rounded(rows.weights), rows.ids, rows.timestamps,
+            rows.value_keys,
+        )  # fmt: skip
+        return compare(self.snapshot().identified, after.snapshot().identified, offered)
+
+    # --------------------------------------------------------------------------- state and bytes
+
+    def state(self) -> SeriesState:
+        """The canonical state. O(rows) after a change, else O(1)."""
+        return self.snapshot().state
+
+    def _freeze(self) -> SeriesSnapshot:
+        return SeriesSnapshot(self._rows.state(), type(self).from_state)
+
+    @classmethod
+    def from_state(cls, state: SeriesState) -> Self:
+        """A sketch that holds ``state``, which must be one that :meth:`state` returned."""
+        sketch = cls(state.params)
+        sketch._bags = (SeriesRows.from_state(state),)
+        sketch._snapshot = SeriesSnapshot(state, cls.from_state)
+        return sketch
+
+    def to_bytes(self, *, embed_params: bool = True) -> bytes:
+        """Canonical bytes: equal states give equal bytes on every platform.
+
+        Args:
+            embed_params: False names the parameters by their fingerprint, for exchange where both
+                sides know them.
+        """
+        return self.snapshot().to_bytes(embed_params=embed_params)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        blob: bytes | bytearray | memoryview,
+        *,
+        params: SeriesParams | None = None,
+        id_key: bytes | None = None,
+    ) -> Self:
+        """Read a sketch; nothing in the bytes is trusted.
+
+        Args:
+            blob: what :meth:`to_bytes` wrote.
+            params: the stream's parameters; needed where the bytes hold only their fingerprint.
+            id_key: the secret id key, where the bytes were built with one and ``params`` is None.
+
+        Raises:
+            CorruptSketchError: bytes that no honest builder could have written.
+            IncompatibleSketchError: a sketch of other parameters than ``params``; or they are
+                needed and were not given.
+        """
+        return cls.from_state(wire.decode(blob, params=params, id_key=id_key))
+
+    def stats(self) -> SeriesStats:
+        held = self.snapshot()
+        return SeriesStats(
+            **self._counted(),
+            entities=held.entities,
+            complete=held.complete,
+            advice=held.advice,
+        )
+
+    def _summary(self) -> dict[str, Any]:
+        held, params = self.snapshot(), self.params
+        fields: dict[str, Any] = {
+            "rows": f"{len(held):,}",
+            "entities": f"{held.entities:,}",
+            "capacity": f"{params.capacity:,}",
+        }
+        if params.resolution != 1:
+            fields["resolution"] = f"{params.resolution:,}"
+        if held.oldest is not None and held.newest is not None:
+            fields["times"] = span(params.time_unit, held.oldest, held.newest)
+        if held.advice is not None:
+            fields["advice"] = held.advice
+        return fields
+
+    # -------------------------------------------------------------------------------------- query
+
+    def at(
+        self, decay: Decay | str | None, now: Instant | None = None, *, estimator: Any = "pieces"
+    ) -> PieceView:
+        """What can be asked under a decay, at a time.
+
+        Args:
+            decay: weight of an instant as a function of its age.
+            now: time of the query, in the stream's unit or a moment. None: the newest time.
+            estimator: "pieces", the only one.
+
+        Raises:
+            UnanswerableQueryError: the sketch has discarded, at every level, rows that the decay
+                gives weight to.
+            ParameterError: no such decay, time or estimator.
+        """
+        if estimator != "pieces":
+            raise ParameterError(f"estimator is {estimator!r}; expected 'pieces'")
+        return self.snapshot().at(decay, now)
+
+
+def _rounded(weights: Int64Array) -> Int64Array:
+    """Rounded down to powers of two; 0 stays."""
+    powers = np.int64(1) << np.maximum(np.frexp(weights.astype(np.float64))[1] - 1, 0)
+    return np.where(weights > 0, powers, 0)

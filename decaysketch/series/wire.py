@@ -1,0 +1,384 @@
+"""Family 7: samples of series. Behind the shared header stand series, times, starts and values.
+
+    resolution, watermarks, rows, newest time
+    contents, series
+    entities (where they are not the series), series, weights, rows of each series
+    times: of the first row of each series before the newest, of the second one after the first,
+        and of each later one the difference of its step to the step before
+    starts: at which rows they change, and how long before the row
+    values: where they are missing, and the others (``columns.py``)
+
+Rows stand in canonical order, by (entity, weight, series, time). About 1 to 4 bytes a row.
+
+What decoding promises
+    Whatever the bytes are, :func:`decode` returns a state that an honest builder could have reached
+    or raises :class:`~decaysketch.errors.CorruptSketchError`, in time and memory proportional to
+    their length: the state is built again from its rows, and both its rows and its bytes must be
+    the same then.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from decaysketch.codec import fields
+from decaysketch.codec.fields import Reader, put_signed_varint, put_varint, refuse
+from decaysketch.codec.header import CopyHeader, Header
+from decaysketch.codec.numbers import pack_numbers, read_numbers
+from decaysketch.core.observations import MISSING_KEY, TIME_LIMIT, no_floats
+from decaysketch.core.watermarks import NO_WATERMARK
+from decaysketch.errors import IncompatibleSketchError
+from decaysketch.series import _native
+from decaysketch.series.columns import (
+    pack_patched,
+    pack_values,
+    read_patched,
+    read_values,
+    unzigzag,
+    zigzag,
+)
+from decaysketch.series.params import MOST_RESOLUTION, SeriesParams
+from decaysketch.series.rows import SeriesRows
+from decaysketch.series.state import NO_START, SeriesState
+
+__all__ = ["FAMILY", "decode", "encode", "peek"]
+
+FAMILY = 7
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+# Contents.
+_APART, _WEIGHTED, _STARTED, _MISSING = 1, 2, 4, 8
+_KNOWN_CONTENTS = 15
+
+
+# --------------------------------------------------------------------------------------- encoding
+
+
+def encode(state: SeriesState, *, embed_params: bool = True) -> bytes:
+    """Bytes of a state; equal states have equal bytes.
+
+    Args:
+        state: any state.
+        embed_params: False names the parameters by their fingerprint alone.
+
+    Returns:
+        Version 1 bytes. O(rows).
+    """
+    body = fields.begin(FAMILY, state.params, embed_params=embed_params)
+    put_varint(body, state.params.resolution)
+    fields.put_watermarks(body, [m for m in state.watermarks.tolist() if m != NO_WATERMARK])
+    put_varint(body, len(state))
+    if len(state):
+        put_signed_varint(body, int(state.times.max()))
+    return fields.seal(body, _packed(state))
+
+
+def _packed(state: SeriesState) -> bytes:
+    """What stands behind the header."""
+    if not len(state):
+        return b""
+    begins = state.begins
+    firsts = np.flatnonzero(begins)
+    entities, weights, ids = (
+        column[firsts] for column in (state.entities, state.weights, state.ids)
+    )
+    missing = state.value_keys == MISSING_KEY
+    apart, weighted = bool((entities != ids).any()), bool((weights != 1).any())
+    started = bool((state.starts != NO_START).any())
+    head = bytearray(
+        [
+            apart * _APART
+            | weighted * _WEIGHTED
+            | started * _STARTED
+            | bool(missing.any()) * _MISSING
+        ]
+    )
+    put_varint(head, len(firsts))
+    parts = [bytes(head), pack_numbers(np.diff(entities, prepend=0))]
+    if apart:
+        parts.append(pack_numbers(ids))
+    if weighted:
+        parts.append(pack_numbers(np.frexp(weights.astype(np.float64))[1].astype(np.int64) - 1))
+    parts.append(pack_numbers(np.diff(firsts, append=len(state)) - 1))
+    parts += _packed_times(state.times, begins)
+    if started:
+        parts.append(_packed_starts(state.starts, state.times, begins))
+    if missing.any():
+        parts.append(_packed_places(np.flatnonzero(missing)))
+    known = ~missing
+    of = _begins_among(begins, known)
+    parts.append(pack_values(state.value_keys[known], of, state.params.value_type))
+    return b"".join(parts)
+
+
+def _packed_times(times: Int64Array, begins: BoolArray) -> list[bytes]:
+    # Modulo 2^64 throughout: times may lie 2^63 apart.
+    newest = times.max()
+    steps = np.diff(times, prepend=np.int64(0))
+    second, later = _seconds(begins), _laters(begins)
+    bends = np.diff(steps, prepend=np.int64(0))[later]
+    ages = (newest - times[begins]).view(np.uint64)
+    gaps = (steps[second] - 1).view(np.uint64)
+    return [pack_patched(ages), pack_patched(gaps), pack_patched(zigzag(bends))]
+
+
+def _seconds(begins: BoolArray) -> BoolArray:
+    """Rows with one row before them in their series."""
+    found = np.zeros_like(begins)
+    found[1:] = begins[:-1] & ~begins[1:]
+    return found
+
+
+def _laters(begins: BoolArray) -> BoolArray:
+    """Rows with two rows or more before them in their series."""
+    return ~begins & ~_seconds(begins)
+
+
+def _packed_starts(starts: Int64Array, times: Int64Array, begins: BoolArray) -> bytes:
+    changes = np.flatnonzero(_changes(starts, begins))
+    ages = times[changes].view(np.uint64) - starts[changes].view(np.uint64) + np.uint64(1)
+    ages[starts[changes] == NO_START] = 0
+    return _packed_places(changes) + pack_patched(ages)
+
+
+def _changes(starts: Int64Array, begins: BoolArray) -> BoolArray:
+    """Where a start is another than that of the row before; before a series there is none."""
+    before = np.full_like(starts, NO_START)
+    before[1:] = starts[:-1]
+    before[begins] = NO_START
+    found: BoolArray = starts != before
+    return found
+
+
+def _packed_places(places: npt.NDArray[np.intp]) -> bytes:
+    body = bytearray()
+    put_varint(body, len(places))
+    return bytes(body) + pack_patched((np.diff(places, prepend=-1) - 1).astype(np.uint64))
+
+
+def _begins_among(begins: BoolArray, chosen: BoolArray) -> BoolArray:
+    """Of chosen rows, whether each is the first chosen one of its series."""
+    series = np.cumsum(begins)[chosen]
+    found = np.ones(len(series), np.bool_)
+    found[1:] = series[1:] != series[:-1]
+    return found
+
+
+# --------------------------------------------------------------------------------------- decoding
+
+
+def peek(blob: bytes | bytearray | memoryview) -> Header:
+    """Read the header and verify the checksum, without decoding rows.
+
+    Raises:
+        CorruptSketchError: see :func:`decode`.
+        TypeError: not bytes at all.
+    """
+    blob = fields.as_bytes(blob)
+    return _read_header(fields.open_blob(blob, FAMILY), blob)[0]
+
+
+def _read_header(opening: fields.Opening, blob: bytes) -> tuple[Header, int]:
+    """The header, and the resolution."""
+    if opening.copies != 1:
+        refuse(f"number of copies is {opening.copies}; expected 1, of a sample of series")
+    reader = opening.reader
+    resolution = reader.varint("resolution")
+    if not 1 <= resolution <= MOST_RESOLUTION:
+        refuse(f"resolution is {resolution}; expected 1 to {MOST_RESOLUTION}")
+    if opening.params is not None:
+        opening.params["resolution"] = resolution
+    marks = fields.read_watermarks(reader)
+    copy = CopyHeader(marks, *reader.rows())
+    copy.check(opening.capacity, _native.TOP + 1)
+    fields.check_row_count(copy.rows, opening.capacity, _native.TOP + 1, blob)
+    return Header.behind(opening, [copy]), resolution
+
+
+def decode(
+    blob: bytes | bytearray | memoryview,
+    *,
+    params: SeriesParams | None = None,
+    id_key: bytes | None = None,
+) -> SeriesState:
+    """State that :func:`encode` wrote.
+
+    Args:
+        blob: the bytes. Nothing in them is trusted.
+        params: what they are expected to carry; needed where they carry a fingerprint only. The
+            capacity is taken from the bytes.
+        id_key: the secret of a stream that has one, where ``params`` is None.
+
+    Raises:
+        CorruptSketchError: the bytes are not ones that an honest builder could have written.
+        IncompatibleSketchError: they are of a stream with other parameters than ``params``, or
+            under another ``id_key``, or need one of them and it was not given.
+        ParameterError: both ``params`` and ``id_key`` given.
+    """
+    blob = fields.as_bytes(blob)
+    opening = fields.open_blob(blob, FAMILY)
+    header, resolution = _read_header(opening, blob)
+    found = fields.params_of(opening, params, id_key, SeriesParams)
+    if found.resolution != resolution:
+        raise IncompatibleSketchError({"resolution": (found.resolution, resolution)})
+    (copy,) = header.copies
+    marks = np.full(_native.TOP + 1, NO_WATERMARK)
+    marks[: len(copy.watermarks)] = copy.watermarks
+    reader = Reader(memoryview(blob)[: -fields.CHECKSUM_BYTES], header.columns_at)
+    state = _built(found, _read_columns(reader, found, copy.rows, copy.newest or 0), marks)
+    _check_canonical(blob, header.columns_at, reader.at, state)
+    fields.skip_optional_sections(blob, header.optional_flags, reader.at)
+    return state
+
+
+_Columns = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]
+
+
+def _read_columns(reader: Reader, params: SeriesParams, rows: int, newest: int) -> _Columns:
+    """Entities, weights, ids, times, starts and value keys, not yet checked."""
+    if not rows:
+        empty = np.empty(0, np.int64)
+        return empty, empty, empty, empty, empty, empty
+    contents = reader.byte("contents")
+    if contents & ~_KNOWN_CONTENTS:
+        refuse(f"contents are {contents:#06b}; known are {_KNOWN_CONTENTS:#06b}")
+    series = reader.varint("series")
+    if not 1 <= series <= rows:
+        refuse(f"{series} series; expected 1 to {rows}, the number of rows")
+    entities = np.cumsum(read_numbers(reader, series, "entities")).view(np.int64)
+    ids = entities
+    if contents & _APART:
+        ids = read_numbers(reader, series, "series").view(np.int64)
+    weights = np.ones(series, np.int64)
+    if contents & _WEIGHTED:
+        shifts = read_numbers(reader, series, "weights")
+        if int(shifts.max()) > 31:
+            refuse(f"a weight is 2^{int(shifts.max())}; expected at most 2^31")
+        weights <<= shifts.view(np.int64)
+    sizes = read_numbers(reader, series, "rows of series")
+    if int(sizes.max()) >= rows or int(sizes.sum()) != rows - series:
+        refuse(f"rows of series add up to {int(sizes.sum()) + series}; the header says {rows}")
+    counts = sizes.astype(np.int64) + 1
+    begins = np.zeros(rows, np.bool_)
+    begins[np.cumsum(counts) - counts] = True
+    times = _read_times(reader, begins, newest)
+    starts = np.full(rows, NO_START)
+    if contents & _STARTED:
+        starts = _read_starts(reader, times, begins)
+    known = np.ones(rows, np.bool_)
+    if contents & _MISSING:
+        known[_read_places(reader, rows, "missing values")] = False
+    keys = np.full(rows, MISSING_KEY)
+    keys[known] = read_values(reader, _begins_among(begins, known), params.value_type)
+    of = np.repeat(np.arange(series), counts)
+    return entities[of], weights[of], ids[of], times, starts, keys
+
+
+def _read_times(reader: Reader, begins: BoolArray, newest: int) -> Int64Array:
+    rows, series = len(begins), int(np.count_nonzero(begins))
+    second, later = _seconds(begins), _laters(begins)
+    ages = read_patched(reader, series, "first times")
+    gaps = read_patched(reader, int(np.count_nonzero(second)), "second times")
+    bends = unzigzag(read_patched(reader, int(np.count_nonzero(later)), "times"))
+    firsts = np.int64(newest) - ages.view(np.int64)
+    steps = np.zeros(rows, np.int64)
+    steps[second] = gaps.view(np.int64) + 1
+    steps[later] = bends
+    # Differences of steps become steps, from each second row on, and steps become times.
+    of = np.cumsum(begins) - 1
+    steps[~begins] = _summed(steps[~begins], second[~begins])
+    sums = np.cumsum(steps)
+    found: Int64Array = sums - sums[np.flatnonzero(begins)][of] + firsts[of]
+    return found
+
+
+def _summed(steps: Int64Array, begins: BoolArray) -> Int64Array:
+    """Running sums that begin again where it says so."""
+    if not len(steps):
+        return steps
+    sums = np.cumsum(steps)
+    firsts = np.flatnonzero(begins)
+    offsets = sums[firsts] - steps[firsts]
+    found: Int64Array = sums - np.repeat(offsets, np.diff(firsts, append=len(steps)))
+    return found
+
+
+def _read_starts(reader: Reader, times: Int64Array, begins: BoolArray) -> Int64Array:
+    changes = _read_places(reader, len(times), "starts")
+    ages = read_patched(reader, len(changes), "starts")
+    given = times[changes] - (ages.view(np.int64) - 1)
+    given[ages == 0] = NO_START
+    if ((ages > 1 << 63) | (ages != 0) & (given == NO_START)).any():
+        refuse("a start lies more than 2^63 before its row")
+    # Each row has the start of the latest change, unless a series begins in between.
+    latest = np.full(len(times), -1)
+    latest[changes] = np.arange(len(changes))
+    latest = np.maximum.accumulate(latest)
+    firsts = np.maximum.accumulate(np.where(begins, np.arange(len(times)), 0))
+    within = (latest >= 0) & (changes[latest] >= firsts) if len(changes) else latest >= 0
+    return np.where(within, given[latest] if len(changes) else NO_START, NO_START)
+
+
+def _read_places(reader: Reader, rows: int, name: str) -> npt.NDArray[np.intp]:
+    count = reader.varint(f"number of {name}")
+    if count > rows:
+        refuse(f"{count} {name} in {rows} rows")
+    gaps = read_patched(reader, count, f"positions of {name}")
+    if count and int(gaps.max()) >= rows:
+        refuse(f"positions of {name} are {int(gaps.max())} apart; there are {rows} rows")
+    places = np.cumsum(gaps.astype(np.int64) + 1) - 1
+    if count and int(places[-1]) >= rows:
+        refuse(f"positions of {name} end at {int(places[-1])}; there are {rows} rows")
+    return places
+
+
+def _built(params: SeriesParams, columns: _Columns, marks: Int64Array) -> SeriesState:
+    """The state of these rows, each of which must be in it."""
+    entities, weights, ids, times, starts, keys = columns
+    for name, column, low, high in (
+        ("id of an entity", entities, 0, (1 << params.id_bits) - 1),
+        ("id of a series", ids, 0, (1 << params.id_bits) - 1),
+        ("weight", weights, 1, params.max_weight),
+        ("time", times, -TIME_LIMIT, TIME_LIMIT),
+    ):
+        if len(column) and (int(column.min()) < low or int(column.max()) > high):
+            row = int(((column < low) | (column > high)).argmax())
+            refuse(f"{name} of row {row} is {int(column[row])}; expected {low} to {high}")
+    early = (starts != NO_START) & ((starts < -TIME_LIMIT) | (starts > times))
+    if early.any():
+        row = int(early.argmax())
+        refuse(f"start of row {row} is {int(starts[row])}; its time is {int(times[row])}")
+    if params.value_type == "float64":
+        bad = no_floats(keys) & (keys != MISSING_KEY)
+        if bad.any():
+            row = int(bad.argmax())
+            refuse(f"row {row} has value key {int(keys[row])}; expected that of a finite value")
+    rows = SeriesRows.with_watermarks(params, marks)
+    rows.admit(_native.Batch(keys, False, weights, times, ids, entities, starts))
+    state = rows.state()
+    if (state.watermarks != marks).any():
+        level = int((state.watermarks != marks).argmax())
+        refuse(f"level {level} has more than {params.capacity} rows later than its watermark")
+    if len(state) != len(times) or any(
+        (mine != theirs).any() for mine, theirs in zip(state.columns, columns, strict=True)
+    ):
+        refuse(
+            f"{len(times)} rows, of which {len(state)} are in a state: one is out of order, twice "
+            "in its cell, or not later than the watermark of its level"
+        )
+    return state
+
+
+def _check_canonical(blob: bytes, at: int, end: int, state: SeriesState) -> None:
+    """Encoding what was decoded gives the same bytes."""
+    given, again = blob[at:end], _packed(state)
+    if given != again:
+        pairs = zip(given, again, strict=False)
+        first = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(given), len(again)))
+        refuse(
+            f"not canonical: the rows take {len(given)} bytes and differ from byte {at + first} "
+            f"on; encoding them again gives {len(again)}"
+        )
