@@ -26,7 +26,13 @@ from decaysketch.batch.frames import Columns, names_of, table_of
 from decaysketch.engines import moments, questions
 from decaysketch.engines.asking import NAMES, recipes_of
 from decaysketch.engines.questions import FUNCTIONS, FunctionError
-from decaysketch.errors import DisagreeingCopiesWarning, ObservationError, ParameterError
+from decaysketch.errors import (
+    DisagreeingCopiesWarning,
+    ObservationError,
+    ParameterError,
+    TimeZoneWarning,
+    UnlikelyClockWarning,
+)
 from decaysketch.families import BuiltWith, Recipe
 
 if TYPE_CHECKING:
@@ -148,6 +154,7 @@ def build(
     weight: str | None = None,
     by: Columns = (),
     column_unit: str | None = None,
+    time_zone: str | None = None,
     now: int | None = None,
     site: str | int = 0,
     epoch: int = 0,
@@ -167,6 +174,8 @@ def build(
         id: the column, or columns, that together identify an observation.
         by: the column, or columns, of the keys; none: one sketch of everything.
         column_unit: of times that are plain integers; that of the stream unless given.
+        time_zone: of timestamps and texts that name none, such as "Europe/Berlin"; UTC, with a
+            warning, unless given.
         now: the time that sketches with a clock are told.
         site, epoch: where rows are counted for a site; see
             :class:`decaysketch.batch.KeyedBuilder`.
@@ -178,7 +187,8 @@ def build(
         The columns of the keys and then ``rows``, ``missing_values``, ``fallback_times``,
         ``refused``, ``sketch`` and ``digest``: a table that DuckDB reads by the name of its
         variable. A :class:`~decaysketch.DisagreeingCopiesWarning` says where rows of one id are
-        hardly copies.
+        not likely to be duplicates, a :class:`~decaysketch.TimeZoneWarning` where times name no
+        zone, an :class:`~decaysketch.UnlikelyClockWarning` where some lie outside 1990 to 2099.
 
     Raises:
         ObservationError: the first row that is refused, counted from the first of the relation.
@@ -189,7 +199,7 @@ def build(
     """
     mapping = ColumnMapping(
         time=time, value=value, ids=names_of(id), key=names_of(key), source=source,
-        sequence=sequence, weight=weight, time_unit=column_unit,
+        sequence=sequence, weight=weight, time_unit=column_unit, time_zone=time_zone,
     )  # fmt: skip
     keys = names_of(by)
     builder = KeyedBuilder(
@@ -210,9 +220,14 @@ def build(
             except ObservationError as fault:
                 raise _counted_from(first, fault) from None
             first += batch.num_rows
-    doubt = builder.doubt_of_ids or builder.replaced_readings()
-    if doubt is not None:
-        warnings.warn(doubt, DisagreeingCopiesWarning, stacklevel=2)
+    told: dict[type[Warning], str | None] = {
+        DisagreeingCopiesWarning: builder.doubt_of_ids or builder.replaced_readings(),
+        TimeZoneWarning: builder.zoneless and f"{builder.zoneless}; time_zone says which it is",
+        UnlikelyClockWarning: builder.clocks,
+    }
+    for category, said in told.items():
+        if said is not None:
+            warnings.warn(said, category, stacklevel=2)
     return pa.Table.from_batches(builder.batches(), schema)
 
 

@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from decaysketch.batch.refusals import Refusals
+from decaysketch.batch.texts import numbers as numbers_of_texts
 from decaysketch.core.arrays import Column
 from decaysketch.core.hashing import MAX_KEY_BYTES, EncodedKeys, RepeatedKeys
 from decaysketch.core.labels import EncodedLabels, fault_of_label
+from decaysketch.core.text_values import PLAIN, Numerals
 from decaysketch.errors import ParameterError
 from decaysketch.families import Params
 
@@ -32,6 +34,7 @@ __all__ = [
     "labels_of",
     "nulls_of",
     "numbers_of",
+    "refuse_nulls",
     "source_column",
     "without_gaps",
 ]
@@ -47,10 +50,14 @@ def column_of(table: pa.Table, name: str) -> pa.Array:
     """One column in one piece, out of its dictionary where it is in one."""
     if name not in table.column_names:
         raise ParameterError(f"no column {name!r}; there are {', '.join(table.column_names)}")
+    if table.column_names.count(name) > 1:
+        raise ParameterError(f"there are two columns {name!r}; rename one of them")
     column = table.column(name).combine_chunks()
     if isinstance(column, pa.ChunkedArray):  # an empty one, or more text than one array can hold
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    views = column.type in (pa.string_view(), pa.binary_view())
+    return in_plain_text(column) if views else column
 
 
 def nulls_of(column: pa.Array) -> BoolArray:
@@ -79,20 +86,25 @@ def without_gaps(column: pa.Array) -> pa.Array:
     return column.fill_null(pa.scalar(0, whole).cast(kind))
 
 
-def _refuse_nulls(column: pa.Array, name: str, refusals: Refusals) -> pa.Array:
+def refuse_nulls(column: pa.Array, name: str, refusals: Refusals) -> pa.Array:
+    """The same without nulls, whose rows are refused."""
     if not column.null_count:
         return column
     refusals.refuse(nulls_of(column), name, lambda row: ("is null", None))
     return without_gaps(column)
 
 
-def integers_of(column: pa.Array, name: str, refusals: Refusals) -> Int64Array:
-    """A column as int64: integers, or numbers that are integers; nulls are refused.
+def integers_of(
+    column: pa.Array, name: str, refusals: Refusals, numerals: Numerals = PLAIN
+) -> Int64Array:
+    """A column as int64: integers, or numbers and texts that are integers; nulls are refused.
 
     Text formats and data frames turn integers into floats where a column has gaps; a float that is
     exactly an integer is taken for it.
     """
-    column = _refuse_nulls(column, name, refusals)
+    if is_text(column.type):
+        column = numbers_of_texts(column, name, numerals, refusals, integers=True)
+    column = refuse_nulls(column, name, refusals)
     kind = column.type
     if pa.types.is_null(kind):  # of no rows
         return np.empty(0, dtype=np.int64)
@@ -255,7 +267,7 @@ def id_column(
     if repeated is not None:
         return _repeated_keys(repeated, name, refusals)
     column = in_plain_text(column_of(table, name))
-    column = _refuse_nulls(column, name, refusals)
+    column = refuse_nulls(column, name, refusals)
     kind = column.type
     if pa.types.is_timestamp(kind):  # the unit is the file format's affair, not the key's
         nanoseconds = pa.timestamp("ns", kind.tz)

@@ -248,6 +248,8 @@ def _known_of(
         return known, None
     if mapping.fallback_time is not None and times.nulls != 0:
         return known, None  # times that stand in another column
+    if is_text(schema.field(mapping.time).type):  # whose order is not that of times
+        return known, None
     ends = pa.array([times.low, times.high], schema.field(mapping.time).type)
     try:
         low, high = mapping.ticks(ends, params).tolist()

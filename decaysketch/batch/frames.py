@@ -22,10 +22,16 @@ import pyarrow.compute as pc
 
 from decaysketch.batch.columns import column_of, holds_text, in_plain_text, is_text, nulls_of
 from decaysketch.batch.copies import doubt_of_ids
-from decaysketch.batch.mapping import ColumnMapping, LogColumns, refuse_other_unit
+from decaysketch.batch.mapping import (
+    ColumnMapping,
+    LogColumns,
+    refuse_other_unit,
+    zoneless,
+)
+from decaysketch.batch.texts import holds_numbers, looks_like_numbers
 from decaysketch.core.callers import warn_caller
 from decaysketch.core.params import BuildParams, SketchParams
-from decaysketch.core.plausible_times import dated, likely_unit
+from decaysketch.core.plausible_times import dated, likely_unit, of_another_clock, undated
 from decaysketch.core.replaced import replaced_readings
 from decaysketch.core.sizing import DEFAULT_ACCURACY, capacity_for
 from decaysketch.core.time_units import NANOSECONDS
@@ -37,6 +43,8 @@ from decaysketch.errors import (
     ObservationError,
     OtherUnitError,
     ParameterError,
+    TimeZoneWarning,
+    UnlikelyClockWarning,
 )
 from decaysketch.families import FAMILIES, Sketch, recipe_of
 
@@ -120,6 +128,7 @@ def feed(
     sequence: str | None,
     weight: str | int,
     column_unit: str | None,
+    time_zone: str | None,
     drop_nulls: bool,
     check_units: bool,
 ) -> LogColumns | None:
@@ -133,7 +142,7 @@ def feed(
         time=time, ids=names_of(id), key=names_of(key), source=source, sequence=sequence,
         value=value,
         weight=None if constant and weight == 1 else _WEIGHT if constant else str(weight),
-        time_unit=column_unit,
+        time_unit=column_unit, time_zone=time_zone,
     )  # fmt: skip
     mapping.check(recipe)
     table = table_of(frame, [name for name in mapping.columns if name != _WEIGHT])
@@ -148,7 +157,6 @@ def feed(
     if not len(table):
         sketch.left_out += left_out
         return None
-    _refuse_texts(table.column(time).type, time)
     log = mapping.read(table, recipe)
     if check_units:
         try:
@@ -167,7 +175,21 @@ def feed(
         found = replaced_readings(replaced, len(sketch), mapping.ids)
     if found is not None:
         warn_caller(found, DisagreeingCopiesWarning)
+    _warn_of_clocks(log, time, recipe.params.time_unit)
     return log
+
+
+def _warn_of_clocks(log: LogColumns, time: str, unit: str) -> None:
+    """Say which times name no zone, and which no clock shows that was set."""
+    if log.zoneless:
+        warn_caller(f"{zoneless(time)}; time_zone says which it is", TimeZoneWarning)
+    times = log.columns["timestamps"]
+    outside = undated(unit, times)
+    if outside.any():
+        found = times[outside]
+        said = of_another_clock(unit, len(times), len(found), found.min(), found.max())
+        if said is not None:
+            warn_caller(said, UnlikelyClockWarning)
 
 
 def unit_of(frame: Any, time: str) -> str:
@@ -175,11 +197,13 @@ def unit_of(frame: Any, time: str) -> str:
 
     Raises:
         ParameterError: its type says none.
-        ObservationError: it is of texts.
     """
     column = table_of(frame, [time]).column(time)
     kind = column.type
-    _refuse_texts(kind, time)
+    if holds_text(kind):
+        texts = in_plain_text(column_of(table_of(frame, [time]), time))
+        if not holds_numbers(texts):
+            return "us"
     if pa.types.is_timestamp(kind):
         unit: str = kind.unit
         return unit
@@ -197,22 +221,22 @@ def unit_of(frame: Any, time: str) -> str:
     )
 
 
-def _refuse_texts(kind: pa.DataType, time: str) -> None:
-    """Which date a text says, and in which zone, its library knows."""
-    if holds_text(kind):
-        raise ObservationError(
-            f"{time} is of type {kind}; expected timestamps, dates or integers: make them by "
-            f"pd.to_datetime(frame[{time!r}], utc=True) of pandas, or "
-            f"pl.col({time!r}).str.to_datetime(time_zone='UTC') of polars",
-            column=time,
-        )
-
-
 def _is_of_texts(frame: Any, value: str | None) -> bool:
     """Whether values are labels, as the type of their column says."""
     if value is None:
         return False
-    return holds_text(table_of(frame, [value]).schema.field(value).type)
+    table = table_of(frame, [value])
+    if not holds_text(table.schema.field(value).type):
+        return False
+    texts = in_plain_text(column_of(table, value))
+    if holds_numbers(texts):
+        return False
+    if (found := looks_like_numbers(texts)) is not None:
+        raise ParameterError(
+            f"column {value!r} has {found!r}, which looks like a number; convert the column, or "
+            "keep its texts with params=SketchParams(value_type='label')"
+        )
+    return True
 
 
 def names_of(given: Columns) -> tuple[str, ...]:

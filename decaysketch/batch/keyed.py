@@ -15,11 +15,18 @@ from decaysketch.batch import _native
 from decaysketch.batch.columns import Entry, is_binary, is_text, kind_of_keys
 from decaysketch.batch.copies import doubt_of_ids
 from decaysketch.batch.filters import RowFilter
-from decaysketch.batch.mapping import ColumnMapping, LogColumns, doubt_of_log, refuse_other_unit
+from decaysketch.batch.mapping import (
+    ColumnMapping,
+    LogColumns,
+    doubt_of_log,
+    refuse_other_unit,
+    zoneless,
+)
 from decaysketch.batch.numbering import KeyNumbers
 from decaysketch.batch.sites import by_code, epochs_of_keys
 from decaysketch.contract.many import HeldByKey, Many
 from decaysketch.core.params import check_integer
+from decaysketch.core.plausible_times import of_another_clock, undated
 from decaysketch.core.replaced import replaced_readings
 from decaysketch.errors import OtherTypeError, ParameterError, TimeUnitWarning
 from decaysketch.families import BuiltWith, Sketch
@@ -121,6 +128,7 @@ class KeyedBuilder:
         sited: whether the family counts by site.
         doubt_of_ids: why rows of one id are hardly copies, if that is looked at; None: they are.
         kinds: what the columns that name rows hold: "integers", "text", "bytes" or "timestamps".
+        zoneless: that times named no zone and were read as UTC, once there were such.
         doubt: why the times are hardly of their unit, once there were such; None: there were none.
             A :class:`~decaysketch.TimeUnitWarning` says it too, once.
 
@@ -173,6 +181,8 @@ class KeyedBuilder:
         self.doubt: str | None = None
         self.doubt_of_ids: str | None = None
         self.kinds: dict[str, str] = {}
+        self.zoneless: str | None = None
+        self._clocks = (0, 0, 0, 0)  # times, those of no date, and the first and last of these
         many = self.recipe.kind.many
         self._many = many(self.recipe.params) if many is not None and self.keys else None
         self._fields: list[pa.Field] = []
@@ -239,6 +249,7 @@ class KeyedBuilder:
         if self._check_ids and self.doubt_of_ids is None:
             self.doubt_of_ids = doubt_of_ids(log, self.mapping, self.recipe, codes)
         self._count(codes, log)
+        self._look_at_clocks(log)
         if self._rows is not None:
             self._rows.add(len(self._numbers), codes, log.columns, log.left_out)
         else:
@@ -246,6 +257,26 @@ class KeyedBuilder:
                 if code not in self._sketches:
                     self._sketches[code] = self.recipe.empty(self.now)
                 log.update(self._sketches[code], rows, **self._site_of(code))
+
+    def _look_at_clocks(self, log: LogColumns) -> None:
+        """Count the times that no clock which was set shows."""
+        if log.zoneless and self.zoneless is None:
+            self.zoneless = zoneless(self.mapping.time)
+        times = log.columns["timestamps"]
+        outside = undated(self.recipe.params.time_unit, times)
+        rows, before, oldest, newest = self._clocks
+        rows += len(times) - int(log.refused.sum())
+        found = times[outside & ~log.refused] if outside.any() else times[:0]
+        if len(found):
+            first, last = int(found.min()), int(found.max())
+            oldest, newest = (min(oldest, first), max(newest, last)) if before else (first, last)
+        self._clocks = (rows, before + len(found), oldest, newest)
+
+    @property
+    def clocks(self) -> str | None:
+        """Why some times are of clocks that were not set; None: none is, or all count from a
+        beginning of their own."""
+        return of_another_clock(self.recipe.params.time_unit, *self._clocks)
 
     def _kinds(self, schema: pa.Schema) -> dict[str, str]:
         types = {name: schema.field(name).type for name in self.mapping.naming}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -15,26 +16,37 @@ from decaysketch.batch.columns import (
     column_of,
     id_column,
     integers_of,
+    is_text,
     labels_of,
     nulls_of,
     numbers_of,
+    refuse_nulls,
     source_column,
     without_gaps,
 )
 from decaysketch.batch.filters import RowFilter
 from decaysketch.batch.refusals import Refusals
 from decaysketch.batch.sites import Sites, by_code, read_sites
+from decaysketch.batch.texts import (
+    TimeTexts,
+    cast_clean,
+    local_to_utc,
+    texts_of_floats,
+)
+from decaysketch.batch.texts import numbers as numbers_of_texts
+from decaysketch.batch.texts import ticks as ticks_of_texts
 from decaysketch.core.arrays import Column
 from decaysketch.core.hashing import HashedKeys
 from decaysketch.core.labels import EncodedLabels
 from decaysketch.core.observations import TIME_LIMIT, observation_ids
 from decaysketch.core.params import SketchParams
 from decaysketch.core.plausible_times import dated, doubt, unit_in_name
+from decaysketch.core.text_values import Numerals, check_time_format, zone_of
 from decaysketch.core.time_units import NANOSECONDS
 from decaysketch.errors import ObservationError, OtherUnitError, ParameterError
 from decaysketch.families import BuiltWith, Params, Recipe, Sketch, recipe_of
 
-__all__ = ["ColumnMapping", "LogColumns", "doubt_of_log", "refuse_other_unit"]
+__all__ = ["ColumnMapping", "LogColumns", "doubt_of_log", "refuse_other_unit", "zoneless"]
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
@@ -68,6 +80,11 @@ class LogColumns(NamedTuple):
     @property
     def refused(self) -> BoolArray:
         return self.refusals.mask
+
+    @property
+    def zoneless(self) -> int:
+        """How many times named no zone and were read as UTC."""
+        return self.refusals.zoneless
 
     @property
     def left_out(self) -> BoolArray:
@@ -118,6 +135,12 @@ class ColumnMapping:
         fallback_time: a time for rows whose ``time`` is null, such as the arrival.
         time_unit: unit of times that are plain numbers ("ns", "us", "ms", "s", "min", "h", "d");
             None: the stream's own. Where the stream's unit is coarser, times are rounded down.
+        time_zone: of timestamps and texts that name no zone ("Europe/Berlin", "+02:00"). None: they
+            are read as UTC, and counted in :attr:`LogColumns.zoneless`.
+        time_format: of texts, as of ``strptime``. None: ISO 8601, ``31.01.2026 12:00``, or a number
+            of ``time_unit``.
+        decimal, thousands: how numbers are written that are texts; see
+            :class:`decaysketch.core.text_values.Numerals`.
     """
 
     time: str
@@ -129,6 +152,10 @@ class ColumnMapping:
     weight: str | None = None
     fallback_time: str | None = None
     time_unit: str | None = None
+    time_zone: str | None = None
+    time_format: str | None = None
+    decimal: str = "."
+    thousands: str = ""
 
     def __post_init__(self) -> None:
         for name in ("ids", "key"):
@@ -138,6 +165,15 @@ class ColumnMapping:
             raise ParameterError(
                 f"time_unit is {self.time_unit!r}; expected one of {', '.join(NANOSECONDS)}"
             )
+        if self.time_zone is not None:
+            zone_of(self.time_zone)
+        if self.time_format is not None:
+            check_time_format(self.time_format)
+        self._numerals.check()
+
+    @property
+    def _numerals(self) -> Numerals:
+        return Numerals(self.decimal, self.thousands)
 
     @classmethod
     def from_dict(cls, form: Mapping[str, Any]) -> Self:
@@ -272,7 +308,7 @@ class ColumnMapping:
         elif self.source is not None and self.sequence is not None:  # which :meth:`check` has seen
             columns["source"] = source_column(table, self.source, refusals)
             numbers = column_of(table, self.sequence)
-            columns["sequence"] = integers_of(numbers, self.sequence, refusals)
+            columns["sequence"] = integers_of(numbers, self.sequence, refusals, self._numerals)
         values: Any = np.zeros(rows, params.value_dtype)
         missing = np.ones(rows, dtype=bool)
         labelled = params.value_type == "label"
@@ -283,6 +319,11 @@ class ColumnMapping:
                 missing = (values.numbers < 0) & ~refusals.mask
         elif self.value is not None:
             column = column_of(table, self.value)
+            if is_text(column.type):
+                whole = params.value_type == "int64"
+                column = numbers_of_texts(
+                    column, self.value, self._numerals, refusals, integers=whole
+                )
             missing = nulls_of(column)
             values = numbers_of(column, self.value, params, refusals)
             _refuse_outside(values, kind.value_bound, self.value, params, refusals)
@@ -294,15 +335,18 @@ class ColumnMapping:
                 values = np.ma.MaskedArray(values, mask=missing)
             columns["values"] = values
         if kind.weighted and self.weight is not None:
-            weights = integers_of(column_of(table, self.weight), self.weight, refusals)
+            weights = self._weights(table, self.weight, refusals)
             columns["weights"] = _refuse_negative(weights, self.weight, refusals)
         if kind.weight_bound is not None:
             columns["weights"] = np.ones(rows, dtype=np.int64)
             if self.weight is not None:
-                weights = integers_of(column_of(table, self.weight), self.weight, refusals)
+                weights = self._weights(table, self.weight, refusals)
                 _refuse_outside(weights, kind.weight_bound, self.weight, params, refusals)
                 columns["weights"] = weights
         return columns, missing
+
+    def _weights(self, table: pa.Table, name: str, refusals: Refusals) -> Int64Array:
+        return integers_of(column_of(table, name), name, refusals, self._numerals)
 
     def _words(self, table: pa.Table, params: Params, refusals: Refusals) -> UInt64Array:
         """The words that keys are counted by; 0 of those that are refused."""
@@ -380,13 +424,25 @@ class ColumnMapping:
     def _ticks(self, column: pa.Array, name: str, params: Params, refusals: Refusals) -> Int64Array:
         """A column of times in the stream's unit."""
         kind = column.type
+        unit = self.time_unit or params.time_unit
+        clocked = {unit, params.time_unit} <= NANOSECONDS.keys()
+        zone = None if self.time_zone is None else zone_of(self.time_zone)
         if pa.types.is_date(kind):
             column = column.cast(pa.timestamp("ms"))
-        if pa.types.is_timestamp(column.type):
-            unit = column.type.unit
-            column = column.cast(pa.int64())
-        else:
-            unit = self.time_unit or params.time_unit
+            unit, column = "ms", column.cast(pa.int64())
+        elif pa.types.is_timestamp(kind):
+            column = self._in_utc(column, name, zone, refusals)
+            unit, column = kind.unit, column.cast(pa.int64())
+        elif clocked and (
+            is_text(kind) or (pa.types.is_floating(kind) and unit != params.time_unit)
+        ):
+            how = TimeTexts(unit, params.time_unit, zone, self.time_format)
+            column = refuse_nulls(column, name, refusals)
+            clean = None if self.time_format else cast_clean(column, integers=True)
+            if clean is None:
+                texts = column if is_text(kind) else texts_of_floats(column)
+                return ticks_of_texts(texts, name, how, refusals)
+            column = clean
         ticks = integers_of(column, name, refusals)
         if unit == params.time_unit:
             return ticks
@@ -412,6 +468,22 @@ class ColumnMapping:
             )  # fmt: skip
             ticks = np.where(excessive, 0, ticks)
         return ticks * np.int64(factor)
+
+    def _in_utc(
+        self, column: pa.Array, name: str, zone: tzinfo | None, refusals: Refusals
+    ) -> pa.Array:
+        """Timestamps as those of UTC; what has no zone is of the mapping's, or counted."""
+        if column.type.tz is not None:
+            return column
+        if zone is None:
+            refusals.zoneless += len(column) - column.null_count
+            return column
+        moments, there = local_to_utc(column, zone)
+        refusals.refuse(
+            ~there, name,
+            lambda row: (f"is {column[row]}, which clocks in {self.time_zone} skip", None),
+        )  # fmt: skip
+        return moments
 
 
 _FEW = 0.01  # of the rows at either end, whose clocks may be anything
@@ -474,6 +546,11 @@ def doubt_of_log(
     if named in (None, unit) or mapping.time_unit is not None or dated(unit, newest) is not None:
         return None
     return f"{source} are read in {unit}, and its name ends like that of one in {named}"
+
+
+def zoneless(time: str) -> str:
+    """The sentence for times that name no zone, where none was given."""
+    return f"times without a time zone in column {time!r} are read as UTC"
 
 
 def words_of(params: Params, keys: Any) -> UInt64Array:

@@ -46,11 +46,13 @@ class Refusals:
 
     Attributes:
         mask: bool[rows], those refused so far.
+        zoneless: times that named no zone where none was given, so that they were read as UTC.
     """
 
     def __init__(self, rows: int, places: Int64Array | None = None, *, raises: bool) -> None:
         self.mask: BoolArray = np.zeros(rows, dtype=bool)
         self.raises = raises
+        self.zoneless = 0
         self._places = places
         self._found: list[_Found] = []
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
+import pyarrow as pa
 import typer
 from rich.table import Table
 
 from decaysketch.batch import KeyedBuilder
+from decaysketch.batch.texts import holds_numbers, looks_like_numbers, numerals_of
+from decaysketch.cli.dialect import TextOptions
 from decaysketch.cli.folding import fold
 from decaysketch.cli.output import (
     AsJson,
@@ -22,6 +26,7 @@ from decaysketch.cli.output import (
     refuse_uri,
     reporting_errors,
     show,
+    warn,
     write_whole,
 )
 from decaysketch.cli.recipes import (
@@ -30,6 +35,7 @@ from decaysketch.cli.recipes import (
     IdKeyFile,
     Parameters,
     TimeoutS,
+    TimeZone,
     api_client,
     mapping_from_options,
     names,
@@ -38,9 +44,10 @@ from decaysketch.cli.recipes import (
     recipe_from_server,
     taking_parameters,
 )
-from decaysketch.cli.tables import FORMATS, files_of, format_of, holds_texts
+from decaysketch.cli.tables import FORMATS, files_of, first_texts, format_of
 from decaysketch.core.params import SketchParams
 from decaysketch.core.sizing import DEFAULT_BY_KEY, capacity_for
+from decaysketch.core.text_values import Numerals
 from decaysketch.errors import TimeUnitWarning
 from decaysketch.families import DEFAULT, FAMILIES, Family, Recipe
 
@@ -70,6 +77,29 @@ def build(
     column_unit: Annotated[
         str | None,
         typer.Option(help="Unit of times that are plain numbers; the stream's if not given."),
+    ] = None,
+    time_zone: TimeZone = None,
+    time_format: Annotated[
+        str | None,
+        typer.Option(
+            help="How times are written as text, as of strptime, such as '%d/%m/%Y %H:%M:%S'; "
+            "ISO 8601 or 31.01.2026 12:00 if not given."
+        ),
+    ] = None,
+    separator: Annotated[
+        str | None,
+        typer.Option(help="What parts the cells of CSV, or 'tab'; found by the heading."),
+    ] = None,
+    decimal: Annotated[
+        str | None,
+        typer.Option(help="The decimal mark of numbers as text; found where that is certain."),
+    ] = None,
+    thousands: Annotated[
+        str | None, typer.Option(help="What parts the thousands of numbers as text; likewise.")
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(help="Of text files, such as latin-1; found by their first bytes."),
     ] = None,
     id_columns: Annotated[
         str,
@@ -162,6 +192,10 @@ def build(
                 refuse_uri(place)
                 if place.exists() and not overwrite:
                     raise CommandError(f"{place} is there already; replace it with --overwrite")
+        options = TextOptions(separator, encoding)
+        options.check()
+        first = _first_values(logs, format, value_column, options)
+        numerals = _numerals(decimal, thousands, first)
         id_key = read_id_key(id_key_file)
         recipe: Recipe
         if from_server is not None:
@@ -173,12 +207,7 @@ def build(
             defaults = dict(_DEFAULTS)
             if params is None and "value_type" not in parameters and value_column:
                 chosen = FAMILIES.get(family or DEFAULT)
-                if (
-                    chosen is not None
-                    and _takes_labels(chosen)
-                    and logs[0].exists()  # else that is said below
-                    and _is_of_texts(files_of(logs[0], format)[0], format, value_column)
-                ):
+                if chosen is not None and _takes_labels(chosen) and _are_labels(first, numerals):
                     defaults["value_type"] = "label"
             recipe = recipe_from_options(
                 family, params, decay, id_key, parameters, defaults, accuracy=accuracy,
@@ -191,6 +220,10 @@ def build(
             time=time_column, fallback_time=fallback_time_column, value=value_column,
             weight=weight_column, time_unit=column_unit,
         )  # fmt: skip
+        mapping = replace(
+            mapping, time_zone=time_zone, time_format=time_format, decimal=numerals.decimal,
+            thousands=numerals.thousands,
+        )  # fmt: skip
         builder = KeyedBuilder(
             recipe, mapping, keys, now=now, site=0 if site is None else site, epoch=epoch,
             check_units=not any_time, check_ids=True,
@@ -198,18 +231,90 @@ def build(
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TimeUnitWarning)  # said below, as a line
-            refused = fold(builder, files, format, texts=texts, quarantine=quarantine)
+            refused = fold(
+                builder, files, format, texts=texts, options=options, quarantine=quarantine
+            )
+        nothing = _refuse_nothing(builder, out, refused, quarantine)
         _write(builder, out, quarantine, refused, as_json)
+        if nothing:
+            raise CommandError(f"no rows in {len(files)} files; {out} is an empty sketch")
 
 
 def _takes_labels(family: Family) -> bool:
     return any("label" in option.choices for option in family.options)
 
 
-def _is_of_texts(path: Path, format: str | None, column: str) -> bool:
+class _First(NamedTuple):
+    """The first values of the first file, where they are texts."""
+
+    path: Path
+    column: str
+    texts: pa.Array
+
+
+def _first_values(
+    logs: list[Path], format: str | None, column: str, options: TextOptions
+) -> _First | None:
+    if not column or not logs[0].exists():
+        return None
+    path = files_of(logs[0], format)[0]
     chosen = format or format_of(path)
-    # What is no file, such as a pipe, is read once.
-    return chosen in FORMATS and path.is_file() and holds_texts(path, chosen, column)
+    if chosen not in FORMATS or not path.is_file():
+        return None  # what is no file, such as a pipe, is read once
+    texts = first_texts(path, chosen, column, options)
+    return None if texts is None else _First(path, column, texts)
+
+
+def _numerals(decimal: str | None, thousands: str | None, first: _First | None) -> Numerals:
+    """How numbers are written: as was said, or as the first values show without doubt."""
+    if decimal is None and thousands is None and first is not None:
+        found = None if holds_numbers(first.texts) else numerals_of(first.texts)
+        if found is not None:
+            said = f"--decimal '{found.decimal}'"
+            said += f" --thousands {found.thousands!r}" if found.thousands else ""
+            warn(f"{first.path}: numbers of column {first.column!r} are read with {said}")
+            return found
+    numerals = Numerals(decimal or ".", thousands or "")
+    numerals.check()
+    return numerals
+
+
+def _are_labels(first: _First | None, numerals: Numerals) -> bool:
+    """Whether values are labels, where nothing says so but they.
+
+    Raises:
+        CommandError: they look like numbers and are none as numbers are written.
+    """
+    if first is None or holds_numbers(first.texts, numerals):
+        return False
+    if (found := looks_like_numbers(first.texts)) is not None:
+        raise CommandError(
+            f"{first.path}: column {first.column!r} has {found!r}, which looks like a number; "
+            "--decimal and --thousands say how numbers are written, --value-type label keeps texts "
+            "as they are"
+        )
+    return True
+
+
+def _refuse_nothing(
+    builder: KeyedBuilder, out: Path, refused: int, quarantine: Path | None
+) -> bool:
+    """Refuse to write where no row was accepted; whether there were no rows at all, of which an
+    empty sketch is made where nothing is lost by it.
+
+    Raises:
+        CommandError: rows were there and all were refused, or something is there already.
+    """
+    if builder.totals["rows"]:
+        return False
+    if refused:
+        raise CommandError(
+            f"no row was accepted, and {refused:,} were refused (see {quarantine}); {out} is as it "
+            "was"
+        )
+    if out.exists() or builder.keys:
+        raise CommandError(f"there are no rows; {out} is as it was")
+    return True
 
 
 def file_name(key: tuple[Any, ...]) -> str:

@@ -15,20 +15,21 @@ import pyarrow as pa
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from decaysketch.batch import KeyedBuilder, refusal_finder
+from decaysketch.cli.dialect import TextOptions
 from decaysketch.cli.output import CommandError, report, warn, writing_whole
 from decaysketch.cli.tables import (
     FORMATS,
+    Faults,
+    Reading,
     batches,
     format_of,
-    numbers_of_text,
     otherwise_written,
-    with_gaps,
-    with_numbers,
 )
 from decaysketch.errors import ObservationError, OtherTypeError, OtherUnitError, ParameterError
 
 __all__ = ["fold"]
 
+_LABELS = "--value-type label keeps texts as they are"
 _WAY_OUT = "--quarantine FILE leaves such rows out, counts them and keeps them in that file"
 
 
@@ -38,6 +39,7 @@ def fold(
     format: str | None,
     *,
     texts: Sequence[str] = (),
+    options: TextOptions = TextOptions(),  # noqa: B008 - immutable
     quarantine: Path | None = None,
 ) -> int:
     """Fold files in.
@@ -47,6 +49,7 @@ def fold(
         logs: files.
         format: of all of them; None: what the suffix of each says.
         texts: columns that are taken as text.
+        options: what was said of text files.
         quarantine: file for the rows that are refused, an object of JSON a line.
 
     Returns:
@@ -75,7 +78,7 @@ def fold(
         if quarantine is not None:
             kept = open_things.enter_context(writing_whole(quarantine))
         task = bar.add_task("reading", total=sum(sizes), rows=0)
-        files = _Files(builder, format, texts, kept)
+        files = _Files(builder, format, texts, options, kept)
         for position, path in enumerate(logs):
             before, size = sum(sizes[:position]), sizes[position]
 
@@ -83,6 +86,8 @@ def fold(
                 bar.update(task, completed=before + share * size, rows=files.rows)
 
             files.add(path, progress)
+        if (clocks := builder.clocks) is not None:
+            warn(f"{clocks}; they are accepted")
         if not files.joined and (replaced := builder.replaced_readings()) is not None:
             warn(f"{replaced} (--id-columns takes several, with commas)")
         return files.refused
@@ -92,18 +97,17 @@ class _Files:
     """What is known of the files that were read so far."""
 
     def __init__(
-        self, builder: KeyedBuilder, format: str | None, texts: Sequence[str], kept: TextIO | None
+        self,
+        builder: KeyedBuilder,
+        format: str | None,
+        texts: Sequence[str],
+        options: TextOptions,
+        kept: TextIO | None,
     ) -> None:
         self.builder, self.format, self.texts, self.kept = builder, format, texts, kept
+        self.options = options
         self.rows = self.refused = 0
-        self.doubted = self.lost = self.joined = False
-        mapping = builder.mapping
-        labelled = builder.recipe.params.value_type == "label" and mapping.value is not None
-        self._with_gaps = [*mapping.naming, *([mapping.value] if labelled else ())]
-        numbers = (mapping.time, mapping.fallback_time, mapping.sequence, mapping.weight)
-        self._numbers = [name for name in numbers if name is not None]
-        if mapping.value is not None and not labelled:
-            self._numbers.append(mapping.value)
+        self.doubted = self.lost = self.joined = self.zoneless = False
 
     def add(self, path: Path, progress: Callable[[float], None]) -> None:
         builder = self.builder
@@ -112,13 +116,14 @@ class _Files:
             raise CommandError(f"--format is {format!r}; expected one of {', '.join(FORMATS)}")
         if format == "csv":
             self._warn_of_numbers(path)
-        texts, torn = list(self.texts), None
-        if self.kept is not None and format == "csv" and path.is_file():
-            texts += numbers_of_text(path, self._numbers)
-            torn = partial(self._keep, path, None, None, "has other fields than the first line")
+        reason = "is no JSON object" if format == "ndjson" else "has other fields than the heading"
+        reading = Reading(
+            builder.columns, (*builder.mapping.naming, *builder.keys), self.texts, self.options,
+            None if self.kept is None else partial(self._keep, path, None, None, reason), progress,
+        )  # fmt: skip
         first_row, before = 0, (self.rows, self.refused)
-        for batch in batches(path, format, builder.columns, progress, texts, torn):
-            self._take(path, batch, first_row, gaps=format == "csv")
+        for batch, typed, faults in batches(path, format, reading):
+            self._take(path, batch, typed, faults, first_row)
             first_row += batch.num_rows
             if builder.doubt is not None and not self.doubted:
                 warn(f"{path}: {builder.doubt}; --column-unit says which it is")
@@ -126,24 +131,27 @@ class _Files:
             if builder.doubt_of_ids is not None and not self.joined:
                 warn(f"{path}: {builder.doubt_of_ids}; --id-columns takes several, with commas")
                 self.joined = True
+            if builder.zoneless is not None and not self.zoneless:
+                warn(f"{path}: {builder.zoneless}; --time-zone says which it is")
+                self.zoneless = True
         if self.refused > before[1] and self.rows == before[0]:
             warn(f"{path}: all of its rows were refused, {self.refused - before[1]:,}")
 
-    def _take(self, path: Path, batch: pa.RecordBatch, first_row: int, *, gaps: bool) -> None:
+    def _take(
+        self,
+        path: Path,
+        batch: pa.RecordBatch,
+        typed: pa.RecordBatch,
+        faults: Faults,
+        first_row: int,
+    ) -> None:
         """Fold a batch in, but for the rows that cannot be taken."""
-        whole = with_gaps(batch, self._with_gaps) if gaps else batch
-        whole, faults = with_numbers(whole, self._numbers) if gaps else (whole, {})
-        for row, (name, text) in faults.items():
+        for row, (name, reason) in sorted(faults.items()):
             if self.kept is None:
-                raise CommandError(
-                    f"{path}: {name}[{first_row + row}] is {text!r}; expected a number; {_WAY_OUT}"
-                )
-            self._keep(
-                path, first_row + row, name, f"is {text!r}; expected a number", _row(batch, row)
-            )
-        places = np.setdiff1d(np.arange(whole.num_rows), list(faults))
-        if faults:
-            whole = whole.take(pa.array(places))
+                raise CommandError(f"{path}: {name}[{first_row + row}] {reason}; {_WAY_OUT}")
+            self._keep(path, first_row + row, name, reason, _row(batch, row))
+        places = np.setdiff1d(np.arange(typed.num_rows), list(faults))
+        whole = typed.take(pa.array(places)) if faults else typed
         before = self.builder.totals
         self._fold(path, whole, first_row + places)
         after = self.builder.totals
@@ -164,7 +172,8 @@ class _Files:
             if fault.row is not None:  # of the batch
                 here, row = f"{fault.column}[{fault.row}]", rows[fault.row]
                 said = said.replace(here, f"{fault.column}[{row}]", 1)
-            raise CommandError(f"{path}: {said}; {_WAY_OUT}") from None
+            labels = f"; {_LABELS}" if fault.column == self.builder.mapping.value else ""
+            raise CommandError(f"{path}: {said}; {_WAY_OUT}{labels}") from None
         except OtherUnitError as fault:
             raise CommandError(
                 f"{path}: {fault}; --column-unit says which it is, --any-time takes them as they "
@@ -190,7 +199,7 @@ class _Files:
         if self.lost or not path.is_file():
             return  # said before; or a pipe, which is read once
         named = {*self.builder.mapping.naming, *self.builder.keys} - set(self.texts)
-        if (found := otherwise_written(path, sorted(named))) is not None:
+        if (found := otherwise_written(path, sorted(named), self.options)) is not None:
             name, text = found
             warn(
                 f"{path}: column {name!r} is read as integers, and {text!r} as {int(text)}; "

@@ -33,6 +33,7 @@ __all__ = [
     "ApiKeyFile",
     "IdKeyFile",
     "Parameters",
+    "TimeZone",
     "TimeoutS",
     "api_client",
     "mapping_from_options",
@@ -57,6 +58,13 @@ IdKeyFile = Annotated[
 ]
 ApiKeyFile = Annotated[
     Path | None, typer.Option(help="File that holds a key of the server's; never an argument.")
+]
+TimeZone = Annotated[
+    str | None,
+    typer.Option(
+        help="Of times that name none, such as Europe/Berlin or +02:00; UTC, with a warning, if "
+        "not given."
+    ),
 ]
 TimeoutS = Annotated[float, typer.Option(min=0.1, help="Patience for one answer, in seconds.")]
 

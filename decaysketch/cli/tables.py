@@ -1,17 +1,24 @@
 """Files of observations, read a batch at a time: Parquet, CSV, NDJSON and Arrow.
 
-CSV says no types: a column of it is of integers where the first block of the file (1 MiB) has no
-other text, unless it is asked for as text. So one word makes a column of text of numbers, and rows
-are looked at one by one (:func:`with_numbers`). Of a path such as ``day=2026-01-31/site=7/a.csv``
-the parts with a name are columns, as in Hive.
+Cells of CSV are read as texts, and only those of the columns that are wanted, so that no block of a
+file decides on the type of a column. Numbers and times among them are converted row by row by
+whoever knows what they mean (:mod:`decaysketch.batch.texts`). The columns that name rows have a
+type, since 12 and "12" name two things: the one that the first megabyte shows. A cell of another
+type refuses its row. NDJSON is read a few megabytes at a time; where a block does not have one type
+for each column its lines are read one by one.
+
+Of a path such as ``day=2026-01-31/site=7/a.csv`` the parts with a name are columns, as in Hive.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -21,35 +28,61 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from decaysketch.batch.columns import holds_text, is_text
+from decaysketch.batch.columns import holds_text, in_plain_text, is_text
+from decaysketch.batch.refusals import Refusals
+from decaysketch.batch.texts import numbers
+from decaysketch.cli.dialect import Dialect, TextOptions, dialect_of, encoding_of, opened
 from decaysketch.cli.output import CommandError
+from decaysketch.core.text_values import PLAIN
 
 __all__ = [
     "FORMATS",
+    "Faults",
+    "Reading",
     "batches",
     "files_of",
+    "first_texts",
     "format_of",
-    "holds_texts",
-    "numbers_of_text",
     "otherwise_written",
-    "with_gaps",
-    "with_numbers",
 ]
 
 FORMATS = ("parquet", "csv", "ndjson", "arrow")
 _OF_SUFFIX = {
-    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson",
+    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv",
+    ".ndjson": "ndjson", ".jsonl": "ndjson",
     ".json": "ndjson", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrow",
 }  # fmt: skip
-_COMPRESSED = re.compile(r"\.(gz|bz2|zst)$")
+_COMPRESSED = re.compile(r"\.(gz|bz2|zst|zip)$")
 _ROWS = 1 << 17
-_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_BLOCK = 1 << 22  # bytes of NDJSON
+_LONGEST_LINE = 1 << 26
 _INTEGER = r"^\s*[+-]?\d{1,18}\s*$"
-_MOST = 0.5  # of the texts of a column
-_NOTHING = pa.array(["", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "#N/A", "None"])
 _PARTITION = re.compile(r"([A-Za-z_]\w*)=(.+)")
 
-Torn = Callable[[str], None]  # is given a line of CSV that has too many or too few fields
+Torn = Callable[[str], None]  # is given a line that is no row
+Kinds = dict[str, pa.DataType]  # of columns of texts that name rows
+Rows = Iterator[tuple[pa.RecordBatch, Kinds]]
+Faults = dict[int, tuple[str, str]]  # of rows of a batch: a column, and what is wrong there
+
+
+class Reading(NamedTuple):
+    """What is to be read of a file.
+
+    Attributes:
+        columns: that are needed.
+        naming: of these, the ones that name rows or sketches.
+        texts: of those, the ones that are to be text: of CSV as it stands there.
+        options: what was said of text files.
+        torn: told of lines that are left out; None: such a line ends it.
+        progress: told the share of the file that was read, as far as that is known.
+    """
+
+    columns: Sequence[str]
+    naming: Sequence[str] = ()
+    texts: Sequence[str] = ()
+    options: TextOptions = TextOptions()
+    torn: Torn | None = None
+    progress: Callable[[float], None] = lambda _share: None
 
 
 def format_of(path: Path) -> str:
@@ -58,7 +91,7 @@ def format_of(path: Path) -> str:
     Raises:
         CommandError: it says none.
     """
-    suffix = Path(_COMPRESSED.sub("", path.name)).suffix.lower()
+    suffix = Path(_COMPRESSED.sub("", path.name.lower())).suffix
     if suffix not in _OF_SUFFIX:
         raise CommandError(
             f"cannot tell the format of {path} by its suffix; say which with --format: "
@@ -94,166 +127,123 @@ def files_of(path: Path, format: str | None) -> list[Path]:
 
 
 def batches(
-    path: Path,
-    format: str,
-    columns: Sequence[str],
-    progress: Callable[[float], None],
-    texts: Sequence[str] = (),
-    torn: Torn | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, of these columns at least.
+    path: Path, format: str, reading: Reading
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch, Faults]]:
+    """The rows of a file, of the columns that are needed at least.
 
     Args:
-        path: the file; CSV and NDJSON may be compressed (.gz, .bz2, .zst).
+        path: the file; CSV and NDJSON may be compressed (gzip, bzip2, zstd, or one file in a ZIP).
         format: one of :data:`FORMATS`.
-        columns: columns that are needed.
-        progress: told the share of the file that was read, as far as that is known.
-        texts: columns of integers or text that are to be text: of CSV as it stands there.
-        torn: told of lines of CSV that are left out; None: such a line ends it.
+        reading: what is to be read.
+
+    Yields:
+        Rows as they were read, the same with the columns that name rows in their types, and the
+        rows of them that have a cell of another type.
 
     Raises:
-        CommandError: a column is missing, or the file is not what its format says.
+        CommandError: a column is missing or is there twice, or the file is not what its format
+            says.
     """
     try:
-        for batch in _batches(path, format, columns, progress, texts, torn):
+        for batch, kinds in _READERS[format](path, reading):
             batch = _with_partitions(batch, path)
-            for name in columns:
-                if name not in batch.schema.names:
-                    listed = ", ".join(batch.schema.names)
-                    raise CommandError(
-                        f"{path} has no column {name!r}; it has {listed} (--time-column, "
-                        "--id-columns and others name those that are meant)"
-                    )
-            yield _with_texts(batch, texts, path)
+            _check_columns(path, reading.columns, batch.schema.names)
+            yield (batch, *_named(batch, reading.texts, kinds, path))
     except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
-        raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
-    progress(1.0)
+        raise CommandError(f"{path} cannot be read as {format}: {_line(fault)}") from None
+    except UnicodeDecodeError as fault:
+        raise CommandError(
+            f"{path} is not {fault.encoding}: {fault.reason}; --encoding says how it is written"
+        ) from None
+    except OSError as fault:
+        if fault.filename is not None:
+            raise
+        raise CommandError(f"{path} cannot be read: {_line(fault)}") from None
+    reading.progress(1.0)
 
 
-def holds_texts(path: Path, format: str, column: str) -> bool:
-    """Whether a column of a file is of text, as its first rows say; one that is not there is none.
-
-    Raises:
-        CommandError: the file is not what its format says; nearly all texts are numbers.
-    """
-    batch = _first(path, format, [column])
-    if batch is None or column not in batch.schema.names:
-        return False
-    if not holds_text(batch.schema.field(column).type):
-        return False
-    _refuse_numbers(path, column, batch.column(column).cast(pa.string()))
-    return True
+def _line(fault: Exception) -> str:
+    return " ".join(str(fault).split())[:300]
 
 
-def _refuse_numbers(path: Path, column: str, texts: pa.Array) -> None:
-    """One word among numbers makes a column of text of them, and hardly one of labels."""
-    said = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
-    number = pc.match_substring_regex(said, _NUMBER)
-    share = pc.mean(number).as_py() or 0.0
-    if share <= _MOST:
-        return
-    row = pc.index(number, pa.scalar(False)).as_py()
-    found = "numbers that are texts" if row < 0 else f"{said[row].as_py()!r} in row {row}"
-    among = "" if row < 0 else f", where {100 * share:.6g} % of the texts are numbers"
-    raise CommandError(
-        f"{path}: column {column!r} has {found}{among}; mend that, or keep all as labels with "
-        "--value-type label"
-    )
+def _check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in there:
+            raise CommandError(
+                f"{path} has no column {name!r}; it has {', '.join(there)} (--time-column, "
+                "--id-columns and others name those that are meant)"
+            )
+        if list(there).count(name) > 1:
+            raise CommandError(_said_twice(path, name))
 
 
-def otherwise_written(path: Path, columns: Sequence[str]) -> tuple[str, str] | None:
+def _said_twice(path: Path, name: str) -> str:
+    return f"{path} has two columns {name!r}; rename one of them, so that a name means one column"
+
+
+# --------------------------------------------------------------------------------------- first rows
+
+
+def first_texts(path: Path, format: str, column: str, options: TextOptions) -> pa.Array | None:
+    """The first entries of a column of a file, where they are texts and there are any; None: there
+    are none, or the file cannot be read, which is said when it is."""
+    reading = Reading([column], options=options, torn=lambda _line: None)
+    try:
+        first, _ = next(_READERS[format](path, reading), (None, {}))
+    except (pa.ArrowException, ValueError, OSError, CommandError):
+        return None
+    if first is None or column not in first.schema.names:
+        return None
+    values = first.column(first.schema.names.index(column))
+    if not holds_text(values.type) or values.null_count == len(values):
+        return None
+    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    return in_plain_text(values)
+
+
+def otherwise_written(
+    path: Path, columns: Sequence[str], options: TextOptions
+) -> tuple[str, str] | None:
     """A column of CSV that is read as integers, and a text of it that is not how its integer is
     written, such as "012"; None: there is none among the first rows.
 
     Raises:
         CommandError: the file is no CSV.
     """
-    read, written = _first(path, "csv", columns), _first(path, "csv", columns, columns)
-    for name in columns:
-        if read is None or written is None or name not in read.schema.names:
-            continue
-        if pa.types.is_integer(read.schema.field(name).type):
-            texts = written.column(name)
-            other = pc.not_equal(texts, read.column(name).cast(pa.string()))
-            if (row := pc.index(other, pa.scalar(True)).as_py()) >= 0:
-                return name, texts[row].as_py()
+    stream, head = opened(path)
+    stream.close()
+    dialect = dialect_of(path, head, columns, options)
+    kinds = _kinds(dialect, [each for each in columns if each in dialect.names])
+    chosen = [name for name, kind in kinds.items() if pa.types.is_integer(kind)]
+    texts = _head_of(dialect, chosen, dict.fromkeys(chosen, pa.string()))
+    for name in chosen:
+        column = texts.column(name)
+        column = column.chunk(0) if column.num_chunks else pa.array([], pa.string())
+        read = numbers(column, name, PLAIN, Refusals(len(column), raises=False), integers=True)
+        other = pc.not_equal(column, read.cast(pa.string()))
+        if (row := pc.index(other, pa.scalar(True)).as_py()) >= 0:
+            return name, column[row].as_py()
     return None
 
 
-def numbers_of_text(path: Path, columns: Sequence[str]) -> list[str]:
-    """Which of some columns of CSV are of numbers, or of texts of which most are; others are of
-    dates, say.
-
-    Raises:
-        CommandError: the file is no CSV.
-    """
-    first = _first(path, "csv", columns)
-    if first is None:
-        return []
-    found = []
-    for name in columns:
-        if name in first.schema.names:
-            kind = first.schema.field(name).type
-            number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-            if number or (is_text(kind) and _numbers_among(first.column(name)) is not None):
-                found.append(name)
-    return found
-
-
-def _first(
-    path: Path, format: str, columns: Sequence[str], texts: Sequence[str] = ()
-) -> pa.RecordBatch | None:
-    """The first rows of a file, but for torn lines; None: it has none."""
-    try:
-        return next(_batches(path, format, columns, texts=texts, torn=lambda _line: None), None)
-    except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as fault:
-        raise CommandError(f"{path} cannot be read as {format}: {fault}") from None
-
-
-def _numbers_among(texts: pa.Array) -> tuple[pa.Array, pa.Array] | None:
-    """The texts, null where they say nothing, and which are numbers; None: most are none."""
-    texts = texts.cast(pa.string())
-    said = pc.if_else(pc.is_in(texts, _NOTHING), pa.scalar(None, pa.string()), texts)
-    number = pc.match_substring_regex(said, _NUMBER)
-    return (said, number) if (pc.mean(number).as_py() or 0.0) > _MOST else None
-
-
-def with_numbers(
-    batch: pa.RecordBatch, columns: Sequence[str]
-) -> tuple[pa.RecordBatch, dict[int, tuple[str, str]]]:
-    """A batch in which texts that are numbers are such, and the rows in which they are none: the
-    column and the text. Columns of which most texts are none stay as they are."""
-    faults: dict[int, tuple[str, str]] = {}
-    for name in columns:
-        texts = batch.column(name)
-        if not is_text(texts.type) or (found := _numbers_among(texts)) is None:
-            continue
-        said, number = found
-        for row in pc.indices_nonzero(pc.invert(number)).to_pylist():
-            faults.setdefault(row, (name, said[row].as_py()))
-        kept = pc.utf8_trim_whitespace(pc.if_else(number, said, pa.scalar(None, pa.string())))
-        whole = pc.all(pc.match_substring_regex(kept, _INTEGER)).as_py() is not False
-        kept = pc.utf8_ltrim(kept, "+").cast(pa.int64() if whole else pa.float64())
-        batch = _with(batch, name, kept)
-    return batch, faults
+# ------------------------------------------------------------------------------------- partitions
 
 
 def _with_partitions(batch: pa.RecordBatch, path: Path) -> pa.RecordBatch:
+    for name, entry in _partitions(path).items():
+        if name not in batch.schema.names:
+            batch = batch.append_column(name, pa.repeat(entry, batch.num_rows))
+    return batch
+
+
+def _partitions(path: Path) -> dict[str, int | str]:
+    found: dict[str, int | str] = {}
     for part in path.parts[:-1]:
-        if (named := _PARTITION.fullmatch(part)) and named[1] not in batch.schema.names:
-            entry = int(named[2]) if re.fullmatch(_INTEGER, named[2]) else unquote(named[2])
-            batch = batch.append_column(named[1], pa.repeat(entry, batch.num_rows))
-    return batch
-
-
-def with_gaps(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """A batch in which an empty text of some columns is null: CSV writes both alike."""
-    for name in columns:
-        texts = batch.column(name)
-        if is_text(texts.type):
-            filled = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
-            batch = _with(batch, name, filled)
-    return batch
+        if named := _PARTITION.fullmatch(part):
+            found[named[1]] = (
+                int(named[2]) if re.fullmatch(_INTEGER, named[2]) else unquote(named[2])
+            )
+    return found
 
 
 def _with(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
@@ -261,29 +251,11 @@ def _with(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
     return batch.set_column(batch.schema.get_field_index(name), name, column)
 
 
-def _batches(
-    path: Path,
-    format: str,
-    columns: Sequence[str],
-    progress: Callable[[float], None] = lambda _share: None,
-    texts: Sequence[str] = (),
-    torn: Torn | None = None,
-) -> Iterator[pa.RecordBatch]:
-    if format == "csv":
-        types = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()))
-        if torn is None:
-            return iter(pyarrow.csv.open_csv(path, convert_options=types))
-
-        def skip(row: Any) -> str:
-            torn(row.text)
-            return "skip"
-
-        lines = pyarrow.csv.ParseOptions(invalid_row_handler=skip)
-        return iter(pyarrow.csv.open_csv(path, convert_options=types, parse_options=lines))
-    return _READERS[format](path, list(columns), progress)
-
-
-def _with_texts(batch: pa.RecordBatch, names: Sequence[str], path: Path) -> pa.RecordBatch:
+def _named(
+    batch: pa.RecordBatch, names: Sequence[str], kinds: Kinds, path: Path
+) -> tuple[pa.RecordBatch, Faults]:
+    """The same with the columns that name rows as text, or in their types."""
+    faults: Faults = {}
     for name in names:
         column = batch.column(name)
         if not (is_text(column.type) or pa.types.is_integer(column.type)):
@@ -292,46 +264,310 @@ def _with_texts(batch: pa.RecordBatch, names: Sequence[str], path: Path) -> pa.R
                 "be taken as text"
             )
         batch = _with(batch, name, column.cast(pa.string()))
-    return batch
+    for name, kind in kinds.items():
+        batch = _with(batch, name, _typed(batch.column(name), name, kind, faults))
+    return batch, faults
 
 
-def _parquet(path: Path, columns: list[str], progress: Any) -> Iterator[pa.RecordBatch]:
+# -------------------------------------------------------------------------------------------- CSV
+
+
+def _csv(path: Path, reading: Reading) -> Rows:
+    stream, head = opened(path)
+    with closing(stream):
+        if head or path.is_file():  # nothing comes from a pipe that was read before
+            yield from _csv_of(path, reading, stream, head)
+
+
+def _csv_of(path: Path, reading: Reading, stream: Any, head: bytes) -> Rows:
+    wanted = [name for name in reading.columns if name not in _partitions(path)]
+    dialect = dialect_of(path, head, wanted, reading.options)
+    _check_columns(path, wanted, dialect.names)
+    for name in wanted:
+        if name in dialect.twice:
+            raise CommandError(_said_twice(path, name))
+    chosen = [name for name in dialect.names if name in reading.columns]
+    named = [each for each in chosen if each in reading.naming and each not in reading.texts]
+    kinds = _kinds(dialect, named)
+    torn = _Torn(path, reading.torn)
+    rows = pyarrow.csv.open_csv(
+        pa.PythonFile(stream, mode="r"),
+        read_options=pyarrow.csv.ReadOptions(
+            column_names=list(dialect.names),
+            skip_rows=dialect.skipped,
+            encoding="utf8" if dialect.encoding.startswith("utf-8") else dialect.encoding,
+        ),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=dialect.separator, invalid_row_handler=torn,
+            newlines_in_values=dialect.multiline,
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            include_columns=chosen, column_types=dict.fromkeys(chosen, pa.binary()),
+            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=True,
+        ),
+    )  # fmt: skip
+    schema = pa.schema([(name, pa.string()) for name in chosen])
+    nothing = True
+    for batch in rows:
+        torn.check()
+        nothing = False
+        columns = [_decoded(column) for column in batch.columns]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema), kinds
+    torn.check()
+    if nothing:
+        yield pa.RecordBatch.from_pylist([], schema=schema), {}
+
+
+class _Torn:
+    """Lines of CSV with more or fewer cells than the heading: kept, or the first one ends it."""
+
+    def __init__(self, path: Path, torn: Torn | None) -> None:
+        self._path, self._torn = path, torn
+        self._first: str | None = None
+
+    def __call__(self, row: Any) -> str:
+        if self._torn is not None:
+            self._torn(row.text)
+        elif self._first is None:
+            expected, found = row.expected_columns, row.actual_columns
+            self._first = f"a row of {found} cells, where the heading has {expected}: {row.text}"
+        return "skip"
+
+    def check(self) -> None:
+        if self._first is not None:
+            raise CommandError(
+                f"{self._path} has {self._first:.200}; --quarantine FILE leaves such rows out, "
+                "--separator says what parts cells"
+            )
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    r"""Bytes as text; of a byte that is no UTF-8 its number, as in ``caf\xe9``: nothing is lost."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        cells = [each and each.decode("utf-8", "backslashreplace") for each in column.to_pylist()]
+        return pa.array(cells, pa.string())
+
+
+def _head_of(dialect: Dialect, columns: Sequence[str], types: dict[str, pa.DataType]) -> pa.Table:
+    """Some columns of the first rows."""
+    if not columns or not dialect.head.strip():
+        return pa.table({name: pa.array([], types.get(name, pa.null())) for name in columns})
+    return pyarrow.csv.read_csv(
+        io.BytesIO(dialect.head.encode("utf-8", "replace")),
+        read_options=pyarrow.csv.ReadOptions(column_names=list(dialect.names)),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=dialect.separator, invalid_row_handler=lambda _row: "skip",
+            newlines_in_values=dialect.multiline,
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            include_columns=columns, column_types=types, strings_can_be_null=bool(types),
+        ),
+    ).combine_chunks()  # fmt: skip
+
+
+def _kinds(dialect: Dialect, columns: Sequence[str]) -> Kinds:
+    """The types of some columns, as the first megabyte shows them."""
+    found = _head_of(dialect, columns, {}).schema
+    return {
+        field.name: field.type for field in found
+        if not (is_text(field.type) or pa.types.is_null(field.type))
+    }  # fmt: skip
+
+
+def _typed(texts: pa.Array, name: str, kind: pa.DataType, faults: Faults) -> pa.Array:
+    """Texts in the type of their column; rows with a cell of another type go to the faults."""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        refusals = Refusals(len(texts), raises=False)
+        found = numbers(texts, name, PLAIN, refusals, integers=pa.types.is_integer(kind))
+        for refused in refusals.listing():
+            faults.setdefault(refused.row, (name, _other_kind(texts[refused.row].as_py(), name)))
+        return found
+    bad: list[int] = []
+    found = _cast_by_halves(texts, kind, 0, bad)
+    for row in bad:
+        faults.setdefault(row, (name, _other_kind(texts[row].as_py(), name, str(kind))))
+    return found
+
+
+def _other_kind(text: str, name: str, kind: str = "integers") -> str:
+    return (
+        f"is {text!r:.100}, where the first rows have {kind}; --text-columns {name} takes all as "
+        "text"
+    )
+
+
+def _cast_by_halves(texts: pa.Array, kind: pa.DataType, start: int, bad: list[int]) -> pa.Array:
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            bad.append(start)
+            return pa.nulls(1, kind)
+    half = len(texts) // 2
+    halves = (texts[:half], start), (texts[half:], start + half)
+    return pa.concat_arrays([_cast_by_halves(part, kind, at, bad) for part, at in halves])
+
+
+# ----------------------------------------------------------------------------------------- NDJSON
+
+
+def _ndjson(path: Path, reading: Reading) -> Rows:
+    stream, head = opened(path)
+    with closing(stream):
+        yield from _ndjson_of(path, reading, stream, head)
+
+
+def _ndjson_of(path: Path, reading: Reading, stream: Any, head: bytes) -> Rows:
+    encoding = encoding_of(path, head, reading.options)
+    if encoding not in (
+        "utf-8",
+        "utf-8-sig",
+        "cp1252",
+        "latin-1",
+    ):  # which JSON is never written in
+        text = io.TextIOWrapper(io.BufferedReader(stream), encoding=encoding)
+        stream = _Encoded(text)
+    known: Kinds = {}
+    for number, block in enumerate(_blocks(path, stream)):
+        block = block.removeprefix(b"\xef\xbb\xbf") if number == 0 else block
+        if number == 0 and block.lstrip()[:1] == b"[":
+            raise CommandError(
+                f"{path} is one JSON array; expected an object a line: jq -c '.[]' makes them"
+            )
+        table, kinds = _table_of(path, block, reading, known)
+        for name in [each for each in known if each not in table.schema.names]:
+            table = table.append_column(name, pa.nulls(len(table), known[name]))
+        for field in table.schema:
+            if field.name in reading.columns and not pa.types.is_null(field.type):
+                known.setdefault(field.name, field.type)
+        for batch in table.combine_chunks().to_batches():
+            yield batch, kinds
+
+
+class _Encoded:
+    """UTF-8 of a stream of text."""
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text = text
+
+    def read(self, size: int) -> bytes:
+        return self._text.read(size).encode().removeprefix(b"\xef\xbb\xbf")
+
+
+def _blocks(path: Path, stream: Any) -> Iterator[bytes]:
+    """Whole lines, a few megabytes at a time."""
+    rest = b""
+    while part := stream.read(_BLOCK):
+        rest += bytes(part)
+        stop = rest.rfind(b"\n") + 1
+        if stop:
+            yield rest[:stop]
+            rest = rest[stop:]
+        elif len(rest) > _LONGEST_LINE:
+            raise CommandError(f"{path} has a line of more than {_LONGEST_LINE:,} bytes")
+    if rest.strip():
+        yield rest
+
+
+def _table_of(path: Path, block: bytes, reading: Reading, known: Kinds) -> tuple[pa.Table, Kinds]:
+    """The rows of some lines: by Arrow where each column has one type, else line by line; and
+    the types of columns that name rows and are texts here, of which they were before."""
+    names = [each for each in reading.columns if each in reading.naming]
+    try:
+        table = pyarrow.json.read_json(pa.BufferReader(block))
+        other = [
+            name for name in names
+            if name in known and name in table.schema.names
+            and not _alike(table.schema.field(name).type, known[name])
+        ]  # fmt: skip
+        if not other:
+            return table, {}
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pass
+    return _by_lines(path, block, reading, known)
+
+
+def _by_lines(path: Path, block: bytes, reading: Reading, known: Kinds) -> tuple[pa.Table, Kinds]:
+    rows = []
+    for line in block.splitlines():
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise TypeError
+        except (ValueError, TypeError, RecursionError):
+            text = line.decode("utf-8", "replace")
+            if reading.torn is None:
+                raise CommandError(
+                    f"{path} has a line that is no JSON object: {text:.120}; --quarantine FILE "
+                    "leaves such lines out"
+                ) from None
+            reading.torn(text)
+            continue
+        rows.append(row)
+    columns, kinds = {}, {}
+    for name in dict.fromkeys(name for row in rows for name in row if name in reading.columns):
+        cells, kind = [row.get(name) for row in rows], known.get(name)
+        if name in reading.naming and kind is not None and not is_text(kind):
+            columns[name], kinds[name] = _as_texts(cells), kind
+        else:
+            columns[name] = _column(cells, kind if name in reading.naming else None)
+    return pa.table(columns), kinds
+
+
+def _alike(kind: pa.DataType, before: pa.DataType) -> bool:
+    return bool(kind == before) or pa.types.is_null(kind) is True
+
+
+def _column(cells: list[Any], kind: pa.DataType | None) -> pa.Array:
+    """Cells of JSON as a column: of a type, or the one that they have, else as texts."""
+    try:
+        return pa.array(cells, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return _as_texts(cells)
+
+
+def _as_texts(cells: list[Any]) -> pa.Array:
+    texts = [
+        each if each is None or isinstance(each, str) else json.dumps(each) for each in cells
+    ]  # fmt: skip
+    return pa.array(texts, pa.string())
+
+
+# -------------------------------------------------------------------------------- Parquet and Arrow
+
+
+def _parquet(path: Path, reading: Reading) -> Rows:
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-        there = [name for name in columns if name in file.schema_arrow.names]
-        if len(there) < len(columns):
-            yield _nothing(file)
+        names = file.schema_arrow.names
+        there = [name for name in reading.columns if name in names]
+        if len(there) < len(reading.columns) or any(names.count(name) > 1 for name in there):
+            yield pa.RecordBatch.from_pylist([], schema=file.schema_arrow), {}
         read, rows = 0, max(file.metadata.num_rows, 1)
         for batch in file.iter_batches(_ROWS, columns=there):
-            yield batch
+            yield batch, {}
             read += batch.num_rows
-            progress(read / rows)
+            reading.progress(read / rows)
 
 
-def _nothing(file: Any) -> pa.RecordBatch:
-    """No rows of every column, for the message that names them."""
-    return pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
-
-
-def _ndjson(path: Path, columns: list[str], _: Any) -> Iterator[pa.RecordBatch]:
-    with pa.input_stream(str(path)) as stream:  # opened so that it is inflated
-        yield from pyarrow.json.open_json(stream)
-
-
-def _arrow(path: Path, columns: list[str], progress: Any) -> Iterator[pa.RecordBatch]:
+def _arrow(path: Path, reading: Reading) -> Rows:
     with pa.memory_map(str(path)) as source:
         if source.read(6) == b"ARROW1":
             with pyarrow.ipc.open_file(source) as file:
                 for number in range(file.num_record_batches):
-                    yield file.get_batch(number)
-                    progress((number + 1) / file.num_record_batches)
+                    yield file.get_batch(number), {}
+                    reading.progress((number + 1) / file.num_record_batches)
         else:
             source.seek(0)
             with pyarrow.ipc.open_stream(source) as stream:
                 for batch in stream:
-                    yield batch
-                    progress(source.tell() / max(source.size(), 1))
+                    yield batch, {}
+                    reading.progress(source.tell() / max(source.size(), 1))
 
 
-_READERS: dict[str, Callable[..., Iterator[pa.RecordBatch]]] = {
-    "parquet": _parquet, "ndjson": _ndjson, "arrow": _arrow
+_READERS: dict[str, Callable[[Path, Reading], Rows]] = {
+    "parquet": _parquet, "csv": _csv, "ndjson": _ndjson, "arrow": _arrow
 }  # fmt: skip

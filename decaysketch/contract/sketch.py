@@ -192,6 +192,7 @@ class Sketch(Held):
         accuracy: float | str | None = None,
         time_unit: str = "auto",
         column_unit: str | None = None,
+        time_zone: str | None = None,
         decay: Any = None,
         drop_nulls: bool = False,
         check_units: bool = True,
@@ -204,8 +205,8 @@ class Sketch(Held):
 
         Args:
             frame: in any order, with any number of copies.
-            time: column of when the thing happened: timestamps (without a zone: UTC), dates or
-                integers.
+            time: column of when the thing happened: timestamps, dates, integers, or texts of ISO
+                8601.
             value: column of the measured number, or of labels: text, categories; null, NaN, NA and
                 NaT are missing values.
             id: the column, or columns, that together identify the thing, as of
@@ -218,7 +219,9 @@ class Sketch(Held):
                 merged need equal ones: give them.
             accuracy: of a sum, in 19 of 20 answers, as 0.05 or "5%"; 2 % unless given.
             time_unit: of the sketch; "auto" is that of the column of times, by its type.
-            column_unit: of times that are plain integers; that of the sketch unless given.
+            column_unit: of times that are plain numbers; that of the sketch unless given.
+            time_zone: of timestamps and texts that name none, such as "Europe/Berlin" or "+02:00";
+                UTC, with a warning, unless given.
             decay: where the family fixes one.
             drop_nulls: leave out rows without a time, or without a part of their id;
                 ``stats().left_out`` says how many.
@@ -233,6 +236,8 @@ class Sketch(Held):
         Warns:
             DisagreeingCopiesWarning: of rows of equal ids more than one in a hundred are of one
                 time and differ, or lie far apart: of each id the latest alone counts.
+            TimeZoneWarning: times name no zone, and no ``time_zone`` was given.
+            UnlikelyClockWarning: some times lie outside the years 1990 to 2099, others inside.
             NewestOnlyWarning: a fixed decay makes weights 0 after the newest instant.
 
         Complexity: O(rows log max_weight), and a copy of the columns that are named.
@@ -240,7 +245,8 @@ class Sketch(Held):
         made: Self = _frames().build(
             cls, frame, time=time, value=value, id=id, key=key, source=source, sequence=sequence,
             weight=weight, params=params, accuracy=accuracy, time_unit=time_unit,
-            column_unit=column_unit, decay=decay, drop_nulls=drop_nulls, check_units=check_units,
+            column_unit=column_unit, time_zone=time_zone, decay=decay, drop_nulls=drop_nulls,
+            check_units=check_units,
         )  # fmt: skip
         return made
 
@@ -256,13 +262,15 @@ class Sketch(Held):
         sequence: str | None = None,
         weight: str | int = 1,
         column_unit: str | None = None,
+        time_zone: str | None = None,
         drop_nulls: bool = False,
         check_units: bool = True,
     ) -> None:
         """Fold in a data frame; nothing of it where a row is refused. See :meth:`from_frame`."""
         _frames().feed(
             self, frame, time=time, value=value, id=id, key=key, source=source, sequence=sequence,
-            weight=weight, column_unit=column_unit, drop_nulls=drop_nulls, check_units=check_units,
+            weight=weight, column_unit=column_unit, time_zone=time_zone, drop_nulls=drop_nulls,
+            check_units=check_units,
         )  # fmt: skip
 
     @abstractmethod

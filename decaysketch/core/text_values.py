@@ -73,9 +73,9 @@ _UNITS = (
     r"min|dBm?|lx|pp[mb]|rpm|€|\$|£|EUR|USD|[kKMG]?B"
 )
 _MARK = "[., '’_\u00a0\u202f\u2009]"
+_WHOLE = rf"([0-9]+|[0-9]{{1,3}}({_MARK}[0-9]{{2,3}})*{_MARK}[0-9]{{3}})"
 _NUMERIC = re.compile(
-    rf"[+-]?[€$£]?\s?([0-9]+|[0-9]{{1,3}}({_MARK}[0-9]{{2,3}})*{_MARK}[0-9]{{3}})?"
-    rf"([.,][0-9]*)?([eE][+-]?[0-9]+)?\s?({_UNITS})?"
+    rf"[+-]?[€$£]?\s?({_WHOLE}([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?\s?({_UNITS})?"
 )
 _DATE = re.compile(
     r"([0-9]{4}([-/.])[0-9]{1,2}\2[0-9]{1,2}|[0-9]{1,2}([-/.])[0-9]{1,2}\3[0-9]{4})"
@@ -181,7 +181,10 @@ def integer_of(text: str, numerals: Numerals = PLAIN) -> int:
         >>> integer_of("12.0"), integer_of(" 7 ")
         (12, 7)
     """
-    number = number_of(text, numerals)
+    try:
+        number = number_of(text, numerals)
+    except TextError:
+        number = 0.5  # none either
     whole = number if isinstance(number, int) else whole_of(number)
     if whole is None:
         raise TextError(f"is {text!r:.120}; expected an integer")

@@ -156,25 +156,29 @@ def test_the_unit_is_that_of_the_times() -> None:
         ds.DecaySketch.from_frame(pa.table({"t": [STARTS * 1000], "id": [1]}), time="t", id="id")
 
 
-def test_times_that_are_texts_are_refused_with_what_reads_them() -> None:
+def test_times_that_are_texts_are_read_by_their_zone() -> None:
     said = {"t": ["2026-01-01 00:00:00", "2026-01-01T00:01:00+00:00"], "id": [1, 2]}
     frame, typed = pd.DataFrame(said), pl.DataFrame(said)
-    asked: dict[str, Any] = {"time": "t", "id": "id"}
+    asked: dict[str, Any] = {"time": "t", "id": "id", "params": PARAMS}
+    expected = ds.DecaySketch.from_frame(
+        pa.table({"t": [STARTS * 1000, STARTS * 1000 + 60_000], "id": [1, 2]}), **asked
+    )
     for texts in (frame, typed, frame.astype({"t": "category"})):
-        with pytest.raises(ds.ObservationError, match=r"^t is of type .*string.* integers") as told:
-            ds.DecaySketch.from_frame(texts, **asked)
-        with pytest.raises(ds.ObservationError) as again:
-            ds.DecaySketch(PARAMS).update_frame(texts, **asked)
-        assert str(again.value) == str(told.value)
-    for cure in ("pd.to_datetime(frame['t'], utc=True)", "pl.col('t').str.to_datetime(time_zone="):
-        assert cure in str(told.value)
-    # What it says is what these libraries have.
-    one, other = frame[:1], typed[:1]
-    read = one.assign(t=pd.to_datetime(one["t"], utc=True))
-    made = other.with_columns(pl.col("t").str.to_datetime(time_zone="UTC"))
-    sketches = [ds.DecaySketch.from_frame(f, params=PARAMS, **asked) for f in (read, made)]
-    assert sketches[0] == sketches[1]
-    assert sketches[0].stats().newest == STARTS * 1000
+        assert ds.DecaySketch.from_frame(texts, time_zone="UTC", **asked) == expected
+        with pytest.warns(ds.TimeZoneWarning, match="without a time zone in column 't'"):
+            assert ds.DecaySketch.from_frame(texts, **asked) == expected
+        berlin = ds.DecaySketch.from_frame(texts, time_zone="Europe/Berlin", **asked)
+        assert berlin.stats().oldest == (STARTS - 3600) * 1000
+    made = ds.DecaySketch.from_frame(typed, time="t", id="id", time_zone="UTC")
+    assert made.params.time_unit == "us"
+
+
+def test_clocks_that_were_not_set_are_said() -> None:
+    table = pa.table({"t": [0, STARTS, STARTS + 1], "id": [1, 2, 3]})
+    asked: dict[str, Any] = {"time": "t", "id": "id", "time_unit": "s"}
+    with pytest.warns(ds.UnlikelyClockWarning, match="1 of 3 times lies outside the years 1990"):
+        assert len(ds.DecaySketch.from_frame(table, **asked)) == 3
+    ds.DecaySketch.from_frame(pa.table({"t": [0, 5], "id": [1, 2]}), **asked)  # a simulation
 
 
 @pytest.mark.parametrize("unit", ["s", "ms"])
@@ -236,7 +240,7 @@ def test_families_read_frames_by_what_their_input_is() -> None:
             COLUMNS | {"id": ()},
             "no column is named as id; expected the columns that identify an observation",
         ),
-        (BASE, COLUMNS | {"value": "dev", "params": PARAMS}, "dev is of type"),
+        (BASE, COLUMNS | {"value": "dev", "params": PARAMS}, "dev[0] is 'a'; expected a number"),
         (BASE, COLUMNS | {"weight": 7}, "is 7; expected 0 to 1"),
         (BASE, COLUMNS | {"params": PARAMS, "accuracy": 0.1}, "accuracy is 0.1 beside params"),
         (BASE, COLUMNS | {"params": PARAMS, "time_unit": "s"}, "time_unit is 's' and that of"),
@@ -288,5 +292,5 @@ class TestLabels:
         params = ds.SketchParams(time_unit="ms", value_type="label")
         with pytest.raises(ds.ObservationError, match="v is of type double; expected text"):
             ds.DecaySketch.from_frame(BASE, params=params, **COLUMNS)
-        with pytest.raises(ds.ObservationError, match="expected numbers"):
+        with pytest.raises(ds.ObservationError, match="expected a number"):
             ds.DecaySketch.from_frame(self.BASE, params=PARAMS, **COLUMNS)

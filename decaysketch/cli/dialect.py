@@ -1,0 +1,296 @@
+"""How a text file is written: compression, encoding, separator, heading.
+
+Loggers, spreadsheets and banks write CSV in many dialects, and a file says which only by its first
+lines. So the first megabyte is looked at once:
+
+* the compression by its first bytes, not by the suffix,
+* the encoding by a byte order mark, else UTF-8 where the bytes are that, else Windows-1252,
+* the heading as the first line that has all the columns that are wanted, so that comments and
+  titles above it are passed over, and the separator as the one with which it has them.
+
+An option that says the separator or the encoding is not questioned.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from decaysketch.cli.output import CommandError
+
+__all__ = ["HEAD_BYTES", "Dialect", "TextOptions", "dialect_of", "encoding_of", "opened"]
+
+HEAD_BYTES = 1 << 20
+_SEPARATORS = (",", ";", "\t", "|")
+_NAMED = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "space": " "}
+_HEADING_WITHIN = 200  # lines
+_LINE_END = re.compile("\r\n|\n|\r")
+_COMPRESSIONS = ((b"\x1f\x8b", "gzip"), (b"BZh", "bz2"), (b"\x28\xb5\x2f\xfd", "zstd"))
+_OTHER_FILES = ((b"PAR1", "parquet"), (b"ARROW1", "arrow"))
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+
+
+class TextOptions(NamedTuple):
+    """What options say of text files.
+
+    Attributes:
+        separator: of CSV: one character, or "tab"; None: by the heading.
+        encoding: as Python names it; None: by the bytes.
+    """
+
+    separator: str | None = None
+    encoding: str | None = None
+
+    def check(self) -> None:
+        """Refuse what is no separator or encoding.
+
+        Raises:
+            CommandError: naming it.
+        """
+        if self.separator is not None:
+            character = _NAMED.get(self.separator, self.separator)
+            if len(character) != 1 or character in '"\r\n' or not character.isascii():
+                raise CommandError(
+                    f"--separator is {self.separator!r}; expected one character, or 'tab'"
+                )
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise CommandError(
+                    f"--encoding is {self.encoding!r}; expected a name such as 'utf-8', 'utf-16' "
+                    "or 'latin-1'"
+                ) from None
+
+
+class Dialect(NamedTuple):
+    """A CSV file, as its first lines show it.
+
+    Attributes:
+        encoding: as Python names it.
+        separator: one character.
+        names: of the columns, each once; a second one of a name, and one without, is renamed.
+        twice: names that more than one column has.
+        skipped: lines before the rows.
+        multiline: whether a quoted cell has a line end in it.
+        head: the first lines of rows, decoded.
+    """
+
+    encoding: str
+    separator: str
+    names: tuple[str, ...]
+    twice: frozenset[str]
+    skipped: int
+    multiline: bool
+    head: str
+
+
+def opened(path: Path) -> tuple[Any, bytes]:
+    """A file as a stream of its bytes, inflated, and the first of them, which are still to be read.
+
+    Raises:
+        CommandError: a ZIP file of more than one file, or a damaged one.
+        OSError: it cannot be read.
+    """
+    raw = path.open("rb")
+    try:
+        return _inflated(path, raw)
+    except BaseException:
+        raw.close()
+        raise
+
+
+def _inflated(path: Path, raw: Any) -> tuple[Any, bytes]:
+    first = raw.read(8)
+    source: Any = _Chained(first, raw)
+    if first.startswith(b"PK\x03\x04"):
+        raw.close()
+        source = _member(path)
+    else:
+        for magic, compression in _COMPRESSIONS:
+            if first.startswith(magic):
+                source = pa.CompressedInputStream(pa.PythonFile(source, mode="r"), compression)
+    head = _read_head(source, path)
+    for magic, format in _OTHER_FILES:
+        if head.startswith(magic):
+            source.close()
+            raise CommandError(f"{path} is a file of Arrow's or Parquet's; --format {format}")
+    return _Chained(head, source), head
+
+
+def _read_head(source: Any, path: Path) -> bytes:
+    parts, size = [], 0
+    try:
+        while size < HEAD_BYTES and (part := source.read(HEAD_BYTES - size)):
+            parts.append(bytes(part))
+            size += len(part)
+    except (OSError, EOFError, zipfile.BadZipFile, RuntimeError) as fault:
+        raise CommandError(f"{path} cannot be inflated: {fault}") from None
+    return b"".join(parts)
+
+
+def _member(path: Path) -> Any:
+    """The one file in a ZIP file."""
+    try:
+        archive = zipfile.ZipFile(path)
+        names = [
+            each.filename for each in archive.infolist()
+            if not each.is_dir() and not each.filename.startswith("__MACOSX/")
+        ]  # fmt: skip
+        if len(names) != 1:
+            listed = ", ".join(names[:5]) or "none"
+            raise CommandError(
+                f"{path} holds {len(names)} files ({listed}); expected one: unpack it"
+            )
+        return archive.open(names[0])
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as fault:
+        raise CommandError(f"{path} cannot be unpacked: {fault}") from None
+
+
+class _Chained(io.RawIOBase):
+    """Bytes that were read already, and the rest of a stream."""
+
+    def __init__(self, first: bytes, rest: Any) -> None:
+        self._first, self._at, self._rest = first, 0, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._at < len(self._first):
+            stop = len(self._first) if size < 0 else self._at + size
+            part = self._first[self._at : stop]
+            self._at += len(part)
+            return part + (bytes(self._rest.read()) if size < 0 else b"")
+        return bytes(self._rest.read() if size < 0 else self._rest.read(size))
+
+    def readinto(self, buffer: Any) -> int:
+        part = self.read(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._rest.close()
+        super().close()
+
+
+def encoding_of(path: Path, head: bytes, options: TextOptions) -> str:
+    """The encoding of a text file.
+
+    Raises:
+        CommandError: it is no text.
+    """
+    if options.encoding is not None:
+        return options.encoding
+    for mark, encoding in _MARKS:
+        if head.startswith(mark):
+            return encoding
+    if b"\0" in head:
+        even, odd = head[::2].count(0), head[1::2].count(0)
+        if max(even, odd) > 0.4 * (len(head) // 2):
+            return "utf-16-be" if even > odd else "utf-16-le"
+        raise CommandError(
+            f"{path} is no text: byte {head.index(0)} is 0; --format says what it is"
+        )
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return "cp1252" if _decodes(head, "cp1252") else "latin-1"
+    return "utf-8"
+
+
+def _decodes(head: bytes, encoding: str) -> bool:
+    try:
+        head.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def dialect_of(path: Path, head: bytes, wanted: Sequence[str], options: TextOptions) -> Dialect:
+    """The dialect of a CSV file.
+
+    Args:
+        path: for errors.
+        head: its first bytes.
+        wanted: columns that the heading has.
+        options: what was said of it.
+
+    Raises:
+        CommandError: nothing is there, or no text.
+    """
+    encoding = encoding_of(path, head, options)
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(head)
+    except UnicodeDecodeError as fault:
+        raise CommandError(
+            f"{path} is not {encoding}: byte {fault.start}; --encoding says how it is written"
+        ) from None
+    text = text.removeprefix("\ufeff")
+    lines = _LINE_END.split(text)
+    separator, place = _heading(lines, wanted, options)
+    if place is None:
+        raise CommandError(f"{path} is empty; expected a heading with the names of the columns")
+    names = [each.strip() for each in _fields(lines[place], separator)]
+    first = next((line for line in lines[place + 1 :] if line.strip()), None)
+    if first is not None and len(lines) > place + 2:
+        cells = _fields(first, separator)
+        if len(cells) == len(names) + 1 and not cells[-1].strip():
+            names.append("")  # a separator at the end of each row, and none in the heading
+        elif len(cells) == len(names) - 1 and not names[-1]:
+            names.pop()
+    rows = "\n".join(lines[place + 1 : -1] if len(head) >= HEAD_BYTES else lines[place + 1 :])
+    multiline = any(line.count('"') % 2 for line in lines[place + 1 : -1])
+    unique, twice = _unique(names)
+    return Dialect(encoding, separator, unique, twice, place + 1, multiline, rows)
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:  # a cell beyond the limit of that reader
+        return line.split(separator)
+
+
+def _heading(
+    lines: Sequence[str], wanted: Sequence[str], options: TextOptions
+) -> tuple[str, int | None]:
+    """The separator, and the line of the heading."""
+    given = options.separator
+    separators = _SEPARATORS if given is None else (_NAMED.get(given, given),)
+    candidates = [
+        place for place, line in enumerate(lines[:_HEADING_WITHIN])
+        if line.strip() and not line.lstrip().startswith("#")
+    ]  # fmt: skip
+    needed = set(wanted)
+    for place in candidates:
+        for separator in separators:
+            if needed <= {each.strip() for each in _fields(lines[place], separator)}:
+                return separator, place
+    if not candidates:
+        return separators[0], None
+    first = candidates[0]  # by which the message says what is there
+    return max(separators, key=lambda each: len(_fields(lines[first], each))), first
+
+
+def _unique(names: Sequence[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    found: dict[str, None] = {}
+    twice = set()
+    for place, name in enumerate(names):
+        if name in found and name:
+            twice.add(name)
+        found[f"{name or 'column'} ({place + 1})" if name in found or not name else name] = None
+    return tuple(found), frozenset(twice)
