@@ -56,6 +56,8 @@ VERDICTS = ("retained", "already_retained", "below_watermark", "refused")
 QUEUES = {
     "questions": "Turns at answering that wait for a thread",
     "decays": "Decays of new streams that wait to be computed",
+    "posts": "Time slices of posts that wait for a thread",
+    "long_posts": "Time slices of long posts that wait for their thread",
 }
 
 STATES = ("calm", "uncertain", "firing")  # of a monitor, by the number that its gauge shows

@@ -203,7 +203,7 @@ def lanes_of(usual: Threads, long: Threads, observer: Observer) -> Lanes:
     waits in front of the threads."""
     lanes = (
         Turns(threads, name, of_caller=_UNBOUNDED, in_all=_UNBOUNDED, observer=observer, spare=n)
-        for threads, name, n in ((usual, "posts", 1), (long, "large posts", 0))
+        for threads, name, n in ((usual, "posts", 1), (long, "long_posts", 0))
     )
     return Lanes(*lanes)
 

@@ -14,6 +14,7 @@ from fastapi import Request
 from api.http.asker import as_long_as_connected
 from api.http.refusals import ClientLeftError
 from api.service import turns
+from api.service.metrics import Metrics
 from api.service.observer import Observer
 from api.service.threads import Threads
 from api.service.turns import by_steps, lanes_of
@@ -55,6 +56,23 @@ async def test_callers_have_slices_in_turn(
     # Between two slices of the one, everybody else has one; and one that came before.
     assert len(done) - begun <= 3 * 20 + 10
     assert await asyncio.gather(*tasks) == ["much"] * 8
+
+
+async def test_what_waits_is_a_metric(threads: Threads) -> None:
+    metrics, held = Metrics(), threading.Event()
+    lanes = lanes_of(threads, threads, metrics)
+
+    async def work(caller: str, rows: int) -> None:
+        async with lanes.lane(caller, rows) as compute:
+            await compute(held.wait)
+
+    tasks = [asyncio.ensure_future(work(c, rows)) for c in "abcd" for rows in (1, 1 << 20)]
+    await asyncio.sleep(0.01)
+    waiting = {name: gauge._value.get() for name, gauge in metrics._waiting.items()}
+    assert waiting == {"questions": 0, "decays": 0, "posts": 2, "long_posts": 3}
+    held.set()
+    await asyncio.gather(*tasks)
+    assert [gauge._value.get() for gauge in metrics._waiting.values()] == [0, 0, 0, 0]
 
 
 async def test_few_long_posts_are_half_read_at_a_time(threads: Threads) -> None:
