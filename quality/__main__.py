@@ -33,7 +33,7 @@ _OTHERS: Final = (
     "Studies with commands of their own: python -m quality.intervals, quality.sizing, "
     "quality.asyncwindow, quality.deltas, quality.ecm, quality.extremes, quality.gateway, "
     "quality.hostile, quality.kill, quality.messages, quality.monitor, quality.relays, "
-    "quality.simulation, quality.streaming"
+    "quality.scale, quality.siege, quality.simulation, quality.soak, quality.streaming"
 )
 
 

@@ -102,6 +102,11 @@ class Server:
         """Most memory that it had since it started; Linux."""
         return self._status("VmHWM")
 
+    def processor_s(self) -> float:
+        """Seconds of a processor that it has used; Linux."""
+        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def _status(self, name: str) -> int:
         for line in Path(f"/proc/{self.process}/status").read_text().splitlines():
             if line.startswith(f"{name}:"):

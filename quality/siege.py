@@ -4,9 +4,10 @@ Each attack is what a client of one role, for streams of its own, can send, repe
 connections for as long as is asked: bodies of a few bytes that stand for millions of rows,
 expressions that take long to read, lists and downloads in a loop, JSON that is cheap to send and
 dear to parse, the heaviest questions at a time, and a foreign web page at a server without keys.
+Others are attacks on what all keys share (:mod:`quality.sharing`).
 Meanwhile others go on: ``/healthz`` is asked, a neighbour with a key of its own posts sketches and
-observations of 10 KB and asks small questions. At the end the process is killed and started again
-over what the attack has left.
+observations of 10 KB and of 5,000 rows, and asks small questions. At the end the process is killed
+and started again over what the attack has left.
 
 Printed are what was sent, how it was answered, the most memory beside the bound that
 ``api.service.memory`` computes from the settings, the worst answers that the others had, and what
@@ -53,6 +54,8 @@ from api.service.memory import bound_bytes
 from api.settings import Settings
 from decaysketch.asyncwindow import MedianParams, MedianSampler, SumParams, SumSampler
 from decaysketch.families import recipe_of
+from quality import sharing
+from quality.besieging import REQUEST_S, Attack, Request, send
 from quality.serving import ROOT, Server
 
 __all__ = ["ATTACKS", "Attack", "Outcome", "besiege", "main"]
@@ -63,43 +66,15 @@ _NDJSON = "application/x-ndjson"
 _JSON = "application/json"
 _NEIGHBOUR = "neighbour"
 _NEIGHBOUR_ROWS, _NEIGHBOUR_LINES = 1_400, 300  # bodies of about 10 KB
+_NEIGHBOUR_MANY = 5_000  # rows of a longer one
 _PARAMS = ds.SketchParams(
     max_weight=99, id_bits=40, capacity=14_000, seed=7, time_unit="s", value_type="float64"
 )
 _TOLD_EVERY = 5_000  # requests
 _WAIT_S = 0.1  # between two requests of the others
 _LONGEST_S = 1.0  # an answer to the others
+_BUSY_S = 0.5  # of a second, a second after the attack
 _LONGEST_BODY = 16 << 20
-_REQUEST_S = 300  # what has not answered by then hangs
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a client sends; the key is that of its role."""
-
-    method: str
-    path: str
-    body: bytes = b""
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Attack:
-    """What one kind of client does.
-
-    Attributes:
-        role: of its key; None: the server asks for no key.
-        prepare: makes what it is about, with the key of an owner.
-        requests: what connection so-and-so sends, without end.
-        connections: at a time.
-        refused: nothing of it may be taken.
-    """
-
-    role: str | None
-    prepare: Callable[[httpx2.Client], None]
-    requests: Callable[[int, random.Random], Iterator[Request]]
-    connections: int = 6
-    refused: bool = False
 
 
 # ----------------------------------------------------------------------------------------- bodies
@@ -361,6 +336,7 @@ ATTACKS: dict[str, Attack] = {
     "json": Attack("write", _json_stream, _json_bombs),
     "queries": Attack("read", _many_streams, _heavy_queries, connections=48),
 }
+ATTACKS |= sharing.ATTACKS
 _ATTEMPTS = Attack("write", _no_preparation, _any_body)
 
 
@@ -387,7 +363,7 @@ def _attackers(
     end = time.monotonic() + seconds
 
     def client(begin: Request, requests: Iterator[Request]) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_REQUEST_S)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REQUEST_S)
         for request in itertools.chain([begin], requests):
             with lock:
                 if time.monotonic() > end or (attempts and sent.requests >= attempts):
@@ -396,7 +372,7 @@ def _attackers(
                 sent.sent_bytes += len(request.body)
                 if not sent.requests % _TOLD_EVERY:
                     told.send(sent.requests)
-            status = _send(connection, request, key)
+            status = send(connection, request, key)
             with lock:
                 sent.answers[status] += 1
 
@@ -408,21 +384,6 @@ def _attackers(
     for thread in threads:
         thread.join()
     told.send(sent)
-
-
-def _send(connection: http.client.HTTPConnection, request: Request, key: str | None) -> int:
-    """Status of the answer; 0 where the connection was closed instead."""
-    headers = dict(request.headers)
-    if key is not None:
-        headers["Authorization"] = f"Bearer {key}"
-    try:
-        connection.request(request.method, request.path, request.body, headers)
-        answer = connection.getresponse()
-        answer.read()
-    except (ConnectionError, http.client.HTTPException):
-        connection.close()
-        return 0
-    return answer.status
 
 
 # ------------------------------------------------------------------------------------------ others
@@ -446,6 +407,7 @@ class Worst:
 
     health_s: float = 0.0
     post_s: float = 0.0
+    long_post_s: float = 0.0
     query_s: float = 0.0
     faults: list[str] = field(default_factory=list)
 
@@ -455,13 +417,14 @@ async def _others(url: str, key: str | None, worst: Worst, stopped: Callable[[],
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     sketches = itertools.cycle([_neighbours_sketch(n, _NEIGHBOUR_ROWS) for n in range(50)])
     lines = itertools.repeat(_lines(_NEIGHBOUR_LINES))
+    many = itertools.repeat(_lines(_NEIGHBOUR_MANY))
     decay = {"kind": "exponential", "half_life": 600}
     ask = json.dumps({"queries": [{"aggregate": "sum", "decay": decay}]}).encode()
 
     # Let go of before the server does, or a request may meet a connection that it is closing.
     limits = httpx2.Limits(keepalive_expiry=1.0)
     async with httpx2.AsyncClient(
-        base_url=url, trust_env=False, timeout=_REQUEST_S, headers=headers, limits=limits
+        base_url=url, trust_env=False, timeout=REQUEST_S, headers=headers, limits=limits
     ) as http:
 
         async def timed(
@@ -486,6 +449,7 @@ async def _others(url: str, key: str | None, worst: Worst, stopped: Callable[[],
             timed("health_s", "/healthz"),
             timed("post_s", f"{path}/sketches?source=a", sketches, _typed(_SKETCH)),
             timed("post_s", f"{path}/observations?source=b", lines, _typed(_NDJSON)),
+            timed("long_post_s", f"{path}/observations?source=c", many, _typed(_NDJSON)),
             timed("query_s", f"{path}/query", itertools.repeat(ask), _typed(_JSON)),
         )
 
@@ -507,6 +471,7 @@ class Outcome:
     restart_s: float
     restart_peak_bytes: int
     database_bytes: int
+    busy_s: float = 0.0  # of processor time, in the second after the first when nobody asks
     faults: list[str] = field(default_factory=list)
 
 
@@ -545,13 +510,17 @@ def besiege(
             server.start()
             owner = {} if keys["owner"] is None else {"Authorization": f"Bearer {keys['owner']}"}
             with httpx2.Client(
-                base_url=server.url, trust_env=False, timeout=_REQUEST_S, headers=owner
+                base_url=server.url, trust_env=False, timeout=REQUEST_S, headers=owner
             ) as http:
                 _stream(http, _NEIGHBOUR)
                 attack.prepare(http)
             idle = server.resident_bytes()
             sent, worst, took = _attacked(server, attack, keys, seconds, attempts, seed)
             peak = server.peak_bytes()
+            time.sleep(1)
+            busy = -server.processor_s()
+            time.sleep(1)
+            busy += server.processor_s()
             server.kill()
             restart_s = server.start()
             restart_peak = server.peak_bytes()
@@ -563,7 +532,7 @@ def besiege(
         bound = bound_bytes(Settings.from_environment(environment))
         outcome = Outcome(
             name, took, sent, worst, idle, peak, bound, restart_s, restart_peak,
-            pages * size,
+            pages * size, busy,
         )  # fmt: skip
         outcome.faults = list(_faults(outcome, attack))
         return outcome
@@ -625,9 +594,15 @@ def _faults(outcome: Outcome, attack: Attack) -> Iterator[str]:
         yield (
             f"the start took {outcome.restart_peak_bytes} bytes; the bound is {outcome.bound_bytes}"
         )
-    for what, took in (("/healthz", worst.health_s), ("a post of another", worst.post_s)):
+    for what, took in (
+        ("/healthz", worst.health_s),
+        ("a post of another", worst.post_s),
+        (f"a post of {_NEIGHBOUR_MANY} rows of another", worst.long_post_s),
+    ):
         if took >= _LONGEST_S:
             yield f"{what} waited {took:.2f} s"
+    if attack.leaves and outcome.busy_s >= _BUSY_S:
+        yield f"a second after the last client had left the server was busy for {outcome.busy_s} s"
     if failed := {status for status in outcome.sent.answers if status >= 500} - {503, 507}:
         yield f"answered {sorted(failed)}; expected 503 or 507 at the most"
     if attack.refused and (taken := [each for each in outcome.sent.answers if each < 400]):
@@ -677,7 +652,7 @@ def _tell(console: Console, outcome: Outcome) -> None:
 def _table(outcomes: list[Outcome]) -> Table:
     table = Table(title="Memory in MiB; worst answers to others in seconds")
     for column in ("attack", "requests", "KB sent", "before", "peak", "bound", "/healthz", "post",
-                   "query", "start s", "start peak"):  # fmt: skip
+                   "5,000 rows", "query", "start s", "start peak"):  # fmt: skip
         table.add_column(column, justify="left" if column == "attack" else "right")
     for each in outcomes:
         table.add_row(
@@ -689,6 +664,7 @@ def _table(outcomes: list[Outcome]) -> Table:
             str(each.bound_bytes >> 20),
             f"{each.worst.health_s:.2f}",
             f"{each.worst.post_s:.2f}",
+            f"{each.worst.long_post_s:.2f}",
             f"{each.worst.query_s:.2f}",
             f"{each.restart_s:.1f}",
             str(each.restart_peak_bytes >> 20),

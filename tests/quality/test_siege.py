@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import itertools
 import random
+import socket
+import threading
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import decaysketch as ds
 from quality import siege
-from quality.siege import ATTACKS, Attack, Outcome, Request, Sent, Worst, besiege
+from quality.besieging import Attack, Request, send
+from quality.siege import ATTACKS, Outcome, Sent, Worst, besiege
 
 SMALL = {
     "DECAYSKETCH_MAX_RESIDENT_ROWS": "3000000",
@@ -63,6 +68,7 @@ def test_what_may_not_be_taken_is_found_if_it_is() -> None:
         ({"restart_peak_bytes": 102}, "the start took 102 bytes; the bound is 100"),
         ({"worst": Worst(health_s=1.5)}, "/healthz waited 1.50 s"),
         ({"worst": Worst(post_s=1.25)}, "a post of another waited 1.25 s"),
+        ({"worst": Worst(long_post_s=1.5)}, "a post of 5000 rows of another waited 1.50 s"),
         ({"worst": Worst(faults=["it was refused"])}, "it was refused"),
         (
             {"sent": Sent(1, 0, Counter({500: 1}))},
@@ -85,7 +91,7 @@ def test_a_body_of_the_attack_on_memory_is_small_and_sound() -> None:
 
 
 def test_an_attack_goes_on_and_is_the_same_for_the_same_seed() -> None:
-    for name in ("expressions", "readers", "queries", "foreign"):
+    for name in ("expressions", "readers", "queries", "foreign", "unfinished", "hang-ups"):
         first, again = (
             list(itertools.islice(ATTACKS[name].requests(1, random.Random(7)), 12))
             for _ in range(2)
@@ -94,6 +100,39 @@ def test_an_attack_goes_on_and_is_the_same_for_the_same_seed() -> None:
             (each.method, each.path) for each in again
         ]
         assert len(first) == 12
+
+
+def test_work_for_clients_that_have_left_is_found() -> None:
+    busy = replace(_outcome(Sent(2), Worst()), busy_s=0.9)
+    assert list(siege._faults(busy, ATTACKS["mappings"])) == [
+        "a second after the last client had left the server was busy for 0.9 s"
+    ]
+    assert not list(siege._faults(busy, ATTACKS["writers"]))
+
+
+@pytest.mark.parametrize(
+    ("way", "seen"),
+    [("hang-up", b"body"), ("unfinished", b"4\r\nbody\r\n"), ("unread", b"body")],
+)
+def test_what_a_server_sees_of_who_leaves_or_does_not_read(way: Any, seen: bytes) -> None:
+    received: list[bytes] = []
+
+    def accept() -> None:
+        connection, _ = server.accept()
+        with connection:
+            while chunk := connection.recv(1000):
+                received.append(chunk)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=accept)
+        thread.start()
+        http_port = server.getsockname()[1]
+        request = Request("POST", "/x", b"body", (), way, 0.01)
+        assert send(http.client.HTTPConnection("127.0.0.1", http_port), request, "key") == 0
+        thread.join()
+    head, _, body = b"".join(received).partition(b"\r\n\r\n")
+    assert body == seen
+    assert b"Authorization: Bearer key" in head
 
 
 def _outcome(sent: Sent, worst: Worst) -> Outcome:
